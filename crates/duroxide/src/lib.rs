@@ -1,0 +1,24 @@
+//! Durable execution for Rust.
+//!
+//! An *orchestration* is an ordinary async function whose steps are recorded. If the process dies, the function goes
+//! on where it stopped, on this machine or on another.
+//!
+//! This crate is a library with no server to operate: state lives behind the [`providers::Provider`] trait, in a
+//! SQLite file by default.
+
+pub mod model;
+pub mod providers;
+
+pub use model::{
+    Action, AppErrorKind, ConfigErrorKind, ErrorDetails, Event, EventKind, INITIAL_EVENT_ID,
+    INITIAL_EXECUTION_ID, PoisonMessageType, SUB_ORCH_AUTO_PREFIX, SystemStats, build_child_instance_id,
+    is_auto_generated_sub_orch_id,
+};
+pub use providers::{
+    DeleteInstanceResult, DispatcherCapabilityFilter, ExecutionInfo, InstanceFilter, InstanceInfo,
+    InstanceTree, ProviderAdmin, PruneOptions, PruneResult, QueueDepths, ScheduledActivityIdentifier,
+    SemverRange, SessionFetchConfig, SystemMetrics, TagFilter, current_build_version,
+};
+
+/// A shared store.
+pub type ProviderRef = std::sync::Arc<dyn providers::Provider>;

@@ -1,0 +1,143 @@
+//! Why something failed, as it is recorded and reported.
+
+use serde::{Deserialize, Serialize};
+
+/// The cause of a failed activity or orchestration.
+///
+/// Application failures are results that orchestration code can handle; the other categories end the orchestration.
+#[derive(Debug, Clone, Serialize, Deserialize, PartialEq, Eq)]
+pub enum ErrorDetails {
+    /// Storage or another part of the machinery failed.
+    Infrastructure {
+        /// The operation that failed.
+        operation: String,
+        /// What it said.
+        message: String,
+        /// Whether trying again may help.
+        retryable: bool,
+    },
+    /// The deployment is wrong: the code does not fit the recorded history.
+    Configuration {
+        /// What kind of misfit.
+        kind: ConfigErrorKind,
+        /// The orchestration or activity concerned; may be empty.
+        resource: String,
+        /// What exactly did not fit.
+        message: Option<String>,
+    },
+    /// User code failed, panicked or was cancelled.
+    Application {
+        /// Which of these.
+        kind: AppErrorKind,
+        /// The text that user code returned, or the panic's.
+        message: String,
+        /// Whether trying again may help.
+        retryable: bool,
+    },
+    /// A message was delivered too often without being completed.
+    Poison {
+        /// How often it was delivered.
+        attempt_count: u32,
+        /// How often it may be delivered.
+        max_attempts: u32,
+        /// What it was for.
+        message_type: PoisonMessageType,
+        /// The message itself, as JSON, or the decoding error.
+        message: String,
+    },
+}
+
+/// The ways in which a deployment can be wrong.
+#[derive(Debug, Clone, Serialize, Deserialize, PartialEq, Eq)]
+pub enum ConfigErrorKind {
+    /// The code made other decisions than those in the history.
+    Nondeterminism,
+}
+
+/// The ways in which user code can end without a result.
+#[derive(Debug, Clone, Serialize, Deserialize, PartialEq, Eq)]
+pub enum AppErrorKind {
+    /// An activity returned an error.
+    ActivityFailed,
+    /// An orchestration returned an error.
+    OrchestrationFailed,
+    /// User code panicked.
+    Panicked,
+    /// The instance was cancelled.
+    Cancelled {
+        /// The reason given with the request.
+        reason: String,
+    },
+}
+
+/// What a poisoned message was for.
+#[derive(Debug, Clone, Serialize, Deserialize, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields are the ids that the variants' texts name")]
+pub enum PoisonMessageType {
+    /// A turn of an orchestration.
+    Orchestration { instance: String, execution_id: u64 },
+    /// An activity.
+    Activity { instance: String, execution_id: u64, activity_name: String, activity_id: u64 },
+    /// An orchestration whose stored history could not be read.
+    FailedDeserialization { instance: String, execution_id: u64, error: String },
+}
+
+impl ErrorDetails {
+    /// Returns the category as it appears in metrics: `infrastructure`, `configuration`, `application` or `poison`.
+    pub fn category(&self) -> &'static str {
+        match self {
+            Self::Infrastructure { .. } => "infrastructure",
+            Self::Configuration { .. } => "configuration",
+            Self::Application { .. } => "application",
+            Self::Poison { .. } => "poison",
+        }
+    }
+
+    /// Tells whether trying again may help. Configuration and poison failures never can.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Infrastructure { retryable, .. } | Self::Application { retryable, .. } => *retryable,
+            Self::Configuration { .. } | Self::Poison { .. } => false,
+        }
+    }
+
+    /// Returns the text that users and parents see.
+    pub fn display_message(&self) -> String {
+        match self {
+            Self::Infrastructure { operation, message, .. } => {
+                format!("infrastructure:{operation}: {message}")
+            }
+            Self::Configuration { kind: ConfigErrorKind::Nondeterminism, resource, message } => match message
+            {
+                Some(message) => format!("nondeterministic: {message}"),
+                None => format!("nondeterministic in {resource}"),
+            },
+            Self::Application { kind, message, .. } => match kind {
+                AppErrorKind::ActivityFailed | AppErrorKind::OrchestrationFailed => message.clone(),
+                AppErrorKind::Panicked => format!("orchestration panicked: {message}"),
+                AppErrorKind::Cancelled { reason } => format!("canceled: {reason}"),
+            },
+            Self::Poison { attempt_count, max_attempts, message_type, .. } => {
+                message_type.display(*attempt_count, *max_attempts)
+            }
+        }
+    }
+}
+
+impl PoisonMessageType {
+    fn display(&self, attempts: u32, max: u32) -> String {
+        match self {
+            Self::Orchestration { instance, .. } => {
+                format!("poison: orchestration {instance} exceeded {attempts} attempts (max {max})")
+            }
+            Self::Activity { activity_name, activity_id, .. } => {
+                format!(
+                    "poison: activity {activity_name}#{activity_id} exceeded {attempts} attempts (max {max})"
+                )
+            }
+            Self::FailedDeserialization { instance, error, .. } => format!(
+                "poison: orchestration {instance} history deserialization failed after {attempts} attempts (max {max}): {error}"
+            ),
+        }
+    }
+}

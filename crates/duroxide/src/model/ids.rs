@@ -1,0 +1,30 @@
+//! Ids that are visible to users: where they start, and how children are named.
+
+/// The execution id of the first run of every instance.
+pub const INITIAL_EXECUTION_ID: u64 = 1;
+
+/// The event id of `OrchestrationStarted`, the first event of every execution.
+pub const INITIAL_EVENT_ID: u64 = 1;
+
+/// What the id of a child starts with when its parent did not choose one.
+pub const SUB_ORCH_AUTO_PREFIX: &str = "sub::";
+
+/// Tells whether a child id, as recorded by its parent, was generated.
+pub fn is_auto_generated_sub_orch_id(instance: &str) -> bool {
+    instance.starts_with(SUB_ORCH_AUTO_PREFIX)
+}
+
+/// Returns the instance id of a child: a generated id is prefixed with its parent's, a chosen one is used as it is.
+///
+/// ```
+/// use duroxide::build_child_instance_id;
+/// assert_eq!(build_child_instance_id("order", "sub::5"), "order::sub::5");
+/// assert_eq!(build_child_instance_id("order", "invoice-7"), "invoice-7");
+/// ```
+pub fn build_child_instance_id(parent_instance: &str, child_instance: &str) -> String {
+    if is_auto_generated_sub_orch_id(child_instance) {
+        format!("{parent_instance}::{child_instance}")
+    } else {
+        child_instance.to_string()
+    }
+}

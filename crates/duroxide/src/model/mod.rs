@@ -1,0 +1,30 @@
+//! What is stored: events, work items, errors, ids and limits.
+//!
+//! Everything else in the crate speaks in these types, and this module depends on nothing else in the crate. The
+//! JSON of [`Event`] and [`WorkItem`] is the stored format: it only ever grows, and each shape has a golden line in
+//! `tests/stored_format.rs`.
+
+mod action;
+mod clock;
+mod error_details;
+mod event;
+mod ids;
+mod kv;
+pub mod limits;
+mod stats;
+mod work_item;
+
+pub use action::Action;
+pub use clock::{Clock, ClockSleep, ManualClock, SystemClock};
+pub use error_details::{AppErrorKind, ConfigErrorKind, ErrorDetails, PoisonMessageType};
+pub use event::{Event, EventKind};
+pub use ids::{
+    INITIAL_EVENT_ID, INITIAL_EXECUTION_ID, SUB_ORCH_AUTO_PREFIX, build_child_instance_id,
+    is_auto_generated_sub_orch_id,
+};
+pub use kv::KvEntry;
+pub use stats::SystemStats;
+pub use work_item::WorkItem;
+
+/// The version of this package, as it is stamped into every event that it makes.
+pub(crate) const BUILD_VERSION: &str = env!("CARGO_PKG_VERSION");

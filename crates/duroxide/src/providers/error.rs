@@ -1,0 +1,63 @@
+//! How a store says that it could not do something.
+
+use crate::model::ErrorDetails;
+
+/// A storage operation that failed, and whether trying again may help.
+///
+/// A retryable error means that nothing was changed (or that it is not known whether it was) and that the same call may
+/// succeed later. A permanent error means that it never will: a lost lease, a duplicate event, an unknown instance.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProviderError {
+    /// The name of the method that failed.
+    pub operation: String,
+    /// What went wrong, and with what.
+    pub message: String,
+    /// Whether the same call may succeed later.
+    pub retryable: bool,
+}
+
+impl ProviderError {
+    /// Makes an error that may go away by itself.
+    pub fn retryable(operation: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { operation: operation.into(), message: message.into(), retryable: true }
+    }
+
+    /// Makes an error that will not go away by itself.
+    pub fn permanent(operation: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { operation: operation.into(), message: message.into(), retryable: false }
+    }
+
+    /// Tells whether the same call may succeed later.
+    pub fn is_retryable(&self) -> bool {
+        self.retryable
+    }
+
+    /// Returns the error as the cause of a failed orchestration.
+    pub fn to_infrastructure_error(&self) -> ErrorDetails {
+        ErrorDetails::Infrastructure {
+            operation: self.operation.clone(),
+            message: self.message.clone(),
+            retryable: self.retryable,
+        }
+    }
+}
+
+impl std::fmt::Display for ProviderError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.operation, self.message)
+    }
+}
+
+impl std::error::Error for ProviderError {}
+
+impl From<String> for ProviderError {
+    fn from(message: String) -> Self {
+        Self::retryable("unknown", message)
+    }
+}
+
+impl From<&str> for ProviderError {
+    fn from(message: &str) -> Self {
+        Self::retryable("unknown", message)
+    }
+}

@@ -1,0 +1,226 @@
+//! What a store can do beyond the documented contract.
+//!
+//! [`Provider`](super::Provider) is kept as it is published, so that a store written for it compiles unchanged. All
+//! new abilities live in one trait that a store opts into by returning itself from
+//! [`Provider::as_extended`](super::Provider::as_extended). A wrapper that does not know it hides it: the runtime then
+//! polls and loads whole histories, slower and just as correct.
+//!
+//! Nothing here weakens the contract: a claim made by a batch fetch is acked, renewed and abandoned with the same
+//! methods and under the same rules as one made by a single fetch.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use super::{
+    DispatcherCapabilityFilter, InstanceWatch, ProviderError, SessionFetchConfig, TagFilter, WorkSignal,
+};
+use crate::model::{Clock, Event, KvEntry, WorkItem};
+
+/// Signals, batch fetches, partial histories and cheap reads.
+#[async_trait]
+pub trait ExtendedProvider: Send + Sync {
+    /// Returns the clock by which this store decides what is visible and what has expired.
+    fn clock(&self) -> Arc<dyn Clock>;
+
+    /// Returns a signal that wakes when a fetch from this queue may find something, or when delayed work is due.
+    ///
+    /// Every cause counts: an enqueue, an ack with items, an abandon, a released or expired lease, a freed session, a
+    /// change by another process on the same store.
+    fn work_signal(&self, queue: WorkQueue) -> WorkSignal;
+
+    /// Returns a watch that wakes when the status, custom status or key-value store of an instance may have changed.
+    fn watch_instance(&self, instance: &str) -> InstanceWatch;
+
+    /// Claims up to `max` instances in one step, oldest message first.
+    ///
+    /// As [`fetch_orchestration_item`](super::Provider::fetch_orchestration_item), without the history: each claim has
+    /// its own token, lease and attempt count. An empty result means that nothing is eligible.
+    async fn claim_instances(
+        &self,
+        request: &InstanceRequest<'_>,
+    ) -> Result<Vec<InstanceClaim>, ProviderError>;
+
+    /// Loads the history of a claimed instance after the event that the caller already holds; 0 loads all of it.
+    ///
+    /// With 0 the key-value snapshot comes too. Fails like an ack if the token is not live.
+    async fn load_history(&self, lock_token: &str, after_event_id: u64)
+    -> Result<HistoryPart, ProviderError>;
+
+    /// Claims up to `max` activities in one step, first in, first out.
+    ///
+    /// As [`fetch_work_item`](super::Provider::fetch_work_item), each with its own token, lease and attempt count. At
+    /// most one of them is bound to a session, for a session's items must not wait behind each other in one claimant.
+    async fn claim_work(&self, request: &WorkRequest<'_>) -> Result<Vec<WorkClaim>, ProviderError>;
+
+    /// Describes an instance without reading its history; `None` if it has no row.
+    async fn read_metadata(&self, instance: &str) -> Result<Option<InstanceMetadata>, ProviderError>;
+
+    /// Reads the newest `limit` events of the latest execution, in ascending order.
+    async fn read_recent(&self, instance: &str, limit: usize) -> Result<Vec<Event>, ProviderError>;
+
+    /// Enqueues a start unless the id is taken: by a row, by history, or by a start that is already queued.
+    ///
+    /// Check and enqueue are one step. Anything but `StartOrchestration` is refused.
+    async fn enqueue_start_if_absent(&self, start: WorkItem) -> Result<StartOutcome, ProviderError>;
+
+    /// Lists rows that could not be decoded and were set aside, oldest first.
+    async fn list_quarantined(&self, limit: usize) -> Result<Vec<QuarantinedRow>, ProviderError>;
+
+    /// Lists messages that wait for an instance that does not exist, oldest first.
+    ///
+    /// They are delivered when the instance is started, and dropped with a warning after a day.
+    async fn list_parked(&self, limit: usize) -> Result<Vec<ParkedMessage>, ProviderError>;
+}
+
+/// How long signals and cancellations for an instance that does not exist are kept, unless a store is told otherwise.
+pub const DEFAULT_PARKING_TIME: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The queue that a signal is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WorkQueue {
+    /// Messages for instances.
+    Orchestrator,
+    /// Activities.
+    Worker,
+}
+
+/// Asks for instances to take a turn with.
+#[derive(Debug, Clone)]
+pub struct InstanceRequest<'a> {
+    /// How many at most.
+    pub max: usize,
+    /// How long each lease lasts.
+    pub lock_timeout: Duration,
+    /// Which executions the caller can replay; `None` for any.
+    pub filter: Option<&'a DispatcherCapabilityFilter>,
+}
+
+/// An instance with messages, leased to the caller.
+#[derive(Debug, Clone)]
+pub struct InstanceClaim {
+    /// The instance.
+    pub instance: String,
+    /// The orchestration that it runs.
+    pub orchestration_name: String,
+    /// The version of the orchestration; `unknown` when it is not known yet.
+    pub version: String,
+    /// Its current execution.
+    pub execution_id: u64,
+    /// Which creation of this id it is; differs after delete and re-create. 0 if the instance has no row: then what a
+    /// caller holds of it cannot be trusted, and its history must be loaded in full.
+    pub incarnation: u64,
+    /// The highest event id in the history of the current execution; 0 if there is none.
+    pub last_event_id: u64,
+    /// The status of the current execution; `None` if there is no record of it.
+    pub status: Option<String>,
+    /// The messages, in the order in which they were enqueued.
+    pub messages: Vec<WorkItem>,
+    /// The lease.
+    pub lock_token: String,
+    /// The highest attempt count among the messages, this claim included.
+    pub attempt_count: u32,
+}
+
+/// The part of a history that was asked for.
+#[derive(Debug, Clone, Default)]
+pub struct HistoryPart {
+    /// The events, ascending; empty if `history_error` is set.
+    pub events: Vec<Event>,
+    /// Set when a stored event cannot be decoded.
+    pub history_error: Option<String>,
+    /// The key-value store as it was when the execution began; only with a full load.
+    pub kv_snapshot: Option<HashMap<String, KvEntry>>,
+}
+
+/// Asks for activities to run.
+#[derive(Debug, Clone)]
+pub struct WorkRequest<'a> {
+    /// How many at most.
+    pub max: usize,
+    /// How long each lease lasts.
+    pub lock_timeout: Duration,
+    /// Who asks, if activities of sessions may be returned.
+    pub session: Option<&'a SessionFetchConfig>,
+    /// Which tags the caller serves.
+    pub tag_filter: &'a TagFilter,
+}
+
+/// An activity, leased to the caller.
+#[derive(Debug, Clone)]
+pub struct WorkClaim {
+    /// The activity.
+    pub item: WorkItem,
+    /// The lease.
+    pub lock_token: String,
+    /// How often the activity was claimed, this claim included.
+    pub attempt_count: u32,
+}
+
+/// An instance as its row and its current execution describe it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InstanceMetadata {
+    /// The instance.
+    pub instance_id: String,
+    /// The orchestration that it runs.
+    pub orchestration_name: String,
+    /// The version of that orchestration.
+    pub orchestration_version: String,
+    /// The instance that started it as a child.
+    pub parent_instance_id: Option<String>,
+    /// Its current execution.
+    pub current_execution_id: u64,
+    /// Which creation of this id it is.
+    pub incarnation: u64,
+    /// The status of the current execution; `Unknown` if there is no record of it.
+    pub status: String,
+    /// Its result or the error's text, once it has one.
+    pub output: Option<String>,
+    /// The custom status.
+    pub custom_status: Option<String>,
+    /// How often the custom status was changed.
+    pub custom_status_version: u64,
+    /// When the instance was created, in milliseconds since the epoch.
+    pub created_at: u64,
+    /// When it last took a turn, in milliseconds since the epoch.
+    pub updated_at: u64,
+}
+
+/// What became of a start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StartOutcome {
+    /// The id was free; the start is enqueued.
+    New,
+    /// The id is taken; nothing was enqueued.
+    Existing,
+    /// The start is enqueued, but the store cannot tell whether the id was free.
+    Unknown,
+}
+
+/// A row that could not be decoded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QuarantinedRow {
+    /// The queue that it was in.
+    pub queue: WorkQueue,
+    /// The instance that it was for, as far as it is known.
+    pub instance: Option<String>,
+    /// The row's text as it was stored.
+    pub raw: String,
+    /// Why it does not decode.
+    pub reason: String,
+    /// When it was set aside, in milliseconds since the epoch.
+    pub quarantined_at: u64,
+}
+
+/// A message for an instance that does not exist.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ParkedMessage {
+    /// The instance that it is for.
+    pub instance: String,
+    /// The message's text as it is stored.
+    pub raw: String,
+    /// When it will be dropped, in milliseconds since the epoch.
+    pub expires_at: u64,
+}

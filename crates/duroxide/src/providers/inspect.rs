@@ -1,0 +1,293 @@
+//! The few things that a store has to know about payloads, so that no store looks into them by itself.
+//!
+//! A store keeps events and work items as opaque text. Where the contract makes it act on their content (routing,
+//! due times, custom status, key-value changes, the name of an instance that has no row yet), it asks here.
+
+use crate::model::{Event, EventKind, WorkItem};
+
+/// What a history delta changes outside the history.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DeltaChanges {
+    /// The last custom status of the delta, if it has one; the inner `None` clears it.
+    pub custom_status: Option<Option<String>>,
+    /// The key-value changes, in order.
+    pub kv: Vec<KvChange>,
+}
+
+/// One change of an instance's key-value store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KvChange {
+    /// Sets a value.
+    Set {
+        /// The key.
+        key: String,
+        /// The value.
+        value: String,
+        /// When it was set, in milliseconds since the epoch.
+        last_updated_at_ms: u64,
+    },
+    /// Removes one key.
+    Clear {
+        /// The key.
+        key: String,
+    },
+    /// Removes all keys.
+    ClearAll,
+}
+
+/// Collects what a delta changes outside the history.
+pub fn delta_changes(delta: &[Event]) -> DeltaChanges {
+    let mut changes = DeltaChanges::default();
+    for event in delta {
+        match &event.kind {
+            EventKind::CustomStatusUpdated { status } => changes.custom_status = Some(status.clone()),
+            EventKind::KeyValueSet { key, value, last_updated_at_ms } => changes.kv.push(KvChange::Set {
+                key: key.clone(),
+                value: value.clone(),
+                last_updated_at_ms: *last_updated_at_ms,
+            }),
+            EventKind::KeyValueCleared { key } => changes.kv.push(KvChange::Clear { key: key.clone() }),
+            EventKind::KeyValuesCleared => changes.kv.push(KvChange::ClearAll),
+            _ => {}
+        }
+    }
+    changes
+}
+
+/// The name and version of an orchestration, from the event or the message that started it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Origin {
+    /// The orchestration's name.
+    pub name: String,
+    /// Its version; `None` if the start left it open.
+    pub version: Option<String>,
+}
+
+/// Finds the origin of an instance that has history but no row: its first start event.
+pub fn origin_in_history(history: &[Event]) -> Option<Origin> {
+    history.iter().find_map(|event| match &event.kind {
+        EventKind::OrchestrationStarted { name, version, .. } => {
+            Some(Origin { name: name.clone(), version: Some(version.clone()) })
+        }
+        _ => None,
+    })
+}
+
+/// Finds the origin of an instance that has nothing but messages: the first start among them.
+pub fn origin_in_messages<'a>(messages: impl IntoIterator<Item = &'a WorkItem>) -> Option<Origin> {
+    messages.into_iter().find_map(|message| match message {
+        WorkItem::StartOrchestration { orchestration, version, .. }
+        | WorkItem::ContinueAsNew { orchestration, version, .. } => {
+            Some(Origin { name: orchestration.clone(), version: version.clone() })
+        }
+        _ => None,
+    })
+}
+
+/// Counts the queue messages that an execution took over, from its first event.
+pub fn carried_messages(first_event: &Event) -> u64 {
+    match &first_event.kind {
+        EventKind::OrchestrationStarted { carry_forward_events: Some(events), .. } => events.len() as u64,
+        _ => 0,
+    }
+}
+
+/// Returns the stored name of an event's kind: the `type` of its JSON.
+pub fn event_type(kind: &EventKind) -> &'static str {
+    match kind {
+        EventKind::OrchestrationStarted { .. } => "OrchestrationStarted",
+        EventKind::OrchestrationCompleted { .. } => "OrchestrationCompleted",
+        EventKind::OrchestrationFailed { .. } => "OrchestrationFailed",
+        EventKind::ActivityScheduled { .. } => "ActivityScheduled",
+        EventKind::ActivityCompleted { .. } => "ActivityCompleted",
+        EventKind::ActivityFailed { .. } => "ActivityFailed",
+        EventKind::ActivityCancelRequested { .. } => "ActivityCancelRequested",
+        EventKind::TimerCreated { .. } => "TimerCreated",
+        EventKind::TimerFired { .. } => "TimerFired",
+        EventKind::ExternalSubscribed { .. } => "ExternalSubscribed",
+        EventKind::ExternalEvent { .. } => "ExternalEvent",
+        EventKind::OrchestrationChained { .. } => "OrchestrationChained",
+        EventKind::SubOrchestrationScheduled { .. } => "SubOrchestrationScheduled",
+        EventKind::SubOrchestrationCompleted { .. } => "SubOrchestrationCompleted",
+        EventKind::SubOrchestrationFailed { .. } => "SubOrchestrationFailed",
+        EventKind::SubOrchestrationCancelRequested { .. } => "SubOrchestrationCancelRequested",
+        EventKind::OrchestrationContinuedAsNew { .. } => "OrchestrationContinuedAsNew",
+        EventKind::OrchestrationCancelRequested { .. } => "OrchestrationCancelRequested",
+        EventKind::ExternalSubscribedCancelled { .. } => "ExternalSubscribedCancelled",
+        EventKind::QueueSubscribed { .. } => "ExternalSubscribedPersistent",
+        EventKind::QueueEventDelivered { .. } => "ExternalEventPersistent",
+        EventKind::QueueSubscriptionCancelled { .. } => "ExternalSubscribedPersistentCancelled",
+        EventKind::CustomStatusUpdated { .. } => "CustomStatusUpdated",
+        #[cfg(feature = "replay-version-test")]
+        EventKind::ExternalSubscribed2 { .. } => "ExternalSubscribed2",
+        #[cfg(feature = "replay-version-test")]
+        EventKind::ExternalEvent2 { .. } => "ExternalEvent2",
+        EventKind::KeyValueSet { .. } => "KeyValueSet",
+        EventKind::KeyValueCleared { .. } => "KeyValueCleared",
+        EventKind::KeyValuesCleared => "KeyValuesCleared",
+    }
+}
+
+/// What a message means to an instance that does not exist.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MessageClass {
+    /// It can bring the instance into being.
+    Start,
+    /// It ends something that an execution scheduled: for an instance that is gone it is stale.
+    Completion,
+    /// A queue message: dropped if the instance does not exist.
+    Queue,
+    /// A signal or a cancellation: kept, for it may have overtaken the start.
+    Signal,
+}
+
+impl MessageClass {
+    /// Returns the class as stores write it beside a message.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Start => "start",
+            Self::Completion => "completion",
+            Self::Queue => "queue",
+            Self::Signal => "signal",
+        }
+    }
+}
+
+/// Where an orchestrator message goes and how it is treated on the way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MessageRoute<'a> {
+    /// The instance that receives it.
+    pub instance: &'a str,
+    /// What it means to an instance that does not exist.
+    pub class: MessageClass,
+    /// For a timer: when it is due, in milliseconds since the epoch.
+    pub due_at_ms: Option<u64>,
+}
+
+/// Routes an orchestrator message; `None` for an activity, which belongs to the worker queue.
+pub fn message_route(item: &WorkItem) -> Option<MessageRoute<'_>> {
+    let route = |instance, class| Some(MessageRoute { instance, class, due_at_ms: None });
+    match item {
+        WorkItem::ActivityExecute { .. } => None,
+        WorkItem::StartOrchestration { instance, .. } | WorkItem::ContinueAsNew { instance, .. } => {
+            route(instance, MessageClass::Start)
+        }
+        WorkItem::ActivityCompleted { instance, .. } | WorkItem::ActivityFailed { instance, .. } => {
+            route(instance, MessageClass::Completion)
+        }
+        WorkItem::SubOrchCompleted { parent_instance, .. }
+        | WorkItem::SubOrchFailed { parent_instance, .. } => route(parent_instance, MessageClass::Completion),
+        WorkItem::TimerFired { instance, fire_at_ms, .. } => {
+            Some(MessageRoute { instance, class: MessageClass::Completion, due_at_ms: Some(*fire_at_ms) })
+        }
+        WorkItem::ExternalRaised { instance, .. } | WorkItem::CancelInstance { instance, .. } => {
+            route(instance, MessageClass::Signal)
+        }
+        WorkItem::QueueMessage { instance, .. } => route(instance, MessageClass::Queue),
+        #[cfg(feature = "replay-version-test")]
+        WorkItem::ExternalRaised2 { instance, .. } => route(instance, MessageClass::Signal),
+    }
+}
+
+/// Where an activity goes and by what it is found again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ActivityRoute<'a> {
+    /// The instance that scheduled it.
+    pub instance: &'a str,
+    /// The execution of that instance.
+    pub execution_id: u64,
+    /// The event that scheduled it.
+    pub activity_id: u64,
+    /// The session that it is bound to.
+    pub session_id: Option<&'a str>,
+    /// The tag that routes it.
+    pub tag: Option<&'a str>,
+}
+
+/// Routes an activity; `None` for anything that does not belong to the worker queue.
+pub fn activity_route(item: &WorkItem) -> Option<ActivityRoute<'_>> {
+    match item {
+        WorkItem::ActivityExecute { instance, execution_id, id, session_id, tag, .. } => {
+            Some(ActivityRoute {
+                instance,
+                execution_id: *execution_id,
+                activity_id: *id,
+                session_id: session_id.as_deref(),
+                tag: tag.as_deref(),
+            })
+        }
+        _ => None,
+    }
+}
+
+/// Tells whether a worker may report this as the end of its activity.
+pub fn is_activity_completion(item: &WorkItem) -> bool {
+    matches!(item, WorkItem::ActivityCompleted { .. } | WorkItem::ActivityFailed { .. })
+}
+
+/// Tells whether an execution with this status has ended.
+pub fn is_terminal_status(status: &str) -> bool {
+    matches!(status, "Completed" | "Failed" | "ContinuedAsNew")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(kind: EventKind) -> Event {
+        Event::with_event_id(1, "i", 1, None, kind)
+    }
+
+    #[test]
+    fn the_last_custom_status_of_a_delta_wins_and_kv_changes_keep_their_order() {
+        let delta = [
+            event(EventKind::CustomStatusUpdated { status: Some("a".into()) }),
+            event(EventKind::KeyValueSet { key: "k".into(), value: "v".into(), last_updated_at_ms: 7 }),
+            event(EventKind::CustomStatusUpdated { status: None }),
+            event(EventKind::KeyValuesCleared),
+            event(EventKind::KeyValueCleared { key: "k".into() }),
+        ];
+        let changes = delta_changes(&delta);
+        assert_eq!(changes.custom_status, Some(None));
+        assert_eq!(
+            changes.kv,
+            [
+                KvChange::Set { key: "k".into(), value: "v".into(), last_updated_at_ms: 7 },
+                KvChange::ClearAll,
+                KvChange::Clear { key: "k".into() },
+            ]
+        );
+    }
+
+    #[test]
+    fn a_delta_without_such_events_changes_nothing() {
+        let delta = [event(EventKind::TimerCreated { fire_at_ms: 1 })];
+        assert_eq!(delta_changes(&delta), DeltaChanges::default());
+    }
+
+    #[test]
+    fn the_event_type_is_the_tag_of_the_stored_json() {
+        let kinds = [
+            EventKind::QueueSubscribed { name: "q".into() },
+            EventKind::QueueEventDelivered { name: "q".into(), data: String::new() },
+            EventKind::QueueSubscriptionCancelled { reason: String::new() },
+            EventKind::KeyValuesCleared,
+            EventKind::TimerFired { fire_at_ms: 0 },
+        ];
+        for kind in kinds {
+            let json = serde_json::to_value(&kind).unwrap();
+            assert_eq!(json["type"], event_type(&kind));
+        }
+    }
+
+    #[test]
+    fn completions_of_children_go_to_the_parent() {
+        let item = WorkItem::SubOrchCompleted {
+            parent_instance: "p".into(),
+            parent_execution_id: 1,
+            parent_id: 2,
+            result: String::new(),
+        };
+        assert_eq!(message_route(&item).unwrap().instance, "p");
+    }
+}

@@ -1,0 +1,40 @@
+//! The storage contract: what a store must do, what it may do besides, and the stores that come with the crate.
+//!
+//! A store keeps histories, two queues and leases, and decides nothing: names, ids and outcomes come from the runtime.
+//! [`Provider`] is the contract, [`ProviderAdmin`] what operators use, [`ExtendedProvider`] what makes a store fast.
+//! [`memory`] is the reference: small enough to be read as a specification. `sqlite` (feature `sqlite`) is the embedded
+//! store. The kit in `provider_validations` (feature `provider-test`) proves any store right.
+//!
+//! # Leases
+//!
+//! A fetch leases what it returns: an instance with its messages, or an activity. The lease has a token, lasts for a
+//! time, and can be renewed while it is live. Ack and abandon consume it. Once it has run out, or somebody else has
+//! taken over, the token is dead: whoever still holds it cannot write. A lease is live while `locked_until > now`.
+
+mod admin;
+pub mod error;
+mod extended;
+mod filters;
+pub mod inspect;
+mod items;
+pub mod management;
+mod provider;
+pub mod refusal;
+mod signal;
+
+pub use crate::model::limits::MAX_WORKER_TAGS;
+pub use crate::model::{Clock, KvEntry, ManualClock, SystemClock, WorkItem};
+pub use admin::ProviderAdmin;
+pub use error::ProviderError;
+pub use extended::{
+    DEFAULT_PARKING_TIME, ExtendedProvider, HistoryPart, InstanceClaim, InstanceMetadata, InstanceRequest,
+    ParkedMessage, QuarantinedRow, StartOutcome, WorkClaim, WorkQueue, WorkRequest,
+};
+pub use filters::{DispatcherCapabilityFilter, SemverRange, TagFilter, current_build_version};
+pub use items::{ExecutionMetadata, OrchestrationItem, ScheduledActivityIdentifier, SessionFetchConfig};
+pub use management::{
+    DeleteInstanceResult, ExecutionInfo, InstanceFilter, InstanceInfo, InstanceTree, ManagementProvider,
+    PruneOptions, PruneResult, QueueDepths, SystemMetrics,
+};
+pub use provider::Provider;
+pub use signal::{InstanceWatch, InstanceWatchers, WorkSignal, WorkSignalSource};

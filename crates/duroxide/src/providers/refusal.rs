@@ -1,0 +1,124 @@
+//! What every store of ours answers when it must refuse, in the same words.
+//!
+//! Clients and tests look for parts of these texts, so they are written once. Each is permanent: the same call will
+//! never succeed. Provider authors are welcome to use them.
+
+use super::ProviderError;
+
+fn refuse(operation: &str, message: impl Into<String>) -> ProviderError {
+    ProviderError::permanent(operation, message)
+}
+
+/// The token of a turn is unknown: never given out, already used, or taken over.
+pub fn unknown_turn_token(operation: &str) -> ProviderError {
+    refuse(operation, "Invalid lock token")
+}
+
+/// The lease of a turn ran out before its ack.
+pub fn turn_lease_expired() -> ProviderError {
+    refuse("ack_orchestration_item", "Instance lock expired")
+}
+
+/// The lease of a turn cannot be renewed any more.
+pub fn turn_not_renewable() -> ProviderError {
+    refuse("renew_orchestration_item_lock", "Lock token invalid, expired, or already acked")
+}
+
+/// The activity was cancelled, or its lease ran out.
+pub fn work_not_held() -> ProviderError {
+    refuse(
+        "ack_work_item",
+        "Activity was cancelled or lock expired (worker queue row not found or lock invalid)",
+    )
+}
+
+/// The activity was cancelled, or its lease ran out.
+pub fn work_not_renewable() -> ProviderError {
+    refuse("renew_work_item_lock", "Lock renewal failed - activity was cancelled or lock expired")
+}
+
+/// The token of a work item is unknown.
+pub fn unknown_work_token() -> ProviderError {
+    refuse("abandon_work_item", "Invalid lock token or already acked")
+}
+
+/// A worker may only report the completion or failure of its activity.
+pub fn wrong_completion() -> ProviderError {
+    refuse("ack_work_item", "Invalid completion type for worker ack")
+}
+
+/// The item does not belong into this queue.
+pub fn wrong_queue(operation: &str) -> ProviderError {
+    refuse(operation, "Invalid work item type")
+}
+
+/// An event without an id: ids come from the runtime, never from a store.
+pub fn event_without_id(operation: &str) -> ProviderError {
+    refuse(operation, "Failed to append history: event_id must be set by runtime")
+}
+
+/// An event whose id is taken.
+pub fn duplicate_event(operation: &str, instance: &str, execution_id: u64, event_id: u64) -> ProviderError {
+    refuse(
+        operation,
+        format!(
+            "Failed to append history: instance {instance}, execution {execution_id} already has an event {event_id}"
+        ),
+    )
+}
+
+/// A stored event does not parse.
+pub fn undecodable_history(operation: &str, reason: &str) -> ProviderError {
+    refuse(operation, history_error(reason))
+}
+
+/// The text of `OrchestrationItem::history_error`.
+pub fn history_error(reason: &str) -> String {
+    format!("Failed to deserialize history: {reason}")
+}
+
+/// No such instance.
+pub fn instance_not_found(operation: &str, instance: &str) -> ProviderError {
+    refuse(operation, format!("Instance {instance} not found"))
+}
+
+/// No such execution.
+pub fn execution_not_found(instance: &str, execution_id: u64) -> ProviderError {
+    refuse("get_execution_info", format!("Execution {execution_id} not found for instance {instance}"))
+}
+
+/// A running instance is only deleted by force.
+pub fn still_running(instance: &str) -> ProviderError {
+    refuse(
+        "delete_instances_atomic",
+        format!("Instance {instance} is still running. Use force=true to delete anyway, or cancel first."),
+    )
+}
+
+/// A child is deleted with its root.
+pub fn child_deletion(instance: &str) -> ProviderError {
+    refuse(
+        "delete_instance",
+        format!("Cannot delete sub-orchestration {instance} directly. Delete root instance instead."),
+    )
+}
+
+/// A deletion would leave a child behind.
+pub fn orphaned_child(parent: &str, child: &str) -> ProviderError {
+    refuse(
+        "delete_instances_atomic",
+        format!(
+            "Cannot delete: instance {parent} has child {child} that was created after tree traversal. Re-fetch the tree and retry."
+        ),
+    )
+}
+
+/// An id or name that is empty.
+pub fn empty_field(operation: &str, field: &str) -> ProviderError {
+    refuse(operation, format!("{field} must not be empty"))
+}
+
+/// An id or payload beyond the store's limit.
+pub fn too_large(operation: &str, field: &str, bytes: usize, limit: usize) -> ProviderError {
+    refuse(operation, format!("{field} is {bytes} bytes long; this store takes at most {limit}"))
+}

@@ -1,0 +1,232 @@
+//! How a store tells that something may have changed, so that nobody has to poll.
+//!
+//! Both signals may be spurious and are never lost: whoever first subscribes (or marks what it has seen), then looks,
+//! then waits, hears of everything that happened after the look began.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::model::Clock;
+
+/// The wall clock may be stepped while somebody waits for a due time; after so long, we look at it again.
+const LONGEST_SLEEP: Duration = Duration::from_secs(30);
+
+#[derive(Debug, Clone, Copy, Default)]
+struct SignalState {
+    generation: u64,
+    next_due_ms: Option<u64>,
+}
+
+/// The end of a work signal that a store holds.
+pub struct WorkSignalSource {
+    state: watch::Sender<SignalState>,
+    clock: Arc<dyn Clock>,
+}
+
+impl WorkSignalSource {
+    /// Makes a signal that measures due times by `clock`.
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        Self { state: watch::Sender::new(SignalState::default()), clock }
+    }
+
+    /// Says that something may have become ready.
+    pub fn notify(&self) {
+        self.state.send_modify(|state| state.generation += 1);
+    }
+
+    /// Says when the earliest delayed work is due, or that there is none.
+    pub fn set_next_due(&self, next_due_ms: Option<u64>) {
+        self.state.send_if_modified(|state| {
+            let changed = state.next_due_ms != next_due_ms;
+            state.next_due_ms = next_due_ms;
+            changed
+        });
+    }
+
+    /// Returns an end to wait on. It starts as if everything up to now had been seen.
+    pub fn subscribe(&self) -> WorkSignal {
+        let state = self.state.subscribe();
+        let seen = state.borrow().generation;
+        WorkSignal { state, seen, clock: self.clock.clone() }
+    }
+}
+
+/// Wakes a dispatcher when a fetch may find something.
+///
+/// Use it as *mark, fetch until empty, wait*: what becomes ready after the mark ends the wait at once.
+pub struct WorkSignal {
+    state: watch::Receiver<SignalState>,
+    seen: u64,
+    clock: Arc<dyn Clock>,
+}
+
+impl WorkSignal {
+    /// Takes note of the present: only what happens from here on will end a wait.
+    pub fn mark_seen(&mut self) {
+        self.seen = self.state.borrow_and_update().generation;
+    }
+
+    /// Returns when the earliest delayed work is due, in milliseconds since the epoch.
+    pub fn next_due_ms(&self) -> Option<u64> {
+        self.state.borrow().next_due_ms
+    }
+
+    /// Waits until something may have become ready since the last mark, or until delayed work is due.
+    ///
+    /// Never returns if the store is gone.
+    pub async fn wait(&mut self) {
+        loop {
+            let state = *self.state.borrow_and_update();
+            if state.generation != self.seen {
+                return;
+            }
+            let due_in = state.next_due_ms.map(|due| due.saturating_sub(self.clock.now_ms()));
+            if due_in == Some(0) {
+                return;
+            }
+            let sleep = due_in.map(|ms| self.clock.sleep(Duration::from_millis(ms).min(LONGEST_SLEEP)));
+            let sleeper = async {
+                match sleep {
+                    Some(sleep) => sleep.await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                changed = self.state.changed() => {
+                    if changed.is_err() {
+                        std::future::pending::<()>().await;
+                    }
+                }
+                () = sleeper => {}
+            }
+        }
+    }
+}
+
+/// The watchers of all instances of a store.
+#[derive(Default)]
+pub struct InstanceWatchers {
+    by_instance: Mutex<HashMap<String, watch::Sender<()>>>,
+}
+
+impl InstanceWatchers {
+    /// Returns a watch on one instance; it reports what is notified from now on.
+    pub fn watch(self: &Arc<Self>, instance: &str) -> InstanceWatch {
+        let mut by_instance = self.lock();
+        let sender = by_instance.entry(instance.to_string()).or_insert_with(|| watch::Sender::new(()));
+        InstanceWatch { changes: sender.subscribe(), instance: instance.to_string(), watchers: self.clone() }
+    }
+
+    /// Says that something about this instance changed.
+    pub fn notify(&self, instance: &str) {
+        if let Some(sender) = self.lock().get(instance) {
+            sender.send_replace(());
+        }
+    }
+
+    /// Says that something about any instance may have changed.
+    pub fn notify_all(&self) {
+        for sender in self.lock().values() {
+            sender.send_replace(());
+        }
+    }
+
+    /// Tells whether anybody watches; a store may skip gathering what changed if not.
+    pub fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, watch::Sender<()>>> {
+        // The map is consistent after every statement, so a panic elsewhere does not spoil it.
+        self.by_instance.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Wakes somebody who waits for an instance to change: its status, custom status or key-value store.
+pub struct InstanceWatch {
+    changes: watch::Receiver<()>,
+    instance: String,
+    watchers: Arc<InstanceWatchers>,
+}
+
+impl InstanceWatch {
+    /// Waits until the instance may have changed since the watch was made or this last returned.
+    pub async fn changed(&mut self) {
+        // The sender lives in the map that `watchers` keeps alive, and leaves it only with the last watch.
+        if self.changes.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+impl Drop for InstanceWatch {
+    fn drop(&mut self) {
+        let mut by_instance = self.watchers.lock();
+        let last = by_instance.get(&self.instance).is_some_and(|sender| sender.receiver_count() <= 1);
+        if last {
+            by_instance.remove(&self.instance);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::ManualClock;
+
+    async fn is_pending(future: impl Future) -> bool {
+        tokio::select! { biased; _ = future => false, () = std::future::ready(()) => true }
+    }
+
+    #[tokio::test]
+    async fn what_happens_between_mark_and_wait_is_not_lost() {
+        let source = WorkSignalSource::new(Arc::new(ManualClock::default()));
+        let mut signal = source.subscribe();
+        signal.mark_seen();
+        source.notify();
+        signal.wait().await;
+        signal.mark_seen();
+        assert!(is_pending(signal.wait()).await);
+    }
+
+    #[tokio::test]
+    async fn a_due_time_ends_the_wait_when_the_clock_reaches_it() {
+        let clock = Arc::new(ManualClock::new(1_000));
+        let source = WorkSignalSource::new(clock.clone());
+        let mut signal = source.subscribe();
+        source.set_next_due(Some(6_000));
+        assert!(is_pending(signal.wait()).await);
+        clock.advance(Duration::from_secs(5));
+        signal.wait().await;
+    }
+
+    #[tokio::test]
+    async fn a_later_due_time_replaces_an_earlier_one() {
+        let clock = Arc::new(ManualClock::new(1_000));
+        let source = WorkSignalSource::new(clock.clone());
+        let mut signal = source.subscribe();
+        source.set_next_due(Some(2_000));
+        source.set_next_due(None);
+        clock.advance(Duration::from_secs(60));
+        assert!(is_pending(signal.wait()).await);
+    }
+
+    #[tokio::test]
+    async fn watchers_hear_only_of_their_instance_and_leave_nothing_behind() {
+        let watchers = Arc::new(InstanceWatchers::default());
+        let mut first = watchers.watch("a");
+        let mut second = watchers.watch("a");
+        watchers.notify("b");
+        assert!(is_pending(first.changed()).await);
+        watchers.notify("a");
+        first.changed().await;
+        second.changed().await;
+        drop(first);
+        assert!(!watchers.is_empty());
+        drop(second);
+        assert!(watchers.is_empty());
+    }
+}
