@@ -21,6 +21,7 @@ pub mod management;
 mod provider;
 pub mod refusal;
 mod signal;
+mod store_limits;
 
 pub use crate::model::limits::MAX_WORKER_TAGS;
 pub use crate::model::{Clock, KvEntry, ManualClock, SystemClock, WorkItem};
@@ -38,3 +39,4 @@ pub use management::{
 };
 pub use provider::Provider;
 pub use signal::{InstanceWatch, InstanceWatchers, WorkSignal, WorkSignalSource};
+pub use store_limits::StoreLimits;

@@ -1,0 +1,99 @@
+//! How large ids and payloads may be, checked before anything is written.
+
+use super::{ProviderError, inspect, refusal};
+use crate::model::WorkItem;
+
+/// The largest ids and payloads that a store takes. Beyond them a call is refused and leaves nothing behind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StoreLimits {
+    /// Longest instance id, session id or tag, in bytes.
+    pub max_id_bytes: usize,
+    /// Longest event or work item as stored, in bytes.
+    pub max_payload_bytes: usize,
+}
+
+impl Default for StoreLimits {
+    /// Ids up to 2 KiB, so that children of children of children fit; payloads up to 32 MiB.
+    fn default() -> Self {
+        Self { max_id_bytes: 2 * 1024, max_payload_bytes: 32 * 1024 * 1024 }
+    }
+}
+
+impl StoreLimits {
+    /// Checks the id of an instance.
+    pub fn check_instance(&self, operation: &str, instance: &str) -> Result<(), ProviderError> {
+        if instance.is_empty() {
+            return Err(refusal::empty_field(operation, "instance id"));
+        }
+        self.check_id(operation, "instance id", instance)
+    }
+
+    /// Checks an encoded event or work item.
+    pub fn check_payload(&self, operation: &str, encoded: &str) -> Result<(), ProviderError> {
+        check(operation, "payload", encoded.len(), self.max_payload_bytes)
+    }
+
+    /// Checks a message and returns where it goes. An activity is refused: it belongs to the worker queue.
+    pub fn route_message<'a>(
+        &self,
+        operation: &str,
+        item: &'a WorkItem,
+    ) -> Result<inspect::MessageRoute<'a>, ProviderError> {
+        let route = inspect::message_route(item).ok_or_else(|| refusal::wrong_queue(operation))?;
+        self.check_instance(operation, route.instance)?;
+        Ok(route)
+    }
+
+    /// Checks an activity and returns where it goes. Anything else is refused: it belongs to the orchestrator queue.
+    pub fn route_activity<'a>(
+        &self,
+        operation: &str,
+        item: &'a WorkItem,
+    ) -> Result<inspect::ActivityRoute<'a>, ProviderError> {
+        let route = inspect::activity_route(item).ok_or_else(|| refusal::wrong_queue(operation))?;
+        self.check_instance(operation, route.instance)?;
+        self.check_id(operation, "session id", route.session_id.unwrap_or_default())?;
+        self.check_id(operation, "tag", route.tag.unwrap_or_default())?;
+        Ok(route)
+    }
+
+    fn check_id(&self, operation: &str, field: &str, id: &str) -> Result<(), ProviderError> {
+        check(operation, field, id.len(), self.max_id_bytes)
+    }
+}
+
+fn check(operation: &str, field: &str, bytes: usize, limit: usize) -> Result<(), ProviderError> {
+    if bytes > limit {
+        return Err(refusal::too_large(operation, field, bytes, limit));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn signal_for(instance: &str) -> WorkItem {
+        WorkItem::ExternalRaised { instance: instance.into(), name: "n".into(), data: String::new() }
+    }
+
+    #[test]
+    fn empty_and_huge_ids_are_refused_by_name() {
+        let limits = StoreLimits { max_id_bytes: 4, ..Default::default() };
+        let empty = limits.route_message("op", &signal_for("")).unwrap_err();
+        assert_eq!(empty.to_string(), "op: instance id must not be empty");
+        let huge = limits.route_message("op", &signal_for("12345")).unwrap_err();
+        assert_eq!(huge.to_string(), "op: instance id is 5 bytes long; this store takes at most 4");
+        assert!(!huge.retryable);
+        assert_eq!(limits.route_message("op", &signal_for("1234")).unwrap().instance, "1234");
+    }
+
+    #[test]
+    fn items_of_the_other_queue_are_refused() {
+        let limits = StoreLimits::default();
+        assert_eq!(
+            limits.route_activity("op", &signal_for("i")).unwrap_err().message,
+            "Invalid work item type"
+        );
+    }
+}
