@@ -5,6 +5,8 @@
 //! directions (`golden`). What older and newer programs may write besides is in `tolerance`, and that no text breaks
 //! the codec in `properties`.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests, too")]
+
 #[path = "stored_format/golden.rs"]
 mod golden;
 #[path = "stored_format/properties.rs"]

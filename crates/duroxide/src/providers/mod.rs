@@ -16,6 +16,7 @@ pub mod error;
 mod extended;
 mod filters;
 pub mod inspect;
+pub mod instrumented;
 mod items;
 pub mod management;
 mod provider;
