@@ -19,6 +19,7 @@ pub mod inspect;
 pub mod instrumented;
 mod items;
 pub mod management;
+pub mod memory;
 mod provider;
 pub mod refusal;
 mod signal;
