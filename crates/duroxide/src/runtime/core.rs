@@ -25,7 +25,8 @@ pub(crate) struct Core {
     pub options: RuntimeOptions,
     pub activities: ActivityRegistry,
     pub orchestrations: OrchestrationRegistry,
-    pub observability: ObservabilityHandle,
+    pub observability: Option<ObservabilityHandle>,
+    pub metrics: Arc<MetricsProvider>,
     pub filter: DispatcherCapabilityFilter,
     /// Four hex digits that tell this runtime from others in logs and ids.
     pub runtime_id: String,
@@ -44,7 +45,7 @@ pub(crate) struct Core {
 
 impl Core {
     pub fn metrics(&self) -> &MetricsProvider {
-        self.observability.metrics_provider()
+        &self.metrics
     }
 
     /// Returns the id of a worker slot.
