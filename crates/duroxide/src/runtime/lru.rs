@@ -44,6 +44,7 @@ impl<K: Hash + Eq + Clone, V> Lru<K, V> {
         Some(value)
     }
 
+    #[cfg(test)]
     pub fn len(&self) -> usize {
         self.entries.len()
     }

@@ -29,7 +29,7 @@ use super::core::Core;
 
 pub(crate) use decide::supported_range;
 pub(crate) use residents::Residents;
-pub(crate) use single_turn::{SingleTurn, Subject, take as take_single_turn};
+pub(crate) use single_turn::{Subject, take as take_single_turn};
 
 /// Starts the orchestration dispatchers of a runtime, if it is to take turns at all.
 pub(crate) fn start(core: &Arc<Core>) {

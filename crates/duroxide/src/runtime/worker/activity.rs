@@ -9,7 +9,6 @@ use tokio::task::JoinHandle;
 use super::claim::{ActivityWork, ClaimedActivity};
 use crate::activity::{ActivityContext, ActivityIdentity};
 use crate::model::{AppErrorKind, ErrorDetails, PoisonMessageType, WorkItem};
-use crate::runtime::ActivityHandler;
 use crate::runtime::core::{Core, TARGET};
 use crate::runtime::pace::Pace;
 use crate::runtime::sessions::InSession;
