@@ -21,6 +21,8 @@ pub mod management;
 mod provider;
 pub mod refusal;
 mod signal;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
 mod store_limits;
 
 pub use crate::model::limits::MAX_WORKER_TAGS;
