@@ -7,7 +7,9 @@
 //! SQLite file by default.
 
 pub mod model;
+mod observability;
 pub mod providers;
+pub mod runtime;
 
 pub use model::{
     Action, AppErrorKind, ConfigErrorKind, ErrorDetails, Event, EventKind, INITIAL_EVENT_ID,
