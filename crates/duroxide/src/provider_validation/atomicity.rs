@@ -1,0 +1,1 @@
+//! A turn is committed wholly or not at all.

@@ -1,0 +1,1 @@
+//! Cancelling an activity is taking its row away.

@@ -1,0 +1,1 @@
+//! Misuse and damage are reported as errors.

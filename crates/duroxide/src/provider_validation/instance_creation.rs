@@ -1,0 +1,1 @@
+//! Instances come into being with the first ack, not with the enqueue.

@@ -1,0 +1,1 @@
+//! Leases end: by time, by abandon, by ack; and can be extended before.

@@ -1,0 +1,1 @@
+//! A fetch waits as long as it was told, or not at all.

@@ -1,0 +1,1 @@
+//! The executions of one instance are kept apart.

@@ -1,0 +1,1 @@
+//! Attempts are counted per message.

@@ -1,0 +1,1 @@
+//! Order, visibility and exactly-once removal in both queues.
