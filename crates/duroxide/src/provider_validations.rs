@@ -18,3 +18,8 @@ pub use crate::provider_validation::{
     bulk_deletion, capability_filtering, custom_status, deletion, kv_store, long_polling, poison_message,
     prune, race_replay, sessions, tag_filtering,
 };
+
+pub use crate::provider_validation::{
+    bad_input, batch_fetch, clock_steps, concurrency, extended_reads, fine_points, large_batches,
+    lease_details, partial_history, signals, state_details, undecodable_rows, unknown_instances,
+};

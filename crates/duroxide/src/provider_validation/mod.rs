@@ -8,7 +8,7 @@
 //! duroxide::provider_validation_tests! { factory: MyFactory::new(), polling: short }
 //! ```
 //!
-//! The modules up to [`race_replay`] check the published contract. Those after it check what our own stores promise
+//! The modules listed first check the published contract. Those in the second block check what our own stores promise
 //! beyond it; a check of an ability that a store or its factory does not have passes at once.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a check reports by panicking")]
@@ -46,6 +46,20 @@ pub mod queue_semantics;
 pub mod race_replay;
 pub mod sessions;
 pub mod tag_filtering;
+
+pub mod bad_input;
+pub mod batch_fetch;
+pub mod clock_steps;
+pub mod concurrency;
+pub mod extended_reads;
+pub mod fine_points;
+pub mod large_batches;
+pub mod lease_details;
+pub mod partial_history;
+pub mod signals;
+pub mod state_details;
+pub mod undecodable_rows;
+pub mod unknown_instances;
 
 #[doc(hidden)]
 pub use macros::run_check;

@@ -339,6 +339,17 @@ impl<'a> Store<'a> {
     }
 }
 
+/// Checks that a call was refused for good, and returns the refusal.
+pub(crate) fn assert_refused<T: std::fmt::Debug>(outcome: Result<T, ProviderError>, what: &str) -> ProviderError {
+    match outcome {
+        Ok(value) => panic!("{what} should be refused; got {value:?}"),
+        Err(refusal) => {
+            assert!(!refusal.is_retryable(), "{what} should be refused for good; got {refusal:?}");
+            refusal
+        }
+    }
+}
+
 /// Fetches a turn without waiting.
 pub(crate) async fn fetch_turn(
     provider: &dyn Provider,
