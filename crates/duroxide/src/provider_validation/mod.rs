@@ -24,6 +24,7 @@ pub use crate::model::{Event, EventKind};
 pub use crate::providers::ExecutionMetadata;
 
 mod macros;
+mod scenario;
 mod support;
 
 pub mod atomicity;
