@@ -15,6 +15,7 @@ mod stats;
 mod work_item;
 
 pub use action::Action;
+pub(crate) use clock::whole_ms;
 pub use clock::{Clock, ClockSleep, ManualClock, SystemClock};
 pub use error_details::{AppErrorKind, ConfigErrorKind, ErrorDetails, PoisonMessageType};
 pub use event::{Event, EventKind};

@@ -18,6 +18,7 @@ mod filters;
 pub mod inspect;
 mod items;
 pub mod management;
+pub mod memory;
 mod provider;
 pub mod refusal;
 mod signal;

@@ -1,0 +1,92 @@
+//! What this store can do beyond the documented contract, method by method.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use super::MemoryProvider;
+use super::state::State;
+use crate::model::{Clock, Event, WorkItem};
+use crate::providers::inspect::MessageClass;
+use crate::providers::{
+    ExtendedProvider, HistoryPart, InstanceClaim, InstanceMetadata, InstanceRequest, InstanceWatch,
+    ParkedMessage, ProviderError, QuarantinedRow, StartOutcome, WorkClaim, WorkQueue, WorkRequest,
+    WorkSignal, refusal,
+};
+
+#[async_trait]
+impl ExtendedProvider for MemoryProvider {
+    fn clock(&self) -> Arc<dyn Clock> {
+        self.clock.clone()
+    }
+
+    fn work_signal(&self, queue: WorkQueue) -> WorkSignal {
+        match queue {
+            WorkQueue::Orchestrator => self.orchestrator_signal.subscribe(),
+            WorkQueue::Worker => self.worker_signal.subscribe(),
+        }
+    }
+
+    fn watch_instance(&self, instance: &str) -> InstanceWatch {
+        self.watchers.watch(instance)
+    }
+
+    async fn claim_instances(
+        &self,
+        request: &InstanceRequest<'_>,
+    ) -> Result<Vec<InstanceClaim>, ProviderError> {
+        Ok(self.lease(|state, now| state.claim_instances(request, now)))
+    }
+
+    async fn load_history(
+        &self,
+        lock_token: &str,
+        after_event_id: u64,
+    ) -> Result<HistoryPart, ProviderError> {
+        self.read_state(|state| state.load_history(lock_token, after_event_id, self.clock.now_ms()))
+    }
+
+    async fn claim_work(&self, request: &WorkRequest<'_>) -> Result<Vec<WorkClaim>, ProviderError> {
+        Ok(self.lease(|state, now| state.claim_work(request, now)))
+    }
+
+    async fn read_metadata(&self, instance: &str) -> Result<Option<InstanceMetadata>, ProviderError> {
+        Ok(self.read_state(|state| state.instance_metadata(instance)))
+    }
+
+    async fn read_recent(&self, instance: &str, limit: usize) -> Result<Vec<Event>, ProviderError> {
+        self.read_state(|state| state.read_recent(instance, limit))
+    }
+
+    async fn enqueue_start_if_absent(&self, start: WorkItem) -> Result<StartOutcome, ProviderError> {
+        self.change(|state, now| state.start_if_absent(&start, now))
+    }
+
+    async fn list_quarantined(&self, limit: usize) -> Result<Vec<QuarantinedRow>, ProviderError> {
+        Ok(self.read_state(|state| state.quarantine.iter().take(limit).cloned().collect()))
+    }
+
+    async fn list_parked(&self, limit: usize) -> Result<Vec<ParkedMessage>, ProviderError> {
+        Ok(self.read_state(|state| state.list_parked(limit)))
+    }
+}
+
+impl State {
+    /// Enqueues a start unless the id is taken.
+    fn start_if_absent(&mut self, start: &WorkItem, now: u64) -> Result<StartOutcome, ProviderError> {
+        const OPERATION: &str = "enqueue_start_if_absent";
+        if !matches!(start, WorkItem::StartOrchestration { .. }) {
+            return Err(refusal::wrong_queue(OPERATION));
+        }
+        let message = self.new_message(OPERATION, start, None, now)?;
+        let instance = &message.instance;
+        let is_taken = self.instances.contains_key(instance)
+            || self.has_history(instance)
+            || self.messages_of(instance).any(|queued| queued.class == MessageClass::Start);
+        if is_taken {
+            return Ok(StartOutcome::Existing);
+        }
+        self.messages.push(message);
+        Ok(StartOutcome::New)
+    }
+}

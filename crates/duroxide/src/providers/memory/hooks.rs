@@ -1,0 +1,167 @@
+//! What tests need besides the contract: ways to damage rows, and the whole state as text.
+
+use std::fmt::{self, Write};
+
+use super::MemoryProvider;
+use super::orphans::parked_until;
+use super::state::{Lease, State};
+
+/// What a damaged row holds: the beginning of something that once was JSON.
+const DAMAGED: &str = "{\"damaged";
+
+impl MemoryProvider {
+    /// Damages all events of an instance, so that none of them decodes.
+    pub fn corrupt_history(&self, instance: &str) {
+        self.change(|state, _| {
+            let histories = state.histories.iter_mut().filter(|((owner, _), _)| owner == instance);
+            histories.flat_map(|(_, events)| events.values_mut()).for_each(damage);
+        });
+    }
+
+    /// Damages all queued messages of an instance.
+    pub fn corrupt_messages(&self, instance: &str) {
+        self.change(|state, _| {
+            let messages = state.messages.iter_mut().filter(|message| message.instance == instance);
+            messages.for_each(|message| damage(&mut message.payload));
+        });
+    }
+
+    /// Damages all queued activities of an instance.
+    pub fn corrupt_work_items(&self, instance: &str) {
+        self.change(|state, _| {
+            let activities = state.activities.iter_mut();
+            let activities = activities.filter(|activity| activity.identity.instance == instance);
+            activities.for_each(|activity| damage(&mut activity.payload));
+        });
+    }
+
+    /// Returns the highest attempt count among the queued messages of an instance; 0 if there is none.
+    pub fn max_attempt_count(&self, instance: &str) -> u32 {
+        self.read_state(|state| state.messages_of(instance).map(|message| message.attempts).max())
+            .unwrap_or(0)
+    }
+
+    /// Returns the whole state as text, one row a line.
+    ///
+    /// Two stores that went through the same calls at the same times print the same, so tokens are left out: a lease
+    /// is shown by its end. Rows of queues are in the order of enqueueing, all others in the order of their keys.
+    pub fn dump(&self) -> String {
+        let mut text = String::new();
+        // Writing to a string does not fail.
+        let _ = self.read_state(|state| dump(state, &mut text));
+        text
+    }
+}
+
+fn damage(payload: &mut String) {
+    *payload = DAMAGED.to_string();
+}
+
+fn dump(state: &State, text: &mut String) -> fmt::Result {
+    for (id, row) in &state.instances {
+        writeln!(
+            text,
+            "instance {id:?} name={:?} version={:?} parent={:?} execution={} incarnation={} custom_status={:?}/{} \
+             created_at={} updated_at={}",
+            row.orchestration_name,
+            row.orchestration_version,
+            row.parent_instance_id,
+            row.current_execution_id,
+            row.incarnation,
+            row.custom_status,
+            row.custom_status_version,
+            row.created_at,
+            row.updated_at,
+        )?;
+    }
+    for ((id, execution_id), row) in &state.executions {
+        writeln!(
+            text,
+            "execution {id:?}/{execution_id} status={:?} output={:?} pinned={:?} started_at={} completed_at={:?}",
+            row.status,
+            row.output,
+            row.pinned_version.as_ref().map(ToString::to_string),
+            row.started_at,
+            row.completed_at,
+        )?;
+    }
+    for ((id, execution_id), events) in &state.histories {
+        for (event_id, event) in events {
+            writeln!(text, "event {id:?}/{execution_id}/{event_id} {event}")?;
+        }
+    }
+    dump_key_values(state, text)?;
+    dump_queues(state, text)
+}
+
+fn dump_key_values(state: &State, text: &mut String) -> fmt::Result {
+    for (id, values) in &state.key_values {
+        for (key, entry) in &values.settled {
+            writeln!(
+                text,
+                "kv_store {id:?} {key:?}={:?} updated_at={}",
+                entry.value, entry.last_updated_at_ms
+            )?;
+        }
+        for (key, change) in &values.changed {
+            match change {
+                Some(entry) => writeln!(
+                    text,
+                    "kv_delta {id:?} {key:?}={:?} updated_at={}",
+                    entry.value, entry.last_updated_at_ms
+                )?,
+                None => writeln!(text, "kv_delta {id:?} {key:?} cleared")?,
+            }
+        }
+    }
+    Ok(())
+}
+
+fn dump_queues(state: &State, text: &mut String) -> fmt::Result {
+    for (id, lease) in &state.turn_leases {
+        writeln!(text, "turn {id:?} locked_until={}", lease.locked_until)?;
+    }
+    for message in &state.messages {
+        writeln!(
+            text,
+            "message {:?} class={} visible_at={} attempts={} taken={} parked_until={:?} {}",
+            message.instance,
+            message.class.as_str(),
+            message.visible_at,
+            message.attempts,
+            message.taken_by.is_some(),
+            parked_until(message, state.parking_ms),
+            message.payload,
+        )?;
+    }
+    for activity in &state.activities {
+        writeln!(
+            text,
+            "activity {:?}/{}/{} session={:?} tag={:?} visible_at={} attempts={} locked_until={:?} {}",
+            activity.identity.instance,
+            activity.identity.execution_id,
+            activity.identity.activity_id,
+            activity.session_id,
+            activity.tag,
+            activity.visible_at,
+            activity.attempts,
+            activity.lease.as_ref().map(|lease: &Lease| lease.locked_until),
+            activity.payload,
+        )?;
+    }
+    for (id, session) in &state.sessions {
+        writeln!(
+            text,
+            "session {id:?} owner={:?} locked_until={} last_activity_at={}",
+            session.owner_id, session.locked_until, session.last_activity_at,
+        )?;
+    }
+    for row in &state.quarantine {
+        writeln!(
+            text,
+            "quarantined {:?} {:?} at={} reason={:?} {}",
+            row.queue, row.instance, row.quarantined_at, row.reason, row.raw,
+        )?;
+    }
+    Ok(())
+}

@@ -1,0 +1,134 @@
+//! The reference store: everything in memory, every rule of the contract in its plainest form.
+//!
+//! It is a specification that runs. Other stores are compared with it, so it prefers being obviously right to being
+//! fast: one lock around plain collections, no indexes, linear scans. Nothing survives the process. Programs may use
+//! it in tests, or where losing everything at exit is fine.
+//!
+//! Every operation is a plain function on [`State`](state::State) that is given the time. It first checks everything
+//! and then applies, so that a refusal leaves nothing behind. Every future of the store is ready at once and holds
+//! nothing, so dropping one is harmless. Fetches return at once: `poll_timeout` is ignored, and whoever wants to wait
+//! uses the work signal.
+//!
+//! Payloads are kept as JSON text, encoded on the way in and decoded on the way out, as in a store on disk. So rows
+//! that do not decode can exist here too, and are treated here as everywhere: an undecodable history is reported with
+//! the turn, an undecodable message or activity is set aside and never in the way.
+
+mod admin;
+mod dues;
+mod extended;
+mod history;
+#[cfg(any(test, feature = "test-hooks", feature = "provider-test"))]
+mod hooks;
+mod key_values;
+mod orphans;
+mod provider;
+mod reads;
+mod removal;
+mod state;
+mod turns;
+mod work;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::{InstanceWatchers, StoreLimits, WorkSignalSource};
+use crate::model::{Clock, SystemClock, whole_ms};
+use state::State;
+
+/// A store that keeps everything in memory; the reference that other stores are compared with.
+///
+/// ```
+/// use std::sync::Arc;
+/// use duroxide::providers::memory::MemoryProvider;
+/// use duroxide::providers::{ManualClock, Provider};
+///
+/// let clock = Arc::new(ManualClock::default());
+/// let store: Arc<dyn Provider> = Arc::new(MemoryProvider::with_clock(clock));
+/// assert_eq!(store.name(), "memory");
+/// ```
+pub struct MemoryProvider {
+    state: Mutex<State>,
+    clock: Arc<dyn Clock>,
+    orchestrator_signal: WorkSignalSource,
+    worker_signal: WorkSignalSource,
+    watchers: Arc<InstanceWatchers>,
+}
+
+impl MemoryProvider {
+    /// Makes an empty store that goes by the machine's clock.
+    pub fn new() -> Self {
+        Self::with_clock(Arc::new(SystemClock))
+    }
+
+    /// Makes an empty store that goes by the given clock.
+    pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
+        Self {
+            state: Mutex::new(State::default()),
+            orchestrator_signal: WorkSignalSource::new(clock.clone()),
+            worker_signal: WorkSignalSource::new(clock.clone()),
+            watchers: Arc::default(),
+            clock,
+        }
+    }
+
+    /// Takes ids and payloads up to other sizes than the usual ones.
+    #[must_use]
+    pub fn with_limits(self, limits: StoreLimits) -> Self {
+        self.lock().limits = limits;
+        self
+    }
+
+    /// Keeps messages for instances that do not exist for `parking_time` instead of a day.
+    #[must_use]
+    pub fn with_parking_time(self, parking_time: Duration) -> Self {
+        self.lock().parking_ms = whole_ms(parking_time);
+        self
+    }
+
+    /// Reads the state.
+    fn read_state<T>(&self, read: impl FnOnce(&State) -> T) -> T {
+        read(&self.lock())
+    }
+
+    /// Takes or prolongs leases: this makes nothing ready, but moves the time at which something will be.
+    fn lease<T>(&self, lease: impl FnOnce(&mut State, u64) -> T) -> T {
+        let mut state = self.lock();
+        // The time is read with the lock held: a lease must not begin before its claim.
+        let now = self.clock.now_ms();
+        let leased = lease(&mut state, now);
+        self.announce_dues(&state, now);
+        leased
+    }
+
+    /// Changes the state and wakes whoever may find something afterwards.
+    fn change<T>(&self, change: impl FnOnce(&mut State, u64) -> T) -> T {
+        let mut state = self.lock();
+        let now = self.clock.now_ms();
+        let changed = change(&mut state, now);
+        // Signals are given with the lock held, so that a late one cannot announce an outdated due time.
+        self.announce_dues(&state, now);
+        if state.has_ready_messages(now) {
+            self.orchestrator_signal.notify();
+        }
+        if state.has_ready_activities(now) {
+            self.worker_signal.notify();
+        }
+        changed
+    }
+
+    fn announce_dues(&self, state: &State, now: u64) {
+        self.orchestrator_signal.set_next_due(state.next_message_due(now));
+        self.worker_signal.set_next_due(state.next_activity_due(now));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Operations check before they apply, and applying does not panic: a poisoned lock guards a sound state.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for MemoryProvider {
+    fn default() -> Self {
+        Self::new()
+    }
+}

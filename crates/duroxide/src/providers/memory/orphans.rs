@@ -1,0 +1,126 @@
+//! Messages for instances that do not exist, and messages that do not decode.
+//!
+//! Neither may block the queue, reach the wrong instance or get lost without a word. Completions for an instance that
+//! is gone are stale: they are dropped, or they would reach a later instance of the same id. Signals and cancellations
+//! may have overtaken the start: they are parked, with whatever came with them, until the start is there or their time
+//! is over. A parked message is an ordinary row that gives its instance no place in the queue.
+
+use super::state::{Message, State};
+use crate::model::WorkItem;
+use crate::providers::inspect::MessageClass;
+use crate::providers::{ParkedMessage, QuarantinedRow, WorkQueue};
+
+impl State {
+    /// Takes the visible messages of an instance that do not decode out of the queue, and returns the others.
+    pub fn decode_messages(&mut self, instance: &str, now: u64) -> Vec<WorkItem> {
+        let mut decoded = Vec::new();
+        let mut undecodable = Vec::new();
+        self.messages.retain(|message| {
+            if message.instance != instance || !message.is_visible(now) {
+                return true;
+            }
+            match serde_json::from_str(&message.payload) {
+                Ok(item) => {
+                    decoded.push(item);
+                    true
+                }
+                Err(error) => {
+                    undecodable.push((message.payload.clone(), error.to_string()));
+                    false
+                }
+            }
+        });
+        for (raw, reason) in undecodable {
+            self.set_aside(WorkQueue::Orchestrator, instance, raw, reason, now);
+        }
+        decoded
+    }
+
+    /// Keeps a row that does not decode where an operator finds it.
+    pub fn set_aside(&mut self, queue: WorkQueue, instance: &str, raw: String, reason: String, now: u64) {
+        tracing::error!(instance, ?queue, reason, raw, "a queue row does not decode and was set aside");
+        let instance = Some(instance.to_string());
+        self.quarantine.push(QuarantinedRow { queue, instance, raw, reason, quarantined_at: now });
+    }
+
+    /// Tells whether messages for this instance can be delivered: it exists, or a visible message starts it.
+    pub fn has_context(&self, instance: &str, now: u64) -> bool {
+        let is_start = |message: &Message| message.class == MessageClass::Start && message.is_visible(now);
+        self.instances.contains_key(instance)
+            || self.has_history(instance)
+            || self.messages_of(instance).any(is_start)
+    }
+
+    /// Deals with the visible messages of an instance that does not exist.
+    pub fn settle_orphans(&mut self, instance: &str, now: u64) {
+        self.drop_messages(instance, "its instance does not exist", |message| {
+            message.class == MessageClass::Completion && message.is_visible(now)
+        });
+        // A start that is only delayed will want the queue messages too.
+        let may_be_started = self.messages_of(instance).any(|message| {
+            message.class == MessageClass::Start
+                || (message.class == MessageClass::Signal && message.is_visible(now))
+        });
+        if !may_be_started {
+            self.drop_messages(instance, "its instance does not exist", |message| message.is_visible(now));
+        }
+        for message in &mut self.messages {
+            if message.instance == instance && message.is_visible(now) {
+                message.parked_at.get_or_insert(now);
+            }
+        }
+    }
+
+    /// Drops what was parked for too long.
+    pub fn drop_expired_parked(&mut self, now: u64) {
+        let parking_ms = self.parking_ms;
+        let expired: Vec<String> = self
+            .messages
+            .iter()
+            .filter(|message| parked_until(message, parking_ms).is_some_and(|until| until <= now))
+            .map(|message| message.instance.clone())
+            .collect();
+        for instance in expired {
+            self.drop_messages(&instance, "its instance was never started", |message| {
+                parked_until(message, parking_ms).is_some_and(|until| until <= now)
+            });
+        }
+    }
+
+    /// Lists what is parked, oldest first.
+    pub fn list_parked(&self, limit: usize) -> Vec<ParkedMessage> {
+        let parked = self.messages.iter().filter_map(|message| {
+            Some(ParkedMessage {
+                instance: message.instance.clone(),
+                raw: message.payload.clone(),
+                expires_at: parked_until(message, self.parking_ms)?,
+            })
+        });
+        parked.take(limit).collect()
+    }
+
+    fn drop_messages(&mut self, instance: &str, reason: &str, is_dropped: impl Fn(&Message) -> bool) {
+        self.messages.retain(|message| {
+            let drops = message.instance == instance && is_dropped(message);
+            if drops {
+                tracing::warn!(
+                    instance,
+                    reason,
+                    class = message.class.as_str(),
+                    "an orphaned message was dropped"
+                );
+            }
+            !drops
+        });
+    }
+
+    /// Returns the messages of an instance in the order of enqueueing.
+    pub fn messages_of(&self, instance: &str) -> impl Iterator<Item = &Message> {
+        self.messages.iter().filter(move |message| message.instance == instance)
+    }
+}
+
+/// The moment at which a parked message is dropped; `None` if it is not parked.
+pub(super) fn parked_until(message: &Message, parking_ms: u64) -> Option<u64> {
+    message.parked_at.map(|since| since.saturating_add(parking_ms))
+}

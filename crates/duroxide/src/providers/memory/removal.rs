@@ -1,0 +1,175 @@
+//! Taking things out of the store: instances with all they have, and executions that are no longer wanted.
+
+use std::collections::BTreeSet;
+
+use super::state::{ExecutionRow, InstanceRow, State};
+use crate::providers::inspect::{self, MessageClass};
+use crate::providers::{
+    DeleteInstanceResult, InstanceFilter, ProviderError, PruneOptions, PruneResult, refusal,
+};
+
+/// How many instances a bulk operation takes on if it is not told.
+const DEFAULT_BULK_LIMIT: u32 = 1_000;
+
+impl State {
+    /// Returns an instance and all its descendants, the instance first.
+    pub fn tree(&self, instance: &str) -> Vec<String> {
+        let mut tree = vec![instance.to_string()];
+        let mut visited = 0;
+        while let Some(id) = tree.get(visited) {
+            let children = self.list_children(id);
+            // Parents are what callers say they are, so they may form a circle.
+            let new_ids: Vec<String> = children.into_iter().filter(|child| !tree.contains(child)).collect();
+            tree.extend(new_ids);
+            visited += 1;
+        }
+        tree
+    }
+
+    /// Deletes a root with its descendants.
+    pub fn delete_tree(
+        &mut self,
+        instance: &str,
+        force: bool,
+    ) -> Result<DeleteInstanceResult, ProviderError> {
+        let row = self.instance_row("delete_instance", instance)?;
+        if row.parent_instance_id.is_some() {
+            return Err(refusal::child_deletion(instance));
+        }
+        self.delete_all(&self.tree(instance), force)
+    }
+
+    /// Deletes these instances or none. Ids without a row are left alone.
+    pub fn delete_all(&mut self, ids: &[String], force: bool) -> Result<DeleteInstanceResult, ProviderError> {
+        let is_running = |id: &&String| self.instances.get(*id).is_some_and(|row| self.is_running(id, row));
+        if let Some(running) = ids.iter().find(is_running).filter(|_| !force) {
+            return Err(refusal::still_running(running));
+        }
+        for id in ids {
+            if let Some(child) = self.list_children(id).into_iter().find(|child| !ids.contains(child)) {
+                return Err(refusal::orphaned_child(id, &child));
+            }
+        }
+        let mut deleted = DeleteInstanceResult::default();
+        for id in ids.iter().collect::<BTreeSet<_>>() {
+            self.delete_one(id, &mut deleted);
+        }
+        Ok(deleted)
+    }
+
+    /// Deletes the roots that have ended and match the filter, each with its descendants.
+    pub fn delete_bulk(&mut self, filter: &InstanceFilter) -> Result<DeleteInstanceResult, ProviderError> {
+        let mut roots: Vec<(u64, u64, String)> = Vec::new();
+        for (id, row) in &self.instances {
+            let is_ended = inspect::is_terminal_status(self.status(id, row)) && !self.is_running(id, row);
+            if row.parent_instance_id.is_none() && is_ended && self.is_selected(id, row, filter) {
+                let completed_at = self.completed_at(id, row).unwrap_or(0);
+                roots.push((completed_at, row.incarnation, id.clone()));
+            }
+        }
+        roots.sort();
+        roots.truncate(bulk_limit(filter));
+        let mut total = DeleteInstanceResult::default();
+        for (_, _, root) in roots {
+            let deleted = self.delete_all(&self.tree(&root), true)?;
+            total.instances_deleted += deleted.instances_deleted;
+            total.executions_deleted += deleted.executions_deleted;
+            total.events_deleted += deleted.events_deleted;
+            total.queue_messages_deleted += deleted.queue_messages_deleted;
+        }
+        Ok(total)
+    }
+
+    /// An instance runs while its current execution does, and between two executions.
+    fn is_running(&self, instance: &str, row: &InstanceRow) -> bool {
+        match self.status(instance, row) {
+            "Running" => true,
+            "ContinuedAsNew" => {
+                self.messages_of(instance).any(|message| message.class == MessageClass::Start)
+            }
+            _ => false,
+        }
+    }
+
+    fn completed_at(&self, instance: &str, row: &InstanceRow) -> Option<u64> {
+        self.executions.get(&(instance.to_string(), row.current_execution_id))?.completed_at
+    }
+
+    fn is_selected(&self, instance: &str, row: &InstanceRow, filter: &InstanceFilter) -> bool {
+        let is_named = filter.instance_ids.as_ref().is_none_or(|ids| ids.iter().any(|id| id == instance));
+        is_named && ended_before(self.completed_at(instance, row), filter.completed_before)
+    }
+
+    /// Removes everything of an instance that has a row.
+    fn delete_one(&mut self, instance: &str, deleted: &mut DeleteInstanceResult) {
+        if self.instances.remove(instance).is_none() {
+            return;
+        }
+        let queued = self.messages.len() + self.activities.len();
+        let executions = self.executions.len();
+        deleted.instances_deleted += 1;
+        deleted.events_deleted += self.count_events(|(owner, _)| owner == instance);
+        self.executions.retain(|(owner, _), _| owner != instance);
+        self.histories.retain(|(owner, _), _| owner != instance);
+        self.key_values.remove(instance);
+        self.messages.retain(|message| message.instance != instance);
+        self.activities.retain(|activity| activity.identity.instance != instance);
+        // Whoever is in a turn with it cannot commit any more.
+        self.turn_leases.remove(instance);
+        deleted.executions_deleted += (executions - self.executions.len()) as u64;
+        deleted.queue_messages_deleted += (queued - self.messages.len() - self.activities.len()) as u64;
+    }
+
+    fn count_events(&self, is_counted: impl Fn(&(String, u64)) -> bool) -> u64 {
+        let counted = self.histories.iter().filter(|(key, _)| is_counted(key));
+        counted.map(|(_, events)| events.len() as u64).sum()
+    }
+
+    /// Removes old executions of an instance; never the current one, never a running one.
+    pub fn prune(&mut self, instance: &str, options: &PruneOptions) -> Result<PruneResult, ProviderError> {
+        let current = self.instance_row("prune_executions", instance)?.current_execution_id;
+        let ids = self.list_executions(instance);
+        let kept = ids.iter().rev().take(options.keep_last.unwrap_or(0) as usize).copied();
+        let kept: BTreeSet<u64> = kept.chain([current]).collect();
+        let is_pruned = |(owner, id): &(String, u64), execution: &ExecutionRow| {
+            owner == instance
+                && !kept.contains(id)
+                && execution.status != "Running"
+                && ended_before(execution.completed_at, options.completed_before)
+        };
+        let pruned = self.executions.iter().filter(|(key, execution)| is_pruned(key, execution));
+        let pruned: BTreeSet<(String, u64)> = pruned.map(|(key, _)| key.clone()).collect();
+        let events_deleted = self.count_events(|key| pruned.contains(key));
+        self.executions.retain(|key, _| !pruned.contains(key));
+        self.histories.retain(|key, _| !pruned.contains(key));
+        Ok(PruneResult { instances_processed: 1, executions_deleted: pruned.len() as u64, events_deleted })
+    }
+
+    /// Removes old executions of all instances that match the filter, oldest instances first.
+    pub fn prune_bulk(
+        &mut self,
+        filter: &InstanceFilter,
+        options: &PruneOptions,
+    ) -> Result<PruneResult, ProviderError> {
+        let mut selected = self.list_instances(|id, row| self.is_selected(id, row, filter));
+        selected.reverse();
+        selected.truncate(bulk_limit(filter));
+        let mut total = PruneResult::default();
+        for instance in selected {
+            let pruned = self.prune(&instance, options)?;
+            total.instances_processed += pruned.instances_processed;
+            total.executions_deleted += pruned.executions_deleted;
+            total.events_deleted += pruned.events_deleted;
+        }
+        Ok(total)
+    }
+}
+
+fn bulk_limit(filter: &InstanceFilter) -> usize {
+    filter.limit.unwrap_or(DEFAULT_BULK_LIMIT) as usize
+}
+
+/// Tells whether an end lies before a cut-off, if there is one. What has not ended lies before none.
+fn ended_before(completed_at: Option<u64>, cut_off: Option<u64>) -> bool {
+    cut_off.is_none_or(|cut_off| completed_at.is_some_and(|at| at < cut_off))
+}

@@ -1,0 +1,209 @@
+//! What the store holds, and how a row of each queue is made.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use semver::Version;
+use serde::Serialize;
+
+use super::key_values::KeyValues;
+use crate::model::{WorkItem, whole_ms};
+use crate::providers::inspect::MessageClass;
+use crate::providers::{
+    DEFAULT_PARKING_TIME, ProviderError, QuarantinedRow, ScheduledActivityIdentifier, StoreLimits,
+};
+
+/// The whole store.
+pub(super) struct State {
+    pub limits: StoreLimits,
+    pub parking_ms: u64,
+    pub instances: BTreeMap<String, InstanceRow>,
+    /// How many instance rows were ever made; the last one's incarnation.
+    pub incarnations: u64,
+    /// By instance and execution id.
+    pub executions: BTreeMap<(String, u64), ExecutionRow>,
+    /// By instance and execution id: the encoded events by event id. No list is empty.
+    pub histories: BTreeMap<(String, u64), BTreeMap<u64, String>>,
+    pub key_values: BTreeMap<String, KeyValues>,
+    /// The orchestrator queue, in the order of enqueueing.
+    pub messages: Vec<Message>,
+    /// The leases of turns by instance. One that ran out stays until somebody takes over.
+    pub turn_leases: BTreeMap<String, Lease>,
+    /// The worker queue, in the order of enqueueing.
+    pub activities: Vec<Activity>,
+    pub sessions: BTreeMap<String, Session>,
+    pub quarantine: Vec<QuarantinedRow>,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            limits: StoreLimits::default(),
+            parking_ms: whole_ms(DEFAULT_PARKING_TIME),
+            instances: BTreeMap::new(),
+            incarnations: 0,
+            executions: BTreeMap::new(),
+            histories: BTreeMap::new(),
+            key_values: BTreeMap::new(),
+            messages: Vec::new(),
+            turn_leases: BTreeMap::new(),
+            activities: Vec::new(),
+            sessions: BTreeMap::new(),
+            quarantine: Vec::new(),
+        }
+    }
+}
+
+/// An instance, from its first ack with name and version.
+pub(super) struct InstanceRow {
+    pub orchestration_name: String,
+    pub orchestration_version: String,
+    pub parent_instance_id: Option<String>,
+    pub current_execution_id: u64,
+    /// Also the order of creation.
+    pub incarnation: u64,
+    pub custom_status: Option<String>,
+    pub custom_status_version: u64,
+    pub created_at: u64,
+    pub updated_at: u64,
+}
+
+/// One execution, from its first ack.
+pub(super) struct ExecutionRow {
+    pub status: String,
+    pub output: Option<String>,
+    pub pinned_version: Option<Version>,
+    pub started_at: u64,
+    pub completed_at: Option<u64>,
+}
+
+/// A right to something until a moment. It outlives that moment until somebody else takes over.
+pub(super) struct Lease {
+    pub token: String,
+    pub locked_until: u64,
+}
+
+impl Lease {
+    pub fn new(lock_timeout: Duration, now: u64) -> Self {
+        Self { token: format!("lock_{}", uuid::Uuid::new_v4()), locked_until: time_after(now, lock_timeout) }
+    }
+
+    pub fn is_live(&self, now: u64) -> bool {
+        self.locked_until > now
+    }
+
+    /// Extends the lease; a shorter time than it has left changes nothing.
+    pub fn renew(&mut self, extend_for: Duration, now: u64) {
+        self.locked_until = self.locked_until.max(time_after(now, extend_for));
+    }
+}
+
+/// An entry of the orchestrator queue.
+pub(super) struct Message {
+    pub instance: String,
+    pub class: MessageClass,
+    pub payload: String,
+    /// 0 if it was visible when it was enqueued: a clock that is set back does not hide it.
+    pub visible_at: u64,
+    pub attempts: u32,
+    /// The token of the turn that has it.
+    pub taken_by: Option<String>,
+    /// Since when it waits for an instance that does not exist.
+    pub parked_at: Option<u64>,
+}
+
+impl Message {
+    pub fn is_visible(&self, now: u64) -> bool {
+        self.visible_at <= now
+    }
+}
+
+/// An entry of the worker queue.
+pub(super) struct Activity {
+    pub identity: ScheduledActivityIdentifier,
+    pub session_id: Option<String>,
+    pub tag: Option<String>,
+    pub payload: String,
+    /// As for messages.
+    pub visible_at: u64,
+    pub attempts: u32,
+    pub lease: Option<Lease>,
+}
+
+impl Activity {
+    pub fn is_leased(&self, now: u64) -> bool {
+        self.lease.as_ref().is_some_and(|lease| lease.is_live(now))
+    }
+}
+
+/// A session and whose it is.
+pub(super) struct Session {
+    pub owner_id: String,
+    pub locked_until: u64,
+    pub last_activity_at: u64,
+}
+
+impl Session {
+    pub fn is_live(&self, now: u64) -> bool {
+        self.locked_until > now
+    }
+}
+
+impl State {
+    /// Makes a message, visible after `delay`; a timer not before it is due.
+    pub fn new_message(
+        &self,
+        operation: &str,
+        item: &WorkItem,
+        delay: Option<Duration>,
+        now: u64,
+    ) -> Result<Message, ProviderError> {
+        let route = self.limits.route_message(operation, item)?;
+        let delayed_until = delay.map_or(0, |delay| time_after(now, delay));
+        Ok(Message {
+            instance: route.instance.to_string(),
+            class: route.class,
+            payload: self.encode(operation, item)?,
+            visible_at: visible_from(delayed_until.max(route.due_at_ms.unwrap_or(0)), now),
+            attempts: 0,
+            taken_by: None,
+            parked_at: None,
+        })
+    }
+
+    /// Makes an activity, visible at once.
+    pub fn new_activity(&self, operation: &str, item: &WorkItem) -> Result<Activity, ProviderError> {
+        let route = self.limits.route_activity(operation, item)?;
+        Ok(Activity {
+            identity: ScheduledActivityIdentifier {
+                instance: route.instance.to_string(),
+                execution_id: route.execution_id,
+                activity_id: route.activity_id,
+            },
+            session_id: route.session_id.map(str::to_string),
+            tag: route.tag.map(str::to_string),
+            payload: self.encode(operation, item)?,
+            visible_at: 0,
+            attempts: 0,
+            lease: None,
+        })
+    }
+
+    /// Encodes an event or a work item as it is stored.
+    pub fn encode(&self, operation: &str, value: &impl Serialize) -> Result<String, ProviderError> {
+        let encoded = serde_json::to_string(value)
+            .map_err(|error| ProviderError::permanent(operation, format!("cannot be encoded: {error}")))?;
+        self.limits.check_payload(operation, &encoded)?;
+        Ok(encoded)
+    }
+}
+
+/// The moment `duration` from now, clamped to the end of time.
+pub(super) fn time_after(now: u64, duration: Duration) -> u64 {
+    now.saturating_add(whole_ms(duration))
+}
+
+/// The stored visibility of something that becomes visible at a moment: that moment, or 0 if it has come.
+pub(super) fn visible_from(moment: u64, now: u64) -> u64 {
+    if moment <= now { 0 } else { moment }
+}
