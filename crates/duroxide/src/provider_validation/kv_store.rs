@@ -5,7 +5,6 @@
 
 use std::collections::HashMap;
 
-use super::scenario::*;
 use super::support::*;
 use super::{EventKind, ProviderFactory};
 use crate::model::limits::MAX_KV_VALUE_BYTES;

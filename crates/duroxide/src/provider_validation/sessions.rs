@@ -5,7 +5,6 @@
 use std::time::Duration;
 
 use super::ProviderFactory;
-use super::scenario::*;
 use super::support::*;
 use crate::providers::{SessionFetchConfig, TagFilter, WorkItem};
 
