@@ -48,6 +48,13 @@ pub mod race_replay;
 pub mod sessions;
 pub mod tag_filtering;
 
+pub mod figures;
+pub mod refusals;
+pub mod removal;
+pub mod times;
+pub mod version_ranges;
+pub mod visibility;
+
 #[doc(hidden)]
 pub use macros::run_check;
 
