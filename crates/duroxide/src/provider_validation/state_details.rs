@@ -97,27 +97,6 @@ pub async fn snapshot_has_the_times_of_the_values(factory: &dyn ProviderFactory)
     assert_eq!(snapshot, expected, "each value should come with its time");
 }
 
-/// A refused turn changes neither values nor custom status.
-pub async fn refused_turns_change_no_state(factory: &dyn ProviderFactory) {
-    let store = Store::new(factory).await;
-    let mut commit = Commit::creating("i");
-    commit.events.push(event("i", 2, kv_set("k", "before")));
-    commit.events.push(event("i", 3, custom_status(Some("before"))));
-    store.start_and_ack("i", commit).await;
-    store.send(raised("i", "n", "")).await;
-    let turn = store.turn_of("i").await;
-    let refused = vec![
-        event("i", 4, kv_set("k", "after")),
-        event("i", 5, custom_status(Some("after"))),
-        event("i", 1, EventKind::KeyValuesCleared),
-    ];
-    let refused = store.try_ack(&turn.token, Commit::of_events(refused)).await;
-    assert!(refused.is_err(), "an event id that is taken should be refused");
-    assert_eq!(all_values(&store, "i").await, values(&[("k", "before")]));
-    let seen = store.provider.get_custom_status("i", 0).await.expect("get_custom_status should work");
-    assert_eq!(seen, Some((Some("before".to_string()), 1)));
-}
-
 /// The events of a custom status and of values are part of the history like all others.
 pub async fn state_events_stay_in_the_history(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
