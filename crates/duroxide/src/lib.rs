@@ -8,6 +8,10 @@
 
 pub mod model;
 mod observability;
+#[cfg(feature = "provider-test")]
+pub mod provider_validation;
+#[cfg(feature = "provider-test")]
+pub mod provider_validations;
 pub mod providers;
 pub mod runtime;
 
