@@ -11,6 +11,10 @@ pub mod client;
 pub mod model;
 mod observability;
 mod orchestration;
+#[cfg(feature = "provider-test")]
+pub mod provider_validation;
+#[cfg(feature = "provider-test")]
+pub mod provider_validations;
 pub mod providers;
 mod registry;
 #[allow(dead_code, unused_imports, reason = "the dispatchers use the rest")]

@@ -23,6 +23,8 @@ pub mod memory;
 mod provider;
 pub mod refusal;
 mod signal;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
 mod store_limits;
 
 pub use crate::model::limits::MAX_WORKER_TAGS;
