@@ -192,7 +192,9 @@ fn the_engine_tells_what_it_did() {
     assert!(matches!(result, TurnResult::Continue));
     assert!(engine.made_progress());
     assert_eq!(engine.final_history().len(), baseline.len() + engine.history_delta().len());
-    assert!(engine.cancelled_activity_ids().is_empty() && engine.cancelled_sub_orchestration_ids().is_empty());
+    assert!(
+        engine.cancelled_activity_ids().is_empty() && engine.cancelled_sub_orchestration_ids().is_empty()
+    );
 }
 
 #[test]

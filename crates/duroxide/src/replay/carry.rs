@@ -7,9 +7,7 @@ use crate::model::{Event, EventKind};
 
 /// The unread messages of a legacy execution, as they were always counted there: each dequeue that was not cancelled
 /// took one message of its queue, in order, whether it was read or not.
-pub(crate) fn legacy_unread<'a>(
-    history: impl Iterator<Item = &'a Event> + Clone,
-) -> Vec<(String, String)> {
+pub(crate) fn legacy_unread<'a>(history: impl Iterator<Item = &'a Event> + Clone) -> Vec<(String, String)> {
     let cancelled: HashSet<u64> = history
         .clone()
         .filter(|event| matches!(event.kind, EventKind::QueueSubscriptionCancelled { .. }))

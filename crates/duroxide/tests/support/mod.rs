@@ -113,7 +113,11 @@ impl History {
 
     /// Takes a turn over this history, all of it stored.
     pub fn turn(&self, handler: &Arc<dyn OrchestrationHandler>, messages: Vec<WorkItem>) -> Turn {
-        turn(ReplayEngine::new(INSTANCE.into(), self.execution_id.max(1), self.events.clone()), handler, messages)
+        turn(
+            ReplayEngine::new(INSTANCE.into(), self.execution_id.max(1), self.events.clone()),
+            handler,
+            messages,
+        )
     }
 
     /// Replays this history without new messages.
@@ -140,11 +144,7 @@ pub fn activity_scheduled(name: &str, input: &str) -> EventKind {
 }
 
 pub fn app_error(text: &str) -> ErrorDetails {
-    ErrorDetails::Application {
-        kind: AppErrorKind::ActivityFailed,
-        message: text.into(),
-        retryable: false,
-    }
+    ErrorDetails::Application { kind: AppErrorKind::ActivityFailed, message: text.into(), retryable: false }
 }
 
 pub fn orch_error(text: &str) -> ErrorDetails {
