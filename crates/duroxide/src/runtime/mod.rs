@@ -1,5 +1,7 @@
 //! The machinery that runs orchestrations and activities.
 
+#[cfg(test)]
+mod alike_tests;
 mod handlers;
 mod history;
 mod program;
