@@ -5,6 +5,7 @@
 //! that a turn costs what is new. Replaying a history and taking the next turn are the same steps.
 
 mod batch;
+mod carry;
 mod completion;
 mod desk;
 mod drops;
@@ -24,6 +25,7 @@ pub use completion::CompletionResult;
 pub use outcome::TurnResult;
 
 pub(crate) use batch::admit;
+pub(crate) use carry::{carry_forward, legacy_unread};
 pub(crate) use desk::{Desk, Request};
 pub(crate) use execution::{Ending, Execution};
 pub(crate) use journal::Journal;

@@ -117,6 +117,8 @@ impl Walk {
         self.look_ahead(events);
         for event in events {
             self.step(event, true);
+            // Whatever the code does because of this event, it did at this time.
+            self.desk.set_now(event.timestamp_ms);
         }
     }
 
@@ -147,12 +149,30 @@ impl Walk {
         if self.must_poll_before(takes_action) {
             self.poll();
         }
-        if self.ended.is_none()
-            && let Err(details) = self.apply(event, is_old)
-        {
+        if self.ended.is_some() {
+            self.pass_by(event, is_old);
+        } else if let Err(details) = self.apply(event, is_old) {
             self.end(Ended::Broken(details));
         }
         self.took_action = takes_action;
+    }
+
+    /// Looks at an event after the code has returned. That the code asked for less than was recorded is accepted; but
+    /// what it did ask for must not be recorded a second time, and drops must have been repeated.
+    fn pass_by(&mut self, event: &Event, is_old: bool) {
+        match cancellation(&event.kind) {
+            Some((kind, reason)) => self.expect_drop(kind, event.source_event_id, reason, is_old),
+            None if self.policy == RacePolicy::Legacy => {}
+            None => {
+                let place = self.place_of_match(&event.kind);
+                let asked = self.unmatched.get(place);
+                if asked.is_some_and(|(_, action)| matching::fits(action, &event.kind))
+                    && let Some((token, _)) = self.unmatched.remove(place)
+                {
+                    self.bind(token, event.event_id, &event.kind, is_old);
+                }
+            }
+        }
     }
 
     fn begin(&mut self, first: &Event, is_old: bool) {
@@ -169,7 +189,7 @@ impl Walk {
     /// A run of recorded requests was bound in one go when it was new, and only then was the code polled. So news
     /// that come from binding wait until the run is over. Legacy executions did it one by one when they were replayed.
     fn must_poll_before(&self, takes_action: bool) -> bool {
-        let inside_a_run = takes_action && self.took_action && !self.unmatched.is_empty();
+        let inside_a_run = takes_action && self.took_action && self.first_recordable().is_some();
         match self.policy {
             RacePolicy::Legacy => self.needs_poll,
             RacePolicy::Prompt => self.has_news() && !inside_a_run,
@@ -182,7 +202,7 @@ impl Walk {
 
     /// Polls the code if there is news for it. Everything up to now was stored before this turn if `is_old` says so.
     pub(crate) fn settle(&mut self, is_old: bool) {
-        if self.has_news() {
+        if self.has_begun && self.has_news() {
             self.reason_is_old = is_old;
             self.poll();
         }
@@ -292,7 +312,6 @@ impl Walk {
     }
 
     fn apply(&mut self, event: &Event, is_old: bool) -> Result<(), ErrorDetails> {
-        let source = event.source_event_id;
         match &event.kind {
             kind if matching::records_action(kind) => self.take_up(event, is_old)?,
             EventKind::ActivityCompleted { result } => {
@@ -323,19 +342,14 @@ impl Walk {
                 self.desk.deliver_message(name, data.clone());
                 self.call_for_poll(is_old);
             }
-            EventKind::ActivityCancelRequested { reason } => {
-                self.cancelled(Cancellable::Activity, source, reason, is_old);
+            kind => {
+                if let Some((kind, reason)) = cancellation(kind) {
+                    if let Some(source) = event.source_event_id {
+                        self.desk.cancel_by_row(source, kind);
+                    }
+                    self.expect_drop(kind, event.source_event_id, reason, is_old);
+                }
             }
-            EventKind::SubOrchestrationCancelRequested { reason } => {
-                self.cancelled(Cancellable::Child, source, reason, is_old);
-            }
-            EventKind::ExternalSubscribedCancelled { reason } => {
-                self.cancelled(Cancellable::Wait, source, reason, is_old);
-            }
-            EventKind::QueueSubscriptionCancelled { reason } => {
-                self.cancelled(Cancellable::Dequeue, source, reason, is_old);
-            }
-            _ => {}
         }
         Ok(())
     }
@@ -359,13 +373,23 @@ impl Walk {
         Ok(())
     }
 
-    /// Requests match in order, except that old versions recorded the removals of one pruning in any order.
+    /// Requests match in order. A continue-as-new has no event and is passed over; and old versions recorded the removals
+    /// of one pruning in any order.
     fn place_of_match(&self, kind: &EventKind) -> usize {
-        let EventKind::KeyValueCleared { key } = kind else { return 0 };
-        let run = self.unmatched.iter().map(|(_, action)| action);
+        let first = self.first_recordable().unwrap_or(self.unmatched.len());
+        let EventKind::KeyValueCleared { key } = kind else { return first };
+        let run = self.unmatched.iter().skip(first).map(|(_, action)| action);
         run.take_while(|action| matches!(action, Action::ClearKeyValue { .. }))
             .position(|action| matches!(action, Action::ClearKeyValue { key: asked } if asked == key))
-            .unwrap_or(0)
+            .map_or(first, |place| first + place)
+    }
+
+    /// The oldest request that an event can record. Legacy executions make no exception for a continue-as-new.
+    fn first_recordable(&self) -> Option<usize> {
+        let has_event = |action: &Action| {
+            self.policy == RacePolicy::Legacy || !matches!(action, Action::ContinueAsNew { .. })
+        };
+        self.unmatched.iter().position(|(_, action)| has_event(action))
     }
 
     fn complete(
@@ -415,10 +439,11 @@ impl Walk {
         }
     }
 
-    fn cancelled(&mut self, kind: Cancellable, source: Option<u64>, reason: &str, is_old: bool) {
-        let Some(source) = source else { return };
-        self.desk.cancel_by_row(source, kind);
-        if is_old && reason == DROPPED_FUTURE {
+    fn expect_drop(&mut self, kind: Cancellable, source: Option<u64>, reason: &str, is_old: bool) {
+        if let Some(source) = source
+            && is_old
+            && reason == DROPPED_FUTURE
+        {
             self.drops.expect(kind, source);
         }
     }
@@ -443,6 +468,17 @@ impl Walk {
 impl Drop for Walk {
     fn drop(&mut self) {
         self.put_away();
+    }
+}
+
+/// What a cancellation row cancels, and why.
+fn cancellation(kind: &EventKind) -> Option<(Cancellable, &str)> {
+    match kind {
+        EventKind::ActivityCancelRequested { reason } => Some((Cancellable::Activity, reason)),
+        EventKind::SubOrchestrationCancelRequested { reason } => Some((Cancellable::Child, reason)),
+        EventKind::ExternalSubscribedCancelled { reason } => Some((Cancellable::Wait, reason)),
+        EventKind::QueueSubscriptionCancelled { reason } => Some((Cancellable::Dequeue, reason)),
+        _ => None,
     }
 }
 

@@ -7,6 +7,8 @@
 mod core;
 mod fetch_backoff;
 mod gauges;
+#[cfg(test)]
+mod alike_tests;
 mod handlers;
 mod history;
 mod leases;

@@ -31,6 +31,11 @@ impl Pace {
         });
     }
 
+    /// Takes note that what was claimed had to wait: for a while nothing is claimed ahead.
+    pub fn slow_down(&self) {
+        *self.average.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(AHEAD);
+    }
+
     /// How many items `slots` slots should claim together: at least one each, and what they will finish soon.
     pub fn batch(&self, slots: usize) -> usize {
         let average = *self.average.lock().unwrap_or_else(std::sync::PoisonError::into_inner);

@@ -25,6 +25,7 @@ pub struct ReplayEngine {
     actions: Vec<Action>,
     cancelled_activities: Vec<u64>,
     cancelled_children: Vec<String>,
+    clock: Arc<dyn Clock>,
 }
 
 impl ReplayEngine {
@@ -44,6 +45,7 @@ impl ReplayEngine {
             actions: Vec::new(),
             cancelled_activities: Vec::new(),
             cancelled_children: Vec::new(),
+            clock: Arc::new(SystemClock),
         }
     }
 
@@ -59,10 +61,17 @@ impl ReplayEngine {
         self
     }
 
+    /// Takes the turn at another time than the machine's.
+    #[cfg(test)]
+    pub(crate) fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
     /// Turns a batch of messages into new events.
     pub fn prep_completions(&mut self, messages: Vec<WorkItem>) {
         let Some(journal) = &mut self.journal else { return };
-        let batch = replay::admit(journal, messages, SystemClock.now_ms());
+        let batch = replay::admit(journal, messages, self.clock.now_ms());
         self.delta.extend(batch.events);
         self.abort = batch.abort.or_else(|| self.abort.take());
     }
@@ -90,7 +99,7 @@ impl ReplayEngine {
         let (old, new) = self.baseline.split_at(self.persisted);
         execution.replay_noted(old);
         let fresh: Vec<Event> = new.iter().chain(&self.delta).cloned().collect();
-        let turn = execution.go_on(&fresh, SystemClock.now_ms());
+        let turn = execution.go_on(&fresh, self.clock.now_ms());
         self.delta.extend(turn.events);
         self.actions = turn.actions;
         self.cancelled_activities = turn.cancelled_activities;

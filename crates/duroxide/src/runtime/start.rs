@@ -20,6 +20,22 @@ use crate::providers::{DispatcherCapabilityFilter, Provider};
 use crate::registry::{ActivityRegistry, OrchestrationRegistry};
 
 impl Runtime {
+    /// Starts a runtime with default options on a store of its own, in memory. Only activities can reach that store.
+    ///
+    /// # Panics
+    /// If the store cannot be made.
+    #[cfg(feature = "sqlite")]
+    pub async fn start(
+        activity_registry: ActivityRegistry,
+        orchestration_registry: OrchestrationRegistry,
+    ) -> Arc<Self> {
+        let store = match crate::providers::sqlite::SqliteProvider::new_in_memory().await {
+            Ok(store) => Arc::new(store),
+            Err(error) => panic!("the in-memory store cannot be made: {error}"),
+        };
+        Self::start_with_store(store, activity_registry, orchestration_registry).await
+    }
+
     /// Starts a runtime with default options.
     pub async fn start_with_store(
         history_store: Arc<dyn Provider>,

@@ -44,6 +44,8 @@ pub(super) struct Rules<'a> {
 pub(super) enum Known {
     Resident(Box<Resident>),
     Stored(Stored),
+    /// It completed or failed; its history does not matter.
+    Ended,
 }
 
 /// What becomes of a claim.
@@ -59,6 +61,7 @@ pub(super) fn decide(rules: &Rules<'_>, mut claim: Claim, known: Known) -> (Clai
         Known::Resident(resident) => resident_turn(rules, &mut claim, *resident),
         Known::Stored(Stored::Decoded { events, kv }) => stored_turn(rules, &mut claim, &events, kv),
         Known::Stored(Stored::Undecodable(error)) => undecodable(rules, &mut claim, error),
+        Known::Ended => ended(&mut claim),
     };
     (claim, decision)
 }
@@ -393,6 +396,13 @@ pub(super) fn describe_ending(metadata: &mut ExecutionMetadata, ending: &Ending)
     metadata.output = Some(output);
 }
 
+/// An instance that has ended hears nothing more.
+fn ended(claim: &mut Claim) -> Decision {
+    let batch = Batch::sort(&claim.instance, Phase::Finished, std::mem::take(&mut claim.messages));
+    let collisions = batch.collision_notices(&claim.instance, None, true);
+    drain(claim, collisions)
+}
+
 fn drain(claim: &Claim, notices: Vec<Notice>) -> Decision {
     tracing::debug!(target: TARGET, instance = %claim.instance, "messages taken note of without effect");
     Decision::Commit(Box::new(Commit::drain(claim, notices)))
@@ -400,12 +410,11 @@ fn drain(claim: &Claim, notices: Vec<Notice>) -> Decision {
 
 /// An instance whose history nobody can read: wait, and after too many attempts fail it.
 fn undecodable(rules: &Rules<'_>, claim: &mut Claim, error: String) -> Decision {
-    let ended = claim.is_known_to_have_ended();
-    let batch = Batch::sort(&claim.instance, Phase::Running, std::mem::take(&mut claim.messages));
-    let collisions = batch.collision_notices(&claim.instance, None, ended);
-    if ended {
-        return drain(claim, collisions);
+    if claim.is_known_to_have_ended() {
+        return ended(claim);
     }
+    let batch = Batch::sort(&claim.instance, Phase::Running, std::mem::take(&mut claim.messages));
+    let collisions = batch.collision_notices(&claim.instance, None, false);
     tracing::warn!(target: TARGET, instance = %claim.instance, attempt_count = claim.attempt_count, error,
         "history cannot be decoded");
     if rules.is_poison(claim) {

@@ -13,6 +13,9 @@ use crate::runtime::core::{Core, TARGET};
 use crate::runtime::leases::Lease;
 use crate::runtime::pace::Pace;
 
+/// How long an instance waits whose history could not be loaded. The attempt is not the messages' fault.
+const LOAD_AGAIN_DELAY: Duration = Duration::from_millis(200);
+
 /// A claim whose lease is renewed until this is dropped.
 pub(super) struct LeasedClaim {
     claim: Claim,
@@ -35,15 +38,11 @@ impl LeasedClaim {
 /// Takes the turn of an instance that was claimed without its history.
 pub(super) async fn claimed(core: Arc<Core>, leased: LeasedClaim, slots: Arc<Semaphore>, pace: Arc<Pace>) {
     hold_for_test(&core, &leased.claim).await;
-    let known = match core.residents.take(&leased.claim) {
-        Some(resident) => Ok(Known::Resident(Box::new(resident))),
-        None => load(&core, &leased.claim).await.map(Known::Stored),
-    };
-    let known = match known {
+    let known = match recall(&core, &leased.claim).await {
         Ok(known) => known,
         Err(error) => {
             tracing::warn!(target: TARGET, instance = %leased.claim.instance, %error, "history not loaded");
-            return abandon(&core, &leased.claim, None, !error.retryable).await;
+            return abandon(&core, &leased.claim, Some(LOAD_AGAIN_DELAY), true).await;
         }
     };
     let slot = tokio::select! {
@@ -112,9 +111,17 @@ fn remember_origin(core: &Core, claim: &Claim, commit: &Commit) {
     }
 }
 
-async fn load(core: &Core, claim: &Claim) -> Result<Stored, ProviderError> {
+/// Finds out about the instance: from memory if it is resident, from its history otherwise. Of one that has ended there
+/// is nothing to know; a timer that nobody waits for any more costs no more than its row.
+async fn recall(core: &Core, claim: &Claim) -> Result<Known, ProviderError> {
+    if claim.is_known_to_have_ended() {
+        return Ok(Known::Ended);
+    }
+    if let Some(resident) = core.residents.take(claim) {
+        return Ok(Known::Resident(Box::new(resident)));
+    }
     match core.store.as_extended() {
-        Some(store) => Ok(store.load_history(&claim.token, 0).await?.into()),
+        Some(store) => Ok(Known::Stored(store.load_history(&claim.token, 0).await?.into())),
         None => Err(ProviderError::permanent("load_history", "the store has no such ability")),
     }
 }

@@ -106,6 +106,7 @@ impl Dispatcher {
             () = self.core.stop.cancelled() => None,
             permit = room => permit.ok(),
             () = too_long => {
+                self.pace.slow_down();
                 self.give_back_all().await;
                 None
             }
