@@ -7,6 +7,10 @@
 //! SQLite file by default.
 
 pub mod model;
+#[cfg(feature = "provider-test")]
+pub mod provider_validation;
+#[cfg(feature = "provider-test")]
+pub mod provider_validations;
 pub mod providers;
 
 pub use model::{

@@ -1,0 +1,1 @@
+//! Deleting many finished instances at once.

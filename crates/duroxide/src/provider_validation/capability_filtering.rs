@@ -1,0 +1,1 @@
+//! Executions that a dispatcher cannot replay stay out of its way.

@@ -1,0 +1,1 @@
+//! The custom status of an instance and its version.

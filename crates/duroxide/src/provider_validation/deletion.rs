@@ -1,0 +1,1 @@
+//! Deleting instances and trees of instances.

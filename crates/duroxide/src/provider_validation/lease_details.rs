@@ -1,0 +1,135 @@
+//! Renewals of turns, and leases that ran out while nobody took over.
+
+use std::time::Duration;
+
+use super::ProviderFactory;
+use super::support::{
+    Commit, MARGIN, Store, TURN_LEASE, WORK_LEASE, activity, assert_refused, completion_of, ms, raised,
+};
+
+/// A renewed turn outlives its first lease, and can be acked then.
+pub async fn renewed_turn_outlives_its_first_lease(factory: &dyn ProviderFactory) {
+    let store = Store::new(factory).await;
+    let lease = store.lease();
+    store.start("i").await;
+    let turn = store.turn_for(lease).await;
+    store.pass(lease * 6 / 10).await;
+    let renewed = store.provider.renew_orchestration_item_lock(&turn.token, lease).await;
+    renewed.expect("a live lease should be renewable");
+    store.pass(lease * 6 / 10).await;
+    store.expect_no_turn("the lease was extended past its first end").await;
+    store.ack(&turn, Commit::creating("i")).await;
+}
+
+/// A renewed lease ends as well.
+pub async fn renewed_turn_expires(factory: &dyn ProviderFactory) {
+    let store = Store::new(factory).await;
+    let lease = store.lease();
+    store.start("i").await;
+    let turn = store.turn_for(lease).await;
+    store.provider.renew_orchestration_item_lock(&turn.token, lease).await.expect("it should be renewable");
+    store.outlive_lease().await;
+    store.turn_of("i").await;
+    assert_refused(store.try_ack(&turn.token, Commit::default()).await, "an ack after a takeover");
+}
+
+/// Extensions of less than a second are honoured.
+pub async fn sub_second_renewals_count(factory: &dyn ProviderFactory) {
+    let store = Store::new(factory).await;
+    store.start("i").await;
+    store.send_work(activity("i", 1)).await;
+    let (turn, work) = (store.turn_for(ms(600)).await, store.work_for(ms(600)).await);
+    store.pass(ms(300)).await;
+    store.provider.renew_orchestration_item_lock(&turn.token, ms(700)).await.expect("it should be renewable");
+    store.provider.renew_work_item_lock(&work.token, ms(700)).await.expect("it should be renewable");
+    store.pass(ms(400)).await;
+    store.expect_no_turn("the turn was extended by 700 ms, 400 ms ago").await;
+    store.expect_no_work("the activity was extended by 700 ms, 400 ms ago").await;
+    store.pass(ms(300) + MARGIN).await;
+    store.turn_of("i").await;
+    store.work().await;
+}
+
+/// A renewal never shortens a turn's lease.
+pub async fn renewal_never_shortens_a_turn(factory: &dyn ProviderFactory) {
+    let store = Store::new(factory).await;
+    if store.extended().is_none() {
+        return;
+    }
+    store.start("i").await;
+    let turn = store.turn_for(TURN_LEASE).await;
+    store.provider.renew_orchestration_item_lock(&turn.token, ms(100)).await.expect("it should be renewable");
+    store.pass(ms(100) + MARGIN).await;
+    store.expect_no_turn("the lease of 30 s should still hold").await;
+    store.ack(&turn, Commit::creating("i")).await;
+}
+
+/// A turn that was acked or given back cannot be renewed.
+pub async fn ended_turns_cannot_be_renewed(factory: &dyn ProviderFactory) {
+    let store = Store::new(factory).await;
+    store.start("i").await;
+    let first = store.turn().await;
+    store.abandon(&first).await;
+    let renewed = store.provider.renew_orchestration_item_lock(&first.token, TURN_LEASE).await;
+    assert_refused(renewed, "a renewal after the abandon");
+    let second = store.turn().await;
+    store.ack(&second, Commit::creating("i")).await;
+    let renewed = store.provider.renew_orchestration_item_lock(&second.token, TURN_LEASE).await;
+    assert_refused(renewed, "a renewal after the ack");
+}
+
+/// A lease that ran out can still be given back while nobody took over; after a takeover it cannot.
+pub async fn expired_leases_can_be_abandoned(factory: &dyn ProviderFactory) {
+    let store = Store::new(factory).await;
+    store.start("i").await;
+    store.send_work(activity("i", 1)).await;
+    let (turn, work) = (store.turn_for(store.lease()).await, store.work_for(store.lease()).await);
+    store.outlive_lease().await;
+    store.abandon_with(&turn, None, true).await;
+    store.abandon_work(&work, None, true).await;
+
+    let (next, next_work) = (store.turn_for(store.lease()).await, store.work_for(store.lease()).await);
+    assert_eq!((next.attempts, next_work.attempts), (1, 1), "the attempts were taken back");
+    store.outlive_lease().await;
+    store.turn_of("i").await;
+    store.work().await;
+    let late = store.provider.abandon_orchestration_item(&next.token, None, false).await;
+    assert_refused(late, "an abandon of a turn after a takeover");
+    let late = store.provider.abandon_work_item(&next_work.token, None, false).await;
+    assert_refused(late, "an abandon of an activity after a takeover");
+}
+
+/// A token is dead after its abandon.
+pub async fn abandoned_tokens_are_dead(factory: &dyn ProviderFactory) {
+    let store = Store::new(factory).await;
+    store.start("i").await;
+    store.send_work(activity("i", 1)).await;
+    let (turn, work) = (store.turn().await, store.work().await);
+    store.abandon(&turn).await;
+    store.abandon_work(&work, None, false).await;
+    assert_refused(store.try_ack(&turn.token, Commit::default()).await, "an ack of a turn");
+    let again = store.provider.abandon_orchestration_item(&turn.token, None, false).await;
+    assert_refused(again, "a second abandon of a turn");
+    let ack = store.provider.ack_work_item(&work.token, Some(completion_of(&work.item, "r"))).await;
+    assert_refused(ack, "an ack of an activity");
+    let again = store.provider.abandon_work_item(&work.token, None, false).await;
+    assert_refused(again, "a second abandon of an activity");
+    let renewed = store.provider.renew_work_item_lock(&work.token, WORK_LEASE).await;
+    assert_refused(renewed, "a renewal of an activity");
+}
+
+/// A takeover is complete: the old holder can neither write nor disturb the new one.
+pub async fn stale_holders_cannot_disturb(factory: &dyn ProviderFactory) {
+    let store = Store::new(factory).await;
+    store.create("i").await;
+    store.send(raised("i", "n", "")).await;
+    let stale = store.turn_for(store.lease()).await;
+    store.outlive_lease().await;
+    let fresh = store.turn_of("i").await;
+    assert_refused(store.try_ack(&stale.token, Commit::default()).await, "an ack by the old holder");
+    let renewed = store.provider.renew_orchestration_item_lock(&stale.token, Duration::from_secs(60)).await;
+    assert_refused(renewed, "a renewal by the old holder");
+    store.expect_no_turn("the new holder's lease is live").await;
+    store.ack(&fresh, Commit::default()).await;
+    store.expect_no_turn("the message was acked").await;
+}

@@ -1,0 +1,1 @@
+//! Activities of one session stay with one owner.

@@ -1,0 +1,1 @@
+//! Activities go to workers that serve their tag.
