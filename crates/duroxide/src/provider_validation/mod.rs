@@ -24,6 +24,7 @@ pub use crate::model::{Event, EventKind};
 pub use crate::providers::ExecutionMetadata;
 
 mod macros;
+mod scenario;
 mod support;
 
 pub mod atomicity;
@@ -52,14 +53,20 @@ pub mod batch_fetch;
 pub mod clock_steps;
 pub mod concurrency;
 pub mod extended_reads;
+pub mod figures;
 pub mod fine_points;
 pub mod large_batches;
 pub mod lease_details;
 pub mod partial_history;
+pub mod refusals;
+pub mod removal;
 pub mod signals;
 pub mod state_details;
+pub mod times;
 pub mod undecodable_rows;
 pub mod unknown_instances;
+pub mod version_ranges;
+pub mod visibility;
 
 #[doc(hidden)]
 pub use macros::run_check;
