@@ -30,7 +30,10 @@ pub async fn unknown_tokens_are_refused(factory: &dyn ProviderFactory) {
         assert_refused(store.try_ack(token, Commit::creating("i")).await, "an ack of a turn");
         let abandon = provider.abandon_orchestration_item(token, None, true).await;
         assert_refused(abandon, "an abandon of a turn");
-        assert_refused(provider.renew_orchestration_item_lock(token, TURN_LEASE).await, "a renewal of a turn");
+        assert_refused(
+            provider.renew_orchestration_item_lock(token, TURN_LEASE).await,
+            "a renewal of a turn",
+        );
         let ack = provider.ack_work_item(token, Some(completed("i", 1, "r"))).await;
         assert_refused(ack, "an ack of an activity");
         assert_refused(provider.ack_work_item(token, None).await, "an ack without completion");
@@ -165,8 +168,7 @@ pub async fn empty_and_huge_ids_are_refused_in_an_ack(factory: &dyn ProviderFact
     let turn = store.turn_of("i").await;
     let huge = "x".repeat(3 * 1024 * 1024);
     for id in ["", &huge] {
-        let message =
-            Commit { messages: vec![start_item("ok"), start_item(id)], ..Commit::creating("i") };
+        let message = Commit { messages: vec![start_item("ok"), start_item(id)], ..Commit::creating("i") };
         assert_refused(store.try_ack(&turn.token, message).await, "a message with such an id");
         let work = Commit { work: vec![activity("i", 2), activity(id, 3)], ..Commit::creating("i") };
         assert_refused(store.try_ack(&turn.token, work).await, "an activity with such an id");

@@ -7,8 +7,8 @@ use std::time::Duration;
 use semver::Version;
 
 use super::support::{
-    Commit, Store, WORK_LEASE, activity, continue_as_new, event, event_in, kv_set, named, named_with_status,
-    ms, raised, started, status, timer,
+    Commit, Store, WORK_LEASE, activity, continue_as_new, event, event_in, kv_set, ms, named,
+    named_with_status, raised, started, status, timer,
 };
 use super::{ExecutionMetadata, ProviderFactory};
 use crate::providers::{DispatcherCapabilityFilter, InstanceFilter, QueueDepths, SemverRange};
@@ -157,8 +157,7 @@ pub async fn every_range_of_a_filter_counts(factory: &dyn ProviderFactory) {
     }
     let version = Version::new(1, 1_000, 0);
     let metadata = ExecutionMetadata { pinned_duroxide_version: Some(version.clone()), ..named() };
-    let commit =
-        Commit { metadata, messages: vec![raised("i", "n", "")], ..Commit::creating("i") };
+    let commit = Commit { metadata, messages: vec![raised("i", "n", "")], ..Commit::creating("i") };
     store.start_and_ack("i", commit).await;
     let two = SemverRange::new(Version::new(2, 0, 0), Version::new(2, 9, 9));
     let only_two = DispatcherCapabilityFilter { supported_duroxide_versions: vec![two.clone()] };

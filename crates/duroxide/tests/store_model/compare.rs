@@ -42,7 +42,7 @@ pub async fn run(
                 left_answer.text, right_answer.text
             )));
         }
-        known.learn(left_answer.grants, right_answer.grants);
+        known.learn(step, left_answer, right_answer);
         let (left_state, right_state) =
             (observe::everything(&*left).await, observe::everything(&*right).await);
         if let Some((left, right)) = left_state.iter().zip(&right_state).find(|(left, right)| left != right) {
@@ -52,11 +52,14 @@ pub async fn run(
     Ok(())
 }
 
+/// The answer to an ack or abandon that succeeded.
+const USED_UP: &str = "Ok(())";
+
 /// The tokens that both stores gave out, with what the claims said.
 #[derive(Default)]
 struct Known {
-    turns: Vec<[TurnGrant; 2]>,
-    work: Vec<[WorkGrant; 2]>,
+    turns: Vec<Granted<TurnGrant>>,
+    work: Vec<Granted<WorkGrant>>,
 }
 
 #[derive(Clone)]
@@ -86,17 +89,48 @@ struct Grants {
 }
 
 impl Known {
-    fn learn(&mut self, left: Grants, right: Grants) {
-        self.turns.extend(left.turns.into_iter().zip(right.turns).map(|(left, right)| [left, right]));
-        self.work.extend(left.work.into_iter().zip(right.work).map(|(left, right)| [left, right]));
+    /// Takes note of what both stores answered to a step, which was the same but for the tokens.
+    fn learn(&mut self, step: &Step, left: Answer, right: Answer) {
+        if left.text == USED_UP {
+            match step {
+                Step::AckTurn { token, .. } | Step::AbandonTurn { token, .. } => {
+                    if let Some(position) = pick(&self.turns, *token) {
+                        self.turns[position].is_used_up = true;
+                    }
+                }
+                Step::AckWork { token, .. } | Step::AbandonWork { token, .. } => {
+                    if let Some(position) = pick(&self.work, *token) {
+                        self.work[position].is_used_up = true;
+                    }
+                }
+                _ => {}
+            }
+        }
+        let (left, right) = (left.grants, right.grants);
+        self.turns.extend(left.turns.into_iter().zip(right.turns).map(|(l, r)| Granted::new(l, r)));
+        self.work.extend(left.work.into_iter().zip(right.work).map(|(l, r)| Granted::new(l, r)));
     }
 }
 
-fn pick<T>(tokens: &[T], pick: TokenPick) -> Option<&T> {
+/// The grants of both stores for the same claim.
+struct Granted<T> {
+    grants: [T; 2],
+    is_used_up: bool,
+}
+
+impl<T> Granted<T> {
+    fn new(left: T, right: T) -> Self {
+        Self { grants: [left, right], is_used_up: false }
+    }
+}
+
+/// Finds the claim that a step is about: its position, if there is one.
+fn pick<T>(claims: &[Granted<T>], pick: TokenPick) -> Option<usize> {
+    let open = || (0..claims.len()).rev().filter(|position| !claims[*position].is_used_up);
     match pick {
-        TokenPick::Recent(age) => tokens.iter().rev().nth(age),
-        TokenPick::Any(_) if tokens.is_empty() => None,
-        TokenPick::Any(position) => tokens.get(position % tokens.len()),
+        TokenPick::Open(age) => open().nth(age).or_else(|| open().next()),
+        TokenPick::Any(_) if claims.is_empty() => None,
+        TokenPick::Any(position) => Some(position % claims.len()),
         TokenPick::Invented => None,
     }
 }
@@ -335,12 +369,14 @@ impl Call<'_> {
             execution_id: 1,
             last_event_id: 0,
         };
-        pick(&self.known.turns, token).map_or_else(invented, |grants| grants[self.side].clone())
+        let claims = &self.known.turns;
+        pick(claims, token).map_or_else(invented, |position| claims[position].grants[self.side].clone())
     }
 
     fn work(&self, token: TokenPick) -> WorkGrant {
         let invented = || WorkGrant { token: "lock_invented".into(), item: stray_activity() };
-        pick(&self.known.work, token).map_or_else(invented, |grants| grants[self.side].clone())
+        let claims = &self.known.work;
+        pick(claims, token).map_or_else(invented, |position| claims[position].grants[self.side].clone())
     }
 
     /// Timers are drawn with a due time relative to now.

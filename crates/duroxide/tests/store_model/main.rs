@@ -18,7 +18,7 @@ use proptest::test_runner::{Config, TestCaseError, TestError, TestRunner};
 use faulty::{Fault, FaultyProvider};
 use steps::Step;
 
-const CASES: u32 = 96;
+const CASES: u32 = 64;
 
 #[test]
 fn the_reference_behind_a_wrapper_behaves_like_the_reference() {

@@ -55,8 +55,8 @@ pub enum Step {
 /// Which of the tokens that were given out so far a call uses.
 #[derive(Debug, Clone, Copy)]
 pub enum TokenPick {
-    /// Counted from the newest.
-    Recent(usize),
+    /// One that was not used up yet, counted from the newest; its lease may have run out.
+    Open(usize),
     /// Any, counted from the oldest: mostly stale.
     Any(usize),
     /// One that was never given out.
@@ -117,20 +117,50 @@ pub struct Selection {
 
 /// A sequence of calls, ended by taking everything out that is still there.
 pub fn sequence() -> impl Strategy<Value = Vec<Step>> {
-    vec(step(), 1..70).prop_map(|mut steps| {
-        steps.push(Step::Advance { ms: 60 * 60 * 1_000 });
-        for _ in 0..8 {
-            steps.push(Step::FetchTurn { lock_ms: 30_000, filter: None });
-            steps.push(Step::AckTurn { token: TokenPick::Recent(0), turn: Turn::empty() });
-        }
-        for _ in 0..12 {
-            let claimant =
-                Claimant { lock_ms: 30_000, owner: Some("drain"), session_ms: 30_000, tags: TagFilter::Any };
-            steps.push(Step::FetchWork { claimant });
-            steps.push(Step::AckWork { token: TokenPick::Recent(0), completion: Completion::Nothing });
-        }
-        steps
+    let part = prop_oneof![8 => step().prop_map(|step| vec![step]), 1 => whole_turn(), 1 => whole_activity()];
+    vec(part, 1..100).prop_map(|parts| parts.into_iter().flatten().chain(drain()).collect())
+}
+
+/// A turn that mostly succeeds, so that instances grow old enough to be interesting.
+fn whole_turn() -> impl Strategy<Value = Vec<Step>> {
+    (start(), turn()).prop_map(|(message, turn)| {
+        vec![
+            Step::Enqueue { message, delay_ms: None },
+            Step::FetchTurn { lock_ms: 30_000, filter: None },
+            Step::AckTurn { token: TokenPick::Open(0), turn: Turn { defect: None, ..turn } },
+        ]
     })
+}
+
+/// An activity that mostly succeeds.
+fn whole_activity() -> impl Strategy<Value = Vec<Step>> {
+    (activity(), select(OWNERS.to_vec()), lease_time()).prop_map(|(item, owner, session_ms)| {
+        let claimant = Claimant { lock_ms: 30_000, owner: Some(owner), session_ms, tags: TagFilter::Any };
+        vec![
+            Step::EnqueueActivity { item },
+            Step::FetchWork { claimant },
+            Step::AckWork { token: TokenPick::Open(0), completion: Completion::Result },
+        ]
+    })
+}
+
+fn drain() -> Vec<Step> {
+    let mut steps = vec![Step::Advance { ms: 60 * 60 * 1_000 }];
+    for _ in 0..6 {
+        steps.push(Step::FetchTurn { lock_ms: 30_000, filter: None });
+        steps.push(Step::AckTurn { token: TokenPick::Open(0), turn: Turn::empty() });
+    }
+    let all = Claimant { lock_ms: 30_000, owner: Some("drain"), session_ms: 30_000, tags: TagFilter::Any };
+    for _ in 0..12 {
+        steps.push(Step::FetchWork { claimant: all.clone() });
+        steps.push(Step::AckWork { token: TokenPick::Open(0), completion: Completion::Nothing });
+    }
+    let everybody = || Selection { instances: None, ended_ago_ms: None, limit: None };
+    steps.push(Step::Advance { ms: 60_000 });
+    steps.push(Step::CleanupSessions);
+    steps.push(Step::PruneBulk { selection: everybody(), keep_last: None });
+    steps.push(Step::DeleteBulk { selection: everybody() });
+    steps
 }
 
 impl Turn {
@@ -150,19 +180,19 @@ impl Turn {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        6 => clock_step(),
-        12 => (message(), option::weighted(0.2, time())).prop_map(|(message, delay_ms)| Step::Enqueue { message, delay_ms }),
+        5 => clock_step(),
+        20 => (message(), option::weighted(0.2, time())).prop_map(|(message, delay_ms)| Step::Enqueue { message, delay_ms }),
         2 => start().prop_map(|start| Step::StartIfAbsent { start }),
-        6 => activity().prop_map(|item| Step::EnqueueActivity { item }),
+        8 => activity().prop_map(|item| Step::EnqueueActivity { item }),
         40 => turn_step(),
         25 => work_step(),
-        6 => admin_step(),
+        8 => admin_step(),
     ]
 }
 
 fn clock_step() -> impl Strategy<Value = Step> {
     let day = 25 * 60 * 60 * 1_000;
-    prop_oneof![12 => time(), 1 => Just(day)].prop_map(|ms| Step::Advance { ms })
+    prop_oneof![15 => time(), 1 => Just(day)].prop_map(|ms| Step::Advance { ms })
 }
 
 /// Durations that meet each other often.
@@ -172,7 +202,7 @@ fn time() -> impl Strategy<Value = u64> {
 
 /// How long leases last: some run out with the next move of the clock, some hold.
 fn lease_time() -> impl Strategy<Value = u64> {
-    select(vec![1u64, 500, 1_000, 5_000, 30_000])
+    select(vec![1u64, 500, 5_000, 30_000, 30_000, 30_000])
 }
 
 fn turn_step() -> impl Strategy<Value = Step> {
@@ -195,9 +225,9 @@ fn work_step() -> impl Strategy<Value = Step> {
         3 => (token(), option::of(time()), any::<bool>())
             .prop_map(|(token, delay_ms, ignore_attempt)| Step::AbandonWork { token, delay_ms, ignore_attempt }),
         2 => (token(), time()).prop_map(|(token, extend_ms)| Step::RenewWork { token, extend_ms }),
-        1 => (subsequence(OWNERS.to_vec(), 0..=2), time(), time())
+        3 => (subsequence(OWNERS.to_vec(), 0..=2), time(), time())
             .prop_map(|(owners, extend_ms, idle_ms)| Step::RenewSessions { owners, extend_ms, idle_ms }),
-        1 => Just(Step::CleanupSessions),
+        2 => Just(Step::CleanupSessions),
     ]
 }
 
@@ -224,7 +254,7 @@ fn selection() -> impl Strategy<Value = Selection> {
 
 fn token() -> impl Strategy<Value = TokenPick> {
     prop_oneof![
-        14 => (0..2usize).prop_map(TokenPick::Recent),
+        20 => (0..3usize).prop_map(TokenPick::Open),
         3 => (0..100usize).prop_map(TokenPick::Any),
         1 => Just(TokenPick::Invented),
     ]
@@ -236,7 +266,7 @@ fn instance() -> impl Strategy<Value = &'static str> {
 
 fn message() -> impl Strategy<Value = WorkItem> {
     prop_oneof![
-        8 => start(),
+        9 => start(),
         1 => instance().prop_map(continue_as_new),
         3 => (instance(), any::<u8>()).prop_map(|(instance, data)| WorkItem::ExternalRaised {
             instance: instance.into(),
@@ -356,7 +386,7 @@ fn filter() -> impl Strategy<Value = DispatcherCapabilityFilter> {
 
 fn turn() -> impl Strategy<Value = Turn> {
     let what = (
-        prop_oneof![8 => Just(0u64), 2 => Just(1u64)],
+        prop_oneof![7 => Just(0u64), 3 => Just(1u64)],
         vec(event_kind(), 0..4),
         option::weighted(0.1, defect()),
         vec(activity(), 0..3),
@@ -389,8 +419,8 @@ fn activity_identity() -> impl Strategy<Value = ScheduledActivityIdentifier> {
 fn metadata() -> impl Strategy<Value = ExecutionMetadata> {
     let status = option::weighted(0.5, select(STATUSES[..4].to_vec()));
     let output = option::of(Just("output".to_string()));
-    let name = option::weighted(0.7, select(vec!["One", "Two"]));
-    let orchestration_version = option::weighted(0.9, select(vec!["1.0.0", "2.0.0"]));
+    let name = option::weighted(0.85, select(vec!["One", "Two"]));
+    let orchestration_version = option::weighted(0.95, select(vec!["1.0.0", "2.0.0"]));
     let pinned = option::weighted(0.3, 1..4u64);
     (status, output, name, orchestration_version, pinned).prop_map(|(status, output, name, own, pinned)| {
         ExecutionMetadata {
