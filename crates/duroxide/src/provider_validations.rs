@@ -20,6 +20,7 @@ pub use crate::provider_validation::{
 };
 
 pub use crate::provider_validation::{
-    bad_input, batch_fetch, clock_steps, concurrency, extended_reads, fine_points, large_batches,
-    lease_details, partial_history, signals, state_details, undecodable_rows, unknown_instances,
+    bad_input, batch_fetch, clock_steps, concurrency, extended_reads, figures, identity, large_batches,
+    lease_details, partial_history, refusals, removal, signals, state_details, times, undecodable_rows,
+    unknown_instances, version_ranges, visibility,
 };

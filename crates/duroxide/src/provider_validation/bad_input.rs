@@ -22,27 +22,6 @@ async fn assert_empty(store: &Store<'_>) {
     assert_eq!((metrics.total_instances, metrics.total_events), (0, 0), "no instance should be there");
 }
 
-/// A token that nobody was given opens nothing.
-pub async fn unknown_tokens_are_refused(factory: &dyn ProviderFactory) {
-    let store = Store::new(factory).await;
-    let provider = &store.provider;
-    for token in [NO_TOKEN, "", "' OR 1=1 --", "lock_\0"] {
-        assert_refused(store.try_ack(token, Commit::creating("i")).await, "an ack of a turn");
-        let abandon = provider.abandon_orchestration_item(token, None, true).await;
-        assert_refused(abandon, "an abandon of a turn");
-        assert_refused(
-            provider.renew_orchestration_item_lock(token, TURN_LEASE).await,
-            "a renewal of a turn",
-        );
-        let ack = provider.ack_work_item(token, Some(completed("i", 1, "r"))).await;
-        assert_refused(ack, "an ack of an activity");
-        assert_refused(provider.ack_work_item(token, None).await, "an ack without completion");
-        assert_refused(provider.abandon_work_item(token, None, true).await, "an abandon of an activity");
-        assert_refused(provider.renew_work_item_lock(token, WORK_LEASE).await, "a renewal of an activity");
-    }
-    assert_empty(&store).await;
-}
-
 /// The token of a turn is not the token of an activity, and the other way round.
 pub async fn tokens_of_the_other_kind_are_refused(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
@@ -52,84 +31,6 @@ pub async fn tokens_of_the_other_kind_are_refused(factory: &dyn ProviderFactory)
     assert_refused(store.try_ack(&work.token, Commit::default()).await, "a turn's ack with a work token");
     assert_refused(store.provider.ack_work_item(&turn.token, None).await, "a work ack with a turn's token");
     store.ack(&turn, Commit::creating("i")).await;
-    store.complete(&work).await;
-}
-
-/// Event ids are given by the runtime, once each: 0 and duplicates are refused, wherever the duplicate is.
-pub async fn bad_event_ids_are_refused(factory: &dyn ProviderFactory) {
-    let store = Store::new(factory).await;
-    store.create("i").await;
-    store.send(raised("i", "n", "")).await;
-    let turn = store.turn_of("i").await;
-    let cases = [
-        ("id 0", vec![activity_scheduled("i", 2), activity_scheduled("i", 0)]),
-        ("an id twice in one delta", vec![activity_scheduled("i", 2), activity_scheduled("i", 2)]),
-        ("an id that the history has", vec![activity_scheduled("i", 2), activity_scheduled("i", 1)]),
-    ];
-    for (what, events) in cases {
-        let commit = Commit {
-            events: events.clone(),
-            work: vec![activity("i", 2)],
-            messages: vec![start_item("other")],
-            metadata: status("Completed"),
-            ..Commit::default()
-        };
-        assert_refused(store.try_ack(&turn.token, commit).await, what);
-        assert_refused(store.provider.append_with_execution("i", 1, events).await, what);
-    }
-    assert_eq!(store.history("i").await.len(), 1, "refused acks should write no event");
-    store.expect_no_work("refused acks should enqueue no activity").await;
-    store.expect_no_turn("refused acks should enqueue no message and keep the lease").await;
-    let info = store.admin().get_instance_info("i").await.expect("the instance is there");
-    assert_eq!(info.status, "Running", "refused acks should not touch the status");
-    store.ack(&turn, Commit::of_events(vec![activity_scheduled("i", 2)])).await;
-}
-
-/// Items of the other queue are refused by both enqueues.
-pub async fn items_of_the_other_queue_are_refused(factory: &dyn ProviderFactory) {
-    let store = Store::new(factory).await;
-    let wrong = store.provider.enqueue_for_orchestrator(activity("i", 1), None).await;
-    assert_refused(wrong, "an activity in the orchestrator queue");
-    for item in [start_item("i"), raised("i", "n", ""), completed("i", 1, "r")] {
-        assert_refused(store.provider.enqueue_for_worker(item).await, "a message in the worker queue");
-    }
-    assert_empty(&store).await;
-}
-
-/// The same in an ack, which then does nothing at all.
-pub async fn items_of_the_other_queue_are_refused_in_an_ack(factory: &dyn ProviderFactory) {
-    let store = Store::new(factory).await;
-    store.start("i").await;
-    let turn = store.turn_of("i").await;
-    let in_messages = Commit {
-        messages: vec![start_item("other"), activity("i", 2)],
-        work: vec![activity("i", 3)],
-        ..Commit::creating("i")
-    };
-    assert_refused(store.try_ack(&turn.token, in_messages).await, "an activity among the messages");
-    let in_work = Commit {
-        messages: vec![start_item("other")],
-        work: vec![activity("i", 3), raised("i", "n", "")],
-        ..Commit::creating("i")
-    };
-    assert_refused(store.try_ack(&turn.token, in_work).await, "a message among the activities");
-    assert!(store.history("i").await.is_empty(), "refused acks should write no event");
-    store.expect_no_work("refused acks should enqueue no activity").await;
-    store.expect_no_turn("refused acks should enqueue no message and keep the lease").await;
-    store.ack(&turn, Commit::creating("i")).await;
-}
-
-/// A worker may report a completion or a failure, nothing else; the activity stays leased.
-pub async fn wrong_completions_are_refused(factory: &dyn ProviderFactory) {
-    let store = Store::new(factory).await;
-    store.create_with_work("i", vec![activity("i", 2)]).await;
-    let work = store.work().await;
-    for item in [start_item("other"), raised("i", "n", ""), activity("i", 3)] {
-        let ack = store.provider.ack_work_item(&work.token, Some(item)).await;
-        assert_refused(ack, "a completion that is none");
-    }
-    store.expect_no_turn("refused acks should enqueue nothing").await;
-    store.expect_no_work("refused acks should keep the lease").await;
     store.complete(&work).await;
 }
 
@@ -168,7 +69,8 @@ pub async fn empty_and_huge_ids_are_refused_in_an_ack(factory: &dyn ProviderFact
     let turn = store.turn_of("i").await;
     let huge = "x".repeat(3 * 1024 * 1024);
     for id in ["", &huge] {
-        let message = Commit { messages: vec![start_item("ok"), start_item(id)], ..Commit::creating("i") };
+        let message =
+            Commit { messages: vec![start_item("ok"), start_item(id)], ..Commit::creating("i") };
         assert_refused(store.try_ack(&turn.token, message).await, "a message with such an id");
         let work = Commit { work: vec![activity("i", 2), activity(id, 3)], ..Commit::creating("i") };
         assert_refused(store.try_ack(&turn.token, work).await, "an activity with such an id");
@@ -272,24 +174,4 @@ pub async fn large_and_empty_payloads_come_back(factory: &dyn ProviderFactory) {
     round_trip(&store, "empty", "").await;
     let megabyte = "0123456789abcdef".repeat(64 * 1024);
     round_trip(&store, "large", &megabyte).await;
-}
-
-/// Delays and leases beyond what a clock can show are clamped, not wrapped.
-pub async fn endless_durations_are_clamped(factory: &dyn ProviderFactory) {
-    let store = Store::new(factory).await;
-    let endless = std::time::Duration::MAX;
-    store.send_delayed(start_item("never"), endless).await;
-    store.expect_no_turn("its time never comes").await;
-    store.start("i").await;
-    let turn = store.turn_for(endless).await;
-    store.provider.renew_orchestration_item_lock(&turn.token, endless).await.expect("a renewal should work");
-    store.expect_no_turn("it is leased for ever").await;
-    store.abandon_with(&turn, Some(endless), false).await;
-    store.expect_no_turn("it is hidden for ever").await;
-    store.send_work(activity("i", 1)).await;
-    let work = store.work_for(endless).await;
-    store.provider.renew_work_item_lock(&work.token, endless).await.expect("a renewal should work");
-    store.expect_no_work("it is leased for ever").await;
-    store.abandon_work(&work, Some(endless), false).await;
-    store.expect_no_work("it is hidden for ever").await;
 }

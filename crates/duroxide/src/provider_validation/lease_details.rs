@@ -50,34 +50,6 @@ pub async fn sub_second_renewals_count(factory: &dyn ProviderFactory) {
     store.work().await;
 }
 
-/// A renewal never shortens a turn's lease.
-pub async fn renewal_never_shortens_a_turn(factory: &dyn ProviderFactory) {
-    let store = Store::new(factory).await;
-    if store.extended().is_none() {
-        return;
-    }
-    store.start("i").await;
-    let turn = store.turn_for(TURN_LEASE).await;
-    store.provider.renew_orchestration_item_lock(&turn.token, ms(100)).await.expect("it should be renewable");
-    store.pass(ms(100) + MARGIN).await;
-    store.expect_no_turn("the lease of 30 s should still hold").await;
-    store.ack(&turn, Commit::creating("i")).await;
-}
-
-/// A turn that was acked or given back cannot be renewed.
-pub async fn ended_turns_cannot_be_renewed(factory: &dyn ProviderFactory) {
-    let store = Store::new(factory).await;
-    store.start("i").await;
-    let first = store.turn().await;
-    store.abandon(&first).await;
-    let renewed = store.provider.renew_orchestration_item_lock(&first.token, TURN_LEASE).await;
-    assert_refused(renewed, "a renewal after the abandon");
-    let second = store.turn().await;
-    store.ack(&second, Commit::creating("i")).await;
-    let renewed = store.provider.renew_orchestration_item_lock(&second.token, TURN_LEASE).await;
-    assert_refused(renewed, "a renewal after the ack");
-}
-
 /// A lease that ran out can still be given back while nobody took over; after a takeover it cannot.
 pub async fn expired_leases_can_be_abandoned(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
@@ -97,39 +69,4 @@ pub async fn expired_leases_can_be_abandoned(factory: &dyn ProviderFactory) {
     assert_refused(late, "an abandon of a turn after a takeover");
     let late = store.provider.abandon_work_item(&next_work.token, None, false).await;
     assert_refused(late, "an abandon of an activity after a takeover");
-}
-
-/// A token is dead after its abandon.
-pub async fn abandoned_tokens_are_dead(factory: &dyn ProviderFactory) {
-    let store = Store::new(factory).await;
-    store.start("i").await;
-    store.send_work(activity("i", 1)).await;
-    let (turn, work) = (store.turn().await, store.work().await);
-    store.abandon(&turn).await;
-    store.abandon_work(&work, None, false).await;
-    assert_refused(store.try_ack(&turn.token, Commit::default()).await, "an ack of a turn");
-    let again = store.provider.abandon_orchestration_item(&turn.token, None, false).await;
-    assert_refused(again, "a second abandon of a turn");
-    let ack = store.provider.ack_work_item(&work.token, Some(completion_of(&work.item, "r"))).await;
-    assert_refused(ack, "an ack of an activity");
-    let again = store.provider.abandon_work_item(&work.token, None, false).await;
-    assert_refused(again, "a second abandon of an activity");
-    let renewed = store.provider.renew_work_item_lock(&work.token, WORK_LEASE).await;
-    assert_refused(renewed, "a renewal of an activity");
-}
-
-/// A takeover is complete: the old holder can neither write nor disturb the new one.
-pub async fn stale_holders_cannot_disturb(factory: &dyn ProviderFactory) {
-    let store = Store::new(factory).await;
-    store.create("i").await;
-    store.send(raised("i", "n", "")).await;
-    let stale = store.turn_for(store.lease()).await;
-    store.outlive_lease().await;
-    let fresh = store.turn_of("i").await;
-    assert_refused(store.try_ack(&stale.token, Commit::default()).await, "an ack by the old holder");
-    let renewed = store.provider.renew_orchestration_item_lock(&stale.token, Duration::from_secs(60)).await;
-    assert_refused(renewed, "a renewal by the old holder");
-    store.expect_no_turn("the new holder's lease is live").await;
-    store.ack(&fresh, Commit::default()).await;
-    store.expect_no_turn("the message was acked").await;
 }

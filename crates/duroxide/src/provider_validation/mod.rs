@@ -54,7 +54,7 @@ pub mod clock_steps;
 pub mod concurrency;
 pub mod extended_reads;
 pub mod figures;
-pub mod fine_points;
+pub mod identity;
 pub mod large_batches;
 pub mod lease_details;
 pub mod partial_history;

@@ -71,8 +71,10 @@ pub async fn all_values_are_merged(factory: &dyn ProviderFactory) {
     let second = values(&[("kept", "1"), ("changed", "2"), ("new", "2")]);
     assert_eq!(all_values(&store, "i").await, second, "with what the running execution changed");
 
-    let cleared =
-        vec![event_in("i", 2, 5, EventKind::KeyValuesCleared), event_in("i", 2, 6, kv_set("last", "3"))];
+    let cleared = vec![
+        event_in("i", 2, 5, EventKind::KeyValuesCleared),
+        event_in("i", 2, 6, kv_set("last", "3")),
+    ];
     store.next_turn("i", Commit { execution_id: 2, events: cleared, ..Commit::default() }).await;
     assert_eq!(all_values(&store, "i").await, values(&[("last", "3")]), "after everything was cleared");
 }
@@ -93,27 +95,6 @@ pub async fn snapshot_has_the_times_of_the_values(factory: &dyn ProviderFactory)
         ("b".to_string(), KvEntry { value: "v".to_string(), last_updated_at_ms: 222 }),
     ]);
     assert_eq!(snapshot, expected, "each value should come with its time");
-}
-
-/// A refused turn changes neither values nor custom status.
-pub async fn refused_turns_change_no_state(factory: &dyn ProviderFactory) {
-    let store = Store::new(factory).await;
-    let mut commit = Commit::creating("i");
-    commit.events.push(event("i", 2, kv_set("k", "before")));
-    commit.events.push(event("i", 3, custom_status(Some("before"))));
-    store.start_and_ack("i", commit).await;
-    store.send(raised("i", "n", "")).await;
-    let turn = store.turn_of("i").await;
-    let refused = vec![
-        event("i", 4, kv_set("k", "after")),
-        event("i", 5, custom_status(Some("after"))),
-        event("i", 1, EventKind::KeyValuesCleared),
-    ];
-    let refused = store.try_ack(&turn.token, Commit::of_events(refused)).await;
-    assert!(refused.is_err(), "an event id that is taken should be refused");
-    assert_eq!(all_values(&store, "i").await, values(&[("k", "before")]));
-    let seen = store.provider.get_custom_status("i", 0).await.expect("get_custom_status should work");
-    assert_eq!(seen, Some((Some("before".to_string()), 1)));
 }
 
 /// The events of a custom status and of values are part of the history like all others.

@@ -1,7 +1,6 @@
 //! Times that operators read: real milliseconds, and an end only for what has ended.
 
 use super::ProviderFactory;
-use super::scenario::*;
 use super::support::*;
 use crate::providers::{ExecutionInfo, InstanceFilter, InstanceInfo, PruneOptions};
 

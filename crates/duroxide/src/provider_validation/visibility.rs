@@ -2,18 +2,19 @@
 
 use std::time::Duration;
 
-use super::scenario::*;
 use super::support::*;
 use super::{EventKind, ProviderFactory};
 use crate::providers::{TagFilter, WorkItem};
 
 /// The names of the signals among these messages, in order.
 fn signals(messages: &[WorkItem]) -> Vec<&str> {
-    let name = |message| match message {
-        &WorkItem::ExternalRaised { ref name, .. } => Some(name.as_str()),
-        _ => None,
-    };
-    messages.iter().filter_map(name).collect()
+    messages
+        .iter()
+        .filter_map(|message| match message {
+            WorkItem::ExternalRaised { name, .. } => Some(name.as_str()),
+            _ => None,
+        })
+        .collect()
 }
 
 /// The instance whose oldest visible message was enqueued first comes first, whenever it became visible.

@@ -1,0 +1,31 @@
+//! What an execution and an activity are known by.
+
+use super::ProviderFactory;
+use super::support::{Commit, Store, activity, raised, scheduled, started};
+
+/// An instance without a row is fetched with the execution whose history it has.
+pub async fn instance_without_row_has_its_real_execution(factory: &dyn ProviderFactory) {
+    let store = Store::new(factory).await;
+    // Published stores say 1 here, whatever the history is of.
+    if store.extended().is_none() {
+        return;
+    }
+    store.start_and_ack("i", Commit::of_events(vec![started("i", 1)])).await;
+    let second = Commit { execution_id: 2, events: vec![started("i", 2)], ..Commit::default() };
+    store.next_turn("i", second).await;
+    store.send(raised("i", "n", "")).await;
+    let turn = store.turn_of("i").await;
+    assert_eq!(turn.item.execution_id, 2, "the execution should be that of the history");
+    assert_eq!(turn.item.history, store.history_of("i", 2).await, "and the history its own");
+}
+
+/// An activity is cancelled by instance, execution and id: one that differs in any of them stays.
+pub async fn cancellation_goes_by_instance_execution_and_id(factory: &dyn ProviderFactory) {
+    let store = Store::new(factory).await;
+    store.create_with_work("i", vec![activity("i", 2)]).await;
+    let mut of_another_execution = scheduled("i", 2);
+    of_another_execution.execution_id = 2;
+    let cancelled = vec![of_another_execution, scheduled("j", 2), scheduled("i", 3)];
+    store.next_turn("i", Commit { cancelled, ..Commit::default() }).await;
+    assert_eq!(store.work().await.id(), 2, "the activity was not the one that was cancelled");
+}
