@@ -38,11 +38,19 @@ impl WorkSignalSource {
     }
 
     /// Says when the earliest delayed work is due, or that there is none.
+    ///
+    /// If the time said before has come, this also says that something may have become ready: whoever slept towards
+    /// that time may not have looked yet, and will not find it here any more.
     pub fn set_next_due(&self, next_due_ms: Option<u64>) {
         self.state.send_if_modified(|state| {
-            let changed = state.next_due_ms != next_due_ms;
+            if state.next_due_ms == next_due_ms {
+                return false;
+            }
+            if state.next_due_ms.is_some_and(|due| due <= self.clock.now_ms()) {
+                state.generation += 1;
+            }
             state.next_due_ms = next_due_ms;
-            changed
+            true
         });
     }
 
@@ -212,6 +220,17 @@ mod tests {
         source.set_next_due(None);
         clock.advance(Duration::from_secs(60));
         assert!(is_pending(signal.wait()).await);
+    }
+
+    #[tokio::test]
+    async fn a_due_time_that_has_come_is_not_lost_when_it_is_replaced() {
+        let clock = Arc::new(ManualClock::new(1_000));
+        let source = WorkSignalSource::new(clock.clone());
+        let mut signal = source.subscribe();
+        source.set_next_due(Some(2_000));
+        clock.advance(Duration::from_secs(1));
+        source.set_next_due(None);
+        signal.wait().await;
     }
 
     #[tokio::test]
