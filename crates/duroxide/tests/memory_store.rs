@@ -1,5 +1,6 @@
 //! The reference store where the validation kit does not look: clock steps, signals, orphans, damaged rows, dumps.
 #![cfg(any(feature = "test-hooks", feature = "provider-test"))]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -39,18 +39,17 @@ impl WorkSignalSource {
 
     /// Says when the earliest delayed work is due, or that there is none.
     ///
-    /// If the time said before has come, this also says that something may have become ready: whoever slept towards
-    /// that time may not have looked yet, and will not find it here any more.
+    /// A due time that has passed meanwhile counts as a notification: somebody who waited for it may not have looked at
+    /// the clock yet.
     pub fn set_next_due(&self, next_due_ms: Option<u64>) {
+        let now = self.clock.now_ms();
         self.state.send_if_modified(|state| {
-            if state.next_due_ms == next_due_ms {
-                return false;
-            }
-            if state.next_due_ms.is_some_and(|due| due <= self.clock.now_ms()) {
+            let changed = state.next_due_ms != next_due_ms;
+            if changed && state.next_due_ms.is_some_and(|due| due <= now) {
                 state.generation += 1;
             }
             state.next_due_ms = next_due_ms;
-            true
+            changed
         });
     }
 
@@ -223,14 +222,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_due_time_that_has_come_is_not_lost_when_it_is_replaced() {
+    async fn a_due_time_that_has_passed_is_not_lost_when_it_is_replaced() {
         let clock = Arc::new(ManualClock::new(1_000));
         let source = WorkSignalSource::new(clock.clone());
         let mut signal = source.subscribe();
         source.set_next_due(Some(2_000));
         clock.advance(Duration::from_secs(1));
-        source.set_next_due(None);
+        source.set_next_due(Some(60_000));
         signal.wait().await;
+        signal.mark_seen();
+        assert!(is_pending(signal.wait()).await);
     }
 
     #[tokio::test]

@@ -4,6 +4,8 @@
 //! Both stores share a clock that is moved by hand. Tokens differ between stores, so a step names them by the order in
 //! which they were given out. A second set of tests breaks a store on purpose and expects the comparison to notice.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 mod compare;
 mod faulty;
 mod observe;
@@ -25,6 +27,19 @@ fn the_reference_behind_a_wrapper_behaves_like_the_reference() {
     if let Err(error) =
         compare_stores(Config::with_cases(CASES), reference, async |clock| faulty(Fault::None, clock))
     {
+        panic!("{error}");
+    }
+}
+
+#[cfg(feature = "sqlite")]
+#[test]
+fn the_sqlite_store_behaves_like_the_reference() {
+    use duroxide::providers::sqlite::SqliteProvider;
+
+    let sqlite = async |clock: Arc<ManualClock>| -> Arc<dyn Provider> {
+        Arc::new(SqliteProvider::builder().clock(clock).open("sqlite::memory:").await.unwrap())
+    };
+    if let Err(error) = compare_stores(Config::with_cases(CASES), reference, sqlite) {
         panic!("{error}");
     }
 }
