@@ -24,24 +24,13 @@ const CASES: u32 = 64;
 
 #[test]
 fn the_reference_behind_a_wrapper_behaves_like_the_reference() {
-    if let Err(error) =
-        compare_stores(Config::with_cases(CASES), reference, async |clock| faulty(Fault::None, clock))
-    {
-        panic!("{error}");
-    }
+    assert_alike(reference, async |clock| faulty(Fault::None, clock));
 }
 
 #[cfg(feature = "sqlite")]
 #[test]
 fn the_sqlite_store_behaves_like_the_reference() {
-    use duroxide::providers::sqlite::SqliteProvider;
-
-    let sqlite = async |clock: Arc<ManualClock>| -> Arc<dyn Provider> {
-        Arc::new(SqliteProvider::builder().clock(clock).open("sqlite::memory:").await.unwrap())
-    };
-    if let Err(error) = compare_stores(Config::with_cases(CASES), reference, sqlite) {
-        panic!("{error}");
-    }
+    assert_alike(reference, sqlite);
 }
 
 #[test]
@@ -50,6 +39,20 @@ fn the_comparison_notices_every_broken_store() {
         let config = Config { max_shrink_iters: 0, ..Config::with_cases(CASES) };
         let result = compare_stores(config, reference, async |clock| faulty(fault, clock));
         assert!(matches!(result, Err(TestError::Fail(..))), "{fault:?} was not noticed: {result:?}");
+    }
+}
+
+fn assert_alike(
+    make_left: impl AsyncFn(Arc<ManualClock>) -> Arc<dyn Provider>,
+    make_right: impl AsyncFn(Arc<ManualClock>) -> Arc<dyn Provider>,
+) {
+    match compare_stores(Config::with_cases(CASES), make_left, make_right) {
+        Ok(()) => {}
+        Err(TestError::Fail(difference, sequence)) => {
+            let steps: Vec<String> = sequence.iter().map(|step| format!("  {step:?}")).collect();
+            panic!("{difference}\nin the sequence\n{}\nfollowed by taking everything out", steps.join("\n"));
+        }
+        Err(TestError::Abort(reason)) => panic!("{reason}"),
     }
 }
 
@@ -67,6 +70,7 @@ fn compare_stores(
             let clock = Arc::new(ManualClock::default());
             let left = make_left(clock.clone()).await;
             let right = make_right(clock.clone()).await;
+            let sequence = [sequence, steps::drain()].concat();
             compare::run(left, right, &clock, &sequence).await.map_err(TestCaseError::fail)
         })
     })
@@ -78,6 +82,13 @@ fn deterministic_rng(config: &Config) -> proptest::test_runner::TestRng {
 
 async fn reference(clock: Arc<ManualClock>) -> Arc<dyn Provider> {
     Arc::new(MemoryProvider::with_clock(clock))
+}
+
+#[cfg(feature = "sqlite")]
+async fn sqlite(clock: Arc<ManualClock>) -> Arc<dyn Provider> {
+    use duroxide::providers::sqlite::SqliteProvider;
+
+    Arc::new(SqliteProvider::builder().clock(clock).open("sqlite::memory:").await.unwrap())
 }
 
 fn faulty(fault: Fault, clock: Arc<ManualClock>) -> Arc<dyn Provider> {
