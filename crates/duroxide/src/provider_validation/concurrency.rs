@@ -11,8 +11,8 @@ use std::time::Duration;
 use tokio::sync::Barrier;
 
 use super::support::{
-    Commit, Store, TURN_LEASE, WORK_LEASE, ack_turn, activity, assert_refused, completed, completion_of, event,
-    fetch_turn, fetch_work, raised, start_item,
+    Commit, Store, TURN_LEASE, WORK_LEASE, ack_turn, activity, assert_refused, completed, completion_of,
+    event, fetch_turn, fetch_work, raised, start_item,
 };
 use super::{Event, EventKind, ProviderFactory};
 use crate::model::WorkItem;
@@ -110,12 +110,7 @@ pub async fn every_message_is_handled_once(factory: &dyn ProviderFactory) {
     }
     for _ in 0..WORKERS {
         let expected = INSTANCES * SENDERS * PER_SENDER;
-        tasks.push(tokio::spawn(take_turns(
-            store.provider.clone(),
-            held.clone(),
-            handled.clone(),
-            expected,
-        )));
+        tasks.push(tokio::spawn(take_turns(store.provider.clone(), held.clone(), handled.clone(), expected)));
     }
     join_all(tasks).await;
 
@@ -225,7 +220,9 @@ pub async fn ack_and_abandon_exclude_each_other(factory: &dyn ProviderFactory) {
         };
         let abandon = {
             let (provider, token) = (store.provider.clone(), turn.token.clone());
-            tokio::spawn(async move { provider.abandon_orchestration_item(&token, None, false).await.is_ok() })
+            tokio::spawn(
+                async move { provider.abandon_orchestration_item(&token, None, false).await.is_ok() },
+            )
         };
         let outcomes = join_all(vec![ack, abandon]).await;
         let acked = outcomes[0];
@@ -270,9 +267,12 @@ pub async fn dropped_acks_are_all_or_nothing(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let lease = store.lease();
     let instances: Vec<String> = (0..POLLS_BEFORE_DROP.len()).map(|n| format!("i-{n}")).collect();
-    for (instance, polls) in instances.iter().zip(POLLS_BEFORE_DROP) {
+    let mut turns = Vec::new();
+    for instance in &instances {
         store.start(instance).await;
-        let turn = store.turn_for(lease).await;
+        turns.push(store.turn_for(lease).await);
+    }
+    for ((instance, turn), polls) in instances.iter().zip(&turns).zip(POLLS_BEFORE_DROP) {
         let commit = Commit {
             work: vec![activity(instance, 2)],
             messages: vec![raised(instance, "next", "")],
