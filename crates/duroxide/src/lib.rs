@@ -7,11 +7,13 @@
 //! SQLite file by default.
 
 pub mod model;
+mod observability;
 #[cfg(feature = "provider-test")]
 pub mod provider_validation;
 #[cfg(feature = "provider-test")]
 pub mod provider_validations;
 pub mod providers;
+pub mod runtime;
 
 pub use model::{
     Action, AppErrorKind, ConfigErrorKind, ErrorDetails, Event, EventKind, INITIAL_EVENT_ID,
