@@ -3,6 +3,7 @@
 //! The store runs on a clock that the checks move by hand, so nothing here sleeps.
 
 #![cfg(feature = "provider-test")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::sync::{Arc, Mutex};
 
