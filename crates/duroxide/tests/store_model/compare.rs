@@ -13,7 +13,7 @@ use duroxide::providers::{
     WorkRequest,
 };
 
-use crate::observe;
+use crate::observe::{self, Incarnations};
 use crate::steps::{
     Claimant, Completion, Defect, INSTANCES, Selection, Step, TokenPick, Turn, application_error,
     completion_of, event,
@@ -27,27 +27,31 @@ pub async fn run(
     sequence: &[Step],
 ) -> Result<(), String> {
     let mut known = Known::default();
+    let stores = [&*left, &*right];
+    let mut incarnations = [Incarnations::default(), Incarnations::default()];
     for (position, step) in sequence.iter().enumerate() {
-        let context = |what: &str| format!("step {position} ({step:?}): {what}");
+        let differ = |what: &str, left: &str, right: &str| {
+            format!("step {position} ({step:?}):\n  left {what}  {left}\n  right {what} {right}")
+        };
         if let Step::Advance { ms } = step {
             clock.advance(Duration::from_millis(*ms));
             continue;
         }
         let now = clock.now_ms();
-        let left_answer = Call { store: &*left, known: &known, side: 0, now }.make(step).await;
-        let right_answer = Call { store: &*right, known: &known, side: 1, now }.make(step).await;
-        if left_answer.text != right_answer.text {
-            return Err(context(&format!(
-                "\n  left answers  {}\n  right answers {}",
-                left_answer.text, right_answer.text
-            )));
+        let mut answers = Vec::new();
+        let mut states = Vec::new();
+        for (side, incarnations) in incarnations.iter_mut().enumerate() {
+            let call = Call { store: stores[side], known: &known, side, now };
+            answers.push(call.make(step, incarnations).await);
+            states.push(observe::everything(stores[side], incarnations).await);
         }
-        known.learn(step, left_answer, right_answer);
-        let (left_state, right_state) =
-            (observe::everything(&*left).await, observe::everything(&*right).await);
-        if let Some((left, right)) = left_state.iter().zip(&right_state).find(|(left, right)| left != right) {
-            return Err(context(&format!("\n  left reads  {left}\n  right reads {right}")));
+        if answers[0].text != answers[1].text {
+            return Err(differ("answers", &answers[0].text, &answers[1].text));
         }
+        if let Some((left, right)) = states[0].iter().zip(&states[1]).find(|(left, right)| left != right) {
+            return Err(differ("reads", left, right));
+        }
+        known.learn(step, answers);
     }
     Ok(())
 }
@@ -90,8 +94,8 @@ struct Grants {
 
 impl Known {
     /// Takes note of what both stores answered to a step, which was the same but for the tokens.
-    fn learn(&mut self, step: &Step, left: Answer, right: Answer) {
-        if left.text == USED_UP {
+    fn learn(&mut self, step: &Step, answers: Vec<Answer>) {
+        if answers[0].text == USED_UP {
             match step {
                 Step::AckTurn { token, .. } | Step::AbandonTurn { token, .. } => {
                     if let Some(position) = pick(&self.turns, *token) {
@@ -106,7 +110,8 @@ impl Known {
                 _ => {}
             }
         }
-        let (left, right) = (left.grants, right.grants);
+        let mut grants = answers.into_iter().map(|answer| answer.grants);
+        let (left, right) = (grants.next().unwrap_or_default(), grants.next().unwrap_or_default());
         self.turns.extend(left.turns.into_iter().zip(right.turns).map(|(l, r)| Granted::new(l, r)));
         self.work.extend(left.work.into_iter().zip(right.work).map(|(l, r)| Granted::new(l, r)));
     }
@@ -144,7 +149,7 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
-    async fn make(&self, step: &Step) -> Answer {
+    async fn make(&self, step: &Step, incarnations: &mut Incarnations) -> Answer {
         match step {
             Step::Advance { .. } => Answer { text: String::new(), grants: Grants::default() },
             Step::Enqueue { .. } | Step::StartIfAbsent { .. } | Step::EnqueueActivity { .. } => {
@@ -153,7 +158,7 @@ impl Call<'_> {
             Step::FetchTurn { .. }
             | Step::ClaimInstances { .. }
             | Step::FetchWork { .. }
-            | Step::ClaimWork { .. } => self.claim(step).await,
+            | Step::ClaimWork { .. } => self.claim(step, incarnations).await,
             Step::LoadHistory { .. }
             | Step::AckTurn { .. }
             | Step::AbandonTurn { .. }
@@ -183,7 +188,7 @@ impl Call<'_> {
         }
     }
 
-    async fn claim(&self, step: &Step) -> Answer {
+    async fn claim(&self, step: &Step, incarnations: &mut Incarnations) -> Answer {
         match step {
             Step::FetchTurn { lock_ms, filter } => {
                 let lock_timeout = Duration::from_millis(*lock_ms);
@@ -195,7 +200,7 @@ impl Call<'_> {
                 let Some(extended) = self.store.as_extended() else { return plain(String::new()) };
                 let lock_timeout = Duration::from_millis(*lock_ms);
                 let request = InstanceRequest { max: *max, lock_timeout, filter: None };
-                claimed_turns(extended.claim_instances(&request).await)
+                claimed_turns(extended.claim_instances(&request).await, incarnations)
             }
             Step::FetchWork { claimant } => {
                 let session = session_of(claimant);
@@ -279,7 +284,7 @@ impl Call<'_> {
             metadata,
             cancelled,
         );
-        show(ack.await)
+        if turn.defect.is_some() { show_refusal(ack.await) } else { show(ack.await) }
     }
 
     fn events_of(&self, grant: &TurnGrant, turn: &Turn, execution_id: u64, last_event_id: u64) -> Vec<Event> {
@@ -307,8 +312,8 @@ impl Call<'_> {
         match step {
             Step::AckWork { token, completion } => {
                 let grant = self.work(*token);
-                let ack = self.store.ack_work_item(&grant.token, ending(&grant.item, *completion));
-                show(ack.await)
+                let ack = self.store.ack_work_item(&grant.token, ending(&grant.item, *completion)).await;
+                if matches!(completion, Completion::WrongKind) { show_refusal(ack) } else { show(ack) }
             }
             Step::AbandonWork { token, delay_ms, ignore_attempt } => {
                 let (token, delay) = (self.work(*token).token, delay_ms.map(Duration::from_millis));
@@ -342,7 +347,11 @@ impl Call<'_> {
     async fn administrate(&self, step: &Step) -> String {
         let Some(admin) = self.store.as_management_capability() else { return String::new() };
         match step {
-            Step::Delete { instance, force } => show(admin.delete_instance(instance, *force).await),
+            Step::Delete { instance, force } => {
+                // The trait's own body asks other methods first, and their names are then in the error.
+                let deleted = admin.delete_instance(instance, *force).await;
+                show(deleted.map_err(|error| ProviderError { operation: "delete_instance".into(), ..error }))
+            }
             Step::DeleteAtomic { instances, force } => {
                 show(admin.delete_instances_atomic(&owned(instances), *force).await)
             }
@@ -413,6 +422,11 @@ fn show<T: Debug>(result: Result<T, ProviderError>) -> String {
     format!("{result:?}")
 }
 
+/// Shows the result of a call that may be refused for two reasons: which one is found first is not settled.
+fn show_refusal<T: Debug>(result: Result<T, ProviderError>) -> String {
+    show(result.map_err(|error| ProviderError { message: "refused".into(), ..error }))
+}
+
 fn session_of(claimant: &Claimant) -> Option<SessionFetchConfig> {
     claimant.owner.map(|owner| SessionFetchConfig {
         owner_id: owner.into(),
@@ -473,7 +487,10 @@ fn fetched_turn(fetched: Result<Option<(OrchestrationItem, String, u32)>, Provid
     Answer { text, grants: Grants { turns: vec![grant], ..Grants::default() } }
 }
 
-fn claimed_turns(claimed: Result<Vec<InstanceClaim>, ProviderError>) -> Answer {
+fn claimed_turns(
+    claimed: Result<Vec<InstanceClaim>, ProviderError>,
+    incarnations: &mut Incarnations,
+) -> Answer {
     let mut grants = Grants::default();
     let described = claimed.map(|claims| {
         let describe = |mut claim: InstanceClaim| {
@@ -483,6 +500,7 @@ fn claimed_turns(claimed: Result<Vec<InstanceClaim>, ProviderError>) -> Answer {
                 execution_id: claim.execution_id,
                 last_event_id: claim.last_event_id,
             });
+            claim.incarnation = incarnations.canonical(claim.incarnation);
             claim
         };
         claims.into_iter().map(describe).collect::<Vec<_>>()

@@ -20,17 +20,11 @@ use proptest::test_runner::{Config, TestCaseError, TestError, TestRunner};
 use faulty::{Fault, FaultyProvider};
 use steps::Step;
 
-const CASES: u32 = 64;
+const CASES: u32 = 48;
 
 #[test]
 fn the_reference_behind_a_wrapper_behaves_like_the_reference() {
     assert_alike(reference, async |clock| faulty(Fault::None, clock));
-}
-
-#[cfg(feature = "sqlite")]
-#[test]
-fn the_sqlite_store_behaves_like_the_reference() {
-    assert_alike(reference, sqlite);
 }
 
 #[test]
@@ -82,13 +76,6 @@ fn deterministic_rng(config: &Config) -> proptest::test_runner::TestRng {
 
 async fn reference(clock: Arc<ManualClock>) -> Arc<dyn Provider> {
     Arc::new(MemoryProvider::with_clock(clock))
-}
-
-#[cfg(feature = "sqlite")]
-async fn sqlite(clock: Arc<ManualClock>) -> Arc<dyn Provider> {
-    use duroxide::providers::sqlite::SqliteProvider;
-
-    Arc::new(SqliteProvider::builder().clock(clock).open("sqlite::memory:").await.unwrap())
 }
 
 fn faulty(fault: Fault, clock: Arc<ManualClock>) -> Arc<dyn Provider> {

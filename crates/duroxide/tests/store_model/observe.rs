@@ -8,7 +8,7 @@ use duroxide::providers::{ExtendedProvider, Provider, ProviderAdmin};
 use crate::steps::{EXECUTIONS, INSTANCES, KEYS, STATUSES};
 
 /// Reads everything; a store answers with as many lines as any other of the same abilities.
-pub async fn everything(store: &dyn Provider) -> Vec<String> {
+pub async fn everything(store: &dyn Provider, incarnations: &mut Incarnations) -> Vec<String> {
     let mut lines = Lines::default();
     if let Some(admin) = store.as_management_capability() {
         totals(admin, &mut lines).await;
@@ -23,10 +23,24 @@ pub async fn everything(store: &dyn Provider) -> Vec<String> {
             descriptions(admin, instance, &mut lines).await;
         }
         if let Some(extended) = store.as_extended() {
-            cheap_reads(extended, instance, &mut lines).await;
+            cheap_reads(extended, instance, &mut lines, incarnations).await;
         }
     }
     lines.0
+}
+
+/// The incarnations that a store has shown. Their values are its own business; which of them are equal is not.
+#[derive(Default)]
+pub struct Incarnations(Vec<u64>);
+
+impl Incarnations {
+    /// Returns the place of an incarnation in the order of appearance, from 1; 0 stays 0.
+    pub fn canonical(&mut self, incarnation: u64) -> u64 {
+        if incarnation != 0 && !self.0.contains(&incarnation) {
+            self.0.push(incarnation);
+        }
+        self.0.iter().position(|seen| *seen == incarnation).map_or(0, |place| place as u64 + 1)
+    }
 }
 
 #[derive(Default)]
@@ -80,7 +94,16 @@ async fn descriptions(admin: &dyn ProviderAdmin, instance: &str, lines: &mut Lin
     lines.add("tree", instance, tree);
 }
 
-async fn cheap_reads(extended: &dyn ExtendedProvider, instance: &str, lines: &mut Lines) {
-    lines.add("metadata", instance, extended.read_metadata(instance).await);
+async fn cheap_reads(
+    extended: &dyn ExtendedProvider,
+    instance: &str,
+    lines: &mut Lines,
+    incarnations: &mut Incarnations,
+) {
+    let mut metadata = extended.read_metadata(instance).await;
+    if let Ok(Some(metadata)) = &mut metadata {
+        metadata.incarnation = incarnations.canonical(metadata.incarnation);
+    }
+    lines.add("metadata", instance, metadata);
     lines.add("recent events", instance, extended.read_recent(instance, 2).await);
 }
