@@ -12,7 +12,9 @@ async fn an_activity_runs_and_its_result_is_the_output() {
     let world = World::new();
     let runtime = world
         .start(
-            activities().register("Greet", |_: ActivityContext, name: String| async move { Ok(format!("Hello, {name}!")) }),
+            activities().register("Greet", |_: ActivityContext, name: String| async move {
+                Ok(format!("Hello, {name}!"))
+            }),
             orchestrations().register("Hello", |ctx: OrchestrationContext, name: String| async move {
                 ctx.schedule_activity("Greet", name).await
             }),

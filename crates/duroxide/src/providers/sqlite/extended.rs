@@ -107,9 +107,9 @@ impl ExtendedProvider for SqliteProvider {
     }
 
     async fn list_parked(&self, limit: usize) -> Result<Vec<ParkedMessage>, ProviderError> {
-        let (now, parking_ms) = (self.shared.now_ms(), clamp_ms(whole_ms(self.shared.parking_time)));
+        let parking_ms = clamp_ms(whole_ms(self.shared.parking_time));
         self.read("list_parked", move |connection| {
-            Ok(reads::parked(connection, now, parking_ms, row_limit(limit))?)
+            Ok(reads::parked(connection, parking_ms, row_limit(limit))?)
         })
         .await
     }
@@ -322,16 +322,13 @@ fn describe(
             let origin = Origin { name: row.name, version: Some(row.version) };
             (Some(origin), row.execution_id, row.incarnation, row.last_event_id, row.status)
         }
-        Known::History { execution_id, last_event_id, status, start_event } => {
+        Known::NoRow { execution_id, last_event_id, status, start_event } => {
             // A start event that does not decode shows when the history is loaded; the name may still be in a message.
-            let event = serde_json::from_str::<Event>(&start_event).ok();
+            let event = start_event.and_then(|text| serde_json::from_str::<Event>(&text).ok());
             let origin = event
                 .and_then(|event| inspect::origin_in_history(std::slice::from_ref(&event)))
                 .or_else(|| inspect::origin_in_messages(&messages));
             (origin, execution_id, 0, last_event_id, status)
-        }
-        Known::Nothing { execution_id, last_event_id } => {
-            (inspect::origin_in_messages(&messages), execution_id, 0, last_event_id, None)
         }
     };
     let origin = origin.unwrap_or_else(|| Origin { name: "unknown".into(), version: None });

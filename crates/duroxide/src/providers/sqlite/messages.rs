@@ -31,11 +31,11 @@ pub(super) fn insert(
     Ok(())
 }
 
-/// Reads what an instance can be told now, in the order in which it was enqueued.
+/// Reads what an instance can be told now, in the order in which it was enqueued; not what is parked.
 pub(super) fn visible(batch: &Batch<'_>, instance: &str, now: i64) -> rusqlite::Result<Vec<StoredMessage>> {
     batch.rows(
         "SELECT id, class, attempt_count, work_item FROM orchestrator_queue
-         WHERE instance_id = ?1 AND visible_at <= ?2 ORDER BY id",
+         WHERE instance_id = ?1 AND parked_at IS NULL AND visible_at <= ?2 ORDER BY id",
         params![instance, now],
         |row| {
             Ok(StoredMessage {
@@ -55,7 +55,7 @@ pub(super) fn delete_leased(
     leased: LeasedBatch,
 ) -> rusqlite::Result<usize> {
     batch.execute(
-        "DELETE FROM orchestrator_queue WHERE instance_id = ?1 AND visible_at <= ?2 AND id <= ?3",
+        "DELETE FROM orchestrator_queue WHERE instance_id = ?1 AND parked_at IS NULL AND visible_at <= ?2 AND id <= ?3",
         params![instance, leased.visible_at, leased.last_id],
     )
 }
@@ -65,7 +65,7 @@ pub(super) fn count_attempt(batch: &Batch<'_>, instance: &str, leased: LeasedBat
     batch
         .execute(
             "UPDATE orchestrator_queue SET attempt_count = attempt_count + 1
-             WHERE instance_id = ?1 AND visible_at <= ?2 AND id <= ?3",
+             WHERE instance_id = ?1 AND parked_at IS NULL AND visible_at <= ?2 AND id <= ?3",
             params![instance, leased.visible_at, leased.last_id],
         )
         .map(drop)
@@ -81,7 +81,7 @@ pub(super) fn delay(
     batch
         .execute(
             "UPDATE orchestrator_queue SET visible_at = ?4
-             WHERE instance_id = ?1 AND visible_at <= ?2 AND id <= ?3",
+             WHERE instance_id = ?1 AND parked_at IS NULL AND visible_at <= ?2 AND id <= ?3",
             params![instance, leased.visible_at, leased.last_id, visible_at],
         )
         .map(drop)
@@ -95,10 +95,10 @@ pub(super) fn delete(batch: &Batch<'_>, ids: impl IntoIterator<Item = i64>) -> r
     Ok(())
 }
 
-/// Tells whether a start is queued for an instance, visible or not.
+/// Tells whether a start is queued for an instance, visible or not. Starts are never parked.
 pub(super) fn has_start(batch: &Batch<'_>, instance: &str) -> rusqlite::Result<bool> {
     let found = batch.row(
-        "SELECT 1 FROM orchestrator_queue WHERE instance_id = ?1 AND class = 'start' LIMIT 1",
+        "SELECT 1 FROM orchestrator_queue WHERE instance_id = ?1 AND parked_at IS NULL AND class = 'start' LIMIT 1",
         [instance],
         |_| Ok(()),
     )?;

@@ -9,7 +9,7 @@
 //! | `schema.sql`, `schema`, `migrate_published.sql` | the tables, and how a file comes to have them |
 //! | `url`, `options`, `connection` | opening |
 //! | `inbox`, `writer`, `batch` | the writer thread, its queue, and one transaction of it |
-//! | `schedule`, `claims`, `turns`, `messages` | leasing instances, committing turns |
+//! | `schedule`, `claims`, `turns`, `messages`, `orphans` | leasing instances, committing turns |
 //! | `work`, `sessions` | leasing activities |
 //! | `history`, `kv`, `removal`, `quarantine` | what their names say |
 //! | `readers`, `reads` | reading |
@@ -28,6 +28,7 @@ mod inbox;
 mod kv;
 mod messages;
 mod options;
+mod orphans;
 mod provider;
 mod quarantine;
 mod readers;

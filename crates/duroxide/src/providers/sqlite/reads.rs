@@ -170,13 +170,13 @@ pub(super) fn queue_depths(connection: &Connection, now: i64) -> rusqlite::Resul
         orchestrator_queue: count(
             "SELECT (SELECT count(*) FROM orchestrator_queue) - (
                 SELECT count(*) FROM instance_schedule s JOIN orchestrator_queue q ON q.instance_id = s.instance_id
-                WHERE s.due_at > ?1 AND s.lock_token IS NOT NULL
+                WHERE s.lock_token IS NOT NULL AND s.locked_until > ?1 AND q.parked_at IS NULL
                 AND q.visible_at <= s.batch_visible_at AND q.id <= s.batch_last_id)",
             &[now],
         )?,
         worker_queue: count(
             "SELECT (SELECT count(*) FROM worker_queue)
-                - (SELECT count(*) FROM worker_queue WHERE due_at > ?1 AND lock_token IS NOT NULL)",
+                - (SELECT count(*) FROM worker_queue WHERE lock_token IS NOT NULL AND locked_until > ?1)",
             &[now],
         )?,
         timer_queue: 0,
@@ -275,22 +275,21 @@ pub(super) fn quarantined(connection: &Connection, limit: i64) -> rusqlite::Resu
 
 pub(super) fn parked(
     connection: &Connection,
-    now: i64,
     parking_ms: i64,
     limit: i64,
 ) -> rusqlite::Result<Vec<ParkedMessage>> {
     read_rows(
         connection,
-        "SELECT q.instance_id, q.work_item, q.created_at FROM instance_schedule s
+        "SELECT q.instance_id, q.work_item, q.parked_at FROM instance_schedule s
          JOIN orchestrator_queue q ON q.instance_id = s.instance_id
-         WHERE s.parked = 1 AND q.visible_at <= ?1 ORDER BY q.id LIMIT ?2",
-        [now, limit],
+         WHERE s.parked = 1 AND q.parked_at IS NOT NULL ORDER BY q.id LIMIT ?1",
+        [limit],
         |row| {
-            let created_at: i64 = row.get(2)?;
+            let parked_at: i64 = row.get(2)?;
             Ok(ParkedMessage {
                 instance: row.get(0)?,
                 raw: row.get(1)?,
-                expires_at: u64::try_from(created_at.saturating_add(parking_ms)).unwrap_or(0),
+                expires_at: u64::try_from(parked_at.saturating_add(parking_ms)).unwrap_or(0),
             })
         },
     )

@@ -6,9 +6,7 @@ use super::carried;
 use super::limits;
 use super::parents::Notice;
 use super::record::Beginning;
-use crate::model::{
-    Action, AppErrorKind, Event, INITIAL_EXECUTION_ID, WorkItem, build_child_instance_id,
-};
+use crate::model::{Action, AppErrorKind, Event, INITIAL_EXECUTION_ID, WorkItem, build_child_instance_id};
 use crate::providers::ScheduledActivityIdentifier;
 use crate::replay::{Ending, Execution, Turn, TurnResult, application};
 
@@ -141,7 +139,9 @@ fn message(place: &Place<'_>, action: Action) -> Option<WorkItem> {
 }
 
 fn detached_start(action: Action) -> Option<WorkItem> {
-    let Action::StartOrchestrationDetached { name, version, instance, input, .. } = action else { return None };
+    let Action::StartOrchestrationDetached { name, version, instance, input, .. } = action else {
+        return None;
+    };
     Some(WorkItem::StartOrchestration {
         instance,
         orchestration: name,
