@@ -8,6 +8,10 @@
 
 pub mod model;
 #[cfg(feature = "provider-test")]
+pub mod provider_stress_test;
+#[cfg(feature = "provider-test")]
+pub mod provider_stress_tests;
+#[cfg(feature = "provider-test")]
 pub mod provider_validation;
 #[cfg(feature = "provider-test")]
 pub mod provider_validations;
