@@ -9,13 +9,12 @@ use tokio::task::JoinSet;
 use tracing::info;
 
 use super::latency::{Latencies, StressTestReport};
-use crate::OrchestrationContext;
-use crate::activity::ActivityContext;
 use crate::client::Client;
 use crate::model::{Clock, ErrorDetails, SystemClock};
 use crate::providers::Provider;
 use crate::runtime::registry::{ActivityRegistry, OrchestrationRegistry};
 use crate::runtime::{OrchestrationStatus, Runtime, RuntimeOptions};
+use crate::{ActivityContext, OrchestrationContext};
 
 /// The orchestration that the runner starts; every registry given to it must have one of this name.
 pub(super) const FANOUT: &str = "FanoutOrchestration";

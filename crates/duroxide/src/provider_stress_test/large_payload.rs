@@ -7,9 +7,8 @@ use tracing::info;
 
 use super::core::{FANOUT, StressTestConfig, StressTestResult, run_stress_test};
 use super::parallel_orchestrations::ProviderStressFactory;
-use crate::OrchestrationContext;
-use crate::activity::ActivityContext;
 use crate::runtime::registry::{ActivityRegistry, OrchestrationRegistry};
+use crate::{ActivityContext, OrchestrationContext};
 
 const ORCHESTRATION: &str = "LargePayloadOrchestration";
 const SUB_ORCHESTRATION: &str = "LargePayloadSubOrchestration";

@@ -1,14 +1,13 @@
 //! What reaches an instance between two executions, and starts that come twice.
 
 use super::lab::*;
-use crate::OrchestrationContext;
 use crate::model::{AppErrorKind, ConfigErrorKind, ErrorDetails};
-use crate::orchestration::Either2;
 use crate::provider_validation::support::*;
 use crate::provider_validation::{EventKind, ProviderFactory};
 use crate::providers::{WorkItem, current_build_version};
 use crate::runtime::registry::OrchestrationRegistry;
 use crate::runtime::{OrchestrationStatus, RuntimeOptions, UnregisteredBackoffConfig};
+use crate::{Either2, OrchestrationContext};
 
 /// An orchestration that reads two messages of its queue.
 async fn read_two(ctx: OrchestrationContext) -> String {

@@ -3,14 +3,13 @@
 use std::sync::Arc;
 
 use super::lab::*;
-use crate::OrchestrationContext;
-use crate::orchestration::Either2;
 use crate::provider_validation::support::*;
 use crate::provider_validation::{EventKind, ProviderFactory};
 use crate::providers::{WorkItem, current_build_version};
 use crate::runtime::registry::OrchestrationRegistry;
 use crate::runtime::replay_engine::{ReplayEngine, TurnResult};
 use crate::runtime::{FnOrchestration, OrchestrationHandler};
+use crate::{Either2, OrchestrationContext};
 
 fn subscribed() -> EventKind {
     EventKind::QueueSubscribed { name: "queue".to_string() }
