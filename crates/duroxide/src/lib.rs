@@ -7,7 +7,9 @@
 //! SQLite file by default.
 
 mod activity;
+pub mod client;
 pub mod model;
+mod observability;
 mod orchestration;
 #[cfg(feature = "provider-test")]
 pub mod provider_stress_test;
@@ -18,11 +20,13 @@ pub mod provider_validation;
 #[cfg(feature = "provider-test")]
 pub mod provider_validations;
 pub mod providers;
+mod registry;
 #[allow(dead_code, unused_imports, reason = "the dispatchers use the rest")]
 mod replay;
 pub mod runtime;
 
 pub use activity::ActivityContext;
+pub use client::{Client, ClientError};
 pub use model::{
     Action, AppErrorKind, ConfigErrorKind, ErrorDetails, Event, EventKind, INITIAL_EVENT_ID,
     INITIAL_EXECUTION_ID, PoisonMessageType, SUB_ORCH_AUTO_PREFIX, SystemStats, build_child_instance_id,
@@ -39,7 +43,10 @@ pub use providers::{
 };
 #[doc(hidden)]
 pub use replay::CompletionResult;
-pub use runtime::OrchestrationHandler;
+pub use runtime::{
+    OrchestrationDescriptor, OrchestrationHandler, OrchestrationRegistry, OrchestrationRegistryBuilder,
+    OrchestrationStatus, RuntimeOptions,
+};
 
 /// A shared store.
 pub type ProviderRef = std::sync::Arc<dyn providers::Provider>;

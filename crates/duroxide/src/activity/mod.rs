@@ -1,5 +1,6 @@
 //! What an activity author holds.
 
-/// The handle of a running activity.
-#[derive(Clone)]
-pub struct ActivityContext {}
+mod context;
+
+pub use context::ActivityContext;
+pub(crate) use context::ActivityIdentity;

@@ -16,12 +16,15 @@ pub mod error;
 mod extended;
 mod filters;
 pub mod inspect;
+pub mod instrumented;
 mod items;
 pub mod management;
 pub mod memory;
 mod provider;
 pub mod refusal;
 mod signal;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
 mod store_limits;
 
 pub use crate::model::limits::MAX_WORKER_TAGS;

@@ -1,0 +1,59 @@
+//! What an application can choose.
+
+use std::time::Duration;
+
+/// How [`init_logging`](super::init_logging) writes a log event.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum LogFormat {
+    /// One JSON object a line.
+    Json,
+    /// Lines for people, with everything that is known.
+    Pretty,
+    /// Lines for people, shorter.
+    #[default]
+    Compact,
+}
+
+/// Settings of metrics and logs.
+#[derive(Debug, Clone)]
+pub struct ObservabilityConfig {
+    /// How [`init_logging`](super::init_logging) writes events.
+    pub log_format: LogFormat,
+    /// The level from which traces of orchestrations and activities are logged.
+    pub log_level: String,
+    /// The name of the service. Not used: exporters and collectors name the service themselves.
+    pub service_name: String,
+    /// The version of the service. Not used either.
+    pub service_version: Option<String>,
+    /// How often the gauges (running instances, queue depths) are read from the store.
+    pub gauge_poll_interval: Duration,
+}
+
+impl Default for ObservabilityConfig {
+    fn default() -> Self {
+        Self {
+            log_format: LogFormat::Pretty,
+            log_level: "info".to_string(),
+            service_name: "duroxide".to_string(),
+            service_version: None,
+            gauge_poll_interval: Duration::from_secs(60),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_the_published_ones() {
+        let config = ObservabilityConfig::default();
+        assert_eq!(config.log_format, LogFormat::Pretty);
+        assert_eq!(config.log_level, "info");
+        assert_eq!(config.service_name, "duroxide");
+        assert_eq!(config.service_version, None);
+        assert_eq!(config.gauge_poll_interval, Duration::from_secs(60));
+        // The format's own default differs from the setting's; programs rely on both.
+        assert_eq!(LogFormat::default(), LogFormat::Compact);
+    }
+}

@@ -1,0 +1,19 @@
+//! Metrics and logs.
+//!
+//! Metrics go through the `metrics` facade, so that the application picks the exporter; without one they go nowhere.
+//! Each fact is counted once: in one series of one counter, and in the [`MetricsSnapshot`] of its runtime. Logs are
+//! `tracing` events. Nothing global is set up unless the application asks for it with [`init_logging`].
+
+mod config;
+mod counters;
+mod handle;
+mod logging;
+mod metric_names;
+mod metrics_provider;
+mod snapshot;
+
+pub use config::{LogFormat, ObservabilityConfig};
+pub use handle::ObservabilityHandle;
+pub use logging::init_logging;
+pub use metrics_provider::MetricsProvider;
+pub use snapshot::MetricsSnapshot;

@@ -1,0 +1,337 @@
+//! A store that measures another one.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use super::{
+    DispatcherCapabilityFilter, ExecutionMetadata, ExtendedProvider, HistoryPart, InstanceClaim,
+    InstanceMetadata, InstanceRequest, InstanceWatch, InstanceWatchers, OrchestrationItem, ParkedMessage,
+    Provider, ProviderAdmin, ProviderError, QuarantinedRow, ScheduledActivityIdentifier, SessionFetchConfig,
+    StartOutcome, TagFilter, WorkClaim, WorkQueue, WorkRequest, WorkSignal, WorkSignalSource,
+};
+use crate::model::{Clock, Event, SystemClock, SystemStats, WorkItem};
+use crate::observability::MetricsProvider;
+
+/// Measures the operations of a store, and changes nothing else.
+///
+/// Every call is forwarded as it is. How long the frequent operations take goes to
+/// `duroxide_provider_operation_duration_seconds` and their errors to `duroxide_provider_errors_total`, under these
+/// values of the label `operation`:
+///
+/// | operation | calls |
+/// |---|---|
+/// | `fetch_orchestration_item` | itself and `claim_instances` |
+/// | `ack_orchestration_item` | itself |
+/// | `read` | itself, `load_history`, `read_recent` and `read_metadata` |
+/// | `fetch_work_item` | itself and `claim_work` |
+/// | `ack_work_item` | itself |
+/// | `renew_session_lock` | itself |
+/// | `cleanup_orphaned_sessions` | itself |
+/// | `enqueue_orchestrator` | `enqueue_for_orchestrator` and `enqueue_start_if_absent` |
+///
+/// A fetch that came back empty after its whole `poll_timeout` has waited for that long; the wait is not counted as
+/// time of the operation. A call whose future is dropped is not recorded.
+///
+/// The wrapper has the extension and the management interface if the store has them.
+pub struct InstrumentedProvider {
+    inner: Arc<dyn Provider>,
+    metrics: Option<Arc<MetricsProvider>>,
+    clock: Arc<dyn Clock>,
+}
+
+impl InstrumentedProvider {
+    /// Wraps a store; without `metrics` every call is just forwarded.
+    pub fn new(inner: Arc<dyn Provider>, metrics: Option<Arc<MetricsProvider>>) -> Self {
+        let clock = match inner.as_extended() {
+            Some(extended) => extended.clock(),
+            None => Arc::new(SystemClock),
+        };
+        Self { inner, metrics, clock }
+    }
+
+    async fn measure<T>(
+        &self,
+        operation: &'static str,
+        call: impl Future<Output = Result<T, ProviderError>>,
+    ) -> Result<T, ProviderError> {
+        self.measure_without_wait(operation, call, |_, took| took).await
+    }
+
+    /// Measures a fetch that may wait for work up to `poll_timeout`.
+    async fn measure_fetch<T>(
+        &self,
+        operation: &'static str,
+        poll_timeout: Duration,
+        call: impl Future<Output = Result<Option<T>, ProviderError>>,
+    ) -> Result<Option<T>, ProviderError> {
+        self.measure_without_wait(operation, call, |result, took| match result {
+            Ok(None) => took.checked_sub(poll_timeout).unwrap_or(took),
+            _ => took,
+        })
+        .await
+    }
+
+    async fn measure_without_wait<T>(
+        &self,
+        operation: &'static str,
+        call: impl Future<Output = Result<T, ProviderError>>,
+        busy: impl FnOnce(&Result<T, ProviderError>, Duration) -> Duration,
+    ) -> Result<T, ProviderError> {
+        let Some(metrics) = &self.metrics else {
+            return call.await;
+        };
+        let started = self.clock.monotonic();
+        let result = call.await;
+        let took = self.clock.monotonic().saturating_sub(started);
+        metrics.record_provider_call(operation, busy(&result, took), result.as_ref().err().map(error_type));
+        result
+    }
+
+    fn extended(&self, operation: &str) -> Result<&dyn ExtendedProvider, ProviderError> {
+        self.inner
+            .as_extended()
+            .ok_or_else(|| ProviderError::permanent(operation, "the store has no extension any more"))
+    }
+}
+
+/// Names the type of an error by a word of its message, for errors of foreign stores carry no other hint.
+fn error_type(error: &ProviderError) -> &'static str {
+    let message = error.message.to_lowercase();
+    ["deadlock", "timeout", "connection"].into_iter().find(|word| message.contains(word)).unwrap_or("other")
+}
+
+#[async_trait]
+impl Provider for InstrumentedProvider {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn version(&self) -> &str {
+        self.inner.version()
+    }
+
+    async fn fetch_orchestration_item(
+        &self,
+        lock_timeout: Duration,
+        poll_timeout: Duration,
+        filter: Option<&DispatcherCapabilityFilter>,
+    ) -> Result<Option<(OrchestrationItem, String, u32)>, ProviderError> {
+        let call = self.inner.fetch_orchestration_item(lock_timeout, poll_timeout, filter);
+        self.measure_fetch("fetch_orchestration_item", poll_timeout, call).await
+    }
+
+    async fn ack_orchestration_item(
+        &self,
+        lock_token: &str,
+        execution_id: u64,
+        history_delta: Vec<Event>,
+        worker_items: Vec<WorkItem>,
+        orchestrator_items: Vec<WorkItem>,
+        metadata: ExecutionMetadata,
+        cancelled_activities: Vec<ScheduledActivityIdentifier>,
+    ) -> Result<(), ProviderError> {
+        let call = self.inner.ack_orchestration_item(
+            lock_token,
+            execution_id,
+            history_delta,
+            worker_items,
+            orchestrator_items,
+            metadata,
+            cancelled_activities,
+        );
+        self.measure("ack_orchestration_item", call).await
+    }
+
+    async fn abandon_orchestration_item(
+        &self,
+        lock_token: &str,
+        delay: Option<Duration>,
+        ignore_attempt: bool,
+    ) -> Result<(), ProviderError> {
+        self.inner.abandon_orchestration_item(lock_token, delay, ignore_attempt).await
+    }
+
+    async fn renew_orchestration_item_lock(
+        &self,
+        token: &str,
+        extend_for: Duration,
+    ) -> Result<(), ProviderError> {
+        self.inner.renew_orchestration_item_lock(token, extend_for).await
+    }
+
+    async fn read(&self, instance: &str) -> Result<Vec<Event>, ProviderError> {
+        self.measure("read", self.inner.read(instance)).await
+    }
+
+    async fn read_with_execution(
+        &self,
+        instance: &str,
+        execution_id: u64,
+    ) -> Result<Vec<Event>, ProviderError> {
+        self.inner.read_with_execution(instance, execution_id).await
+    }
+
+    async fn append_with_execution(
+        &self,
+        instance: &str,
+        execution_id: u64,
+        new_events: Vec<Event>,
+    ) -> Result<(), ProviderError> {
+        self.inner.append_with_execution(instance, execution_id, new_events).await
+    }
+
+    async fn enqueue_for_worker(&self, item: WorkItem) -> Result<(), ProviderError> {
+        self.inner.enqueue_for_worker(item).await
+    }
+
+    async fn fetch_work_item(
+        &self,
+        lock_timeout: Duration,
+        poll_timeout: Duration,
+        session: Option<&SessionFetchConfig>,
+        tag_filter: &TagFilter,
+    ) -> Result<Option<(WorkItem, String, u32)>, ProviderError> {
+        let call = self.inner.fetch_work_item(lock_timeout, poll_timeout, session, tag_filter);
+        self.measure_fetch("fetch_work_item", poll_timeout, call).await
+    }
+
+    async fn ack_work_item(&self, token: &str, completion: Option<WorkItem>) -> Result<(), ProviderError> {
+        self.measure("ack_work_item", self.inner.ack_work_item(token, completion)).await
+    }
+
+    async fn renew_work_item_lock(&self, token: &str, extend_for: Duration) -> Result<(), ProviderError> {
+        self.inner.renew_work_item_lock(token, extend_for).await
+    }
+
+    async fn abandon_work_item(
+        &self,
+        token: &str,
+        delay: Option<Duration>,
+        ignore_attempt: bool,
+    ) -> Result<(), ProviderError> {
+        self.inner.abandon_work_item(token, delay, ignore_attempt).await
+    }
+
+    async fn renew_session_lock(
+        &self,
+        owner_ids: &[&str],
+        extend_for: Duration,
+        idle_timeout: Duration,
+    ) -> Result<usize, ProviderError> {
+        let call = self.inner.renew_session_lock(owner_ids, extend_for, idle_timeout);
+        self.measure("renew_session_lock", call).await
+    }
+
+    async fn cleanup_orphaned_sessions(&self, idle_timeout: Duration) -> Result<usize, ProviderError> {
+        let call = self.inner.cleanup_orphaned_sessions(idle_timeout);
+        self.measure("cleanup_orphaned_sessions", call).await
+    }
+
+    async fn enqueue_for_orchestrator(
+        &self,
+        item: WorkItem,
+        delay: Option<Duration>,
+    ) -> Result<(), ProviderError> {
+        self.measure("enqueue_orchestrator", self.inner.enqueue_for_orchestrator(item, delay)).await
+    }
+
+    fn as_management_capability(&self) -> Option<&dyn ProviderAdmin> {
+        self.inner.as_management_capability()
+    }
+
+    fn as_extended(&self) -> Option<&dyn ExtendedProvider> {
+        self.inner.as_extended().map(|_| self as &dyn ExtendedProvider)
+    }
+
+    async fn get_custom_status(
+        &self,
+        instance: &str,
+        last_seen_version: u64,
+    ) -> Result<Option<(Option<String>, u64)>, ProviderError> {
+        self.inner.get_custom_status(instance, last_seen_version).await
+    }
+
+    async fn get_kv_value(&self, instance: &str, key: &str) -> Result<Option<String>, ProviderError> {
+        self.inner.get_kv_value(instance, key).await
+    }
+
+    async fn get_kv_all_values(&self, instance: &str) -> Result<HashMap<String, String>, ProviderError> {
+        self.inner.get_kv_all_values(instance).await
+    }
+
+    async fn get_instance_stats(&self, instance: &str) -> Result<Option<SystemStats>, ProviderError> {
+        self.inner.get_instance_stats(instance).await
+    }
+}
+
+/// Reached only if the store has an extension. A store that takes it back is answered for by permanent errors and by
+/// signals that never wake, as those of a store that is gone.
+#[async_trait]
+impl ExtendedProvider for InstrumentedProvider {
+    fn clock(&self) -> Arc<dyn Clock> {
+        self.clock.clone()
+    }
+
+    fn work_signal(&self, queue: WorkQueue) -> WorkSignal {
+        match self.inner.as_extended() {
+            Some(extended) => extended.work_signal(queue),
+            None => WorkSignalSource::new(self.clock.clone()).subscribe(),
+        }
+    }
+
+    fn watch_instance(&self, instance: &str) -> InstanceWatch {
+        match self.inner.as_extended() {
+            Some(extended) => extended.watch_instance(instance),
+            None => Arc::new(InstanceWatchers::default()).watch(instance),
+        }
+    }
+
+    async fn claim_instances(
+        &self,
+        request: &InstanceRequest<'_>,
+    ) -> Result<Vec<InstanceClaim>, ProviderError> {
+        let extended = self.extended("claim_instances")?;
+        self.measure("fetch_orchestration_item", extended.claim_instances(request)).await
+    }
+
+    async fn load_history(
+        &self,
+        lock_token: &str,
+        after_event_id: u64,
+    ) -> Result<HistoryPart, ProviderError> {
+        let extended = self.extended("load_history")?;
+        self.measure("read", extended.load_history(lock_token, after_event_id)).await
+    }
+
+    async fn claim_work(&self, request: &WorkRequest<'_>) -> Result<Vec<WorkClaim>, ProviderError> {
+        let extended = self.extended("claim_work")?;
+        self.measure("fetch_work_item", extended.claim_work(request)).await
+    }
+
+    async fn read_metadata(&self, instance: &str) -> Result<Option<InstanceMetadata>, ProviderError> {
+        let extended = self.extended("read_metadata")?;
+        self.measure("read", extended.read_metadata(instance)).await
+    }
+
+    async fn read_recent(&self, instance: &str, limit: usize) -> Result<Vec<Event>, ProviderError> {
+        let extended = self.extended("read_recent")?;
+        self.measure("read", extended.read_recent(instance, limit)).await
+    }
+
+    async fn enqueue_start_if_absent(&self, start: WorkItem) -> Result<StartOutcome, ProviderError> {
+        let extended = self.extended("enqueue_start_if_absent")?;
+        self.measure("enqueue_orchestrator", extended.enqueue_start_if_absent(start)).await
+    }
+
+    async fn list_quarantined(&self, limit: usize) -> Result<Vec<QuarantinedRow>, ProviderError> {
+        self.extended("list_quarantined")?.list_quarantined(limit).await
+    }
+
+    async fn list_parked(&self, limit: usize) -> Result<Vec<ParkedMessage>, ProviderError> {
+        self.extended("list_parked")?.list_parked(limit).await
+    }
+}

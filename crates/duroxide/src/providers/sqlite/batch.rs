@@ -1,0 +1,206 @@
+//! One transaction of the writer, as the jobs in it see it.
+
+use std::time::Duration;
+
+use rusqlite::{Connection, Params, Row};
+
+use super::error::StoreError;
+use super::shared::{Shared, after};
+
+/// What a commit changes beyond its rows: who has to be told, and by how much the totals move.
+#[derive(Debug, Default)]
+pub(super) struct Effects {
+    /// An instance may have become ready.
+    pub(super) instances_ready: bool,
+    /// An activity may have become ready.
+    pub(super) work_ready: bool,
+    /// Instances whose status, custom status or values changed.
+    pub(super) changed_instances: Vec<String>,
+    pub(super) totals: Totals,
+}
+
+/// Changes of the store's totals.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Totals {
+    pub(super) instances: i64,
+    pub(super) executions: i64,
+    pub(super) events: i64,
+    pub(super) running: i64,
+    pub(super) completed: i64,
+    pub(super) failed: i64,
+}
+
+impl Totals {
+    /// Counts an instance with this status in (`1`) or out (`-1`).
+    pub(super) fn count_status(&mut self, status: &str, by: i64) {
+        match status {
+            "Running" => self.running += by,
+            "Completed" => self.completed += by,
+            "Failed" => self.failed += by,
+            _ => {}
+        }
+    }
+}
+
+/// A transaction that several jobs share.
+pub(super) struct Batch<'c> {
+    connection: &'c Connection,
+    pub(super) shared: &'c Shared,
+    pub(super) effects: Effects,
+    /// Set when a statement failed outside a savepoint: what was written then cannot be told apart any more, and the
+    /// whole batch has to go.
+    spoiled: Option<rusqlite::Error>,
+}
+
+impl<'c> Batch<'c> {
+    pub(super) fn new(connection: &'c Connection, shared: &'c Shared) -> Self {
+        Self { connection, shared, effects: Effects::default(), spoiled: None }
+    }
+
+    /// The time at which this is called: leases begin when they are taken, not when they were asked for.
+    pub(super) fn now_ms(&self) -> i64 {
+        self.shared.now_ms()
+    }
+
+    /// The time `duration` from now.
+    pub(super) fn in_ms(&self, duration: Duration) -> i64 {
+        after(self.now_ms(), duration)
+    }
+
+    /// The connection, for reads that are written once for both the writer and the readers.
+    pub(super) fn connection(&self) -> &'c Connection {
+        self.connection
+    }
+
+    /// Runs a statement and returns how many rows it changed.
+    pub(super) fn execute(&self, sql: &str, params: impl Params) -> rusqlite::Result<usize> {
+        self.connection.prepare_cached(sql)?.execute(params)
+    }
+
+    /// Reads one row, if there is one.
+    pub(super) fn row<T>(
+        &self,
+        sql: &str,
+        params: impl Params,
+        read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> rusqlite::Result<Option<T>> {
+        read_row(self.connection, sql, params, read)
+    }
+
+    /// Reads all rows.
+    pub(super) fn rows<T>(
+        &self,
+        sql: &str,
+        params: impl Params,
+        read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> rusqlite::Result<Vec<T>> {
+        read_rows(self.connection, sql, params, read)
+    }
+
+    /// Runs something that can fail half-way: if it does, nothing of it remains.
+    pub(super) fn atomically<T>(
+        &mut self,
+        work: impl FnOnce(&mut Self) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let before = std::mem::take(&mut self.effects);
+        self.execute("SAVEPOINT job", [])?;
+        let result = work(self);
+        if result.is_err() {
+            self.effects = before;
+            self.execute("ROLLBACK TO job", [])?;
+        } else {
+            let new = std::mem::replace(&mut self.effects, before);
+            self.effects.absorb(new);
+        }
+        self.execute("RELEASE job", [])?;
+        match result {
+            // A constraint that a check should have caught: the job's own failure, and undone. Anything else that
+            // SQLite reports (the disk, memory) concerns the whole batch.
+            Err(StoreError::Sqlite(error)) if is_constraint(&error) => {
+                Err(StoreError::Refused(super::error::classify("commit", &error)))
+            }
+            other => other,
+        }
+    }
+
+    /// Notes that a statement failed half-way, so that the batch will not be committed.
+    pub(super) fn spoil(&mut self, error: &rusqlite::Error) {
+        self.spoiled.get_or_insert_with(|| same_error(error));
+    }
+
+    /// Commits, or rolls back and says why.
+    pub(super) fn commit(mut self) -> (Effects, rusqlite::Result<()>) {
+        let committed = match self.spoiled.take() {
+            Some(error) => Err(error),
+            None => self.write_totals().and_then(|()| self.execute("COMMIT", []).map(drop)),
+        };
+        if committed.is_err() && !self.connection.is_autocommit() {
+            // If even this fails the connection is beyond help, and the next BEGIN reports it.
+            let _ = self.connection.execute_batch("ROLLBACK");
+        }
+        (self.effects, committed)
+    }
+
+    fn write_totals(&self) -> rusqlite::Result<()> {
+        let totals = self.effects.totals;
+        if totals == Totals::default() {
+            return Ok(());
+        }
+        self.execute(
+            "UPDATE totals SET instances = instances + ?1, executions = executions + ?2, events = events + ?3,
+                running_instances = running_instances + ?4, completed_instances = completed_instances + ?5,
+                failed_instances = failed_instances + ?6",
+            [totals.instances, totals.executions, totals.events, totals.running, totals.completed, totals.failed],
+        )
+        .map(drop)
+    }
+}
+
+impl Effects {
+    fn absorb(&mut self, new: Self) {
+        self.instances_ready |= new.instances_ready;
+        self.work_ready |= new.work_ready;
+        self.changed_instances.extend(new.changed_instances);
+        let (sum, add) = (&mut self.totals, new.totals);
+        sum.instances += add.instances;
+        sum.executions += add.executions;
+        sum.events += add.events;
+        sum.running += add.running;
+        sum.completed += add.completed;
+        sum.failed += add.failed;
+    }
+}
+
+/// Reads one row, if there is one.
+pub(super) fn read_row<T>(
+    connection: &Connection,
+    sql: &str,
+    params: impl Params,
+    read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
+) -> rusqlite::Result<Option<T>> {
+    let mut statement = connection.prepare_cached(sql)?;
+    let mut rows = statement.query(params)?;
+    rows.next()?.map(read).transpose()
+}
+
+/// Reads all rows.
+pub(super) fn read_rows<T>(
+    connection: &Connection,
+    sql: &str,
+    params: impl Params,
+    read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
+) -> rusqlite::Result<Vec<T>> {
+    connection.prepare_cached(sql)?.query_map(params, read)?.collect()
+}
+
+fn is_constraint(error: &rusqlite::Error) -> bool {
+    error.sqlite_error_code() == Some(rusqlite::ErrorCode::ConstraintViolation)
+}
+
+/// A copy of an error, as far as it matters: its code and text.
+fn same_error(error: &rusqlite::Error) -> rusqlite::Error {
+    match error {
+        rusqlite::Error::SqliteFailure(code, text) => rusqlite::Error::SqliteFailure(*code, text.clone()),
+        other => rusqlite::Error::ToSqlConversionFailure(other.to_string().into()),
+    }
+}

@@ -1,0 +1,207 @@
+//! Leasing instances: picking the next one and handing out its messages.
+
+use std::time::Duration;
+
+use rusqlite::params;
+
+use super::batch::Batch;
+use super::encode::new_token;
+use super::error::StoreError;
+use super::messages::{self, StoredMessage};
+use super::schedule::{self, Candidate, Lease, LeasedBatch};
+use super::shared::after;
+use crate::providers::DispatcherCapabilityFilter;
+use crate::providers::inspect::MessageClass;
+
+/// An instance that was leased, with its messages still as text.
+pub(super) struct StoredClaim {
+    pub(super) instance: String,
+    pub(super) token: String,
+    pub(super) known: Known,
+    pub(super) messages: Vec<StoredMessage>,
+}
+
+/// What the store knows about an instance apart from its messages.
+pub(super) enum Known {
+    /// It has a row.
+    Row(KnownRow),
+    /// It has history but no row: a turn was stored without a name. The text is that of its start event.
+    History { execution_id: i64, last_event_id: i64, status: Option<String>, start_event: String },
+    /// Nothing but the start among its messages.
+    Nothing { execution_id: i64, last_event_id: i64 },
+}
+
+/// An instance's row and its current execution.
+pub(super) struct KnownRow {
+    pub(super) name: String,
+    pub(super) version: String,
+    pub(super) execution_id: i64,
+    pub(super) incarnation: i64,
+    pub(super) last_event_id: i64,
+    pub(super) status: Option<String>,
+}
+
+/// Leases up to `max` instances, the one with the oldest message first.
+pub(super) fn claim(
+    batch: &mut Batch<'_>,
+    max: usize,
+    lock_timeout: Duration,
+    filter: Option<&DispatcherCapabilityFilter>,
+) -> Result<Vec<StoredClaim>, StoreError> {
+    let now = batch.now_ms();
+    schedule::promote_due(batch, now)?;
+    let mut claims = Vec::new();
+    while claims.len() < max {
+        let Some(candidate) = schedule::next_ready(batch, filter)? else { break };
+        claims.extend(claim_one(batch, candidate, now, lock_timeout)?);
+    }
+    Ok(claims)
+}
+
+/// Leases one instance; `None` if it turns out not to exist, in which case its messages are out of the way now.
+fn claim_one(
+    batch: &mut Batch<'_>,
+    candidate: Candidate,
+    now: i64,
+    lock_timeout: Duration,
+) -> Result<Option<StoredClaim>, StoreError> {
+    let Candidate { instance, lapsed } = candidate;
+    if let Some(lapsed) = lapsed {
+        messages::count_attempt(batch, &instance, lapsed)?;
+    }
+    let messages = messages::visible(batch, &instance, now)?;
+    let Some(last_id) = messages.iter().map(|message| message.id).max() else {
+        // Somebody removed the messages behind the store's back.
+        schedule::settle(batch, &instance, now, Lease::End)?;
+        return Ok(None);
+    };
+    let Some(known) = find_out(batch, &instance, &messages)? else {
+        send_to_the_side(batch, &instance, &messages, now)?;
+        return Ok(None);
+    };
+    let token = new_token(&instance);
+    let locked_until = after(now, lock_timeout);
+    batch.execute(
+        "UPDATE instance_schedule SET ready_seq = NULL, due_at = ?3, parked = 0, lock_token = ?2, locked_until = ?3,
+            locked_at = ?4, batch_visible_at = ?4, batch_last_id = ?5 WHERE instance_id = ?1",
+        params![instance, token, locked_until, now, last_id],
+    )?;
+    Ok(Some(StoredClaim { instance, token, known, messages }))
+}
+
+/// Finds out what is known of an instance; `None` if nothing is and no message starts it.
+fn find_out(
+    batch: &Batch<'_>,
+    instance: &str,
+    messages: &[StoredMessage],
+) -> Result<Option<Known>, StoreError> {
+    let row = batch.row(
+        "SELECT i.orchestration_name, i.orchestration_version, i.current_execution_id, i.incarnation, e.status,
+            (SELECT max(event_id) FROM history
+             WHERE instance_id = i.instance_id AND execution_id = i.current_execution_id)
+         FROM instances i
+         LEFT JOIN executions e ON e.instance_id = i.instance_id AND e.execution_id = i.current_execution_id
+         WHERE i.instance_id = ?1",
+        [instance],
+        |row| {
+            Ok(KnownRow {
+                name: row.get(0)?,
+                version: row.get(1)?,
+                execution_id: row.get(2)?,
+                incarnation: row.get(3)?,
+                status: row.get(4)?,
+                last_event_id: row.get::<_, Option<i64>>(5)?.unwrap_or(0),
+            })
+        },
+    )?;
+    if let Some(row) = row {
+        return Ok(Some(Known::Row(row)));
+    }
+    let (execution_id, last_event_id, status, start_event) = rowless(batch, instance)?;
+    if let Some(start_event) = start_event {
+        return Ok(Some(Known::History { execution_id, last_event_id, status, start_event }));
+    }
+    let starts = messages.iter().any(|message| message.class == MessageClass::Start.as_str());
+    Ok(starts.then_some(Known::Nothing { execution_id, last_event_id }))
+}
+
+type Rowless = (i64, i64, Option<String>, Option<String>);
+
+/// The latest execution of an instance without a row: its id, last event, status and start event.
+fn rowless(batch: &Batch<'_>, instance: &str) -> rusqlite::Result<Rowless> {
+    let execution = batch.row(
+        "SELECT execution_id, status FROM executions WHERE instance_id = ?1 ORDER BY execution_id DESC LIMIT 1",
+        [instance],
+        |row| Ok((row.get(0)?, row.get(1)?)),
+    )?;
+    let (execution_id, status) = execution.map_or((1, None), |(id, status)| (id, Some(status)));
+    let last_event_id = batch.row(
+        "SELECT max(event_id) FROM history WHERE instance_id = ?1 AND execution_id = ?2",
+        params![instance, execution_id],
+        |row| row.get::<_, Option<i64>>(0),
+    )?;
+    let start_event = batch.row(
+        "SELECT event_data FROM history
+         WHERE instance_id = ?1 AND execution_id = ?2 AND event_type = 'OrchestrationStarted'
+         ORDER BY event_id LIMIT 1",
+        params![instance, execution_id],
+        |row| row.get(0),
+    )?;
+    Ok((execution_id, last_event_id.flatten().unwrap_or(0), status, start_event))
+}
+
+/// Deals with messages for an instance that does not exist: completions are stale and go, queue messages go if nothing
+/// else is there, and the rest waits for a start.
+fn send_to_the_side(
+    batch: &mut Batch<'_>,
+    instance: &str,
+    messages: &[StoredMessage],
+    now: i64,
+) -> Result<(), StoreError> {
+    let has_history =
+        batch.row("SELECT 1 FROM history WHERE instance_id = ?1 LIMIT 1", [instance], |_| Ok(()))?.is_some();
+    let class_is = |message: &&StoredMessage, class: MessageClass| message.class == class.as_str();
+    if !has_history {
+        let stale: Vec<_> =
+            messages.iter().filter(|m| class_is(m, MessageClass::Completion)).map(|m| m.id).collect();
+        let rest = || messages.iter().filter(|m| !class_is(m, MessageClass::Completion));
+        let mut dropped = stale;
+        if rest().all(|m| class_is(&m, MessageClass::Queue)) {
+            dropped.extend(rest().map(|m| m.id));
+        }
+        if !dropped.is_empty() {
+            tracing::warn!(
+                target: "duroxide::providers::sqlite",
+                instance, messages = dropped.len(), "dropped messages for an instance that does not exist"
+            );
+            messages::delete(batch, dropped)?;
+        }
+    }
+    schedule::park(batch, instance, now)?;
+    Ok(())
+}
+
+/// The lease on an instance, as a holder's token finds it.
+pub(super) struct HeldLease {
+    pub(super) instance: String,
+    pub(super) locked_until: i64,
+    pub(super) leased: LeasedBatch,
+}
+
+/// Finds the lease that a token stands for; `None` if it was never given out, was consumed or was taken over.
+pub(super) fn held_lease(batch: &Batch<'_>, token: &str) -> rusqlite::Result<Option<HeldLease>> {
+    let Some(instance) = super::encode::leased_by(token) else { return Ok(None) };
+    let lease = batch.row(
+        "SELECT locked_until, batch_visible_at, batch_last_id FROM instance_schedule
+         WHERE instance_id = ?1 AND lock_token = ?2",
+        params![instance, token],
+        |row| {
+            Ok(HeldLease {
+                instance: instance.to_string(),
+                locked_until: row.get(0)?,
+                leased: LeasedBatch { visible_at: row.get(1)?, last_id: row.get(2)? },
+            })
+        },
+    )?;
+    Ok(lease)
+}

@@ -1,0 +1,164 @@
+//! Connections with the settings that the store relies on, each read back.
+
+use std::fs::OpenOptions;
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, OpenFlags};
+
+use super::SqliteError;
+use super::url::Location;
+
+/// Pages in the write-ahead log before a commit moves them into the database. Larger than SQLite's 1,000, because a
+/// checkpoint syncs both files and every commit waits for it.
+const CHECKPOINT_PAGES: i64 = 4_000;
+/// What the log is cut back to after a checkpoint.
+const LOG_SIZE_LIMIT_BYTES: i64 = 64 * 1024 * 1024;
+/// Memory for the pages of one connection, in KiB (negative by SQLite's convention).
+const CACHE_KIB: i64 = -16 * 1024;
+/// More than the statements that we have.
+const STATEMENT_CACHE: usize = 160;
+
+/// Makes the file if it is wanted and missing, readable by its owner only.
+pub(super) fn create_file(location: &Location) -> Result<(), SqliteError> {
+    let Location::File { path, create } = location else { return Ok(()) };
+    if path.exists() {
+        return Ok(());
+    }
+    if !create {
+        return Err(SqliteError::NotFound { path: path.clone() });
+    }
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    match options.open(path) {
+        Ok(_) => Ok(()),
+        // Somebody else made it in the meantime, which is as good.
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+        Err(source) => Err(SqliteError::CannotOpen { path: path.clone(), source }),
+    }
+}
+
+/// Opens the connection that writes.
+pub(super) fn open_writer(location: &Location, busy_timeout: Duration) -> Result<Connection, SqliteError> {
+    let connection = match location {
+        Location::Memory => Connection::open_in_memory().map_err(SqliteError::sqlite("open in memory"))?,
+        Location::File { path, .. } => {
+            open_file(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)?
+        }
+    };
+    connection.busy_timeout(busy_timeout).map_err(SqliteError::sqlite("set the busy timeout"))?;
+    harden(&connection)?;
+    Ok(connection)
+}
+
+/// Gives the writing connection of a database that is known to be ours its journal and its sizes.
+pub(super) fn configure_writer(connection: &Connection, location: &Location) -> Result<(), SqliteError> {
+    match location {
+        Location::Memory => set(connection, "journal_mode", "memory")?,
+        Location::File { path, .. } => {
+            set(connection, "journal_mode", "wal").map_err(|error| read_only_hint(error, path))?;
+            set(connection, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
+            set(connection, "journal_size_limit", LOG_SIZE_LIMIT_BYTES)?;
+        }
+    }
+    set(connection, "cache_size", CACHE_KIB)?;
+    set(connection, "temp_store", 2)
+}
+
+/// Opens a connection that only reads. The file is there and in write-ahead mode.
+pub(super) fn open_reader(path: &Path, busy_timeout: Duration) -> Result<Connection, SqliteError> {
+    let connection = open_file(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    connection.busy_timeout(busy_timeout).map_err(SqliteError::sqlite("set the busy timeout"))?;
+    harden(&connection)?;
+    set(&connection, "query_only", 1)?;
+    set(&connection, "cache_size", CACHE_KIB)?;
+    Ok(connection)
+}
+
+/// How a commit is synced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SyncLevel {
+    /// Not at all: memory.
+    Off = 0,
+    /// When the log is moved into the database.
+    Normal = 1,
+    /// At every commit.
+    Full = 2,
+}
+
+/// Changes the level for the commits that follow, and checks that SQLite took it.
+pub(super) fn set_sync_level(connection: &Connection, level: SyncLevel) -> Result<(), SqliteError> {
+    set(connection, "synchronous", level as i64)
+}
+
+fn open_file(path: &Path, flags: OpenFlags) -> Result<Connection, SqliteError> {
+    Connection::open_with_flags(path, flags).map_err(|source| SqliteError::CannotOpen {
+        path: path.to_path_buf(),
+        source: std::io::Error::other(source),
+    })
+}
+
+/// Treats the file as something that an attacker may have written.
+fn harden(connection: &Connection) -> Result<(), SqliteError> {
+    connection.set_prepared_statement_cache_capacity(STATEMENT_CACHE);
+    connection
+        .set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)
+        .map_err(SqliteError::sqlite("set defensive mode"))?;
+    set(connection, "trusted_schema", 0)?;
+    set(connection, "cell_size_check", 1)?;
+    connection.execute_batch("PRAGMA mmap_size = 0").map_err(SqliteError::sqlite("set mmap_size"))
+}
+
+fn set<V: rusqlite::ToSql + ToString>(
+    connection: &Connection,
+    setting: &'static str,
+    wanted: V,
+) -> Result<(), SqliteError> {
+    let wanted = wanted.to_string();
+    // Some pragmas answer with the new value and some do not; the answer that counts is the one read back.
+    connection
+        .pragma_update_and_check(None, setting, &wanted, |_| Ok(()))
+        .or_else(|error| match error {
+            rusqlite::Error::QueryReturnedNoRows => Ok(()),
+            other => Err(other),
+        })
+        .map_err(SqliteError::sqlite("set a pragma"))?;
+    let found = connection
+        .pragma_query_value(None, setting, |row| {
+            let value: rusqlite::types::Value = row.get(0)?;
+            Ok(match value {
+                rusqlite::types::Value::Integer(number) => number.to_string(),
+                rusqlite::types::Value::Text(text) => text,
+                other => format!("{other:?}"),
+            })
+        })
+        .map_err(SqliteError::sqlite("read a pragma back"))?;
+    if found.eq_ignore_ascii_case(&wanted) {
+        Ok(())
+    } else {
+        Err(SqliteError::SettingRefused { setting, wanted, found })
+    }
+}
+
+/// SQLite reports a directory without write permission as a strange journal mode; say what it means.
+fn read_only_hint(error: SqliteError, path: &Path) -> SqliteError {
+    match error {
+        SqliteError::SettingRefused { .. } => SqliteError::ReadOnly {
+            path: path.to_path_buf(),
+            reason: "write-ahead logging is not possible here; the file and its directory must be writable"
+                .into(),
+        },
+        SqliteError::Sqlite { source, .. }
+            if matches!(
+                source.sqlite_error_code(),
+                Some(rusqlite::ErrorCode::ReadOnly | rusqlite::ErrorCode::CannotOpen)
+            ) =>
+        {
+            SqliteError::ReadOnly { path: path.to_path_buf(), reason: source.to_string() }
+        }
+        other => other,
+    }
+}

@@ -1,0 +1,155 @@
+//! What can go wrong with a SQLite store: when it is opened, and while it works.
+
+use std::path::PathBuf;
+
+use rusqlite::ErrorCode;
+
+use crate::providers::ProviderError;
+
+/// Why a store could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SqliteError {
+    /// The URL is not one of the forms that [`SqliteProvider::new`](super::SqliteProvider::new) takes.
+    #[error("invalid SQLite URL '{url}': {reason}")]
+    InvalidUrl {
+        /// The URL as it was given.
+        url: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The file does not exist and the URL does not ask to create it.
+    #[error(
+        "unable to open database file (code 14): {path} does not exist; add ?mode=rwc to the URL to create it",
+        path = path.display()
+    )]
+    NotFound {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file could not be opened or created.
+    #[error("unable to open database file (code 14): {path}: {source}", path = path.display())]
+    CannotOpen {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The store has to write and may not.
+    #[error("{path} cannot be written: {reason}", path = path.display())]
+    ReadOnly {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        reason: String,
+    },
+    /// The file is a database, but not one of ours; it was not touched.
+    #[error(
+        "{path} holds the tables of another application ({tables}); give duroxide a file of its own",
+        path = path.display()
+    )]
+    NotOurs {
+        /// The file.
+        path: PathBuf,
+        /// Some of the tables that are there.
+        tables: String,
+    },
+    /// The file was written by a newer version of this crate; it was not touched.
+    #[error(
+        "{path} has schema version {found}, this build knows versions up to {known}; upgrade duroxide to open it",
+        path = path.display()
+    )]
+    NewerSchema {
+        /// The file.
+        path: PathBuf,
+        /// The version in the file.
+        found: i64,
+        /// The newest version that this build knows.
+        known: i64,
+    },
+    /// SQLite did not take a setting that durability or speed relies on.
+    #[error("SQLite did not accept {setting} = {wanted}; it reports {found}")]
+    SettingRefused {
+        /// The pragma.
+        setting: &'static str,
+        /// What was asked for.
+        wanted: String,
+        /// What SQLite reports.
+        found: String,
+    },
+    /// SQLite itself reported an error.
+    #[error("{action}: {source}")]
+    Sqlite {
+        /// What was being done.
+        action: &'static str,
+        /// What SQLite said.
+        source: rusqlite::Error,
+    },
+    /// The store was closed, or its writer thread is gone.
+    #[error("the store is closed")]
+    Closed,
+}
+
+impl SqliteError {
+    pub(super) fn sqlite(action: &'static str) -> impl FnOnce(rusqlite::Error) -> Self {
+        move |source| Self::Sqlite { action, source }
+    }
+}
+
+/// Why an operation on an open store failed, before it is known by the name of the method that was called.
+#[derive(Debug)]
+pub(super) enum StoreError {
+    /// The contract says no.
+    Refused(ProviderError),
+    /// SQLite says no.
+    Sqlite(rusqlite::Error),
+    /// The writer is gone.
+    Closed,
+}
+
+impl From<ProviderError> for StoreError {
+    fn from(refusal: ProviderError) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl From<rusqlite::Error> for StoreError {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Sqlite(error)
+    }
+}
+
+impl StoreError {
+    /// Puts the error into the words of the storage contract. Whether it may go away is decided by SQLite's code,
+    /// never by its text.
+    pub(super) fn into_provider_error(self, operation: &str) -> ProviderError {
+        match self {
+            Self::Refused(refusal) => refusal,
+            Self::Closed => ProviderError::permanent(operation, "the store is closed"),
+            Self::Sqlite(error) => classify(operation, &error),
+        }
+    }
+}
+
+pub(super) fn classify(operation: &str, error: &rusqlite::Error) -> ProviderError {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+            ProviderError::retryable(operation, format!("Database locked: {error}"))
+        }
+        Some(ErrorCode::DiskFull) => ProviderError::retryable(operation, format!("Disk full: {error}")),
+        Some(ErrorCode::SystemIoFailure | ErrorCode::CannotOpen | ErrorCode::OutOfMemory) => {
+            ProviderError::retryable(operation, format!("I/O error: {error}"))
+        }
+        Some(ErrorCode::ConstraintViolation) => {
+            ProviderError::permanent(operation, format!("Constraint violation: {error}"))
+        }
+        Some(ErrorCode::ReadOnly) => {
+            ProviderError::permanent(operation, format!("Database is read-only: {error}"))
+        }
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
+            ProviderError::permanent(operation, format!("Database is damaged: {error}"))
+        }
+        // SQLite's other codes and errors of the binding are mistakes in a statement or in stored types.
+        _ => ProviderError::permanent(operation, error.to_string()),
+    }
+}

@@ -1,0 +1,103 @@
+//! Histories: append-only, one row an event.
+
+use std::collections::HashSet;
+
+use rusqlite::{Connection, params};
+
+use super::batch::{Batch, read_row, read_rows};
+use super::encode::NewEvent;
+use super::error::StoreError;
+use crate::providers::refusal;
+
+/// Refuses a delta with an id that is taken, or that it has twice, before anything is written.
+pub(super) fn refuse_duplicates(
+    batch: &Batch<'_>,
+    operation: &str,
+    instance: &str,
+    execution_id: i64,
+    events: &[NewEvent],
+) -> Result<(), StoreError> {
+    let duplicate = |event_id: i64| {
+        refusal::duplicate_event(operation, instance, execution_id.unsigned_abs(), event_id.unsigned_abs())
+            .into()
+    };
+    let mut ids = HashSet::with_capacity(events.len());
+    if let Some(twice) = events.iter().find(|event| !ids.insert(event.event_id)) {
+        return Err(duplicate(twice.event_id));
+    }
+    let (Some(first), Some(last)) = (ids.iter().min(), ids.iter().max()) else { return Ok(()) };
+    // New ids lie behind the old ones, so that this is one probe that finds nothing.
+    let stored = batch.rows(
+        "SELECT event_id FROM history WHERE instance_id = ?1 AND execution_id = ?2 AND event_id BETWEEN ?3 AND ?4",
+        params![instance, execution_id, first, last],
+        |row| row.get::<_, i64>(0),
+    )?;
+    match stored.into_iter().find(|id| ids.contains(id)) {
+        Some(taken) => Err(duplicate(taken)),
+        None => Ok(()),
+    }
+}
+
+/// Appends events. The instance and execution that they belong to are the caller's, not those inside the events.
+pub(super) fn append(
+    batch: &mut Batch<'_>,
+    instance: &str,
+    execution_id: i64,
+    events: &[NewEvent],
+    now: i64,
+) -> rusqlite::Result<()> {
+    for event in events {
+        batch.execute(
+            "INSERT INTO history (instance_id, execution_id, event_id, event_type, created_at, event_data)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+            params![instance, execution_id, event.event_id, event.event_type, now, event.text],
+        )?;
+    }
+    batch.effects.totals.events += i64::try_from(events.len()).unwrap_or(0);
+    Ok(())
+}
+
+/// Returns the highest execution that is on record, or 1.
+pub(super) fn latest_execution(connection: &Connection, instance: &str) -> rusqlite::Result<i64> {
+    let latest = read_row(
+        connection,
+        "SELECT max(execution_id) FROM executions WHERE instance_id = ?1",
+        [instance],
+        |row| row.get::<_, Option<i64>>(0),
+    )?;
+    Ok(latest.flatten().unwrap_or(1))
+}
+
+/// Reads the text of the events after `after`, ascending.
+pub(super) fn read(
+    connection: &Connection,
+    instance: &str,
+    execution_id: i64,
+    after: i64,
+) -> rusqlite::Result<Vec<String>> {
+    read_rows(
+        connection,
+        "SELECT event_data FROM history WHERE instance_id = ?1 AND execution_id = ?2 AND event_id > ?3
+         ORDER BY event_id",
+        params![instance, execution_id, after],
+        |row| row.get(0),
+    )
+}
+
+/// Reads the text of the newest `limit` events, ascending.
+pub(super) fn read_recent(
+    connection: &Connection,
+    instance: &str,
+    execution_id: i64,
+    limit: i64,
+) -> rusqlite::Result<Vec<String>> {
+    let mut newest_first: Vec<String> = read_rows(
+        connection,
+        "SELECT event_data FROM history WHERE instance_id = ?1 AND execution_id = ?2
+         ORDER BY event_id DESC LIMIT ?3",
+        params![instance, execution_id, limit],
+        |row| row.get(0),
+    )?;
+    newest_first.reverse();
+    Ok(newest_first)
+}

@@ -1,0 +1,203 @@
+//! The embedded store: a SQLite file.
+//!
+//! All writes go through one thread that owns the writing connection and commits in groups ([`writer`]), so a hundred
+//! calls in flight cost one sync, and nothing is answered before it is durable. Reads use connections of their own.
+//! Several processes may use the same file.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `schema.sql`, `schema`, `migrate_published.sql` | the tables, and how a file comes to have them |
+//! | `url`, `options`, `connection` | opening |
+//! | `inbox`, `writer`, `batch` | the writer thread, its queue, and one transaction of it |
+//! | `schedule`, `claims`, `turns`, `messages` | leasing instances, committing turns |
+//! | `work`, `sessions` | leasing activities |
+//! | `history`, `kv`, `removal`, `quarantine` | what their names say |
+//! | `readers`, `reads` | reading |
+//! | `provider`, `admin`, `extended` | the traits |
+
+mod admin;
+mod batch;
+mod claims;
+mod connection;
+mod encode;
+mod error;
+mod extended;
+mod held;
+mod history;
+mod inbox;
+mod kv;
+mod messages;
+mod options;
+mod provider;
+mod quarantine;
+mod readers;
+mod reads;
+mod removal;
+mod schedule;
+mod schema;
+mod sessions;
+mod shared;
+mod turns;
+mod url;
+mod work;
+mod writer;
+
+use std::sync::Arc;
+
+use rusqlite::Connection;
+
+pub use error::SqliteError;
+pub use options::{Durability, SqliteBuilder, SqliteOptions};
+
+use crate::providers::{InstanceWatchers, ProviderError, WorkSignalSource};
+use error::StoreError;
+use inbox::JobClass;
+use readers::Readers;
+use shared::Shared;
+use url::Location;
+use writer::Writer;
+
+/// A store in a SQLite file, or in memory for tests.
+///
+/// Dropping it finishes what was begun and closes the file.
+pub struct SqliteProvider {
+    shared: Arc<Shared>,
+    /// `None` in memory, where the writer's connection is the only one.
+    readers: Option<Readers>,
+    writer: Writer,
+}
+
+impl SqliteProvider {
+    /// Opens the store that a URL names.
+    ///
+    /// | URL | store |
+    /// |---|---|
+    /// | `sqlite:data.db`, `sqlite:///abs/data.db`, `/abs/data.db` | a file, which must exist (an empty one will do) |
+    /// | any of these with `?mode=rwc` | the same, created if it is missing, for its owner's eyes only |
+    /// | `sqlite::memory:`, `:memory:`, `sqlite:name?mode=memory` | a store of its own in memory |
+    ///
+    /// A file that was written by the published crate is migrated when it is first opened.
+    ///
+    /// # Errors
+    /// If the file cannot be opened, is not ours, or was written by a newer version. Nothing is changed then.
+    pub async fn new(database_url: &str, options: Option<SqliteOptions>) -> Result<Self, SqliteError> {
+        let _ = options;
+        Self::builder().open(database_url).await
+    }
+
+    /// Makes a store of its own in memory.
+    ///
+    /// # Errors
+    /// If memory or the writer thread cannot be had.
+    pub async fn new_in_memory() -> Result<Self, SqliteError> {
+        Self::builder().open("sqlite::memory:").await
+    }
+
+    /// Makes a store of its own in memory. The options have no effect.
+    ///
+    /// # Errors
+    /// If memory or the writer thread cannot be had.
+    pub async fn new_in_memory_with_options(options: Option<SqliteOptions>) -> Result<Self, SqliteError> {
+        let _ = options;
+        Self::new_in_memory().await
+    }
+
+    /// Opens a store with settings of its own: durability, clock, limits.
+    pub fn builder() -> SqliteBuilder {
+        SqliteBuilder::default()
+    }
+
+    async fn open(settings: SqliteBuilder, location: Location) -> Result<Self, SqliteError> {
+        let task = tokio::task::spawn_blocking(move || Self::open_blocking(&settings, &location));
+        task.await.unwrap_or(Err(SqliteError::Closed))
+    }
+
+    fn open_blocking(settings: &SqliteBuilder, location: &Location) -> Result<Self, SqliteError> {
+        connection::create_file(location)?;
+        let writing = connection::open_writer(location, settings.busy_timeout)?;
+        schema::prepare(&writing, location)?;
+        connection::configure_writer(&writing, location)?;
+        let shared = Arc::new(Shared {
+            clock: settings.clock.clone(),
+            durability: settings.durability,
+            limits: settings.limits,
+            parking_time: settings.parking_time,
+            is_file: matches!(location, Location::File { .. }),
+            orchestrator_signal: WorkSignalSource::new(settings.clock.clone()),
+            worker_signal: WorkSignalSource::new(settings.clock.clone()),
+            watchers: Arc::new(InstanceWatchers::default()),
+        });
+        let readers = match location {
+            Location::Memory => None,
+            Location::File { path, .. } => Some(Readers::new(path.clone(), settings.busy_timeout)),
+        };
+        let writer = Writer::start(writing, shared.clone())?;
+        Ok(Self { shared, readers, writer })
+    }
+
+    /// Moves the write-ahead log into the database file.
+    ///
+    /// # Errors
+    /// If another process keeps it from doing so.
+    pub async fn checkpoint(&self) -> Result<(), ProviderError> {
+        // A read, for the writer: it runs between transactions, as a checkpoint must.
+        let work = |batch: &mut batch::Batch<'_>| {
+            let busy =
+                batch.row("PRAGMA wal_checkpoint(FULL)", [], |row| row.get::<_, bool>(0))?.unwrap_or(false);
+            let held =
+                || ProviderError::retryable("checkpoint", "another process is reading or writing the file");
+            if busy { Err(held().into()) } else { Ok(()) }
+        };
+        self.writer.submit("checkpoint", JobClass::Read, work).await
+    }
+
+    /// Returns counts and the first ten rows of both queues, for a person to read.
+    pub async fn debug_dump(&self) -> String {
+        match self.read("debug_dump", |connection| Ok(reads::dump(connection)?)).await {
+            Ok(dump) => dump,
+            Err(error) => error.to_string(),
+        }
+    }
+
+    /// Runs SQL on the store, for tests that damage data or look at it. Returns how many rows the last statement
+    /// changed.
+    ///
+    /// # Errors
+    /// What SQLite reports.
+    #[cfg(feature = "test-hooks")]
+    pub async fn execute_sql(&self, sql: &str) -> Result<usize, ProviderError> {
+        let sql = sql.to_string();
+        let work = move |batch: &mut batch::Batch<'_>| {
+            batch.connection().execute_batch(&sql)?;
+            Ok(usize::try_from(batch.connection().changes()).unwrap_or(usize::MAX))
+        };
+        self.writer.submit("execute_sql", JobClass::Data, work).await
+    }
+
+    /// Runs a query that returns one number, for tests.
+    ///
+    /// # Errors
+    /// What SQLite reports.
+    #[cfg(feature = "test-hooks")]
+    pub async fn query_number(&self, sql: &str) -> Result<i64, ProviderError> {
+        let sql = sql.to_string();
+        self.read("query_number", move |connection| {
+            Ok(connection.query_row(&sql, [], |row| row.get::<_, Option<i64>>(0))?.unwrap_or(0))
+        })
+        .await
+    }
+
+    /// Reads from a snapshot, without waiting for writes where there is a file.
+    async fn read<T: Send + 'static>(
+        &self,
+        operation: &'static str,
+        read: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, ProviderError> {
+        match &self.readers {
+            Some(readers) => readers.read(read).await.map_err(|error| error.into_provider_error(operation)),
+            None => {
+                self.writer.submit(operation, JobClass::Read, move |batch| read(batch.connection())).await
+            }
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! How a store is set up.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{SqliteError, SqliteProvider, url};
+use crate::model::{Clock, SystemClock};
+use crate::providers::{DEFAULT_PARKING_TIME, StoreLimits};
+
+/// Options of the published interface. It has none: lock times are arguments of the calls, and what is new is set on
+/// [`SqliteBuilder`].
+#[derive(Debug, Clone, Default)]
+pub struct SqliteOptions {}
+
+/// What survives what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Durability {
+    /// Every acknowledged write survives a power cut: each commit is synced to the disk. Concurrent writes share
+    /// commits, so that the cost of a sync is shared too.
+    #[default]
+    Full,
+    /// Every acknowledged write survives the death of the process; a power cut may take the last moments.
+    Normal,
+}
+
+/// Opens a store with settings of its own.
+///
+/// ```
+/// # async fn open() -> Result<(), Box<dyn std::error::Error>> {
+/// use duroxide::providers::sqlite::{Durability, SqliteProvider};
+/// let store = SqliteProvider::builder()
+///     .durability(Durability::Normal)
+///     .open("sqlite::memory:")
+///     .await?;
+/// # drop(store); Ok(()) }
+/// ```
+#[derive(Clone)]
+#[must_use]
+pub struct SqliteBuilder {
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) durability: Durability,
+    pub(super) limits: StoreLimits,
+    pub(super) parking_time: Duration,
+    pub(super) busy_timeout: Duration,
+}
+
+impl Default for SqliteBuilder {
+    fn default() -> Self {
+        Self {
+            clock: Arc::new(SystemClock),
+            durability: Durability::default(),
+            limits: StoreLimits::default(),
+            parking_time: DEFAULT_PARKING_TIME,
+            busy_timeout: Duration::from_secs(20),
+        }
+    }
+}
+
+impl SqliteBuilder {
+    /// Decides what a power cut may take; [`Durability::Full`] if not called.
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
+    }
+
+    /// Reads time from `clock` instead of the machine's.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Sets the largest ids and payloads.
+    pub fn limits(mut self, limits: StoreLimits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Sets how long signals and cancellations for an instance that does not exist are kept.
+    pub fn parking_time(mut self, parking_time: Duration) -> Self {
+        self.parking_time = parking_time;
+        self
+    }
+
+    /// Sets how long a write waits for another process that is writing to the same file.
+    pub fn busy_timeout(mut self, busy_timeout: Duration) -> Self {
+        self.busy_timeout = busy_timeout;
+        self
+    }
+
+    /// Opens the store that `database_url` names; see [`SqliteProvider::new`] for its forms.
+    ///
+    /// # Errors
+    /// If the file cannot be opened, is not ours, or was written by a newer version.
+    pub async fn open(self, database_url: &str) -> Result<SqliteProvider, SqliteError> {
+        SqliteProvider::open(self, url::parse(database_url)?).await
+    }
+}

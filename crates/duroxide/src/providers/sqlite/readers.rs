@@ -1,0 +1,88 @@
+//! Connections that only read, so that a read never waits for a write.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rusqlite::Connection;
+use tokio::sync::Semaphore;
+
+use super::connection::open_reader;
+use super::error::StoreError;
+
+/// Connections at most; more readers wait for one to become free.
+const CONNECTIONS: usize = 4;
+
+/// A small pool. Connections are opened when they are first needed.
+#[derive(Clone)]
+pub(super) struct Readers(Arc<Pool>);
+
+struct Pool {
+    path: PathBuf,
+    busy_timeout: Duration,
+    permits: Semaphore,
+    idle: Mutex<Vec<Connection>>,
+}
+
+impl Readers {
+    pub(super) fn new(path: PathBuf, busy_timeout: Duration) -> Self {
+        let pool = Pool { path, busy_timeout, permits: Semaphore::new(CONNECTIONS), idle: Mutex::default() };
+        Self(Arc::new(pool))
+    }
+
+    /// Runs `read` on a connection of its own, in one snapshot.
+    pub(super) async fn read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let _permit = self.0.permits.acquire().await.map_err(|_| StoreError::Closed)?;
+        let pool = self.0.clone();
+        // SQLite blocks its thread; the runtime keeps threads for that.
+        let task = tokio::task::spawn_blocking(move || {
+            let connection = pool.take()?;
+            let result = in_snapshot(&connection, read);
+            pool.put_back(connection);
+            result
+        });
+        task.await.unwrap_or(Err(StoreError::Closed))
+    }
+}
+
+impl Pool {
+    fn take(&self) -> Result<Connection, StoreError> {
+        if let Some(connection) = self.lock().pop() {
+            return Ok(connection);
+        }
+        open_reader(&self.path, self.busy_timeout).map_err(|error| match error {
+            super::SqliteError::Sqlite { source, .. } => StoreError::Sqlite(source),
+            other => {
+                StoreError::Refused(crate::providers::ProviderError::retryable("read", other.to_string()))
+            }
+        })
+    }
+
+    fn put_back(&self, connection: Connection) {
+        self.lock().push(connection);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Connection>> {
+        // Connections are only moved in and out under the lock, so a panic elsewhere does not spoil it.
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Several statements of one read see the same state.
+fn in_snapshot<T>(
+    connection: &Connection,
+    read: impl FnOnce(&Connection) -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    connection.prepare_cached("BEGIN")?.execute([])?;
+    let result = read(connection);
+    // A read transaction has nothing to lose; if it cannot even be ended, the next BEGIN reports it.
+    let ended = connection.prepare_cached("COMMIT").and_then(|mut statement| statement.execute([]));
+    match (result, ended) {
+        (Ok(value), Ok(_)) => Ok(value),
+        (Ok(_), Err(error)) => Err(error.into()),
+        (Err(error), _) => Err(error),
+    }
+}

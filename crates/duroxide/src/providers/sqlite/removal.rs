@@ -1,0 +1,206 @@
+//! Deleting instances and pruning executions.
+
+use rusqlite::{Connection, params};
+
+use super::batch::{Batch, read_rows};
+use super::error::StoreError;
+use super::messages;
+use super::shared::clamp_ms;
+use crate::providers::{DeleteInstanceResult, InstanceFilter, PruneOptions, PruneResult, refusal};
+
+/// Instances that a bulk operation takes at once, unless it is told otherwise.
+const DEFAULT_LIMIT: u32 = 1_000;
+
+/// Deletes all of these instances or none.
+pub(super) fn delete(
+    batch: &mut Batch<'_>,
+    ids: &[String],
+    force: bool,
+) -> Result<DeleteInstanceResult, StoreError> {
+    for id in ids {
+        if !force && is_running(batch, id)? {
+            return Err(refusal::still_running(id).into());
+        }
+        refuse_orphans(batch, id, ids)?;
+    }
+    batch.atomically(|batch| {
+        let mut result = DeleteInstanceResult::default();
+        for id in ids {
+            delete_one(batch, id, &mut result)?;
+        }
+        Ok(result)
+    })
+}
+
+/// Tells whether an instance is running, or between two executions with the next one's start still queued.
+fn is_running(batch: &Batch<'_>, instance: &str) -> Result<bool, StoreError> {
+    let status = current_status(batch, instance)?;
+    Ok(match status.as_deref() {
+        Some("Running") => true,
+        Some("ContinuedAsNew") => messages::has_start(batch, instance)?,
+        _ => false,
+    })
+}
+
+fn current_status(batch: &Batch<'_>, instance: &str) -> rusqlite::Result<Option<String>> {
+    batch.row(
+        "SELECT e.status FROM instances i
+         JOIN executions e ON e.instance_id = i.instance_id AND e.execution_id = i.current_execution_id
+         WHERE i.instance_id = ?1",
+        [instance],
+        |row| row.get(0),
+    )
+}
+
+fn refuse_orphans(batch: &Batch<'_>, parent: &str, ids: &[String]) -> Result<(), StoreError> {
+    let children = super::reads::list_children(batch.connection(), parent)?;
+    match children.into_iter().find(|child| !ids.contains(child)) {
+        Some(child) => Err(refusal::orphaned_child(parent, &child).into()),
+        None => Ok(()),
+    }
+}
+
+fn delete_one(
+    batch: &mut Batch<'_>,
+    instance: &str,
+    result: &mut DeleteInstanceResult,
+) -> Result<(), StoreError> {
+    let status = current_status(batch, instance)?;
+    let remove = |sql: &str| -> rusqlite::Result<u64> { Ok(batch.execute(sql, [instance])? as u64) };
+    let events = remove("DELETE FROM history WHERE instance_id = ?1")?;
+    let executions = remove("DELETE FROM executions WHERE instance_id = ?1")?;
+    let messages = remove("DELETE FROM orchestrator_queue WHERE instance_id = ?1")?;
+    let work = remove("DELETE FROM worker_queue WHERE instance_id = ?1")?;
+    remove("DELETE FROM instance_schedule WHERE instance_id = ?1")?;
+    remove("DELETE FROM kv_store WHERE instance_id = ?1")?;
+    remove("DELETE FROM kv_delta WHERE instance_id = ?1")?;
+    let instances = remove("DELETE FROM instances WHERE instance_id = ?1")?;
+
+    result.instances_deleted += instances;
+    result.executions_deleted += executions;
+    result.events_deleted += events;
+    result.queue_messages_deleted += messages + work;
+    let totals = &mut batch.effects.totals;
+    totals.instances -= instances as i64;
+    totals.executions -= executions as i64;
+    totals.events -= events as i64;
+    totals.count_status(status.as_deref().unwrap_or_default(), -1);
+    batch.effects.changed_instances.push(instance.to_string());
+    // Activities of a session may have been freed.
+    batch.effects.work_ready |= work > 0;
+    Ok(())
+}
+
+/// A finished root is at rest: nothing of it runs, and no next execution waits to be started.
+const FINISHED_ROOT: &str = "i.parent_instance_id IS NULL AND (e.status IN ('Completed', 'Failed') OR (
+    e.status = 'ContinuedAsNew' AND NOT EXISTS (
+        SELECT 1 FROM orchestrator_queue q WHERE q.instance_id = i.instance_id AND q.class = 'start')))";
+
+/// Finds finished roots, those that ended first in front.
+pub(super) fn finished_roots(
+    connection: &Connection,
+    filter: &InstanceFilter,
+) -> rusqlite::Result<Vec<String>> {
+    select(connection, filter, FINISHED_ROOT)
+}
+
+/// Finds the instances that a bulk prune looks at: any status, children too.
+pub(super) fn prunable(connection: &Connection, filter: &InstanceFilter) -> rusqlite::Result<Vec<String>> {
+    select(connection, filter, "true")
+}
+
+fn select(
+    connection: &Connection,
+    filter: &InstanceFilter,
+    condition: &'static str,
+) -> rusqlite::Result<Vec<String>> {
+    // The wanted ids travel as one JSON array, however many they are.
+    let source = match filter.instance_ids {
+        Some(_) => {
+            "(SELECT DISTINCT value FROM json_each(?3)) wanted JOIN instances i ON i.instance_id = wanted.value"
+        }
+        None => "instances i",
+    };
+    let sql = format!(
+        "SELECT i.instance_id FROM {source}
+         JOIN executions e ON e.instance_id = i.instance_id AND e.execution_id = i.current_execution_id
+         WHERE (?1 IS NULL OR e.completed_at < ?1) AND {condition}
+         ORDER BY e.completed_at IS NULL, e.completed_at, i.incarnation LIMIT ?2"
+    );
+    let before = filter.completed_before.map(clamp_ms);
+    let limit = i64::from(filter.limit.unwrap_or(DEFAULT_LIMIT));
+    let read = |row: &rusqlite::Row<'_>| row.get(0);
+    match &filter.instance_ids {
+        Some(ids) => {
+            read_rows(connection, &sql, params![before, limit, serde_json::json!(ids).to_string()], read)
+        }
+        None => read_rows(connection, &sql, params![before, limit], read),
+    }
+}
+
+/// Deletes a finished root with all its descendants, running ones too. A root that is running after all stays.
+pub(super) fn delete_tree(batch: &mut Batch<'_>, root: &str) -> Result<DeleteInstanceResult, StoreError> {
+    if is_running(batch, root)? {
+        return Ok(DeleteInstanceResult::default());
+    }
+    let mut tree = vec![root.to_string()];
+    let mut next = 0;
+    while let Some(parent) = tree.get(next) {
+        let children = super::reads::list_children(batch.connection(), parent)?;
+        tree.extend(children);
+        next += 1;
+    }
+    delete(batch, &tree, true)
+}
+
+/// Removes old executions of one instance, unless it has been deleted in the meantime.
+pub(super) fn prune_if_there(
+    batch: &mut Batch<'_>,
+    instance: &str,
+    options: &PruneOptions,
+) -> Result<PruneResult, StoreError> {
+    match super::reads::parent(batch.connection(), instance) {
+        Err(StoreError::Refused(_)) => Ok(PruneResult::default()),
+        _ => prune(batch, instance, options),
+    }
+}
+
+/// Removes old executions of one instance.
+pub(super) fn prune(
+    batch: &mut Batch<'_>,
+    instance: &str,
+    options: &PruneOptions,
+) -> Result<PruneResult, StoreError> {
+    let current: Option<i64> = batch.row(
+        "SELECT current_execution_id FROM instances WHERE instance_id = ?1",
+        [instance],
+        |row| row.get(0),
+    )?;
+    let current = current.ok_or_else(|| refusal::instance_not_found("prune_executions", instance))?;
+    // The current execution counts as one of those that are kept.
+    let keep_last = i64::from(options.keep_last.unwrap_or(1).max(1));
+    let old = batch.rows(
+        "SELECT execution_id FROM executions
+         WHERE instance_id = ?1 AND execution_id <> ?2 AND status <> 'Running'
+         AND execution_id NOT IN (
+            SELECT execution_id FROM executions WHERE instance_id = ?1 ORDER BY execution_id DESC LIMIT ?3)
+         AND (?4 IS NULL OR completed_at < ?4)",
+        params![instance, current, keep_last, options.completed_before.map(clamp_ms)],
+        |row| row.get::<_, i64>(0),
+    )?;
+    batch.atomically(|batch| {
+        let mut result = PruneResult { instances_processed: 1, ..Default::default() };
+        for execution_id in old {
+            let key = params![instance, execution_id];
+            result.events_deleted += batch
+                .execute("DELETE FROM history WHERE instance_id = ?1 AND execution_id = ?2", key)?
+                as u64;
+            result.executions_deleted += batch
+                .execute("DELETE FROM executions WHERE instance_id = ?1 AND execution_id = ?2", key)?
+                as u64;
+        }
+        batch.effects.totals.events -= result.events_deleted as i64;
+        batch.effects.totals.executions -= result.executions_deleted as i64;
+        Ok(result)
+    })
+}

@@ -1,0 +1,112 @@
+//! Sessions: whose they are, and which of their activities is next.
+
+use std::time::Duration;
+
+use rusqlite::params;
+
+use super::batch::Batch;
+use super::error::StoreError;
+use super::shared::after;
+use crate::providers::SessionFetchConfig;
+
+/// Makes a session the owner's, or its again.
+pub(super) fn claim(
+    batch: &Batch<'_>,
+    session_id: &str,
+    config: &SessionFetchConfig,
+    now: i64,
+) -> rusqlite::Result<()> {
+    batch.execute(
+        "INSERT INTO sessions (session_id, worker_id, locked_until, last_activity_at, due_at)
+         VALUES (?1, ?2, ?3, ?4, ?3)
+         ON CONFLICT (session_id) DO UPDATE SET worker_id = ?2, last_activity_at = ?4,
+            locked_until = iif(worker_id = ?2, max(locked_until, ?3), ?3),
+            due_at = iif(worker_id = ?2, max(locked_until, ?3), ?3)",
+        params![session_id, config.owner_id, after(now, config.lock_timeout), now],
+    )?;
+    // Its activities with other tags are the owner's too from now on.
+    batch.execute(
+        "UPDATE worker_queue SET ready_for = ?2
+         WHERE session_id = ?1 AND ready_for IS NOT NULL AND ready_for <> ?2",
+        params![session_id, config.owner_id],
+    )?;
+    Ok(())
+}
+
+/// Seats the first ready activity of a session and tag, for the session's owner or for anybody.
+pub(super) fn seat(batch: &Batch<'_>, session_id: &str, tag: Option<&str>) -> rusqlite::Result<()> {
+    batch.execute(
+        "UPDATE worker_queue SET ready_for = NULL
+         WHERE session_id = ?1 AND tag IS ?2 AND ready_for IS NOT NULL",
+        params![session_id, tag],
+    )?;
+    batch.execute(
+        "UPDATE worker_queue SET ready_for = coalesce(
+            (SELECT worker_id FROM sessions WHERE session_id = ?1 AND due_at IS NOT NULL), '')
+         WHERE id = (SELECT id FROM worker_queue
+                     WHERE session_id = ?1 AND tag IS ?2 AND due_at IS NULL ORDER BY id LIMIT 1)",
+        params![session_id, tag],
+    )?;
+    Ok(())
+}
+
+/// Frees sessions whose owner did not renew them: their activities are anybody's.
+pub(super) fn free_expired(batch: &mut Batch<'_>, now: i64) -> rusqlite::Result<()> {
+    const AT_ONCE: i64 = 256;
+    let expired = batch.rows(
+        "SELECT session_id FROM sessions WHERE due_at <= ?1 ORDER BY due_at LIMIT ?2",
+        params![now, AT_ONCE],
+        |row| row.get::<_, String>(0),
+    )?;
+    for session_id in expired {
+        batch.execute("UPDATE sessions SET due_at = NULL WHERE session_id = ?1", [&session_id])?;
+        let freed = batch.execute(
+            "UPDATE worker_queue SET ready_for = '' WHERE session_id = ?1 AND ready_for IS NOT NULL",
+            [&session_id],
+        )?;
+        batch.effects.work_ready |= freed > 0;
+    }
+    Ok(())
+}
+
+/// Notes that a session was used, if it is still somebody's.
+pub(super) fn note_activity(batch: &Batch<'_>, session_id: &str, now: i64) -> rusqlite::Result<()> {
+    batch
+        .execute(
+            "UPDATE sessions SET last_activity_at = ?2 WHERE session_id = ?1 AND locked_until > ?2",
+            params![session_id, now],
+        )
+        .map(drop)
+}
+
+/// Extends the live sessions of these owners that were used within `idle_timeout`; returns how many.
+pub(super) fn renew(
+    batch: &mut Batch<'_>,
+    owners: &[String],
+    extend_for: Duration,
+    idle_timeout: Duration,
+) -> Result<usize, StoreError> {
+    let now = batch.now_ms();
+    let active_since = now.saturating_sub(after(0, idle_timeout));
+    let mut renewed = 0;
+    let mut seen = std::collections::HashSet::new();
+    for owner in owners.iter().filter(|owner| seen.insert(owner.as_str())) {
+        renewed += batch.execute(
+            "UPDATE sessions SET locked_until = max(locked_until, ?2), due_at = max(locked_until, ?2)
+             WHERE worker_id = ?1 AND locked_until > ?3 AND last_activity_at > ?4",
+            params![owner, after(now, extend_for), now, active_since],
+        )?;
+    }
+    Ok(renewed)
+}
+
+/// Removes sessions that have expired and have nothing queued; returns how many.
+pub(super) fn remove_orphaned(batch: &mut Batch<'_>) -> Result<usize, StoreError> {
+    let now = batch.now_ms();
+    let removed = batch.execute(
+        "DELETE FROM sessions WHERE locked_until <= ?1
+         AND NOT EXISTS (SELECT 1 FROM worker_queue w WHERE w.session_id = sessions.session_id)",
+        [now],
+    )?;
+    Ok(removed)
+}

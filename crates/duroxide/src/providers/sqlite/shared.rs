@@ -1,0 +1,80 @@
+//! What the writer thread and the provider's methods share: settings, signals, watchers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rusqlite::Connection;
+
+use super::Durability;
+use super::batch::Effects;
+use crate::model::Clock;
+use crate::providers::{InstanceWatchers, StoreLimits, WorkSignalSource};
+
+/// Settings and signals of one store.
+pub(super) struct Shared {
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) durability: Durability,
+    pub(super) limits: StoreLimits,
+    pub(super) parking_time: Duration,
+    /// Whether others may write to the same database, and commits need syncing.
+    pub(super) is_file: bool,
+    pub(super) orchestrator_signal: WorkSignalSource,
+    pub(super) worker_signal: WorkSignalSource,
+    pub(super) watchers: Arc<InstanceWatchers>,
+}
+
+impl Shared {
+    /// The wall time, as it is stored.
+    pub(super) fn now_ms(&self) -> i64 {
+        clamp_ms(self.clock.now_ms())
+    }
+
+    /// Tells everybody concerned what a commit changed.
+    pub(super) fn announce(&self, effects: Effects, connection: &Connection) {
+        self.announce_due_times(connection);
+        if effects.instances_ready {
+            self.orchestrator_signal.notify();
+        }
+        if effects.work_ready {
+            self.worker_signal.notify();
+        }
+        for instance in &effects.changed_instances {
+            self.watchers.notify(instance);
+        }
+    }
+
+    /// Tells everybody that anything may have changed.
+    pub(super) fn announce_everything(&self) {
+        self.orchestrator_signal.notify();
+        self.worker_signal.notify();
+        self.watchers.notify_all();
+    }
+
+    /// Tells waiting dispatchers when the earliest delayed work is due.
+    pub(super) fn announce_due_times(&self, connection: &Connection) {
+        let earliest = |sql| -> Option<u64> {
+            // Not being able to look is not fatal: a dispatcher then waits for the next signal.
+            let due: Option<i64> = connection
+                .prepare_cached(sql)
+                .and_then(|mut s| s.query_row([], |row| row.get(0)))
+                .ok()
+                .flatten();
+            due.map(|due| u64::try_from(due).unwrap_or(0))
+        };
+        self.orchestrator_signal
+            .set_next_due(earliest("SELECT min(due_at) FROM instance_schedule WHERE due_at IS NOT NULL"));
+        let work = earliest("SELECT min(due_at) FROM worker_queue WHERE due_at IS NOT NULL");
+        let session = earliest("SELECT min(due_at) FROM sessions WHERE due_at IS NOT NULL");
+        self.worker_signal.set_next_due(work.into_iter().chain(session).min());
+    }
+}
+
+/// A time or duration in milliseconds as SQLite can hold it.
+pub(super) fn clamp_ms(ms: u64) -> i64 {
+    i64::try_from(ms).unwrap_or(i64::MAX)
+}
+
+/// `now` plus a duration, clamped.
+pub(super) fn after(now_ms: i64, duration: Duration) -> i64 {
+    now_ms.saturating_add(clamp_ms(crate::model::whole_ms(duration)))
+}

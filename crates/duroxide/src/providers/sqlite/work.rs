@@ -1,0 +1,293 @@
+//! The worker queue: activities, first in, first out among those that a worker may take.
+//!
+//! A ready activity without a session is found by its tag; one with a session only if it is seated, which the first
+//! ready activity of each session and tag is. So a fetch is one probe per tag, and two more if it may take sessions.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use rusqlite::params;
+
+use super::batch::Batch;
+use super::encode::{NewActivity, leased_by, new_token};
+use super::error::StoreError;
+use super::shared::after;
+use super::{messages, sessions};
+use crate::providers::{ScheduledActivityIdentifier, SessionFetchConfig, TagFilter, refusal};
+
+/// Rows that one fetch brings up to date, at most.
+const PROMOTIONS_PER_FETCH: i64 = 256;
+
+/// An activity that was leased, still as text.
+pub(super) struct StoredWork {
+    pub(super) id: i64,
+    pub(super) token: String,
+    pub(super) attempts: u32,
+    pub(super) text: String,
+}
+
+/// Appends an activity, ready at once.
+pub(super) fn insert(batch: &mut Batch<'_>, activity: &NewActivity, now: i64) -> rusqlite::Result<()> {
+    batch.execute(
+        "INSERT INTO worker_queue (instance_id, execution_id, activity_id, session_id, tag, created_at, work_item)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+        params![
+            activity.instance,
+            activity.execution_id,
+            activity.activity_id,
+            activity.session_id,
+            activity.tag,
+            now,
+            activity.text
+        ],
+    )?;
+    batch.effects.work_ready = true;
+    Ok(())
+}
+
+/// Removes an activity, whether or not somebody is running it.
+pub(super) fn cancel(
+    batch: &mut Batch<'_>,
+    activity: &ScheduledActivityIdentifier,
+) -> Result<(), StoreError> {
+    let (Ok(execution_id), Ok(activity_id)) =
+        (i64::try_from(activity.execution_id), i64::try_from(activity.activity_id))
+    else {
+        // Beyond what the store can hold, so it was never here.
+        return Ok(());
+    };
+    batch.execute(
+        "DELETE FROM worker_queue WHERE instance_id = ?1 AND execution_id = ?2 AND activity_id = ?3",
+        params![activity.instance, execution_id, activity_id],
+    )?;
+    batch.effects.work_ready = true;
+    Ok(())
+}
+
+/// What a claim may take.
+pub(super) struct WorkOrder {
+    pub(super) max: usize,
+    pub(super) lock_timeout: Duration,
+    pub(super) session: Option<SessionFetchConfig>,
+    pub(super) tag_filter: TagFilter,
+}
+
+/// Leases up to `max` activities, oldest first; at most one of them is bound to a session.
+pub(super) fn claim(batch: &mut Batch<'_>, order: &WorkOrder) -> Result<Vec<StoredWork>, StoreError> {
+    let now = batch.now_ms();
+    sessions::free_expired(batch, now)?;
+    promote_due(batch, now)?;
+    let mut session = order.session.as_ref();
+    let mut claims = Vec::new();
+    while claims.len() < order.max {
+        let Some(next) = next_ready(batch, session, &order.tag_filter)? else { break };
+        claims.push(lease(batch, next.id, now, order.lock_timeout)?);
+        if let (Some(session_id), Some(config)) = (next.session_id, session) {
+            sessions::claim(batch, &session_id, config, now)?;
+            sessions::seat(batch, &session_id, next.tag.as_deref())?;
+            session = None;
+        }
+    }
+    Ok(claims)
+}
+
+/// Makes activities ready whose delay is over or whose lease has run out.
+fn promote_due(batch: &mut Batch<'_>, now: i64) -> rusqlite::Result<()> {
+    let due = batch.rows(
+        "SELECT id, session_id, tag FROM worker_queue WHERE due_at <= ?1 ORDER BY due_at LIMIT ?2",
+        params![now, PROMOTIONS_PER_FETCH],
+        |row| Ok((row.get::<_, i64>(0)?, row.get::<_, Option<String>>(1)?, row.get::<_, Option<String>>(2)?)),
+    )?;
+    for (id, session_id, tag) in due {
+        // The token stays: whoever holds it may still give the activity back, until somebody takes over.
+        batch.execute("UPDATE worker_queue SET due_at = NULL WHERE id = ?1", [id])?;
+        if let Some(session_id) = session_id {
+            sessions::seat(batch, &session_id, tag.as_deref())?;
+        }
+        batch.effects.work_ready = true;
+    }
+    Ok(())
+}
+
+struct ReadyWork {
+    id: i64,
+    session_id: Option<String>,
+    tag: Option<String>,
+}
+
+/// Finds the oldest ready activity that fits.
+fn next_ready(
+    batch: &Batch<'_>,
+    session: Option<&SessionFetchConfig>,
+    filter: &TagFilter,
+) -> rusqlite::Result<Option<ReadyWork>> {
+    let mut best: Option<ReadyWork> = None;
+    let mut consider = |candidate: Option<ReadyWork>| {
+        if let Some(candidate) = candidate
+            && best.as_ref().is_none_or(|best| candidate.id < best.id)
+        {
+            best = Some(candidate);
+        }
+    };
+    let (untagged, tags) = match filter {
+        TagFilter::None => return Ok(None),
+        TagFilter::Any => (true, ready_tags(batch, session)?),
+        TagFilter::DefaultOnly => (true, Vec::new()),
+        TagFilter::Tags(tags) => (false, tags.iter().cloned().collect()),
+        TagFilter::DefaultAnd(tags) => (true, tags.iter().cloned().collect()),
+    };
+    let tags = untagged.then_some(None).into_iter().chain(tags.into_iter().map(Some));
+    for tag in tags {
+        consider(ready_without_session(batch, tag.as_deref())?);
+        if let Some(config) = session {
+            for owner in ["", config.owner_id.as_str()] {
+                consider(seated(batch, owner, tag.as_deref())?);
+            }
+        }
+    }
+    Ok(best)
+}
+
+fn ready_without_session(batch: &Batch<'_>, tag: Option<&str>) -> rusqlite::Result<Option<ReadyWork>> {
+    batch.row(
+        "SELECT id, tag FROM worker_queue WHERE due_at IS NULL AND session_id IS NULL AND tag IS ?1
+         ORDER BY id LIMIT 1",
+        [tag],
+        |row| Ok(ReadyWork { id: row.get(0)?, session_id: None, tag: row.get(1)? }),
+    )
+}
+
+fn seated(batch: &Batch<'_>, owner: &str, tag: Option<&str>) -> rusqlite::Result<Option<ReadyWork>> {
+    batch.row(
+        "SELECT id, session_id, tag FROM worker_queue WHERE ready_for = ?1 AND tag IS ?2 ORDER BY id LIMIT 1",
+        params![owner, tag],
+        |row| Ok(ReadyWork { id: row.get(0)?, session_id: row.get(1)?, tag: row.get(2)? }),
+    )
+}
+
+/// The tags that ready activities have, by hopping from one to the next in the indexes.
+fn ready_tags(batch: &Batch<'_>, session: Option<&SessionFetchConfig>) -> rusqlite::Result<Vec<String>> {
+    let mut tags = BTreeSet::new();
+    hop(&mut tags, |from| {
+        batch.row(
+            "SELECT min(tag) FROM worker_queue WHERE due_at IS NULL AND session_id IS NULL AND tag >= ?1",
+            [from],
+            |row| row.get(0),
+        )
+    })?;
+    for owner in session.into_iter().flat_map(|config| ["", config.owner_id.as_str()]) {
+        hop(&mut tags, |from| {
+            batch.row(
+                "SELECT min(tag) FROM worker_queue WHERE ready_for = ?2 AND tag >= ?1",
+                [from, owner],
+                |row| row.get(0),
+            )
+        })?;
+    }
+    Ok(tags.into_iter().collect())
+}
+
+fn hop(
+    tags: &mut BTreeSet<String>,
+    next: impl Fn(&str) -> rusqlite::Result<Option<Option<String>>>,
+) -> rusqlite::Result<()> {
+    let mut from = String::new();
+    while let Some(tag) = next(&from)?.flatten() {
+        // The next tag in text order after this one.
+        from = format!("{tag}\0");
+        tags.insert(tag);
+    }
+    Ok(())
+}
+
+fn lease(batch: &Batch<'_>, id: i64, now: i64, lock_timeout: Duration) -> rusqlite::Result<StoredWork> {
+    let token = new_token(id);
+    let until = after(now, lock_timeout);
+    let mut statement = batch.connection().prepare_cached(
+        "UPDATE worker_queue SET lock_token = ?2, locked_until = ?3, due_at = ?3, ready_for = NULL,
+            attempt_count = attempt_count + 1 WHERE id = ?1 RETURNING attempt_count, work_item",
+    )?;
+    statement.query_row(params![id, token, until], |row| {
+        Ok(StoredWork { id, token: token.clone(), attempts: row.get(0)?, text: row.get(1)? })
+    })
+}
+
+/// The lease on an activity, as a holder's token finds it.
+struct HeldWork {
+    id: i64,
+    locked_until: i64,
+    session_id: Option<String>,
+    tag: Option<String>,
+}
+
+fn held(batch: &Batch<'_>, token: &str) -> rusqlite::Result<Option<HeldWork>> {
+    let Some(id) = leased_by(token).and_then(|id| id.parse::<i64>().ok()) else { return Ok(None) };
+    batch.row(
+        "SELECT locked_until, session_id, tag FROM worker_queue WHERE id = ?1 AND lock_token = ?2",
+        params![id, token],
+        |row| Ok(HeldWork { id, locked_until: row.get(0)?, session_id: row.get(1)?, tag: row.get(2)? }),
+    )
+}
+
+/// Removes an activity and enqueues its completion.
+pub(super) fn ack(
+    batch: &mut Batch<'_>,
+    token: &str,
+    arrived_ms: i64,
+    completion: Option<&super::encode::NewMessage>,
+) -> Result<(), StoreError> {
+    let held = held(batch, token)?.filter(|held| held.locked_until > arrived_ms);
+    let held = held.ok_or_else(refusal::work_not_held)?;
+    let now = batch.now_ms();
+    batch.execute("DELETE FROM worker_queue WHERE id = ?1", [held.id])?;
+    if let Some(completion) = completion {
+        messages::insert(batch, completion, 0, now)?;
+    }
+    if let Some(session_id) = held.session_id {
+        sessions::note_activity(batch, &session_id, now)?;
+    }
+    Ok(())
+}
+
+/// Extends a live lease; never shortens it.
+pub(super) fn renew(
+    batch: &mut Batch<'_>,
+    token: &str,
+    arrived_ms: i64,
+    extend_for: Duration,
+) -> Result<(), StoreError> {
+    let held = held(batch, token)?.filter(|held| held.locked_until > arrived_ms);
+    let held = held.ok_or_else(refusal::work_not_renewable)?;
+    let now = batch.now_ms();
+    let until = after(now, extend_for).max(held.locked_until);
+    batch.execute(
+        "UPDATE worker_queue SET locked_until = ?2, due_at = ?2, ready_for = NULL WHERE id = ?1",
+        params![held.id, until],
+    )?;
+    if let Some(session_id) = held.session_id {
+        sessions::note_activity(batch, &session_id, now)?;
+    }
+    Ok(())
+}
+
+/// Gives an activity back. A lease that has run out can still be given back as long as nobody has taken over.
+pub(super) fn abandon(
+    batch: &mut Batch<'_>,
+    token: &str,
+    delay: Option<Duration>,
+    ignore_attempt: bool,
+) -> Result<(), StoreError> {
+    let held = held(batch, token)?.ok_or_else(refusal::unknown_work_token)?;
+    let now = batch.now_ms();
+    let visible_at = delay.map(|delay| after(now, delay)).filter(|at| *at > now);
+    batch.execute(
+        "UPDATE worker_queue SET lock_token = NULL, locked_until = NULL, owner = NULL, visible_at = ifnull(?2, 0),
+            due_at = ?2, ready_for = NULL, attempt_count = max(attempt_count - ?3, 0) WHERE id = ?1",
+        params![held.id, visible_at, ignore_attempt],
+    )?;
+    if let Some(session_id) = held.session_id {
+        sessions::seat(batch, &session_id, held.tag.as_deref())?;
+    }
+    batch.effects.work_ready = true;
+    Ok(())
+}

@@ -1,0 +1,267 @@
+//! The one thread that writes, and group commit.
+//!
+//! Callers hand jobs to an [`Inbox`] and wait for their answer. The writer takes what is there, runs it in one immediate
+//! transaction, commits once, and only then answers. While a commit is being synced the inbox fills, so batches grow
+//! with the load by themselves and nobody waits when there is none.
+//!
+//! - A job that is refused leaves nothing behind and does not disturb its neighbours: it either checks everything before
+//!   it writes, or runs inside a savepoint ([`Batch::atomically`]).
+//! - A batch that holds nothing but leases is not synced: a lease that is lost with the power is free again.
+//! - Renewals go first. A caller beyond the inbox's bound waits.
+//! - A failed commit is the failure of every job in the batch.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rusqlite::Connection;
+use tokio::sync::oneshot;
+
+use super::batch::Batch;
+use super::connection::{self, SyncLevel};
+use super::error::{StoreError, classify};
+use super::inbox::{Answer, Envelope, Inbox, Job, JobClass, Taken};
+use super::shared::Shared;
+use super::{Durability, SqliteError};
+use crate::providers::ProviderError;
+
+/// Jobs in one transaction, at most: bounds how long a commit, and with it every lease operation, can take.
+const BATCH_SIZE: usize = 512;
+/// How often an idle writer looks whether another process has written: at first, and when nothing happens for long.
+const PEEK_INTERVAL: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(100));
+
+/// The handle by which jobs reach the writer.
+pub(super) struct Writer {
+    inbox: Arc<Inbox>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Writer {
+    /// Starts the thread on a connection that is set up.
+    pub(super) fn start(connection: Connection, shared: Arc<Shared>) -> Result<Self, SqliteError> {
+        let inbox = Arc::new(Inbox::new());
+        let writing = Writing { connection, shared, inbox: inbox.clone(), sync_level: None, data_version: 0 };
+        let thread = std::thread::Builder::new()
+            .name("duroxide-sqlite".into())
+            .spawn(move || writing.run())
+            .map_err(|source| SqliteError::CannotOpen { path: "the writer thread".into(), source })?;
+        Ok(Self { inbox, thread: Some(thread) })
+    }
+
+    /// Runs `work` in a transaction and returns its result once that is committed.
+    ///
+    /// If the caller goes away before, a write happens wholly or not at all.
+    pub(super) async fn submit<T: Send + 'static>(
+        &self,
+        operation: &'static str,
+        class: JobClass,
+        work: impl FnOnce(&mut Batch<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, ProviderError> {
+        if !self.inbox.wait_for_room().await {
+            return Err(StoreError::Closed.into_provider_error(operation));
+        }
+        let (sender, receiver) = oneshot::channel();
+        let job = Box::new(AwaitedJob { operation, work, sender });
+        self.inbox.push(Envelope { class, job, counted: true });
+        receiver.await.unwrap_or_else(|_| Err(StoreError::Closed.into_provider_error(operation)))
+    }
+
+    /// Returns a way to leave work that nobody waits for.
+    pub(super) fn errands(&self) -> Errands {
+        Errands(self.inbox.clone())
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.inbox.close();
+        if let Some(thread) = self.thread.take() {
+            // The thread finishes what it was given and closes its connection. If it panicked, that has been reported.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Leaves work for the writer from any thread, without waiting for it.
+#[derive(Clone)]
+pub(super) struct Errands(Arc<Inbox>);
+
+impl Errands {
+    pub(super) fn leave(
+        &self,
+        operation: &'static str,
+        work: impl FnOnce(&mut Batch<'_>) -> Result<(), StoreError> + Send + 'static,
+    ) {
+        let (sender, _) = oneshot::channel();
+        let job = Box::new(AwaitedJob { operation, work: Unattended(work), sender });
+        self.0.push(Envelope { class: JobClass::Lease, job, counted: false });
+    }
+}
+
+/// What a job does in the transaction.
+trait Work<T> {
+    /// Tells whether the work is wanted even if nobody waits for it.
+    const UNATTENDED: bool;
+    fn perform(self, batch: &mut Batch<'_>) -> Result<T, StoreError>;
+}
+
+impl<T, F: FnOnce(&mut Batch<'_>) -> Result<T, StoreError>> Work<T> for F {
+    const UNATTENDED: bool = false;
+    fn perform(self, batch: &mut Batch<'_>) -> Result<T, StoreError> {
+        self(batch)
+    }
+}
+
+struct Unattended<F>(F);
+
+impl<F: FnOnce(&mut Batch<'_>) -> Result<(), StoreError>> Work<()> for Unattended<F> {
+    const UNATTENDED: bool = true;
+    fn perform(self, batch: &mut Batch<'_>) -> Result<(), StoreError> {
+        (self.0)(batch)
+    }
+}
+
+struct AwaitedJob<T, W> {
+    operation: &'static str,
+    work: W,
+    sender: oneshot::Sender<Result<T, ProviderError>>,
+}
+
+impl<T: Send + 'static, W: Work<T> + Send> Job for AwaitedJob<T, W> {
+    fn run(self: Box<Self>, batch: &mut Batch<'_>) -> Box<dyn Answer> {
+        let Self { operation, work, sender } = *self;
+        if sender.is_closed() && !W::UNATTENDED {
+            // The caller went away before anything was done.
+            return Box::new(PreparedAnswer { operation, result: Err(StoreError::Closed), sender });
+        }
+        let result = work.perform(batch);
+        if let Err(StoreError::Sqlite(error)) = &result {
+            batch.spoil(error);
+        }
+        Box::new(PreparedAnswer { operation, result, sender })
+    }
+
+    fn fail(self: Box<Self>, error: &rusqlite::Error) {
+        let _ = self.sender.send(Err(classify(self.operation, error)));
+    }
+}
+
+struct PreparedAnswer<T> {
+    operation: &'static str,
+    result: Result<T, StoreError>,
+    sender: oneshot::Sender<Result<T, ProviderError>>,
+}
+
+impl<T> Answer for PreparedAnswer<T> {
+    fn give(self: Box<Self>, committed: Result<(), &rusqlite::Error>) {
+        let answer = match committed {
+            Ok(()) => self.result.map_err(|error| error.into_provider_error(self.operation)),
+            Err(error) => Err(classify(self.operation, error)),
+        };
+        // A caller that went away does not hear it.
+        let _ = self.sender.send(answer);
+    }
+}
+
+/// What the writer thread holds.
+struct Writing {
+    connection: Connection,
+    shared: Arc<Shared>,
+    inbox: Arc<Inbox>,
+    sync_level: Option<SyncLevel>,
+    data_version: i64,
+}
+
+impl Writing {
+    fn run(mut self) {
+        self.other_process_wrote();
+        self.shared.announce_due_times(&self.connection);
+        let mut quiet_for = Duration::ZERO;
+        let mut jobs = Vec::with_capacity(BATCH_SIZE);
+        loop {
+            let patience = self.shared.is_file.then(|| quiet_for.clamp(PEEK_INTERVAL.0, PEEK_INTERVAL.1));
+            match self.inbox.take(&mut jobs, BATCH_SIZE, patience) {
+                Taken::Closed => return,
+                Taken::Jobs => {
+                    quiet_for = Duration::ZERO;
+                    self.process(&mut jobs);
+                }
+                Taken::Nothing => quiet_for += patience.unwrap_or_default(),
+            }
+            // Also under load, or the due times that others set would be missed as long as it lasts.
+            if self.shared.is_file && self.other_process_wrote() {
+                quiet_for = Duration::ZERO;
+                self.shared.announce_due_times(&self.connection);
+                self.shared.announce_everything();
+            }
+        }
+    }
+
+    fn process(&mut self, jobs: &mut Vec<Envelope>) {
+        let (reads, writes): (Vec<_>, Vec<_>) = jobs.drain(..).partition(|job| job.class == JobClass::Read);
+        if !writes.is_empty() {
+            self.transact(writes);
+        }
+        for read in reads {
+            let mut batch = Batch::new(&self.connection, &self.shared);
+            read.job.run(&mut batch).give(Ok(()));
+        }
+    }
+
+    fn transact(&mut self, jobs: Vec<Envelope>) {
+        let durable = jobs.iter().any(|job| job.class == JobClass::Data);
+        if let Err(error) = self.begin(durable) {
+            jobs.into_iter().for_each(|envelope| envelope.job.fail(&error));
+            return;
+        }
+        let mut batch = Batch::new(&self.connection, &self.shared);
+        let answers: Vec<_> = jobs.into_iter().map(|envelope| envelope.job.run(&mut batch)).collect();
+        let (effects, committed) = batch.commit();
+        if committed.is_ok() {
+            self.shared.announce(effects, &self.connection);
+        }
+        for answer in answers {
+            answer.give(committed.as_ref().map(|()| ()));
+        }
+    }
+
+    /// Begins a transaction that will be synced if it must be durable.
+    fn begin(&mut self, durable: bool) -> rusqlite::Result<()> {
+        let level = match (self.shared.is_file, self.shared.durability, durable) {
+            (false, _, _) => SyncLevel::Off,
+            (true, Durability::Full, true) => SyncLevel::Full,
+            (true, _, _) => SyncLevel::Normal,
+        };
+        if self.sync_level != Some(level) {
+            connection::set_sync_level(&self.connection, level).map_err(as_sqlite_error)?;
+            self.sync_level = Some(level);
+        }
+        self.connection.prepare_cached("BEGIN IMMEDIATE")?.execute([]).map(drop)
+    }
+
+    /// Tells whether the file was changed through another connection since this was last asked.
+    fn other_process_wrote(&mut self) -> bool {
+        let version = self
+            .connection
+            .prepare_cached("PRAGMA data_version")
+            .and_then(|mut statement| statement.query_row([], |row| row.get(0)));
+        match version {
+            Ok(version) => std::mem::replace(&mut self.data_version, version) != version,
+            // Not being able to look is not a reason to stop; the next write will report what is wrong.
+            Err(_) => false,
+        }
+    }
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        // Also after a panic: whoever waits must hear that nothing will come.
+        self.inbox.abort();
+    }
+}
+
+fn as_sqlite_error(error: SqliteError) -> rusqlite::Error {
+    match error {
+        SqliteError::Sqlite { source, .. } => source,
+        other => rusqlite::Error::ToSqlConversionFailure(Box::new(other)),
+    }
+}

@@ -1,0 +1,98 @@
+//! Proves the SQLite store right, with the whole validation kit: on a file with every commit synced, and in memory.
+//!
+//! The stores run on a clock that the checks move by hand, so nothing here sleeps.
+
+#![cfg(all(feature = "sqlite", feature = "provider-test", feature = "test-hooks"))]
+
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use duroxide::provider_validations::ProviderFactory;
+use duroxide::providers::sqlite::SqliteProvider;
+use duroxide::providers::{ManualClock, Provider};
+use tempfile::TempDir;
+
+/// Where the stores of a factory live.
+#[derive(Clone, Copy)]
+enum Place {
+    File,
+    Memory,
+}
+
+/// Makes SQLite stores and remembers the last one, to reach behind its back.
+struct SqliteFactory {
+    place: Place,
+    directories: Mutex<Vec<TempDir>>,
+    last: Mutex<Option<(Arc<SqliteProvider>, Arc<ManualClock>)>>,
+}
+
+impl SqliteFactory {
+    fn new(place: Place) -> Self {
+        Self { place, directories: Mutex::default(), last: Mutex::default() }
+    }
+
+    fn url(&self) -> String {
+        match self.place {
+            Place::Memory => "sqlite::memory:".to_string(),
+            Place::File => {
+                let directory = TempDir::new().unwrap();
+                let url = format!("sqlite:{}?mode=rwc", directory.path().join("store.db").display());
+                self.directories.lock().unwrap().push(directory);
+                url
+            }
+        }
+    }
+
+    fn store(&self) -> Arc<SqliteProvider> {
+        let last = self.last.lock().unwrap();
+        last.as_ref().expect("a store was made").0.clone()
+    }
+
+    async fn run(&self, sql: String) {
+        self.store().execute_sql(&sql).await.unwrap();
+    }
+}
+
+#[async_trait]
+impl ProviderFactory for SqliteFactory {
+    async fn create_provider(&self) -> Arc<dyn Provider> {
+        let clock = Arc::new(ManualClock::default());
+        let store = SqliteProvider::builder().clock(clock.clone()).open(&self.url()).await.unwrap();
+        let store = Arc::new(store);
+        *self.last.lock().unwrap() = Some((store.clone(), clock));
+        store
+    }
+
+    async fn corrupt_instance_history(&self, instance: &str) {
+        self.run(format!("UPDATE history SET event_data = 'not json' WHERE instance_id = '{instance}'")).await;
+    }
+
+    async fn get_max_attempt_count(&self, instance: &str) -> u32 {
+        let sql = format!("SELECT max(attempt_count) FROM orchestrator_queue WHERE instance_id = '{instance}'");
+        u32::try_from(self.store().query_number(&sql).await.unwrap()).unwrap()
+    }
+
+    fn clock(&self) -> Option<Arc<ManualClock>> {
+        self.last.lock().unwrap().as_ref().map(|(_, clock)| clock.clone())
+    }
+
+    async fn corrupt_messages(&self, instance: &str) -> bool {
+        self.run(format!("UPDATE orchestrator_queue SET work_item = '{{\"Cut' WHERE instance_id = '{instance}'")).await;
+        true
+    }
+
+    async fn corrupt_work_items(&self, instance: &str) -> bool {
+        self.run(format!("UPDATE worker_queue SET work_item = '{{\"Cut' WHERE instance_id = '{instance}'")).await;
+        true
+    }
+}
+
+mod file {
+    use super::*;
+    duroxide::provider_validation_tests! { factory: SqliteFactory::new(Place::File), polling: short }
+}
+
+mod memory {
+    use super::*;
+    duroxide::provider_validation_tests! { factory: SqliteFactory::new(Place::Memory), polling: short }
+}
