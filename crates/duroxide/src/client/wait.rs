@@ -66,7 +66,7 @@ impl Client {
         instance: &str,
         timeout: Duration,
     ) -> Result<OrchestrationStatus, ClientError> {
-        self.wait_until(instance, Pauses::GROWING, timeout, async || {
+        self.wait_until(instance, Pauses::GROWING, timeout, || async move {
             let status = self.get_orchestration_status(instance).await?;
             Ok(is_final(&status).then_some(status))
         })
@@ -109,7 +109,7 @@ impl Client {
         if timeout.is_zero() {
             return Err(ClientError::Timeout);
         }
-        self.wait_until(instance, Pauses::every(poll_interval), timeout, async || {
+        self.wait_until(instance, Pauses::every(poll_interval), timeout, || async move {
             let status = self.get_orchestration_status(instance).await?;
             let news = is_final(&status) || custom_status_version(&status) > last_seen_version;
             Ok(news.then_some(status))
@@ -127,18 +127,21 @@ impl Client {
         key: &str,
         timeout: Duration,
     ) -> Result<String, ClientError> {
-        self.wait_until(instance, Pauses::GROWING, timeout, async || self.get_kv_value(instance, key).await)
-            .await
+        self.wait_until(instance, Pauses::GROWING, timeout, || self.get_kv_value(instance, key)).await
     }
 
     /// Looks until there is something to see: at once, after every wake-up, and a last time when the time is up.
-    async fn wait_until<T>(
+    async fn wait_until<T, Look>(
         &self,
         instance: &str,
         pauses: Pauses,
         timeout: Duration,
-        look: impl AsyncFn() -> Result<Option<T>, ClientError>,
-    ) -> Result<T, ClientError> {
+        look: impl Fn() -> Look,
+    ) -> Result<T, ClientError>
+    where
+        // Not `AsyncFn`: whoever spawns a wait needs to know that the future can be sent.
+        Look: Future<Output = Result<Option<T>, ClientError>>,
+    {
         let clock = self.clock();
         let mut deadline = clock.sleep(timeout);
         // Watching begins before the first look, so that nothing falls between look and wait.
@@ -185,5 +188,17 @@ mod tests {
         let mut pauses = Pauses::GROWING;
         let taken: Vec<u128> = (0..8).map(|_| pauses.take().as_millis()).collect();
         assert_eq!(taken, [5, 10, 20, 40, 80, 100, 100, 100]);
+    }
+    #[test]
+    fn a_wait_can_be_spawned() {
+        fn assert_send(_: impl Send) {}
+        let store: Arc<dyn crate::providers::Provider> =
+            Arc::new(crate::providers::memory::MemoryProvider::new());
+        let (client, instance) = (Client::new(store), String::new());
+        assert_send(async move {
+            let _ = client.wait_for_orchestration(&instance, Duration::ZERO).await;
+            let _ = client.wait_for_kv_value(&instance, "key", Duration::ZERO).await;
+            let _ = client.wait_for_status_change(&instance, 0, Duration::ZERO, Duration::ZERO).await;
+        });
     }
 }
