@@ -40,7 +40,9 @@ async fn ids_of_children_cannot_be_started() {
             let error = result.unwrap_err();
             assert_eq!(
                 error.to_string(),
-                format!("Invalid input: instance id '{id}' uses the reserved sub-orchestration marker 'sub::'")
+                format!(
+                    "Invalid input: instance id '{id}' uses the reserved sub-orchestration marker 'sub::'"
+                )
             );
             assert!(!error.is_retryable());
         }
@@ -52,9 +54,11 @@ async fn ids_of_children_cannot_be_started() {
 #[tokio::test]
 async fn a_start_with_options_tells_whether_the_instance_is_new_and_gives_its_result() {
     let world = World::new();
-    let first = world.client.start_orchestration_with("i", "Echo", "first", StartOptions::new()).await.unwrap();
+    let first =
+        world.client.start_orchestration_with("i", "Echo", "first", StartOptions::new()).await.unwrap();
     assert!(first.is_new());
-    let queued = world.client.start_orchestration_with("i", "Echo", "second", StartOptions::new()).await.unwrap();
+    let queued =
+        world.client.start_orchestration_with("i", "Echo", "second", StartOptions::new()).await.unwrap();
     assert_eq!((queued.outcome(), queued.instance_id()), (StartOutcome::Existing, "i"));
     let runtime = world.start(activities(), code()).await;
     let status = queued.wait(SOON).await.unwrap();
@@ -62,9 +66,12 @@ async fn a_start_with_options_tells_whether_the_instance_is_new_and_gives_its_re
     let third = StartOptions::new().version("9.9.9");
     let third = world.client.start_orchestration_with("i", "Echo", "third", third).await.unwrap();
     assert!(!third.is_new());
-    assert!(matches!(third.wait(SOON).await.unwrap(), OrchestrationStatus::Completed { output, .. } if output == "first"));
+    assert!(
+        matches!(third.wait(SOON).await.unwrap(), OrchestrationStatus::Completed { output, .. } if output == "first")
+    );
     world.client.delete_instance("i", false).await.unwrap();
-    let again = world.client.start_orchestration_with("i", "Echo", "again", StartOptions::new()).await.unwrap();
+    let again =
+        world.client.start_orchestration_with("i", "Echo", "again", StartOptions::new()).await.unwrap();
     assert!(again.is_new());
     runtime.shutdown(None).await;
 }
@@ -89,7 +96,8 @@ async fn a_status_follows_the_life_of_an_instance() {
     assert_eq!(status().await.unwrap(), OrchestrationStatus::NotFound);
     let runtime = world.start(activities(), code()).await;
     let running = world.client.wait_for_status_change("i", 0, Duration::ZERO, SOON).await.unwrap();
-    let expected = OrchestrationStatus::Running { custom_status: Some("waiting".into()), custom_status_version: 1 };
+    let expected =
+        OrchestrationStatus::Running { custom_status: Some("waiting".into()), custom_status_version: 1 };
     assert_eq!(running, expected);
     assert_eq!(status().await.unwrap(), expected);
     world.client.raise_event("i", "go", "data").await.unwrap();
@@ -136,9 +144,11 @@ async fn a_failure_is_found_behind_the_rows_of_many_activities() {
 async fn waiting_ends_with_a_timeout_also_for_an_unknown_instance() {
     let world = World::new();
     let client = world.client.clone();
-    let wait = tokio::spawn(async move { client.wait_for_orchestration("nobody", Duration::from_secs(5)).await });
+    let wait =
+        tokio::spawn(async move { client.wait_for_orchestration("nobody", Duration::from_secs(5)).await });
     let client = world.client.clone();
-    let wait_kv = tokio::spawn(async move { client.wait_for_kv_value("nobody", "k", Duration::from_secs(5)).await });
+    let wait_kv =
+        tokio::spawn(async move { client.wait_for_kv_value("nobody", "k", Duration::from_secs(5)).await });
     tokio::task::yield_now().await;
     world.clock.advance(Duration::from_secs(5));
     let error = wait.await.unwrap().unwrap_err();
@@ -283,7 +293,8 @@ async fn management_lists_inspects_prunes_and_deletes() {
     assert_eq!(client.get_execution_info("r", 2).await.unwrap().status, "ContinuedAsNew");
     assert_eq!(client.read_execution_history("r", 4).await.unwrap().len(), 2);
     assert_eq!(client.get_system_metrics().await.unwrap().completed_instances, 2);
-    let pruned = client.prune_executions("r", PruneOptions { keep_last: Some(1), ..Default::default() }).await;
+    let pruned =
+        client.prune_executions("r", PruneOptions { keep_last: Some(1), ..Default::default() }).await;
     assert_eq!(pruned.unwrap().executions_deleted, 3);
     let filter = InstanceFilter { instance_ids: Some(vec!["e".into()]), ..Default::default() };
     client.prune_executions_bulk(filter.clone(), PruneOptions::default()).await.unwrap();

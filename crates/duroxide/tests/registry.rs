@@ -38,8 +38,9 @@ fn the_highest_version_is_picked_unless_a_policy_says_otherwise() {
 
 #[test]
 fn names_can_be_listed_and_counted() {
-    let registry =
-        OrchestrationRegistry::builder().register_all(vec![("A", orchestration), ("B::x", orchestration)]).build();
+    let registry = OrchestrationRegistry::builder()
+        .register_all(vec![("A", orchestration), ("B::x", orchestration)])
+        .build();
     let mut names = registry.list_names();
     names.sort();
     assert_eq!(names, ["A", "B::x"]);
@@ -78,7 +79,8 @@ fn a_merge_reports_duplicates_and_takes_policies_along() {
             .set_policy("A", policy.clone())
             .build()
     };
-    let merged = OrchestrationRegistry::builder().register("B", orchestration).merge(other()).build_result().unwrap();
+    let merged =
+        OrchestrationRegistry::builder().register("B", orchestration).merge(other()).build_result().unwrap();
     assert_eq!(merged.count(), 2);
     assert_eq!(merged.resolve_version("A"), Some(Version::new(1, 0, 0)));
     let twice = OrchestrationRegistry::builder().register("A", orchestration).merge(other());
@@ -125,7 +127,9 @@ fn a_version_that_is_not_semver_is_a_mistake_of_the_program() {
     expected = "non-monotonic orchestration version for A: 1.5.0 is not later than existing latest 2.0.0"
 )]
 fn versions_are_registered_in_ascending_order() {
-    OrchestrationRegistry::builder()
-        .register_versioned("A", "2.0.0", orchestration)
-        .register_versioned("A", "1.5.0", orchestration);
+    OrchestrationRegistry::builder().register_versioned("A", "2.0.0", orchestration).register_versioned(
+        "A",
+        "1.5.0",
+        orchestration,
+    );
 }

@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use duroxide::providers::{ProviderError, TagFilter, WorkItem};
 use duroxide::runtime::UnregisteredBackoffConfig;
-use duroxide::{ActivityContext, Either2, ErrorDetails, EventKind, OrchestrationContext, OrchestrationStatus, PoisonMessageType, RuntimeOptions};
+use duroxide::{
+    ActivityContext, Either2, ErrorDetails, EventKind, OrchestrationContext, OrchestrationStatus,
+    PoisonMessageType, RuntimeOptions,
+};
 use runtime_support::faulty::Call;
 use runtime_support::{Stage, World, activities, faulty_world, orchestrations};
 
@@ -37,7 +40,8 @@ async fn an_error_reaches_the_orchestration_as_its_text() {
     let world = World::new();
     let runtime = world
         .start(
-            activities().register("Fail", |_: ActivityContext, _: String| async move { Err("no stock".to_string()) }),
+            activities()
+                .register("Fail", |_: ActivityContext, _: String| async move { Err("no stock".to_string()) }),
             one_activity(),
         )
         .await;
@@ -92,11 +96,15 @@ async fn the_context_tells_who_runs_what_for_whom() {
                     ctx.tag()
                 ))
             }),
-            orchestrations().register_versioned("Ask", "1.2.0", |ctx: OrchestrationContext, _: String| async move {
-                let tagged = ctx.schedule_activity("Who", "").with_tag("gpu").await?;
-                let bound = ctx.schedule_activity_on_session("Who", "", "s-1").await?;
-                Ok(format!("{tagged}\n{bound}"))
-            }),
+            orchestrations().register_versioned(
+                "Ask",
+                "1.2.0",
+                |ctx: OrchestrationContext, _: String| async move {
+                    let tagged = ctx.schedule_activity("Who", "").with_tag("gpu").await?;
+                    let bound = ctx.schedule_activity_on_session("Who", "", "s-1").await?;
+                    Ok(format!("{tagged}\n{bound}"))
+                },
+            ),
             options,
         )
         .await;
@@ -204,8 +212,10 @@ async fn a_cancelled_activity_that_does_not_listen_is_aborted_after_the_grace_pe
             Ok(String::new())
         }
     };
-    let options =
-        RuntimeOptions { activity_cancellation_grace_period: Duration::from_millis(500), ..Default::default() };
+    let options = RuntimeOptions {
+        activity_cancellation_grace_period: Duration::from_millis(500),
+        ..Default::default()
+    };
     let runtime = world.start_with(activities().register("Work", work), giving_up(), options).await;
     world.client.start_orchestration("i", "GiveUp", "").await.unwrap();
     stage.seen("running", 1).await;
@@ -436,7 +446,8 @@ async fn a_stray_item_in_the_worker_queue_is_in_nobodys_way() {
     assert!(refused.is_err());
     let runtime = world
         .start(
-            activities().register("Fine", |_: ActivityContext, _: String| async move { Ok("fine".to_string()) }),
+            activities()
+                .register("Fine", |_: ActivityContext, _: String| async move { Ok("fine".to_string()) }),
             one_activity(),
         )
         .await;
@@ -525,13 +536,15 @@ async fn a_tagged_activity_runs_where_its_tag_is_served() {
         worker_tag_filter: filter,
         ..Default::default()
     };
-    let cpu =
-        world.start_with(activities().register("Who", who), tagged, node("cpu", TagFilter::DefaultOnly)).await;
+    let cpu = world
+        .start_with(activities().register("Who", who), tagged, node("cpu", TagFilter::DefaultOnly))
+        .await;
     let gpu = world
-        .start_with(activities().register("Who", who), orchestrations(), RuntimeOptions {
-            orchestration_concurrency: 0,
-            ..node("gpu", TagFilter::tags(["gpu"]))
-        })
+        .start_with(
+            activities().register("Who", who),
+            orchestrations(),
+            RuntimeOptions { orchestration_concurrency: 0, ..node("gpu", TagFilter::tags(["gpu"])) },
+        )
         .await;
     world.client.start_orchestration("i", "Tagged", "").await.unwrap();
     assert_eq!(world.output("i").await, "work-0-gpu work-0-cpu");
@@ -547,7 +560,9 @@ async fn a_thousand_activities_in_one_join_are_fine() {
             activities().register("Echo", |_: ActivityContext, text: String| async move { Ok(text) }),
             orchestrations().register("Wide", |ctx: OrchestrationContext, count: String| async move {
                 let count: usize = count.parse().unwrap();
-                let all = ctx.join((0..count).map(|i| ctx.schedule_activity("Echo", i.to_string())).collect()).await;
+                let all = ctx
+                    .join((0..count).map(|i| ctx.schedule_activity("Echo", i.to_string())).collect())
+                    .await;
                 Ok(all.into_iter().filter(Result::is_ok).count().to_string())
             }),
         )

@@ -12,7 +12,9 @@ async fn an_activity_runs_and_its_result_is_the_output() {
     let world = World::new();
     let runtime = world
         .start(
-            activities().register("Greet", |_: ActivityContext, name: String| async move { Ok(format!("Hello, {name}!")) }),
+            activities().register("Greet", |_: ActivityContext, name: String| async move {
+                Ok(format!("Hello, {name}!"))
+            }),
             orchestrations().register("Hello", |ctx: OrchestrationContext, name: String| async move {
                 ctx.schedule_activity("Greet", name).await
             }),
@@ -55,7 +57,8 @@ async fn all_in_one(ctx: OrchestrationContext, input: String) -> Result<String, 
         ctx.schedule_timer(Duration::from_secs(60)).await;
         return ctx.continue_as_new(greeting).await;
     }
-    let all = ctx.join((0..20).map(|i| ctx.schedule_activity("Echo", i.to_string())).collect::<Vec<_>>()).await;
+    let all =
+        ctx.join((0..20).map(|i| ctx.schedule_activity("Echo", i.to_string())).collect::<Vec<_>>()).await;
     let sum: u32 = all.into_iter().map(|result| result.unwrap().parse::<u32>().unwrap()).sum();
     let child = ctx.schedule_sub_orchestration("Child", "c").await?;
     ctx.schedule_orchestration("Child", "detached", "d");
@@ -70,9 +73,10 @@ fn all_activities() -> duroxide::runtime::registry::ActivityRegistryBuilder {
 }
 
 fn all_orchestrations() -> duroxide::OrchestrationRegistryBuilder {
-    orchestrations()
-        .register("All", all_in_one)
-        .register("Child", |_: OrchestrationContext, input: String| async move { Ok(format!("child {input}")) })
+    orchestrations().register("All", all_in_one).register(
+        "Child",
+        |_: OrchestrationContext, input: String| async move { Ok(format!("child {input}")) },
+    )
 }
 
 async fn run_all_in_one(world: &World, instance: &str) -> String {
@@ -125,7 +129,8 @@ async fn history_of(resident_instances: usize) -> Vec<Vec<String>> {
     let mut executions = Vec::new();
     for execution in [1, 2] {
         let events = world.client.read_execution_history("all", execution).await.unwrap();
-        let mut lines: Vec<String> = events.iter().map(|event| format!("{:?} {:?}", event.source_event_id, event.kind)).collect();
+        let mut lines: Vec<String> =
+            events.iter().map(|event| format!("{:?} {:?}", event.source_event_id, event.kind)).collect();
         lines.sort();
         executions.push(lines);
     }
@@ -143,15 +148,16 @@ async fn a_resident_instance_is_not_run_again_from_the_beginning() {
         let world = World::new();
         let begun = Stage::default();
         let reporter = begun.clone();
-        let orchestrations = orchestrations().register("Steps", move |ctx: OrchestrationContext, _: String| {
-            reporter.report("begun");
-            async move {
-                for i in 0..10 {
-                    ctx.schedule_activity("Echo", i.to_string()).await?;
+        let orchestrations =
+            orchestrations().register("Steps", move |ctx: OrchestrationContext, _: String| {
+                reporter.report("begun");
+                async move {
+                    for i in 0..10 {
+                        ctx.schedule_activity("Echo", i.to_string()).await?;
+                    }
+                    Ok("done".to_string())
                 }
-                Ok("done".to_string())
-            }
-        });
+            });
         let options = RuntimeOptions { resident_instances, ..Default::default() };
         let runtime = world.start_with(all_activities(), orchestrations, options).await;
         world.client.start_orchestration("steps", "Steps", "").await.unwrap();
@@ -205,14 +211,21 @@ async fn a_descriptor_tells_name_version_and_parent() {
     let runtime = world
         .start(
             activities(),
-            all_orchestrations().register_versioned("Parent", "2.1.0", |ctx: OrchestrationContext, _: String| async move {
-                ctx.schedule_sub_orchestration("Child", "x").await
-            }),
+            all_orchestrations().register_versioned(
+                "Parent",
+                "2.1.0",
+                |ctx: OrchestrationContext, _: String| async move {
+                    ctx.schedule_sub_orchestration("Child", "x").await
+                },
+            ),
         )
         .await;
     world.run("p", "Parent", "").await;
     let parent = runtime.get_orchestration_descriptor("p").await.unwrap();
-    assert_eq!((parent.name.as_str(), parent.version.as_str(), parent.parent_instance), ("Parent", "2.1.0", None));
+    assert_eq!(
+        (parent.name.as_str(), parent.version.as_str(), parent.parent_instance),
+        ("Parent", "2.1.0", None)
+    );
     let child = runtime.get_orchestration_descriptor("p::sub::2").await.unwrap();
     assert_eq!((child.parent_instance.as_deref(), child.parent_id), (Some("p"), Some(2)));
     assert!(runtime.get_orchestration_descriptor("nobody").await.is_none());

@@ -32,7 +32,10 @@ fn steps() -> duroxide::OrchestrationRegistryBuilder {
             let child = ctx.schedule_sub_orchestration("Child", echoed).await?;
             Ok(format!("{child} {}", ctx.schedule_wait("signal").await))
         })
-        .register("Child", |_: OrchestrationContext, input: String| async move { Ok(format!("child {input}")) })
+        .register(
+            "Child",
+            |_: OrchestrationContext, input: String| async move { Ok(format!("child {input}")) },
+        )
         .register("Echo", |_: OrchestrationContext, input: String| async move { Ok(input) })
 }
 

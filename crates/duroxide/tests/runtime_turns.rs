@@ -110,7 +110,8 @@ async fn an_unregistered_orchestration_is_taken_by_a_runtime_that_knows_it() {
     let knowing = world
         .start_with(
             activities(),
-            orchestrations().register("Two", |_: OrchestrationContext, _: String| async { Ok("done".into()) }),
+            orchestrations()
+                .register("Two", |_: OrchestrationContext, _: String| async { Ok("done".into()) }),
             quick_backoff(10),
         )
         .await;
@@ -131,7 +132,8 @@ async fn an_execution_keeps_the_version_that_it_began_with() {
     world.client.start_orchestration("i", "V", "").await.unwrap();
     world.recorded("i", |kind| matches!(kind, EventKind::ExternalSubscribed { .. })).await;
     first.shutdown(None).await;
-    let both = orchestrations().register_versioned("V", "1.0.2", version).register_versioned("V", "1.0.3", version);
+    let both =
+        orchestrations().register_versioned("V", "1.0.2", version).register_versioned("V", "1.0.3", version);
     let second = world.start(activities(), both).await;
     world.client.raise_event("i", "go", "").await.unwrap();
     assert_eq!(world.output("i").await, "1.0.2");
@@ -221,10 +223,7 @@ async fn a_child_tells_its_parent_how_it_ended() {
         ("Echo", "child said in"),
         ("Fails", "child failed: bad"),
         ("Continues", "child said again"),
-        (
-            "TooMuchStatus",
-            "child failed: Custom status size (262145 bytes) exceeds limit (262144 bytes)",
-        ),
+        ("TooMuchStatus", "child failed: Custom status size (262145 bytes) exceeds limit (262144 bytes)"),
     ] {
         world.client.start_orchestration(child, "Parent", child).await.unwrap();
         assert_eq!(world.output(child).await, expected);
@@ -362,7 +361,9 @@ async fn a_detached_start_goes_out_however_the_turn_ends() {
         )
         .await;
     assert_eq!(world.failure("d").await, "canceled: at once");
-    for (instance, output) in [("of-completed", "1"), ("of-failed", "2"), ("of-continued", "3"), ("of-cancelled", "4")] {
+    for (instance, output) in
+        [("of-completed", "1"), ("of-failed", "2"), ("of-continued", "3"), ("of-cancelled", "4")]
+    {
         assert_eq!(world.output(instance).await, output);
     }
     runtime.shutdown(None).await;
@@ -460,7 +461,8 @@ async fn a_limit_is_checked_before_anything_is_stored() {
                     Ok("stored".to_string())
                 })
                 .register("Tag", |ctx: OrchestrationContext, size: String| async move {
-                    let tagged = ctx.schedule_activity("Echo", "").with_tag("t".repeat(size.parse().unwrap()));
+                    let tagged =
+                        ctx.schedule_activity("Echo", "").with_tag("t".repeat(size.parse().unwrap()));
                     let timer = ctx.schedule_timer(Duration::ZERO);
                     ctx.select2(tagged, timer).await;
                     Ok("sent".to_string())
@@ -503,17 +505,31 @@ async fn inputs_wait_while_the_successor_has_not_begun_and_then_reach_it() {
         })
     };
     // An execution that ended, and no start of the next.
-    let start = |execution| Event::with_event_id(1, "i", execution, None, EventKind::OrchestrationStarted {
-        name: "Loop".into(),
-        version: "1.0.0".into(),
-        input: "first".into(),
-        parent_instance: None,
-        parent_id: None,
-        parent_execution_id: None,
-        carry_forward_events: None,
-        initial_custom_status: None,
-    });
-    let ended = Event::with_event_id(2, "i", 1, None, EventKind::OrchestrationContinuedAsNew { input: "second".into() });
+    let start = |execution| {
+        Event::with_event_id(
+            1,
+            "i",
+            execution,
+            None,
+            EventKind::OrchestrationStarted {
+                name: "Loop".into(),
+                version: "1.0.0".into(),
+                input: "first".into(),
+                parent_instance: None,
+                parent_id: None,
+                parent_execution_id: None,
+                carry_forward_events: None,
+                initial_custom_status: None,
+            },
+        )
+    };
+    let ended = Event::with_event_id(
+        2,
+        "i",
+        1,
+        None,
+        EventKind::OrchestrationContinuedAsNew { input: "second".into() },
+    );
     world.store.append_with_execution("i", 1, vec![start(1), ended]).await.unwrap();
     world.client.enqueue_event("i", "inbox", "mail").await.unwrap();
     let runtime = world.start_with(activities(), code(), quick_backoff(10)).await;
@@ -547,17 +563,29 @@ async fn inputs_wait_while_the_successor_has_not_begun_and_then_reach_it() {
 #[tokio::test]
 async fn a_successor_that_never_begins_is_poisoned_as_an_execution_of_its_own() {
     let world = World::new();
-    let start = Event::with_event_id(1, "i", 1, None, EventKind::OrchestrationStarted {
-        name: "Loop".into(),
-        version: "1.0.0".into(),
-        input: "first".into(),
-        parent_instance: None,
-        parent_id: None,
-        parent_execution_id: None,
-        carry_forward_events: None,
-        initial_custom_status: None,
-    });
-    let ended = Event::with_event_id(2, "i", 1, None, EventKind::OrchestrationContinuedAsNew { input: "second".into() });
+    let start = Event::with_event_id(
+        1,
+        "i",
+        1,
+        None,
+        EventKind::OrchestrationStarted {
+            name: "Loop".into(),
+            version: "1.0.0".into(),
+            input: "first".into(),
+            parent_instance: None,
+            parent_id: None,
+            parent_execution_id: None,
+            carry_forward_events: None,
+            initial_custom_status: None,
+        },
+    );
+    let ended = Event::with_event_id(
+        2,
+        "i",
+        1,
+        None,
+        EventKind::OrchestrationContinuedAsNew { input: "second".into() },
+    );
     world.store.append_with_execution("i", 1, vec![start, ended]).await.unwrap();
     world.client.cancel_instance("i", "please").await.unwrap();
     let runtime = world.start_with(activities(), orchestrations(), quick_backoff(2)).await;
@@ -568,7 +596,9 @@ async fn a_successor_that_never_begins_is_poisoned_as_an_execution_of_its_own() 
     ));
     let second = world.store.read_with_execution("i", 2).await.unwrap();
     assert_eq!(kinds(&second), ["OrchestrationStarted", "OrchestrationFailed"]);
-    assert!(matches!(&second[0].kind, EventKind::OrchestrationStarted { name, input, .. } if name == "Loop" && input.is_empty()));
+    assert!(
+        matches!(&second[0].kind, EventKind::OrchestrationStarted { name, input, .. } if name == "Loop" && input.is_empty())
+    );
     assert_eq!(world.store.read_with_execution("i", 1).await.unwrap().len(), 2);
     runtime.shutdown(None).await;
 }
@@ -582,7 +612,10 @@ async fn a_poisoned_child_fails_its_parent_with_the_same_details() {
     world.client.start_orchestration("p", "Parent", "Nobody").await.unwrap();
     let details = details(end_in_time(&world, "p", Duration::from_millis(100)).await);
     let ErrorDetails::Poison { attempt_count: 3, message_type, .. } = details else { panic!("{details:?}") };
-    assert_eq!(message_type, PoisonMessageType::Orchestration { instance: "p::sub::2".into(), execution_id: 1 });
+    assert_eq!(
+        message_type,
+        PoisonMessageType::Orchestration { instance: "p::sub::2".into(), execution_id: 1 }
+    );
     runtime.shutdown(None).await;
 }
 
@@ -704,7 +737,11 @@ async fn a_refused_turn_drops_the_resident_and_the_next_turn_is_right() {
         }
         world.client.enqueue_event("i", "numbers", number.to_string()).await.unwrap();
         let version = number as u64;
-        world.client.wait_for_status_change("i", version - 1, Duration::ZERO, runtime_support::SOON).await.unwrap();
+        world
+            .client
+            .wait_for_status_change("i", version - 1, Duration::ZERO, runtime_support::SOON)
+            .await
+            .unwrap();
     }
     assert_eq!(world.output("i").await, "10");
     runtime.shutdown(None).await;

@@ -69,8 +69,7 @@ pub async fn empty_and_huge_ids_are_refused_in_an_ack(factory: &dyn ProviderFact
     let turn = store.turn_of("i").await;
     let huge = "x".repeat(3 * 1024 * 1024);
     for id in ["", &huge] {
-        let message =
-            Commit { messages: vec![start_item("ok"), start_item(id)], ..Commit::creating("i") };
+        let message = Commit { messages: vec![start_item("ok"), start_item(id)], ..Commit::creating("i") };
         assert_refused(store.try_ack(&turn.token, message).await, "a message with such an id");
         let work = Commit { work: vec![activity("i", 2), activity(id, 3)], ..Commit::creating("i") };
         assert_refused(store.try_ack(&turn.token, work).await, "an activity with such an id");

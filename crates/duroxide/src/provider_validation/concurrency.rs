@@ -11,8 +11,8 @@ use std::time::Duration;
 use tokio::sync::Barrier;
 
 use super::support::{
-    Commit, Store, TURN_LEASE, WORK_LEASE, ack_turn, activity, assert_refused, completed, completion_of, event,
-    fetch_turn, fetch_work, raised, start_item,
+    Commit, Store, TURN_LEASE, WORK_LEASE, ack_turn, activity, assert_refused, completed, completion_of,
+    event, fetch_turn, fetch_work, raised, start_item,
 };
 use super::{Event, EventKind, ProviderFactory};
 use crate::model::WorkItem;
@@ -110,12 +110,7 @@ pub async fn every_message_is_handled_once(factory: &dyn ProviderFactory) {
     }
     for _ in 0..WORKERS {
         let expected = INSTANCES * SENDERS * PER_SENDER;
-        tasks.push(tokio::spawn(take_turns(
-            store.provider.clone(),
-            held.clone(),
-            handled.clone(),
-            expected,
-        )));
+        tasks.push(tokio::spawn(take_turns(store.provider.clone(), held.clone(), handled.clone(), expected)));
     }
     join_all(tasks).await;
 
@@ -225,7 +220,9 @@ pub async fn ack_and_abandon_exclude_each_other(factory: &dyn ProviderFactory) {
         };
         let abandon = {
             let (provider, token) = (store.provider.clone(), turn.token.clone());
-            tokio::spawn(async move { provider.abandon_orchestration_item(&token, None, false).await.is_ok() })
+            tokio::spawn(
+                async move { provider.abandon_orchestration_item(&token, None, false).await.is_ok() },
+            )
         };
         let outcomes = join_all(vec![ack, abandon]).await;
         let acked = outcomes[0];

@@ -340,7 +340,10 @@ impl<'a> Store<'a> {
 }
 
 /// Checks that a call was refused for good, and returns the refusal.
-pub(crate) fn assert_refused<T: std::fmt::Debug>(outcome: Result<T, ProviderError>, what: &str) -> ProviderError {
+pub(crate) fn assert_refused<T: std::fmt::Debug>(
+    outcome: Result<T, ProviderError>,
+    what: &str,
+) -> ProviderError {
     match outcome {
         Ok(value) => panic!("{what} should be refused; got {value:?}"),
         Err(refusal) => {

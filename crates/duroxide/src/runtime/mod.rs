@@ -4,11 +4,11 @@
 //! store, in one process or in many; leases keep them apart. Inside, one file holds one idea: `orchestrator` takes
 //! turns, `worker` runs activities, `leases` keeps both alive, `tasks` owns everything that is spawned.
 
+#[cfg(test)]
+mod alike_tests;
 mod core;
 mod fetch_backoff;
 mod gauges;
-#[cfg(test)]
-mod alike_tests;
 mod handlers;
 mod history;
 mod leases;
@@ -34,9 +34,9 @@ mod worker;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use self::core::Core;
 use crate::model::{Event, KvEntry, WorkItem};
 use crate::providers::ScheduledActivityIdentifier;
-use self::core::Core;
 
 pub use crate::model::limits;
 pub use crate::registry::{OrchestrationRegistry, OrchestrationRegistryBuilder, VersionPolicy};

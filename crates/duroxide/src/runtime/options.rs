@@ -146,8 +146,10 @@ mod tests {
         let backoff = UnregisteredBackoffConfig::default();
         let seconds: Vec<u64> = (0..10).map(|attempt| backoff.delay(attempt).as_secs()).collect();
         assert_eq!(seconds, [1, 1, 2, 4, 8, 16, 32, 60, 60, 60]);
-        let short =
-            UnregisteredBackoffConfig { base_delay: Duration::from_millis(100), max_delay: Duration::from_millis(500) };
+        let short = UnregisteredBackoffConfig {
+            base_delay: Duration::from_millis(100),
+            max_delay: Duration::from_millis(500),
+        };
         assert_eq!(short.delay(3), Duration::from_millis(400));
         assert_eq!(short.delay(u32::MAX), Duration::from_millis(500));
         let huge = UnregisteredBackoffConfig { base_delay: Duration::MAX, max_delay: Duration::MAX };

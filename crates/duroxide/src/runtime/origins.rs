@@ -56,7 +56,9 @@ impl Origins {
     /// Names the orchestration of an instance, if it is remembered; `unknown` otherwise.
     pub fn known(&self, instance: &str) -> String {
         let recent = self.recent();
-        recent.get(&instance.to_string()).map_or_else(|| "unknown".into(), |(_, origin)| origin.name.to_string())
+        recent
+            .get(&instance.to_string())
+            .map_or_else(|| "unknown".into(), |(_, origin)| origin.name.to_string())
     }
 
     fn recent(&self) -> MutexGuard<'_, Lru<String, (u64, Origin)>> {

@@ -65,7 +65,11 @@ impl RunningActivities {
             let find = |id: &ScheduledActivityIdentifier| {
                 by_activity.get(&(id.instance.clone(), id.execution_id, id.activity_id)).cloned()
             };
-            if by_activity.is_empty() { Vec::new() } else { removed.iter().filter_map(find).flatten().collect() }
+            if by_activity.is_empty() {
+                Vec::new()
+            } else {
+                removed.iter().filter_map(find).flatten().collect()
+            }
         };
         // Outside the lock: a token wakes whoever listens.
         for cancellation in cancelled {

@@ -107,8 +107,10 @@ async fn renew(core: &Core, owners: &[String], now: Duration) {
         return;
     }
     let owners: Vec<&str> = owners.iter().map(String::as_str).collect();
-    let renewed =
-        core.store.renew_session_lock(&owners, options.session_lock_timeout, options.session_idle_timeout).await;
+    let renewed = core
+        .store
+        .renew_session_lock(&owners, options.session_lock_timeout, options.session_idle_timeout)
+        .await;
     match renewed {
         Ok(sessions_renewed) => tracing::debug!(target: TARGET, sessions_renewed, "sessions renewed"),
         Err(error) => tracing::warn!(target: TARGET, %error, "sessions not renewed"),

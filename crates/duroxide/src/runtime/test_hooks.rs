@@ -24,7 +24,8 @@ pub fn set_orch_processing_delay(delay: Duration, instance_prefix: Option<&str>)
 pub fn get_orch_processing_delay(instance: &str) -> Option<Duration> {
     let current = lock();
     let delay = current.as_ref()?;
-    let applies = delay.prefixes.is_empty() || delay.prefixes.iter().any(|p| instance.starts_with(p.as_str()));
+    let applies =
+        delay.prefixes.is_empty() || delay.prefixes.iter().any(|p| instance.starts_with(p.as_str()));
     applies.then_some(delay.duration)
 }
 

@@ -51,7 +51,10 @@ impl From<InstanceClaim> for Claim {
 /// The recorded history of the current execution.
 #[derive(Debug, Clone)]
 pub(super) enum Stored {
-    Decoded { events: Vec<Event>, kv: HashMap<String, KvEntry> },
+    Decoded {
+        events: Vec<Event>,
+        kv: HashMap<String, KvEntry>,
+    },
     /// It cannot be decoded, for this reason.
     Undecodable(String),
 }

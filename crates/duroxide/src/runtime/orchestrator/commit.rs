@@ -68,7 +68,8 @@ pub(super) async fn store(core: &Core, claim: &Claim, commit: Commit) {
         Ok(messages) => messages,
         Err(error) => {
             let cancelled = commit.cancelled_activities;
-            return refused(core, claim, Refused { execution_id, fallback, suspended, cancelled, error }).await;
+            return refused(core, claim, Refused { execution_id, fallback, suspended, cancelled, error })
+                .await;
         }
     };
     orchestrator_items.extend(messages);

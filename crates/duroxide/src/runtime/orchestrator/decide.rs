@@ -19,9 +19,9 @@ use crate::model::{Event, EventKind, INITIAL_EVENT_ID, KvEntry};
 use crate::providers::{DispatcherCapabilityFilter, ExecutionMetadata, current_build_version};
 use crate::registry::OrchestrationRegistry;
 use crate::replay::{Ending, Execution, Journal};
+use crate::runtime::OrchestrationHandler;
 use crate::runtime::options::UnregisteredBackoffConfig;
 use crate::runtime::program::{Assignment, open_execution};
-use crate::runtime::OrchestrationHandler;
 
 const TARGET: &str = "duroxide::runtime";
 

@@ -5,13 +5,9 @@ use std::collections::HashSet;
 use super::limits;
 use super::parents::Notice;
 use super::record::Beginning;
-use crate::model::{
-    Action, AppErrorKind, Event, INITIAL_EXECUTION_ID, WorkItem, build_child_instance_id,
-};
+use crate::model::{Action, AppErrorKind, Event, INITIAL_EXECUTION_ID, WorkItem, build_child_instance_id};
 use crate::providers::ScheduledActivityIdentifier;
-use crate::replay::{
-    Ending, Execution, Turn, TurnResult, application, carry_forward, legacy_unread,
-};
+use crate::replay::{Ending, Execution, Turn, TurnResult, application, carry_forward, legacy_unread};
 
 const PARENT_CANCELLED: &str = "parent canceled";
 const FUTURE_DROPPED: &str = "parent dropped sub-orchestration future";
@@ -142,7 +138,9 @@ fn message(place: &Place<'_>, action: Action) -> Option<WorkItem> {
 }
 
 fn detached_start(action: Action) -> Option<WorkItem> {
-    let Action::StartOrchestrationDetached { name, version, instance, input, .. } = action else { return None };
+    let Action::StartOrchestrationDetached { name, version, instance, input, .. } = action else {
+        return None;
+    };
     Some(WorkItem::StartOrchestration {
         instance,
         orchestration: name,

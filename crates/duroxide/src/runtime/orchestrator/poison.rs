@@ -53,8 +53,13 @@ impl Poison {
         };
         let details = self.details(claim, execution_id);
         let report = Report::of(beginning, None);
-        let events =
-            vec![failure_event(&claim.instance, execution_id, last_event_id + 1, details.clone(), self.now_ms)];
+        let events = vec![failure_event(
+            &claim.instance,
+            execution_id,
+            last_event_id + 1,
+            details.clone(),
+            self.now_ms,
+        )];
         let metadata = ExecutionMetadata::default();
         let mut commit = failed(claim, execution_id, events, metadata, details.clone(), report);
         commit.cancelled_activities = open_activities.into_iter().map(identifier).collect();

@@ -69,13 +69,11 @@ pub(super) enum Phase {
 /// Looks at a history: where the instance stands, and how its current execution began.
 pub(super) fn read(events: &[Event]) -> (Phase, Option<Beginning>) {
     let Some(first) = events.first() else { return (Phase::Fresh, None) };
-    let beginning = events.iter().rposition(|event| matches!(event.kind, EventKind::OrchestrationStarted { .. }));
+    let beginning =
+        events.iter().rposition(|event| matches!(event.kind, EventKind::OrchestrationStarted { .. }));
     let since = &events[beginning.unwrap_or(0)..];
     let ended = |event: &Event| {
-        matches!(
-            event.kind,
-            EventKind::OrchestrationCompleted { .. } | EventKind::OrchestrationFailed { .. }
-        )
+        matches!(event.kind, EventKind::OrchestrationCompleted { .. } | EventKind::OrchestrationFailed { .. })
     };
     let phase = if since.iter().any(ended) {
         Phase::Finished

@@ -27,12 +27,12 @@ pub(crate) fn start(core: &Arc<Core>) {
     let slots = Slots::new(count);
     if core.store.as_extended().is_some() {
         let shared = core.clone();
-        core.work.spawn_supervised("worker dispatcher", move || signalled::run(shared.clone(), slots.clone()));
+        core.work
+            .spawn_supervised("worker dispatcher", move || signalled::run(shared.clone(), slots.clone()));
     } else {
         for index in 0..count {
             let (shared, slots) = (core.clone(), slots.clone());
-            core.work
-                .spawn_supervised("worker", move || polled::run(shared.clone(), slots.clone(), index));
+            core.work.spawn_supervised("worker", move || polled::run(shared.clone(), slots.clone(), index));
         }
     }
     let mut owners: Vec<String> = (0..count).map(|slot| core.session_owner(slot)).collect();
