@@ -5,6 +5,8 @@ mod alike_tests;
 mod handlers;
 mod history;
 mod program;
+#[cfg(test)]
+mod program_tests;
 pub mod replay_engine;
 mod work_item_reader;
 
