@@ -1,5 +1,7 @@
 //! Durable futures and how they are combined (2.1 to 2.6, 2.40 to 2.52, 2.77, 0.9).
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
 mod support;
 
 use std::future::Future;
@@ -390,7 +392,7 @@ fn a_tag_is_set_on_the_activity_and_the_last_one_counts() {
 #[test]
 #[should_panic(expected = "with_tag() can only be called on activity futures, got Timer")]
 fn a_timer_cannot_be_tagged() {
-    let _ = context().schedule_timer(Duration::ZERO).with_tag("x");
+    drop(context().schedule_timer(Duration::ZERO).with_tag("x"));
 }
 
 #[test]
@@ -398,7 +400,7 @@ fn a_timer_cannot_be_tagged() {
     expected = "with_tag() can only be called on activity futures, got SubOrchestration { token: 1 }"
 )]
 fn a_child_cannot_be_tagged() {
-    let _ = context().schedule_sub_orchestration("C", "").with_tag("x");
+    drop(context().schedule_sub_orchestration("C", "").with_tag("x"));
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! The key-value store, the custom status, and log lines (10.1 to 10.17, 10.31, 10.54, 13.10, 13.11, 3.66).
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
 mod support;
 
 use std::collections::HashMap;
@@ -251,8 +253,8 @@ impl tracing::Subscriber for Lines {
 fn lines_of(run: impl FnOnce()) -> Vec<String> {
     let lines = Lines::default();
     tracing::subscriber::with_default(lines.clone(), run);
-    let lines = lines.0.lock().unwrap().clone();
-    lines
+    let kept = lines.0.lock().unwrap();
+    kept.clone()
 }
 
 #[test]

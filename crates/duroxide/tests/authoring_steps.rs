@@ -1,6 +1,8 @@
 //! Timers, typed steps, retries, children, continue-as-new and system calls as authors use them
 //! (2.60 to 2.65, 3.60 to 3.67, 4.1 to 4.15, 6.1 to 6.6, 6.40 to 6.42, 7.1, 10.30).
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
 mod support;
 
 use std::sync::Arc;
@@ -145,13 +147,13 @@ impl Serialize for Unserializable {
 #[test]
 #[should_panic(expected = "encode")]
 fn an_input_that_cannot_be_serialized_panics() {
-    let _ = context().schedule_activity_typed::<_, ()>("A", &Unserializable);
+    drop(context().schedule_activity_typed::<_, ()>("A", &Unserializable));
 }
 
 #[test]
 #[should_panic(expected = "Serialization should never fail for valid input")]
 fn a_continuation_input_that_cannot_be_serialized_panics() {
-    let _ = context().continue_as_new_typed(&Unserializable);
+    drop(context().continue_as_new_typed(&Unserializable));
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Dropped futures: what is recorded, what is checked in replay, what is told to others (2.10 to 2.31, 2.70 to 2.73).
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
 mod support;
 
 use std::sync::Arc;

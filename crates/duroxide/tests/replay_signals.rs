@@ -1,5 +1,7 @@
 //! Signals and waits, under both race policies (5.1 to 5.16, 5.50, 5.51, 5.81 to 5.84).
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
 mod support;
 
 use std::sync::Arc;

@@ -191,7 +191,7 @@ impl Execution {
     }
 
     fn report_foreign(&self, turn: &mut Turn) {
-        turn.awaits_foreign = self.walk.saw_foreign() && matches!(turn.result, TurnResult::Continue);
+        turn.awaits_foreign = self.walk.awaits_foreign() && matches!(turn.result, TurnResult::Continue);
         if turn.awaits_foreign {
             tracing::warn!(
                 target: "duroxide::runtime",
@@ -249,7 +249,7 @@ impl Execution {
     /// Tells whether the execution may be kept for its next turn.
     ///
     /// Legacy executions may not: their replays differ from their turns, and stored histories rely on it. Nor may code
-    /// that waits for something foreign: who knows what wakes it.
+    /// that has waited for something foreign: who knows what it would do when it runs again.
     pub(crate) fn can_stay_resident(&self) -> bool {
         self.walk.policy() == RacePolicy::Prompt && !self.walk.saw_foreign() && !self.is_over
     }

@@ -284,6 +284,61 @@ fn durable_futures_and_combinators_are_not_foreign() {
     assert!(!turn.awaits_foreign && execution.can_stay_resident());
 }
 
+/// An adaptor with a waker of its own, which polls its future only when that was woken.
+struct Lazy<F> {
+    future: std::pin::Pin<Box<F>>,
+    own: Arc<LazyWaker>,
+}
+
+struct LazyWaker {
+    woken: std::sync::atomic::AtomicBool,
+    above: Mutex<Option<std::task::Waker>>,
+}
+
+impl std::task::Wake for LazyWaker {
+    fn wake(self: Arc<Self>) {
+        self.woken.store(true, Ordering::SeqCst);
+        if let Some(above) = self.above.lock().unwrap().take() {
+            above.wake();
+        }
+    }
+}
+
+impl<F: Future> Future for Lazy<F> {
+    type Output = F::Output;
+
+    fn poll(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<F::Output> {
+        *self.own.above.lock().unwrap() = Some(cx.waker().clone());
+        if !self.own.woken.swap(false, Ordering::SeqCst) {
+            return std::task::Poll::Pending;
+        }
+        let waker = std::task::Waker::from(self.own.clone());
+        self.future.as_mut().poll(&mut std::task::Context::from_waker(&waker))
+    }
+}
+
+#[test]
+fn an_adaptor_that_relies_on_wakers_works_and_is_not_foreign() {
+    fn lazy<F: Future>(future: F) -> Lazy<F> {
+        let own = LazyWaker { woken: true.into(), above: Mutex::new(None) };
+        Lazy { future: Box::pin(future), own: Arc::new(own) }
+    }
+    let (mut execution, turn) = started(|ctx| async move {
+        let inside =
+            ctx.join(vec![lazy(ctx.schedule_activity("A", "")), lazy(ctx.schedule_activity("B", ""))]);
+        let (outside, inside) = ctx.join2(lazy(ctx.schedule_wait("w")), inside).await;
+        Ok(format!("{outside}{inside:?}"))
+    });
+    assert!(!turn.awaits_foreign && execution.can_stay_resident());
+    execution.turn(vec![], vec![activity(3, "b")], NOW);
+    execution.turn(vec![], vec![signal("w")], NOW);
+    let turn = execution.turn(vec![], vec![activity(2, "a")], NOW);
+    assert!(matches!(turn.result, TurnResult::Completed(output) if output == r#"[Ok("a"), Ok("b")]"#));
+}
+
 #[test]
 fn yielding_once_is_no_wait() {
     let (_, turn) = started(|_| async move {
