@@ -171,7 +171,8 @@ fn a_written_value_carries_the_time_of_its_turn() {
         ctx.set_kv_value("k", "v");
         Ok(String::new())
     });
-    let turn = History::started().replay(&handler);
+    let live = Live::start(handler);
+    let turn = live.last();
     let EventKind::KeyValueSet { last_updated_at_ms, .. } = turn.delta[0].kind else { panic!() };
     assert_eq!(last_updated_at_ms, turn.delta[0].timestamp_ms);
     assert!(last_updated_at_ms > 1_600_000_000_000);

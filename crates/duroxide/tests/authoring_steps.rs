@@ -48,6 +48,19 @@ fn a_timer_of_the_longest_duration_never_fires_instead_of_at_once() {
 }
 
 #[test]
+fn a_timer_that_new_code_adds_to_an_old_history_runs_from_now_on() {
+    let handler = code(|ctx, _| async move {
+        ctx.schedule_timer(Duration::from_secs(60)).await;
+        Ok(String::new())
+    });
+    let mut history = History::started();
+    history.events[0].timestamp_ms = 1_000;
+    let turn = history.replay(&handler);
+    let EventKind::TimerCreated { fire_at_ms } = turn.delta[0].kind else { panic!() };
+    assert_eq!(fire_at_ms, turn.delta[0].timestamp_ms + 60_000);
+}
+
+#[test]
 fn a_zero_timer_takes_a_round_trip() {
     let handler = code(|ctx, _| async move {
         ctx.schedule_timer(Duration::ZERO).await;

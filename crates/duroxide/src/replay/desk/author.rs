@@ -5,6 +5,7 @@ use std::task::{Poll, Waker};
 use crate::model::{Action, clock};
 use crate::replay::CompletionResult;
 use crate::replay::key_values::KeyValues;
+use crate::replay::recording::LATEST_TIME_MS;
 
 use super::state::Slot;
 use super::{Desk, Request};
@@ -36,8 +37,7 @@ impl Desk {
 
     /// Returns when a timer set now fires: never beyond what stores can hold.
     pub(crate) fn fire_time(&self, delay: std::time::Duration) -> u64 {
-        let latest = i64::MAX.unsigned_abs();
-        self.lock().now().saturating_add(clock::whole_ms(delay)).min(latest)
+        self.lock().now().saturating_add(clock::whole_ms(delay)).min(LATEST_TIME_MS)
     }
 
     /// Sets the tag of an activity that the engine has not taken over yet; tells whether it could.

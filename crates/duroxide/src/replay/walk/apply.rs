@@ -7,7 +7,7 @@ use crate::replay::journal::Answerable;
 use crate::replay::outcome::nondeterminism;
 use crate::replay::{CompletionResult, RacePolicy, matching};
 
-use super::Walk;
+use super::{Unmatched, Walk};
 
 impl Walk {
     /// Ties a request to the event that records it.
@@ -87,7 +87,7 @@ impl Walk {
     /// A recorded request takes up the oldest request of the code, which must be the same.
     fn take_up(&mut self, event: &Event, is_old: bool) -> Result<(), ErrorDetails> {
         let place = self.place_of_match(&event.kind);
-        let Some((token, action)) = self.unmatched.remove(place) else {
+        let Some(Unmatched { token, action, .. }) = self.unmatched.remove(place) else {
             if matching::is_schedule(&event.kind) {
                 return Err(self.misfit(matching::missing_action_text(&event.kind).to_string(), event, None));
             }
@@ -108,7 +108,7 @@ impl Walk {
     fn place_of_match(&self, kind: &EventKind) -> usize {
         let first = self.first_recordable().unwrap_or(self.unmatched.len());
         let EventKind::KeyValueCleared { key } = kind else { return first };
-        let run = self.unmatched.iter().skip(first).map(|(_, action)| action);
+        let run = self.unmatched.iter().skip(first).map(|asked| &asked.action);
         run.take_while(|action| matches!(action, Action::ClearKeyValue { .. }))
             .position(|action| matches!(action, Action::ClearKeyValue { key: asked } if asked == key))
             .map_or(first, |place| first + place)
@@ -119,7 +119,7 @@ impl Walk {
         let has_event = |action: &Action| {
             self.policy == RacePolicy::Legacy || !matches!(action, Action::ContinueAsNew { .. })
         };
-        self.unmatched.iter().position(|(_, action)| has_event(action))
+        self.unmatched.iter().position(|asked| has_event(&asked.action))
     }
 
     fn complete(
@@ -203,8 +203,8 @@ impl Walk {
             None => {
                 let place = self.place_of_match(&event.kind);
                 let asked = self.unmatched.get(place);
-                if asked.is_some_and(|(_, action)| matching::fits(action, &event.kind))
-                    && let Some((token, _)) = self.unmatched.remove(place)
+                if asked.is_some_and(|asked| matching::fits(&asked.action, &event.kind))
+                    && let Some(Unmatched { token, .. }) = self.unmatched.remove(place)
                 {
                     self.bind(token, event.event_id, &event.kind, is_old);
                 }

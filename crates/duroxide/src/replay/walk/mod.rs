@@ -37,6 +37,15 @@ pub(crate) enum Ended {
     Broken(ErrorDetails),
 }
 
+/// A request that no event has taken up yet.
+#[derive(Debug)]
+pub(crate) struct Unmatched {
+    pub(crate) token: u64,
+    pub(crate) action: Action,
+    /// When it was made.
+    pub(crate) at_ms: u64,
+}
+
 /// The orchestration's code at some place in its history.
 pub(crate) struct Walk {
     instance: String,
@@ -51,8 +60,10 @@ pub(crate) struct Walk {
     reason_is_old: bool,
     /// Whether the event applied last took up an action.
     took_action: bool,
+    /// The time at which the code runs.
+    now_ms: u64,
     /// Requests of the code that no event has taken up yet.
-    unmatched: VecDeque<(u64, Action)>,
+    unmatched: VecDeque<Unmatched>,
     open: HashMap<u64, Answerable>,
     /// How many recorded requests were seen, to find the recorded times of writes.
     recorded_actions: u64,
@@ -74,6 +85,7 @@ impl Walk {
             needs_poll: true,
             reason_is_old: true,
             took_action: false,
+            now_ms: 0,
             unmatched: VecDeque::new(),
             open: HashMap::new(),
             recorded_actions: 0,
@@ -127,8 +139,14 @@ impl Walk {
         for event in events {
             self.step(event, true);
             // Whatever the code does because of this event, it did at this time.
-            self.desk.set_now(event.timestamp_ms);
+            self.set_now(event.timestamp_ms);
         }
+    }
+
+    /// Sets the time at which the code runs.
+    pub(crate) fn set_now(&mut self, now_ms: u64) {
+        self.now_ms = now_ms;
+        self.desk.set_now(now_ms);
     }
 
     /// Notes when values were written, so that code that writes them again sees the recorded times at once.
@@ -169,6 +187,9 @@ impl Walk {
     fn begin(&mut self, first: &Event, is_old: bool) {
         self.has_begun = true;
         self.reason_is_old = is_old;
+        if is_old {
+            self.set_now(first.timestamp_ms);
+        }
         let EventKind::OrchestrationStarted { initial_custom_status, .. } = &first.kind else {
             let text = "corrupted history: first event must be OrchestrationStarted";
             return self.end(Ended::Broken(nondeterminism(text.to_string())));
@@ -240,10 +261,10 @@ impl Walk {
             Ok(Poll::Pending) => {
                 self.awaits_foreign = self.desk.take_foreign() || self.root.awaits_foreign();
                 self.saw_foreign |= self.awaits_foreign;
-                self.unmatched.extend(self.desk.drain_emitted());
+                self.collect_requests();
             }
             Ok(Poll::Ready(result)) => {
-                self.unmatched.extend(self.desk.drain_emitted());
+                self.collect_requests();
                 self.end(Ended::Returned(result));
             }
             Err(panic) => {
@@ -252,6 +273,12 @@ impl Walk {
                 self.end(Ended::Broken(application(AppErrorKind::Panicked, message)));
             }
         }
+    }
+
+    fn collect_requests(&mut self) {
+        let at_ms = self.now_ms;
+        let emitted = self.desk.drain_emitted().into_iter();
+        self.unmatched.extend(emitted.map(|(token, action)| Unmatched { token, action, at_ms }));
     }
 
     fn end(&mut self, ended: Ended) {
@@ -268,7 +295,7 @@ impl Walk {
     }
 
     /// Takes the requests that nothing recorded so far has taken up.
-    pub(crate) fn take_unmatched(&mut self) -> VecDeque<(u64, Action)> {
+    pub(crate) fn take_unmatched(&mut self) -> VecDeque<Unmatched> {
         std::mem::take(&mut self.unmatched)
     }
 }
