@@ -2,6 +2,8 @@
 //!
 //! Each test drives `ReplayEngine` with a handler and a history, and looks at what the turn recorded.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
 mod support;
 
 use std::sync::Arc;

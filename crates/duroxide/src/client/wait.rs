@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 
 use super::{Client, ClientError};
-use crate::model::Clock;
+use crate::model::{Clock, ClockSleep};
 use crate::orchestration::codec;
 use crate::providers::InstanceWatch;
 use crate::runtime::OrchestrationStatus;
@@ -35,23 +35,41 @@ impl Pauses {
     }
 }
 
-/// How to learn that it is time for another look.
-struct Wakeups {
+/// A wait: looks at the store at once, after every wake-up, and a last time when the time is up.
+struct Wait {
     watch: Option<InstanceWatch>,
     pauses: Pauses,
     clock: Arc<dyn Clock>,
+    deadline: ClockSleep,
+    is_late: bool,
 }
 
-impl Wakeups {
-    /// Waits for a change, or for a pause if the store cannot be watched or the last look failed.
-    async fn next(&mut self, last_look_failed: bool) {
-        match &mut self.watch {
-            Some(watch) if !last_look_failed => watch.changed().await,
-            _ => {
-                let pause = self.pauses.take();
-                self.clock.sleep(pause).await;
-            }
+impl Wait {
+    /// Ends the wait if the look found something, failed for good, or was the last. Otherwise waits for the next.
+    async fn after<T>(&mut self, look: Result<Option<T>, ClientError>) -> Option<Result<T, ClientError>> {
+        let failure = match look {
+            Ok(Some(found)) => return Some(Ok(found)),
+            Ok(None) => None,
+            Err(error) if error.is_retryable() => Some(error),
+            Err(error) => return Some(Err(error)),
+        };
+        if self.is_late {
+            return Some(Err(failure.unwrap_or(ClientError::Timeout)));
         }
+        let woken = async {
+            match &mut self.watch {
+                Some(watch) if failure.is_none() => watch.changed().await,
+                _ => {
+                    let pause = self.pauses.take();
+                    self.clock.sleep(pause).await;
+                }
+            }
+        };
+        tokio::select! {
+            () = woken => {}
+            () = &mut self.deadline => self.is_late = true,
+        }
+        None
     }
 }
 
@@ -66,11 +84,14 @@ impl Client {
         instance: &str,
         timeout: Duration,
     ) -> Result<OrchestrationStatus, ClientError> {
-        self.wait_until(instance, Pauses::GROWING, timeout, || async move {
-            let status = self.get_orchestration_status(instance).await?;
-            Ok(is_final(&status).then_some(status))
-        })
-        .await
+        let mut wait = self.begin_wait(instance, Pauses::GROWING, timeout);
+        loop {
+            let status = self.get_orchestration_status(instance).await;
+            let look = status.map(|status| is_final(&status).then_some(status));
+            if let Some(end) = wait.after(look).await {
+                return end;
+            }
+        }
     }
 
     /// Waits for an instance and decodes its output; the inner error is the text of a failed orchestration.
@@ -109,12 +130,17 @@ impl Client {
         if timeout.is_zero() {
             return Err(ClientError::Timeout);
         }
-        self.wait_until(instance, Pauses::every(poll_interval), timeout, || async move {
-            let status = self.get_orchestration_status(instance).await?;
-            let news = is_final(&status) || custom_status_version(&status) > last_seen_version;
-            Ok(news.then_some(status))
-        })
-        .await
+        let is_news = |status: &OrchestrationStatus| {
+            is_final(status) || custom_status_version(status) > last_seen_version
+        };
+        let mut wait = self.begin_wait(instance, Pauses::every(poll_interval), timeout);
+        loop {
+            let status = self.get_orchestration_status(instance).await;
+            let look = status.map(|status| is_news(&status).then_some(status));
+            if let Some(end) = wait.after(look).await {
+                return end;
+            }
+        }
     }
 
     /// Waits until a key has a value.
@@ -127,42 +153,20 @@ impl Client {
         key: &str,
         timeout: Duration,
     ) -> Result<String, ClientError> {
-        self.wait_until(instance, Pauses::GROWING, timeout, || self.get_kv_value(instance, key)).await
-    }
-
-    /// Looks until there is something to see: at once, after every wake-up, and a last time when the time is up.
-    async fn wait_until<T, Look>(
-        &self,
-        instance: &str,
-        pauses: Pauses,
-        timeout: Duration,
-        look: impl Fn() -> Look,
-    ) -> Result<T, ClientError>
-    where
-        // Not `AsyncFn`: whoever spawns a wait needs to know that the future can be sent.
-        Look: Future<Output = Result<Option<T>, ClientError>>,
-    {
-        let clock = self.clock();
-        let mut deadline = clock.sleep(timeout);
-        // Watching begins before the first look, so that nothing falls between look and wait.
-        let watch = self.extended().map(|store| store.watch_instance(instance));
-        let mut wakeups = Wakeups { watch, pauses, clock };
-        let mut last_look = false;
+        let mut wait = self.begin_wait(instance, Pauses::GROWING, timeout);
         loop {
-            let failure = match look().await {
-                Ok(Some(found)) => return Ok(found),
-                Ok(None) => None,
-                Err(error) if error.is_retryable() => Some(error),
-                Err(error) => return Err(error),
-            };
-            if last_look {
-                return Err(failure.unwrap_or(ClientError::Timeout));
-            }
-            tokio::select! {
-                () = wakeups.next(failure.is_some()) => {}
-                () = &mut deadline => last_look = true,
+            let look = self.get_kv_value(instance, key).await;
+            if let Some(end) = wait.after(look).await {
+                return end;
             }
         }
+    }
+
+    /// Watching begins before the first look, so that nothing falls between look and wait.
+    fn begin_wait(&self, instance: &str, pauses: Pauses, timeout: Duration) -> Wait {
+        let clock = self.clock();
+        let watch = self.extended().map(|store| store.watch_instance(instance));
+        Wait { watch, pauses, deadline: clock.sleep(timeout), clock, is_late: false }
     }
 }
 
@@ -188,17 +192,5 @@ mod tests {
         let mut pauses = Pauses::GROWING;
         let taken: Vec<u128> = (0..8).map(|_| pauses.take().as_millis()).collect();
         assert_eq!(taken, [5, 10, 20, 40, 80, 100, 100, 100]);
-    }
-    #[test]
-    fn a_wait_can_be_spawned() {
-        fn assert_send(_: impl Send) {}
-        let store: Arc<dyn crate::providers::Provider> =
-            Arc::new(crate::providers::memory::MemoryProvider::new());
-        let (client, instance) = (Client::new(store), String::new());
-        assert_send(async move {
-            let _ = client.wait_for_orchestration(&instance, Duration::ZERO).await;
-            let _ = client.wait_for_kv_value(&instance, "key", Duration::ZERO).await;
-            let _ = client.wait_for_status_change(&instance, 0, Duration::ZERO, Duration::ZERO).await;
-        });
     }
 }

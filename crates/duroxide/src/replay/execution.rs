@@ -9,7 +9,7 @@ use super::desk::{Cancellable, Desk};
 use super::drops::{self};
 use super::journal::Journal;
 use super::outcome::{Turn, TurnResult, application, nondeterminism};
-use super::walk::{Ended, Program, Walk};
+use super::walk::{Ended, Program, Unmatched, Walk};
 use super::{RacePolicy, batch, recording};
 
 /// An execution: what is recorded of it, and its code, suspended where the record ends.
@@ -99,7 +99,7 @@ impl Execution {
             let details = nondeterminism("corrupted history: empty".to_string());
             return Turn::empty(TurnResult::Failed(details));
         }
-        self.walk.desk().set_now(now_ms);
+        self.walk.set_now(now_ms);
         for event in fresh {
             self.walk.step(event, false);
         }
@@ -125,7 +125,8 @@ impl Execution {
             }
             let requests = self.walk.take_unmatched();
             let nothing_new = requests.is_empty();
-            for (token, mut action) in requests {
+            for Unmatched { token, mut action, at_ms } in requests {
+                recording::move_timer(&mut action, at_ms, now_ms);
                 let event_id = self.journal.take_event_id();
                 if let Some(kind) = recording::record(&mut action, event_id, self.journal.execution_id()) {
                     let event = self.journal.event(event_id, None, now_ms, kind);
@@ -191,7 +192,7 @@ impl Execution {
     }
 
     fn report_foreign(&self, turn: &mut Turn) {
-        turn.awaits_foreign = self.walk.saw_foreign() && matches!(turn.result, TurnResult::Continue);
+        turn.awaits_foreign = self.walk.awaits_foreign() && matches!(turn.result, TurnResult::Continue);
         if turn.awaits_foreign {
             tracing::warn!(
                 target: "duroxide::runtime",
@@ -249,7 +250,7 @@ impl Execution {
     /// Tells whether the execution may be kept for its next turn.
     ///
     /// Legacy executions may not: their replays differ from their turns, and stored histories rely on it. Nor may code
-    /// that waits for something foreign: who knows what wakes it.
+    /// that has waited for something foreign: who knows what it would do when it runs again.
     pub(crate) fn can_stay_resident(&self) -> bool {
         self.walk.policy() == RacePolicy::Prompt && !self.walk.saw_foreign() && !self.is_over
     }

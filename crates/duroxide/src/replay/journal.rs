@@ -17,6 +17,8 @@ pub(crate) enum Answerable {
 }
 
 impl Answerable {
+    const ALL: [Self; 3] = [Self::Activity, Self::Timer, Self::Child];
+
     /// The name in error texts.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -35,8 +37,8 @@ pub(crate) struct Journal {
     events: usize,
     last_event_id: u64,
     max_event_id: u64,
-    /// Requests that a message with an id can answer, answered or not.
-    answerable: HashMap<u64, Answerable>,
+    /// Requests that wait for a message with their id.
+    unanswered: HashMap<u64, Answerable>,
     answered: HashSet<(Answerable, u64)>,
     open_activities: BTreeSet<u64>,
     open_children: BTreeSet<u64>,
@@ -62,7 +64,7 @@ impl Journal {
             events: 0,
             last_event_id: 0,
             max_event_id: 0,
-            answerable: HashMap::new(),
+            unanswered: HashMap::new(),
             answered: HashSet::new(),
             open_activities: BTreeSet::new(),
             open_children: BTreeSet::new(),
@@ -141,14 +143,14 @@ impl Journal {
         let id = event.event_id;
         match &event.kind {
             EventKind::ActivityScheduled { .. } => {
-                self.answerable.insert(id, Answerable::Activity);
+                self.unanswered.insert(id, Answerable::Activity);
                 self.open_activities.insert(id);
             }
             EventKind::TimerCreated { .. } => {
-                self.answerable.insert(id, Answerable::Timer);
+                self.unanswered.insert(id, Answerable::Timer);
             }
             EventKind::SubOrchestrationScheduled { instance, .. } => {
-                self.answerable.insert(id, Answerable::Child);
+                self.unanswered.insert(id, Answerable::Child);
                 self.open_children.insert(id);
                 self.children.insert(id, instance.clone());
             }
@@ -187,6 +189,7 @@ impl Journal {
     fn note_answer(&mut self, kind: Answerable, source: Option<u64>) {
         let Some(source) = source else { return };
         self.answered.insert((kind, source));
+        self.unanswered.remove(&source);
         self.open_activities.remove(&source);
         self.open_children.remove(&source);
     }
@@ -206,8 +209,10 @@ impl Journal {
         self.open_dequeues.remove(&schedule_id);
     }
 
+    /// The kind of a request, answered or not.
     pub(crate) fn kind_of(&self, schedule_id: u64) -> Option<Answerable> {
-        self.answerable.get(&schedule_id).copied()
+        let answered = || Answerable::ALL.into_iter().find(|kind| self.is_answered(*kind, schedule_id));
+        self.unanswered.get(&schedule_id).copied().or_else(answered)
     }
 
     pub(crate) fn is_answered(&self, kind: Answerable, schedule_id: u64) -> bool {

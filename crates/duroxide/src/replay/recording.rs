@@ -5,6 +5,9 @@ use crate::model::{Action, EventKind, INITIAL_EXECUTION_ID, SUB_ORCH_AUTO_PREFIX
 /// What the id of a child starts with until its event id is known.
 pub(crate) const PENDING_CHILD_PREFIX: &str = "sub::pending_";
 
+/// The latest time that stores can hold.
+pub(crate) const LATEST_TIME_MS: u64 = i64::MAX.unsigned_abs();
+
 /// Completes an action with the id of its event, and returns the event's content. Continue-as-new has no event.
 pub(crate) fn record(action: &mut Action, event_id: u64, execution_id: u64) -> Option<EventKind> {
     Some(match action {
@@ -63,6 +66,14 @@ pub(crate) fn record(action: &mut Action, event_id: u64, execution_id: u64) -> O
         Action::ClearKeyValues => EventKind::KeyValuesCleared,
         Action::ContinueAsNew { .. } => return None,
     })
+}
+
+/// Lets a timer that code of today asked for at a place of long ago run from now on.
+pub(crate) fn move_timer(action: &mut Action, asked_at_ms: u64, now_ms: u64) {
+    if let Action::CreateTimer { fire_at_ms, .. } = action {
+        let delay_ms = fire_at_ms.saturating_sub(asked_at_ms);
+        *fire_at_ms = now_ms.saturating_add(delay_ms).min(LATEST_TIME_MS);
+    }
 }
 
 /// The recorded id of a child whose parent did not choose one. Later executions name themselves in it, because event

@@ -18,6 +18,8 @@ mod orchestrator;
 mod origins;
 mod pace;
 mod program;
+#[cfg(test)]
+mod program_tests;
 pub mod replay_engine;
 mod running;
 mod sessions;

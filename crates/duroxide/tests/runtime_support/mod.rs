@@ -125,3 +125,90 @@ pub fn orchestrations() -> OrchestrationRegistryBuilder {
 pub fn kinds(history: &[Event]) -> Vec<&'static str> {
     history.iter().map(|event| duroxide::providers::inspect::event_type(&event.kind)).collect()
 }
+
+pub mod faulty;
+
+/// A world whose store can be made to fail.
+pub fn faulty_world() -> (World, Arc<faulty::Faulty>) {
+    let world = World::new();
+    let faulty = faulty::Faulty::new(world.store.clone());
+    (World::on(faulty.clone(), world.clock), faulty)
+}
+
+/// A world whose store offers the documented contract and nothing more. Its time is the machine's.
+pub fn plain_world() -> (World, Arc<faulty::Faulty>) {
+    let store: Arc<dyn Provider> = Arc::new(MemoryProvider::new());
+    let faulty = faulty::Faulty::plain(store);
+    (World::on(faulty.clone(), Arc::new(ManualClock::default())), faulty)
+}
+
+/// A place where activities report, and where they wait to be let go.
+#[derive(Clone, Default)]
+pub struct Stage {
+    inner: Arc<StageInner>,
+}
+
+#[derive(Default)]
+struct StageInner {
+    log: std::sync::Mutex<Vec<String>>,
+    changed: tokio::sync::Notify,
+    gate: tokio::sync::Notify,
+    running: std::sync::atomic::AtomicUsize,
+    peak: std::sync::atomic::AtomicUsize,
+}
+
+impl Stage {
+    pub fn report(&self, line: impl Into<String>) {
+        self.inner.log.lock().unwrap().push(line.into());
+        self.inner.changed.notify_waiters();
+    }
+
+    pub fn log(&self) -> Vec<String> {
+        self.inner.log.lock().unwrap().clone()
+    }
+
+    /// Waits until a line was reported this many times.
+    pub async fn seen(&self, line: &str, times: usize) {
+        loop {
+            let changed = self.inner.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if self.log().iter().filter(|other| *other == line).count() >= times {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Counts as running until the guard is dropped.
+    pub fn enter(&self) -> Running {
+        use std::sync::atomic::Ordering::SeqCst;
+        let now = self.inner.running.fetch_add(1, SeqCst) + 1;
+        self.inner.peak.fetch_max(now, SeqCst);
+        Running { stage: self.clone() }
+    }
+
+    pub fn peak(&self) -> usize {
+        self.inner.peak.load(std::sync::atomic::Ordering::SeqCst)
+    }
+
+    /// Waits to be let go.
+    pub async fn wait(&self) {
+        self.inner.gate.notified().await;
+    }
+
+    /// Lets one who waits go, now or later.
+    pub fn let_go(&self) {
+        self.inner.gate.notify_one();
+    }
+}
+
+pub struct Running {
+    stage: Stage,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stage.inner.running.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+    }
+}

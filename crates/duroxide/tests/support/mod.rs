@@ -1,6 +1,6 @@
 //! What the engine's tests share: histories built step by step, turns taken by `ReplayEngine`, and a driver that takes
 //! turn after turn and checks after each that the history replays to the same decisions.
-#![allow(dead_code, reason = "each test file uses its own part")]
+#![allow(dead_code, clippy::unwrap_used, reason = "each test file uses its own part, and fails by panicking")]
 
 use std::collections::HashMap;
 use std::future::Future;

@@ -5,7 +5,6 @@
 //! one polling loop for each slot ([`polled`]).
 
 mod batch;
-mod carried;
 mod claim;
 mod commit;
 mod decide;

@@ -2,13 +2,12 @@
 
 use std::collections::HashSet;
 
-use super::carried;
 use super::limits;
 use super::parents::Notice;
 use super::record::Beginning;
 use crate::model::{Action, AppErrorKind, Event, INITIAL_EXECUTION_ID, WorkItem, build_child_instance_id};
 use crate::providers::ScheduledActivityIdentifier;
-use crate::replay::{Ending, Execution, Turn, TurnResult, application};
+use crate::replay::{Ending, Execution, Turn, TurnResult, application, carry_forward, legacy_unread};
 
 const PARENT_CANCELLED: &str = "parent canceled";
 const FUTURE_DROPPED: &str = "parent dropped sub-orchestration future";
@@ -67,7 +66,7 @@ pub(super) fn conclude(place: &Place<'_>, execution: &mut Execution, turn: Turn)
         TurnResult::Cancelled(reason) => cancel(place, execution, deeds, reason),
         TurnResult::ContinueAsNew { input, version, unconsumed_queue_arrivals } => {
             let unread = unconsumed_queue_arrivals
-                .unwrap_or_else(|| carried::legacy_unread(place.history.iter().chain(&deeds.events)));
+                .unwrap_or_else(|| legacy_unread(place.history.iter().chain(&deeds.events)));
             let successor = WorkItem::ContinueAsNew {
                 instance: place.instance.to_string(),
                 orchestration: place.beginning.name.clone(),
@@ -76,7 +75,7 @@ pub(super) fn conclude(place: &Place<'_>, execution: &mut Execution, turn: Turn)
                 parent_instance: place.beginning.parent.as_ref().map(|parent| parent.instance.clone()),
                 parent_id: place.beginning.parent.as_ref().map(|parent| parent.id),
                 parent_execution_id: place.beginning.parent.as_ref().and_then(|parent| parent.execution_id),
-                carry_forward_events: carried::oldest(place.instance, unread),
+                carry_forward_events: carry_forward(place.instance, unread),
                 initial_custom_status: execution.custom_status(),
             };
             let mut outcome = end(place, execution, deeds, Ending::ContinuedAsNew { input });

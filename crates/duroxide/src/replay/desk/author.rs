@@ -1,0 +1,128 @@
+//! The author's side of the desk.
+
+use std::task::{Poll, Waker};
+
+use crate::model::{Action, clock};
+use crate::replay::CompletionResult;
+use crate::replay::key_values::KeyValues;
+use crate::replay::recording::LATEST_TIME_MS;
+
+use super::state::Slot;
+use super::{Desk, Request};
+
+/// What orchestration code does at the desk.
+impl Desk {
+    pub(crate) fn is_replaying(&self) -> bool {
+        self.lock().replaying
+    }
+
+    /// Puts a request down. `action` is told the token.
+    pub(crate) fn request(&self, request: Request, action: impl FnOnce(u64) -> Action) -> u64 {
+        let mut state = self.lock();
+        let token = state.emit(action);
+        let slot = Slot { request, schedule_id: None, outcome: None, listener: None, dropped: false };
+        state.slots.insert(token, slot);
+        token
+    }
+
+    /// Puts down a decision that has no outcome.
+    pub(crate) fn decide(&self, action: Action) -> u64 {
+        self.lock().emit(|_| action)
+    }
+
+    /// Uses up a token without asking for anything.
+    pub(crate) fn waste_token(&self) {
+        self.lock().last_token += 1;
+    }
+
+    /// Returns when a timer set now fires: never beyond what stores can hold.
+    pub(crate) fn fire_time(&self, delay: std::time::Duration) -> u64 {
+        self.lock().now().saturating_add(clock::whole_ms(delay)).min(LATEST_TIME_MS)
+    }
+
+    /// Sets the tag of an activity that the engine has not taken over yet; tells whether it could.
+    pub(crate) fn set_tag(&self, token: u64, new_tag: String) -> bool {
+        let mut state = self.lock();
+        let action = state.emitted.iter_mut().rev().find(|(emitted, _)| *emitted == token);
+        match action {
+            Some((_, Action::CallActivity { tag, .. })) => {
+                *tag = Some(new_tag);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Takes the outcome of a request, or notes who wants to hear of it.
+    pub(crate) fn poll(&self, token: u64, waker: &Waker) -> Poll<CompletionResult> {
+        self.change(|state, _| match state.take_outcome(token) {
+            Some(outcome) => {
+                state.progressed = true;
+                Poll::Ready(outcome)
+            }
+            None => {
+                let listener = state.listener_for(waker);
+                if let Some(slot) = state.slots.get_mut(&token) {
+                    let before = slot.listener.replace(listener);
+                    state.retired.extend(before);
+                }
+                Poll::Pending
+            }
+        })
+    }
+
+    /// A future was dropped. If it had not produced its output, that is a request to cancel.
+    pub(crate) fn abandon(&self, token: u64) {
+        self.change(|state, ready| state.abandon(token, ready));
+    }
+
+    pub(crate) fn custom_status(&self) -> Option<String> {
+        self.lock().custom_status.clone()
+    }
+
+    pub(crate) fn set_custom_status(&self, status: Option<String>) {
+        let mut state = self.lock();
+        state.custom_status.clone_from(&status);
+        state.emit(|_| Action::UpdateCustomStatus { status });
+    }
+
+    pub(crate) fn set_kv(&self, key: String, value: String) {
+        let mut state = self.lock();
+        let place = state.emitted_events;
+        let at_ms = state.recorded_kv_times.remove(&place).unwrap_or_else(|| state.now());
+        let (action_key, action_value) = (key.clone(), value.clone());
+        let writer = state.emit(|_| Action::SetKeyValue {
+            key: action_key,
+            value: action_value,
+            last_updated_at_ms: at_ms,
+        });
+        state.kv.set(key, value, at_ms, writer);
+    }
+
+    pub(crate) fn clear_kv(&self, key: String) {
+        let mut state = self.lock();
+        state.kv.remove(&key);
+        state.emit(|_| Action::ClearKeyValue { key });
+    }
+
+    pub(crate) fn clear_all_kv(&self) {
+        let mut state = self.lock();
+        state.kv.clear();
+        state.emit(|_| Action::ClearKeyValues);
+    }
+
+    pub(crate) fn prune_kv(&self, before_ms: u64) -> usize {
+        let mut state = self.lock();
+        let old = state.kv.older_than(before_ms);
+        for key in &old {
+            state.kv.remove(key);
+            state.emit(|_| Action::ClearKeyValue { key: key.clone() });
+        }
+        old.len()
+    }
+
+    /// Looks at the key-value store.
+    pub(crate) fn read_kv<R>(&self, read: impl FnOnce(&KeyValues) -> R) -> R {
+        read(&self.lock().kv)
+    }
+}

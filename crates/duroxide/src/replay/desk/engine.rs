@@ -1,0 +1,136 @@
+//! The engine's side of the desk.
+
+use std::collections::{BTreeSet, HashMap};
+
+use crate::model::{Action, KvEntry};
+use crate::replay::queues::Queues;
+use crate::replay::signals::{SignalKey, Signals};
+use crate::replay::{CompletionResult, RacePolicy};
+
+use super::{Cancellable, Desk};
+
+/// What the engine does at the desk.
+impl Desk {
+    /// Sets the desk up for an execution, before its code runs.
+    pub(crate) fn open(&self, policy: RacePolicy, custom_status: Option<String>) {
+        let mut state = self.lock();
+        state.policy = policy;
+        state.signals = Signals::new(policy);
+        state.queues = Queues::new(policy);
+        state.custom_status = custom_status;
+    }
+
+    pub(crate) fn load_kv(&self, snapshot: HashMap<String, KvEntry>) {
+        self.lock().kv.load(snapshot);
+    }
+
+    /// Notes the recorded time of a write that the code is still to make.
+    pub(crate) fn expect_kv_time(&self, place: u64, at_ms: u64) {
+        self.lock().recorded_kv_times.insert(place, at_ms);
+    }
+
+    pub(crate) fn confirm_kv_time(&self, key: &str, at_ms: u64, writer: u64) {
+        self.lock().kv.confirm(key, at_ms, writer);
+    }
+
+    pub(crate) fn set_now(&self, now_ms: u64) {
+        self.lock().now_ms = Some(now_ms);
+    }
+
+    pub(crate) fn set_replaying(&self, replaying: bool) {
+        self.lock().replaying = replaying;
+    }
+
+    /// From now on dropped futures mean nothing.
+    pub(crate) fn put_away(&self) {
+        self.lock().put_away = true;
+    }
+
+    pub(crate) fn drain_emitted(&self) -> Vec<(u64, Action)> {
+        std::mem::take(&mut self.lock().emitted)
+    }
+
+    pub(crate) fn emitted(&self) -> Vec<(u64, Action)> {
+        self.lock().emitted.clone()
+    }
+
+    /// Ties a token to the event that recorded its request.
+    pub(crate) fn bind(&self, token: u64, schedule_id: u64) {
+        self.change(|state, _| state.bind(token, schedule_id));
+    }
+
+    pub(crate) fn bind_wait(&self, schedule_id: u64, key: SignalKey) {
+        self.lock().signals.bind(key, schedule_id);
+    }
+
+    pub(crate) fn bind_dequeue(&self, schedule_id: u64, name: &str) {
+        self.change(|state, ready| {
+            let dropped =
+                state.dropped.get(&Cancellable::Dequeue).is_some_and(|ids| ids.contains(&schedule_id));
+            state.queues.bind(name, schedule_id, dropped, ready);
+        });
+    }
+
+    /// Lays down the outcome of a scheduled step; tells whether a token was bound to it.
+    pub(crate) fn deliver(&self, schedule_id: u64, outcome: CompletionResult) -> bool {
+        self.change(|state, ready| {
+            let Some(token) = state.token_of.get(&schedule_id) else { return false };
+            if let Some(slot) = state.slots.get_mut(token) {
+                slot.outcome = Some(outcome);
+                ready.push(schedule_id);
+            }
+            true
+        })
+    }
+
+    /// Offers a signal to the waits; tells whether one took it.
+    pub(crate) fn deliver_signal(&self, key: &SignalKey, data: String) -> bool {
+        self.change(|state, ready| {
+            let taken = state.signals.deliver(key, data, ready);
+            if let (true, RacePolicy::Prompt) = (taken, state.policy) {
+                state.served.extend(ready.iter());
+            }
+            taken
+        })
+    }
+
+    pub(crate) fn deliver_message(&self, name: &str, data: String) {
+        self.change(|state, ready| state.queues.deliver(name, data, ready));
+    }
+
+    /// A cancellation row of a wait or dequeue takes effect.
+    pub(crate) fn cancel_by_row(&self, schedule_id: u64, kind: Cancellable) {
+        self.change(|state, ready| match kind {
+            Cancellable::Wait => state.signals.cancel_by_row(schedule_id),
+            Cancellable::Dequeue => state.queues.cancel_by_row(schedule_id, ready),
+            Cancellable::Activity | Cancellable::Child => {}
+        });
+    }
+
+    pub(crate) fn end_of_walk(&self) {
+        self.lock().queues.end_of_walk();
+    }
+
+    /// The schedules whose futures were dropped, of one kind.
+    pub(crate) fn take_dropped(&self, kind: Cancellable) -> BTreeSet<u64> {
+        self.lock().dropped.remove(&kind).unwrap_or_default()
+    }
+
+    /// The waits and dequeues that got what they waited for, since the last call.
+    pub(crate) fn take_served(&self) -> Vec<u64> {
+        std::mem::take(&mut self.lock().served)
+    }
+
+    pub(crate) fn unread_messages(&self) -> Option<Vec<(String, String)>> {
+        self.lock().queues.unread()
+    }
+
+    /// Tells whether a future took its outcome since the last call.
+    pub(crate) fn take_progress(&self) -> bool {
+        std::mem::take(&mut self.lock().progressed)
+    }
+
+    pub(crate) fn take_foreign(&self) -> bool {
+        std::mem::take(&mut self.lock().foreign)
+    }
+}

@@ -1,0 +1,82 @@
+//! The desk between orchestration code and engine.
+//!
+//! Orchestration code puts down what it asks for and takes up what came of it; the engine does the reverse. Each request
+//! gets a *token*. The engine ties the token to the event that records the request, and later lays the outcome of that
+//! event down for the future that holds the token.
+
+mod author;
+mod engine;
+mod polling;
+mod state;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::signals::SignalKey;
+use super::wake::Listener;
+use state::State;
+
+/// What a token stands for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Request {
+    Activity,
+    Timer,
+    Child,
+    Wait(SignalKey),
+    Dequeue(String),
+}
+
+/// The kinds of requests whose cancellation is recorded, in the order in which the rows are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Cancellable {
+    Activity,
+    Child,
+    Wait,
+    Dequeue,
+}
+
+impl Cancellable {
+    pub(crate) const ALL: [Self; 4] = [Self::Activity, Self::Child, Self::Wait, Self::Dequeue];
+}
+
+impl Request {
+    fn cancellable(&self) -> Option<Cancellable> {
+        match self {
+            Self::Activity => Some(Cancellable::Activity),
+            Self::Child => Some(Cancellable::Child),
+            Self::Wait(_) => Some(Cancellable::Wait),
+            Self::Dequeue(_) => Some(Cancellable::Dequeue),
+            Self::Timer => None,
+        }
+    }
+}
+
+/// State shared by an orchestration's context and the engine that runs it.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    state: Mutex<State>,
+}
+
+impl Desk {
+    /// Makes a desk for an execution of which nothing is known: the legacy policy, replaying.
+    pub(crate) fn new() -> Self {
+        Self { state: Mutex::new(State::new()) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // No user code runs under the lock, and nothing in here panics half-way.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs a change that may make waiting futures ready, and wakes them once the lock is released.
+    fn change<R>(&self, change: impl FnOnce(&mut State, &mut Vec<u64>) -> R) -> R {
+        let mut ready = Vec::new();
+        let (result, listeners, _retired) = {
+            let mut state = self.lock();
+            let result = change(&mut state, &mut ready);
+            let listeners: Vec<Listener> = ready.iter().filter_map(|id| state.listener_of(*id)).collect();
+            (result, listeners, std::mem::take(&mut state.retired))
+        };
+        listeners.into_iter().for_each(Listener::wake);
+        result
+    }
+}

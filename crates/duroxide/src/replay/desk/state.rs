@@ -1,0 +1,181 @@
+//! What lies on the desk.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Weak;
+use std::task::Waker;
+
+use crate::model::{Action, clock};
+use crate::replay::key_values::KeyValues;
+use crate::replay::queues::Queues;
+use crate::replay::signals::Signals;
+use crate::replay::wake::{Listener, Node};
+use crate::replay::{CompletionResult, RacePolicy};
+
+use super::{Cancellable, Request};
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) policy: RacePolicy,
+    pub(super) replaying: bool,
+    /// The time of the turn. A context that no engine drives reads the machine's clock.
+    pub(super) now_ms: Option<u64>,
+    /// Set when the suspended code is put away: dropped futures then mean nothing.
+    pub(super) put_away: bool,
+    pub(super) last_token: u64,
+    pub(super) emitted: Vec<(u64, Action)>,
+    /// How many actions that become events were emitted so far.
+    pub(super) emitted_events: u64,
+    pub(super) slots: HashMap<u64, Slot>,
+    /// Wakers that are no longer needed. They may be the last reference to somebody's task, whose end may come back
+    /// here, so they are dropped once the lock is released.
+    pub(super) retired: Vec<Listener>,
+    pub(super) token_of: HashMap<u64, u64>,
+    pub(super) dropped: BTreeMap<Cancellable, BTreeSet<u64>>,
+    pub(super) signals: Signals,
+    pub(super) queues: Queues,
+    /// Waits and dequeues that got what they waited for, since the engine last asked.
+    pub(super) served: Vec<u64>,
+    pub(super) kv: KeyValues,
+    /// Times of recorded writes, by their place among the recorded requests.
+    pub(super) recorded_kv_times: HashMap<u64, u64>,
+    pub(super) custom_status: Option<String>,
+    pub(super) current: Option<Current>,
+    /// Whether a future took its outcome since the engine last asked.
+    pub(super) progressed: bool,
+    /// Whether something that is not durable was seen to be awaited, since the engine last asked.
+    pub(super) foreign: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Slot {
+    pub(super) request: Request,
+    pub(super) schedule_id: Option<u64>,
+    pub(super) outcome: Option<CompletionResult>,
+    pub(super) listener: Option<Listener>,
+    pub(super) dropped: bool,
+}
+
+/// The node whose code is being polled.
+#[derive(Debug, Clone)]
+pub(super) struct Current {
+    /// The identity of its waker.
+    pub(super) waker: usize,
+    pub(super) node: Weak<Node>,
+}
+
+pub(super) fn identity(waker: &Waker) -> usize {
+    waker.data() as usize
+}
+
+impl State {
+    pub(super) fn new() -> Self {
+        let policy = RacePolicy::Legacy;
+        Self {
+            policy,
+            replaying: true,
+            now_ms: None,
+            put_away: false,
+            last_token: 0,
+            emitted: Vec::new(),
+            emitted_events: 0,
+            slots: HashMap::new(),
+            retired: Vec::new(),
+            token_of: HashMap::new(),
+            dropped: BTreeMap::new(),
+            signals: Signals::new(policy),
+            queues: Queues::new(policy),
+            served: Vec::new(),
+            kv: KeyValues::default(),
+            recorded_kv_times: HashMap::new(),
+            custom_status: None,
+            current: None,
+            progressed: false,
+            foreign: false,
+        }
+    }
+
+    pub(super) fn now(&self) -> u64 {
+        self.now_ms.unwrap_or_else(clock::system_now_ms)
+    }
+
+    pub(super) fn emit(&mut self, action: impl FnOnce(u64) -> Action) -> u64 {
+        self.last_token += 1;
+        let token = self.last_token;
+        let action = action(token);
+        if !matches!(action, Action::ContinueAsNew { .. }) {
+            self.emitted_events += 1;
+        }
+        self.emitted.push((token, action));
+        token
+    }
+
+    pub(super) fn bind(&mut self, token: u64, schedule_id: u64) {
+        let Some(slot) = self.slots.get_mut(&token) else { return };
+        slot.schedule_id = Some(schedule_id);
+        if slot.dropped {
+            self.record_drop(token, schedule_id);
+        } else {
+            self.token_of.insert(schedule_id, token);
+        }
+    }
+
+    pub(super) fn take_outcome(&mut self, token: u64) -> Option<CompletionResult> {
+        let slot = self.slots.get_mut(&token)?;
+        let schedule_id = slot.schedule_id?;
+        let outcome = match &slot.request {
+            Request::Wait(_) => self.signals.take(schedule_id).map(CompletionResult::ExternalData),
+            Request::Dequeue(_) => self.queues.take(schedule_id).map(CompletionResult::ExternalData),
+            Request::Activity | Request::Timer | Request::Child => slot.outcome.take(),
+        }?;
+        if matches!(slot.request, Request::Wait(_) | Request::Dequeue(_)) {
+            self.served.push(schedule_id);
+        }
+        let slot = self.slots.remove(&token);
+        self.retired.extend(slot.and_then(|slot| slot.listener));
+        self.token_of.remove(&schedule_id);
+        Some(outcome)
+    }
+
+    pub(super) fn abandon(&mut self, token: u64, ready: &mut Vec<u64>) {
+        if self.put_away {
+            return;
+        }
+        let Some(slot) = self.slots.get_mut(&token) else { return };
+        let Some(schedule_id) = slot.schedule_id else {
+            slot.dropped = true;
+            return;
+        };
+        match slot.request {
+            Request::Wait(_) => self.signals.drop_wait(schedule_id),
+            Request::Dequeue(_) => self.queues.drop_dequeue(schedule_id, ready),
+            Request::Activity | Request::Timer | Request::Child => {}
+        }
+        self.record_drop(token, schedule_id);
+    }
+
+    pub(super) fn record_drop(&mut self, token: u64, schedule_id: u64) {
+        self.token_of.remove(&schedule_id);
+        let Some(slot) = self.slots.remove(&token) else { return };
+        self.retired.extend(slot.listener);
+        if let Some(kind) = slot.request.cancellable() {
+            self.dropped.entry(kind).or_default().insert(schedule_id);
+        }
+    }
+
+    pub(super) fn listener_of(&mut self, schedule_id: u64) -> Option<Listener> {
+        let token = self.token_of.get(&schedule_id)?;
+        self.slots.get_mut(token)?.listener.take()
+    }
+
+    pub(super) fn listener_for(&self, waker: &Waker) -> Listener {
+        match &self.current {
+            Some(current) if current.waker == identity(waker) => Listener::Node(current.node.clone()),
+            current => {
+                if let Some(node) = current.as_ref().and_then(|current| current.node.upgrade()) {
+                    node.note_adaptor();
+                }
+                Listener::Foreign(waker.clone())
+            }
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! Walking through a history with the orchestration's code beside it.
+//!
+//! Each event is applied in turn; between events the code is polled when there is news for it. What the code asks for
+//! must be what the next recorded request says. Events that were stored long ago and events of the turn being taken go
+//! through the same steps, so that both decide alike.
+
+mod apply;
+
+use std::any::Any;
+use std::collections::{HashMap, VecDeque};
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use crate::model::{Action, AppErrorKind, ErrorDetails, Event, EventKind};
+
+use super::desk::Desk;
+use super::drops::Drops;
+use super::journal::Answerable;
+use super::outcome::{application, nondeterminism};
+use super::wake::OwnedNode;
+use super::{RacePolicy, matching};
+
+/// An orchestration's code, suspended.
+pub(crate) type Program = Pin<Box<dyn Future<Output = Result<String, String>> + Send>>;
+
+/// Polls in a row that may wake themselves up again without any step having brought a result.
+const IDLE_POLLS_MAX: u32 = 100;
+
+/// How the code ended.
+#[derive(Debug)]
+pub(crate) enum Ended {
+    Returned(Result<String, String>),
+    /// It panicked, kept itself busy without end, or does not fit its history.
+    Broken(ErrorDetails),
+}
+
+/// A request that no event has taken up yet.
+#[derive(Debug)]
+pub(crate) struct Unmatched {
+    pub(crate) token: u64,
+    pub(crate) action: Action,
+    /// When it was made.
+    pub(crate) at_ms: u64,
+}
+
+/// The orchestration's code at some place in its history.
+pub(crate) struct Walk {
+    instance: String,
+    desk: Arc<Desk>,
+    program: Option<Program>,
+    root: OwnedNode,
+    policy: RacePolicy,
+    has_begun: bool,
+    ended: Option<Ended>,
+    needs_poll: bool,
+    /// Whether the reason for the next poll was stored before this turn: then the code has run from here before.
+    reason_is_old: bool,
+    /// Whether the event applied last took up an action.
+    took_action: bool,
+    /// The time at which the code runs.
+    now_ms: u64,
+    /// Requests of the code that no event has taken up yet.
+    unmatched: VecDeque<Unmatched>,
+    open: HashMap<u64, Answerable>,
+    /// How many recorded requests were seen, to find the recorded times of writes.
+    recorded_actions: u64,
+    drops: Drops,
+    awaits_foreign: bool,
+    saw_foreign: bool,
+}
+
+impl Walk {
+    pub(crate) fn new(instance: &str, desk: Arc<Desk>, program: Program) -> Self {
+        Self {
+            instance: instance.to_string(),
+            desk,
+            program: Some(program),
+            root: OwnedNode::root(),
+            policy: RacePolicy::Legacy,
+            has_begun: false,
+            ended: None,
+            needs_poll: true,
+            reason_is_old: true,
+            took_action: false,
+            now_ms: 0,
+            unmatched: VecDeque::new(),
+            open: HashMap::new(),
+            recorded_actions: 0,
+            drops: Drops::default(),
+            awaits_foreign: false,
+            saw_foreign: false,
+        }
+    }
+
+    pub(crate) fn desk(&self) -> &Desk {
+        &self.desk
+    }
+
+    pub(crate) fn shared_desk(&self) -> &Arc<Desk> {
+        &self.desk
+    }
+
+    pub(crate) fn policy(&self) -> RacePolicy {
+        self.policy
+    }
+
+    pub(crate) fn has_begun(&self) -> bool {
+        self.has_begun
+    }
+
+    pub(crate) fn ended(&self) -> Option<&Ended> {
+        self.ended.as_ref()
+    }
+
+    pub(crate) fn take_ended(&mut self) -> Option<Ended> {
+        self.ended.take()
+    }
+
+    pub(crate) fn drops(&mut self) -> &mut Drops {
+        &mut self.drops
+    }
+
+    /// Whether the code waits for something that is not durable.
+    pub(crate) fn awaits_foreign(&self) -> bool {
+        self.awaits_foreign
+    }
+
+    /// Whether the code was ever seen to wait for something that is not durable.
+    pub(crate) fn saw_foreign(&self) -> bool {
+        self.saw_foreign
+    }
+
+    /// Walks through stored events, in order. They may be all of the history or what was missed of it.
+    pub(crate) fn replay(&mut self, events: &[Event]) {
+        self.look_ahead(events);
+        for event in events {
+            self.step(event, true);
+            // Whatever the code does because of this event, it did at this time.
+            self.set_now(event.timestamp_ms);
+        }
+    }
+
+    /// Sets the time at which the code runs.
+    pub(crate) fn set_now(&mut self, now_ms: u64) {
+        self.now_ms = now_ms;
+        self.desk.set_now(now_ms);
+    }
+
+    /// Notes when values were written, so that code that writes them again sees the recorded times at once.
+    fn look_ahead(&mut self, events: &[Event]) {
+        for event in events.iter().filter(|event| matching::records_action(&event.kind)) {
+            if let EventKind::KeyValueSet { last_updated_at_ms, .. } = event.kind {
+                self.desk.expect_kv_time(self.recorded_actions, last_updated_at_ms);
+            }
+            self.recorded_actions += 1;
+        }
+    }
+
+    /// Counts a request that was recorded just now.
+    pub(crate) fn note_recorded(&mut self) {
+        self.recorded_actions += 1;
+    }
+
+    /// Applies one event. `is_old` says that it was stored before this turn.
+    pub(crate) fn step(&mut self, event: &Event, is_old: bool) {
+        if !self.has_begun {
+            self.begin(event, is_old);
+        }
+        if is_old {
+            self.drops.note_old_event(event.event_id);
+        }
+        let takes_action = matching::records_action(&event.kind);
+        if self.must_poll_before(takes_action) {
+            self.poll();
+        }
+        if self.ended.is_some() {
+            self.pass_by(event, is_old);
+        } else if let Err(details) = self.apply(event, is_old) {
+            self.end(Ended::Broken(details));
+        }
+        self.took_action = takes_action;
+    }
+
+    fn begin(&mut self, first: &Event, is_old: bool) {
+        self.has_begun = true;
+        self.reason_is_old = is_old;
+        if is_old {
+            self.set_now(first.timestamp_ms);
+        }
+        let EventKind::OrchestrationStarted { initial_custom_status, .. } = &first.kind else {
+            let text = "corrupted history: first event must be OrchestrationStarted";
+            return self.end(Ended::Broken(nondeterminism(text.to_string())));
+        };
+        self.policy = RacePolicy::of_stamp(&self.instance, &first.duroxide_version);
+        self.desk.open(self.policy, initial_custom_status.clone());
+    }
+
+    /// A run of recorded requests was bound in one go when it was new, and only then was the code polled. So news
+    /// that come from binding wait until the run is over. Legacy executions did it one by one when they were replayed.
+    fn must_poll_before(&self, takes_action: bool) -> bool {
+        let inside_a_run = takes_action && self.took_action && self.first_recordable().is_some();
+        match self.policy {
+            RacePolicy::Legacy => self.needs_poll,
+            RacePolicy::Prompt => self.has_news() && !inside_a_run,
+        }
+    }
+
+    fn has_news(&self) -> bool {
+        self.needs_poll || (self.policy == RacePolicy::Prompt && self.root.is_woken())
+    }
+
+    /// Polls the code if there is news for it. Everything up to now was stored before this turn if `is_old` says so.
+    pub(crate) fn settle(&mut self, is_old: bool) {
+        if self.has_begun && self.has_news() {
+            self.reason_is_old = is_old;
+            self.poll();
+        }
+    }
+
+    /// Polls once for legacy executions, and until nothing changes any more for others.
+    fn poll(&mut self) {
+        let mut idle = 0;
+        while self.ended.is_none() {
+            self.desk.take_progress();
+            self.poll_once();
+            if self.policy == RacePolicy::Legacy || !self.root.is_woken() {
+                return;
+            }
+            idle = if self.desk.take_progress() { 0 } else { idle + 1 };
+            if idle >= IDLE_POLLS_MAX {
+                self.end(Ended::Broken(restless()));
+            }
+        }
+    }
+
+    /// Polls a legacy execution after new requests were bound, as long as that brings more of them.
+    pub(crate) fn poll_again(&mut self, idle: &mut u32) {
+        self.desk.take_progress();
+        self.reason_is_old = false;
+        self.poll_once();
+        *idle = if self.desk.take_progress() { 0 } else { *idle + 1 };
+        if *idle >= IDLE_POLLS_MAX && self.ended.is_none() {
+            self.end(Ended::Broken(restless()));
+        }
+    }
+
+    fn poll_once(&mut self) {
+        let Some(program) = &mut self.program else { return };
+        self.needs_poll = false;
+        self.desk.set_replaying(self.reason_is_old);
+        self.root.rest();
+        let polled = {
+            let _entered = self.desk.enter(&self.root);
+            let mut context = Context::from_waker(self.root.waker());
+            catch_unwind(AssertUnwindSafe(|| program.as_mut().poll(&mut context)))
+        };
+        match polled {
+            Ok(Poll::Pending) => {
+                self.awaits_foreign = self.desk.take_foreign() || self.root.awaits_foreign();
+                self.saw_foreign |= self.awaits_foreign;
+                self.collect_requests();
+            }
+            Ok(Poll::Ready(result)) => {
+                self.collect_requests();
+                self.end(Ended::Returned(result));
+            }
+            Err(panic) => {
+                self.unmatched.clear();
+                let message = panic_text(panic.as_ref());
+                self.end(Ended::Broken(application(AppErrorKind::Panicked, message)));
+            }
+        }
+    }
+
+    fn collect_requests(&mut self) {
+        let at_ms = self.now_ms;
+        let emitted = self.desk.drain_emitted().into_iter();
+        self.unmatched.extend(emitted.map(|(token, action)| Unmatched { token, action, at_ms }));
+    }
+
+    fn end(&mut self, ended: Ended) {
+        self.ended = Some(ended);
+        self.put_away();
+    }
+
+    /// Drops the suspended code without that meaning anything.
+    fn put_away(&mut self) {
+        self.desk.put_away();
+        let program = self.program.take();
+        // What user code does when it is dropped is its own affair.
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(program)));
+    }
+
+    /// Takes the requests that nothing recorded so far has taken up.
+    pub(crate) fn take_unmatched(&mut self) -> VecDeque<Unmatched> {
+        std::mem::take(&mut self.unmatched)
+    }
+}
+
+impl Drop for Walk {
+    fn drop(&mut self) {
+        self.put_away();
+    }
+}
+
+fn restless() -> ErrorDetails {
+    ErrorDetails::Infrastructure {
+        operation: "quiescence_loop".to_string(),
+        message: format!(
+            "quiescence loop exceeded {IDLE_POLLS_MAX} iterations: the orchestration keeps waking itself up without \
+             any step having brought a result"
+        ),
+        retryable: false,
+    }
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("orchestration panicked").to_string()
+}

@@ -1,0 +1,250 @@
+//! A store that forwards every call to another, and fails, holds or counts some of them on request.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use duroxide::providers::*;
+use duroxide::{Event, SystemStats};
+use tokio::sync::Semaphore;
+
+/// The calls that can be made to fail, or be held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Call {
+    FetchTurn,
+    AckTurn,
+    FetchWork,
+    AckWork,
+    RenewWork,
+    RenewTurn,
+    Read,
+    KvValue,
+}
+
+/// A call of `abandon_*`: delay and whether the attempt is not counted.
+pub type Abandon = (Option<Duration>, bool);
+
+#[derive(Default)]
+struct Plan {
+    errors: HashMap<Call, VecDeque<ProviderError>>,
+    gates: HashMap<Call, Arc<Semaphore>>,
+    counts: HashMap<Call, usize>,
+    abandoned_turns: Vec<Abandon>,
+    abandoned_work: Vec<Abandon>,
+    acked_turns: Vec<Vec<Event>>,
+    attempts: Option<u32>,
+}
+
+pub struct Faulty {
+    inner: Arc<dyn Provider>,
+    extended: bool,
+    plan: Mutex<Plan>,
+}
+
+impl Faulty {
+    /// Keeps the abilities of the store: signals, batches, cheap reads.
+    pub fn new(inner: Arc<dyn Provider>) -> Arc<Self> {
+        Arc::new(Self { inner, extended: true, plan: Mutex::default() })
+    }
+
+    /// Hides everything beyond the documented contract, management included.
+    pub fn plain(inner: Arc<dyn Provider>) -> Arc<Self> {
+        Arc::new(Self { inner, extended: false, plan: Mutex::default() })
+    }
+
+    /// Lets the next calls of this kind fail, one for each error.
+    pub fn fail(&self, call: Call, errors: impl IntoIterator<Item = ProviderError>) {
+        self.plan.lock().unwrap().errors.entry(call).or_default().extend(errors);
+    }
+
+    /// Holds calls of this kind until permits are added to what this returns.
+    pub fn hold(&self, call: Call) -> Arc<Semaphore> {
+        let gate = Arc::new(Semaphore::new(0));
+        self.plan.lock().unwrap().gates.insert(call, gate.clone());
+        gate
+    }
+
+    /// Reports this attempt count for everything that is fetched by the plain contract.
+    pub fn report_attempts(&self, attempts: u32) {
+        self.plan.lock().unwrap().attempts = Some(attempts);
+    }
+
+    pub fn count(&self, call: Call) -> usize {
+        self.plan.lock().unwrap().counts.get(&call).copied().unwrap_or_default()
+    }
+
+    pub fn abandoned_turns(&self) -> Vec<Abandon> {
+        self.plan.lock().unwrap().abandoned_turns.clone()
+    }
+
+    pub fn abandoned_work(&self) -> Vec<Abandon> {
+        self.plan.lock().unwrap().abandoned_work.clone()
+    }
+
+    /// The new events of each turn that was acked, refused acks included.
+    pub fn acked_turns(&self) -> Vec<Vec<Event>> {
+        self.plan.lock().unwrap().acked_turns.clone()
+    }
+
+    async fn before(&self, call: Call) -> Result<(), ProviderError> {
+        let gate = {
+            let mut plan = self.plan.lock().unwrap();
+            *plan.counts.entry(call).or_default() += 1;
+            plan.gates.get(&call).cloned()
+        };
+        if let Some(gate) = gate {
+            gate.acquire().await.unwrap().forget();
+        }
+        let error = self.plan.lock().unwrap().errors.get_mut(&call).and_then(VecDeque::pop_front);
+        error.map_or(Ok(()), Err)
+    }
+
+    fn attempts(&self, real: u32) -> u32 {
+        self.plan.lock().unwrap().attempts.unwrap_or(real)
+    }
+}
+
+#[async_trait]
+impl Provider for Faulty {
+    async fn fetch_orchestration_item(
+        &self,
+        lock_timeout: Duration,
+        poll_timeout: Duration,
+        filter: Option<&DispatcherCapabilityFilter>,
+    ) -> Result<Option<(OrchestrationItem, String, u32)>, ProviderError> {
+        self.before(Call::FetchTurn).await?;
+        let fetched = self.inner.fetch_orchestration_item(lock_timeout, poll_timeout, filter).await?;
+        Ok(fetched.map(|(item, token, attempts)| (item, token, self.attempts(attempts))))
+    }
+
+    async fn ack_orchestration_item(
+        &self,
+        lock_token: &str,
+        execution_id: u64,
+        history_delta: Vec<Event>,
+        worker_items: Vec<WorkItem>,
+        orchestrator_items: Vec<WorkItem>,
+        metadata: ExecutionMetadata,
+        cancelled: Vec<ScheduledActivityIdentifier>,
+    ) -> Result<(), ProviderError> {
+        self.plan.lock().unwrap().acked_turns.push(history_delta.clone());
+        self.before(Call::AckTurn).await?;
+        self.inner
+            .ack_orchestration_item(
+                lock_token,
+                execution_id,
+                history_delta,
+                worker_items,
+                orchestrator_items,
+                metadata,
+                cancelled,
+            )
+            .await
+    }
+
+    async fn abandon_orchestration_item(
+        &self,
+        lock_token: &str,
+        delay: Option<Duration>,
+        ignore_attempt: bool,
+    ) -> Result<(), ProviderError> {
+        self.plan.lock().unwrap().abandoned_turns.push((delay, ignore_attempt));
+        self.inner.abandon_orchestration_item(lock_token, delay, ignore_attempt).await
+    }
+
+    async fn renew_orchestration_item_lock(&self, token: &str, time: Duration) -> Result<(), ProviderError> {
+        self.before(Call::RenewTurn).await?;
+        self.inner.renew_orchestration_item_lock(token, time).await
+    }
+
+    async fn read(&self, instance: &str) -> Result<Vec<Event>, ProviderError> {
+        self.before(Call::Read).await?;
+        self.inner.read(instance).await
+    }
+
+    async fn read_with_execution(&self, instance: &str, id: u64) -> Result<Vec<Event>, ProviderError> {
+        self.inner.read_with_execution(instance, id).await
+    }
+
+    async fn append_with_execution(&self, i: &str, id: u64, events: Vec<Event>) -> Result<(), ProviderError> {
+        self.inner.append_with_execution(i, id, events).await
+    }
+
+    async fn enqueue_for_worker(&self, item: WorkItem) -> Result<(), ProviderError> {
+        self.inner.enqueue_for_worker(item).await
+    }
+
+    async fn fetch_work_item(
+        &self,
+        lock_timeout: Duration,
+        poll_timeout: Duration,
+        session: Option<&SessionFetchConfig>,
+        tag_filter: &TagFilter,
+    ) -> Result<Option<(WorkItem, String, u32)>, ProviderError> {
+        self.before(Call::FetchWork).await?;
+        let fetched = self.inner.fetch_work_item(lock_timeout, poll_timeout, session, tag_filter).await?;
+        Ok(fetched.map(|(item, token, attempts)| (item, token, self.attempts(attempts))))
+    }
+
+    async fn ack_work_item(&self, token: &str, completion: Option<WorkItem>) -> Result<(), ProviderError> {
+        self.before(Call::AckWork).await?;
+        self.inner.ack_work_item(token, completion).await
+    }
+
+    async fn renew_work_item_lock(&self, token: &str, time: Duration) -> Result<(), ProviderError> {
+        self.before(Call::RenewWork).await?;
+        self.inner.renew_work_item_lock(token, time).await
+    }
+
+    async fn abandon_work_item(
+        &self,
+        token: &str,
+        delay: Option<Duration>,
+        ignore_attempt: bool,
+    ) -> Result<(), ProviderError> {
+        self.plan.lock().unwrap().abandoned_work.push((delay, ignore_attempt));
+        self.inner.abandon_work_item(token, delay, ignore_attempt).await
+    }
+
+    async fn renew_session_lock(&self, o: &[&str], x: Duration, i: Duration) -> Result<usize, ProviderError> {
+        self.inner.renew_session_lock(o, x, i).await
+    }
+
+    async fn cleanup_orphaned_sessions(&self, idle: Duration) -> Result<usize, ProviderError> {
+        self.inner.cleanup_orphaned_sessions(idle).await
+    }
+
+    async fn enqueue_for_orchestrator(&self, w: WorkItem, d: Option<Duration>) -> Result<(), ProviderError> {
+        self.inner.enqueue_for_orchestrator(w, d).await
+    }
+
+    fn as_management_capability(&self) -> Option<&dyn ProviderAdmin> {
+        if self.extended { self.inner.as_management_capability() } else { None }
+    }
+
+    fn as_extended(&self) -> Option<&dyn ExtendedProvider> {
+        if self.extended { self.inner.as_extended() } else { None }
+    }
+
+    async fn get_custom_status(
+        &self,
+        instance: &str,
+        version: u64,
+    ) -> Result<Option<(Option<String>, u64)>, ProviderError> {
+        self.inner.get_custom_status(instance, version).await
+    }
+
+    async fn get_kv_value(&self, instance: &str, key: &str) -> Result<Option<String>, ProviderError> {
+        self.before(Call::KvValue).await?;
+        self.inner.get_kv_value(instance, key).await
+    }
+
+    async fn get_kv_all_values(&self, instance: &str) -> Result<HashMap<String, String>, ProviderError> {
+        self.inner.get_kv_all_values(instance).await
+    }
+
+    async fn get_instance_stats(&self, instance: &str) -> Result<Option<SystemStats>, ProviderError> {
+        self.inner.get_instance_stats(instance).await
+    }
+}
