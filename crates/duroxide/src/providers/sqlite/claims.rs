@@ -7,6 +7,7 @@ use rusqlite::params;
 use super::batch::Batch;
 use super::encode::new_token;
 use super::error::StoreError;
+use super::history;
 use super::messages::{self, StoredMessage};
 use super::orphans;
 use super::schedule::{self, Candidate, Lease, LeasedBatch};
@@ -131,12 +132,12 @@ fn find_out(
 
 /// The latest execution of an instance without a row: its id, last event, status and start event.
 fn rowless(batch: &Batch<'_>, instance: &str) -> rusqlite::Result<Known> {
-    let execution = batch.row(
-        "SELECT execution_id, status FROM executions WHERE instance_id = ?1 ORDER BY execution_id DESC LIMIT 1",
-        [instance],
-        |row| Ok((row.get(0)?, row.get(1)?)),
+    let execution_id = history::highest_execution(batch.connection(), instance)?;
+    let status = batch.row(
+        "SELECT status FROM executions WHERE instance_id = ?1 AND execution_id = ?2",
+        params![instance, execution_id],
+        |row| row.get(0),
     )?;
-    let (execution_id, status) = execution.map_or((1, None), |(id, status)| (id, Some(status)));
     let last_event_id = batch.row(
         "SELECT max(event_id) FROM history WHERE instance_id = ?1 AND execution_id = ?2",
         params![instance, execution_id],

@@ -269,7 +269,7 @@ fn live_lease<'t>(
     }
 }
 
-/// The execution whose history a turn needs: the row's, or the latest on record.
+/// The execution whose history a turn needs: the row's, or the highest that there is anything of.
 fn current_execution(connection: &Connection, instance: &str) -> rusqlite::Result<i64> {
     let current = read_row(
         connection,
@@ -279,7 +279,7 @@ fn current_execution(connection: &Connection, instance: &str) -> rusqlite::Resul
     )?;
     match current {
         Some(execution_id) => Ok(execution_id),
-        None => history::latest_execution(connection, instance),
+        None => history::highest_execution(connection, instance),
     }
 }
 

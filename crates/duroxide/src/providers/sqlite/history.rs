@@ -68,6 +68,17 @@ pub(super) fn latest_execution(connection: &Connection, instance: &str) -> rusql
     Ok(latest.flatten().unwrap_or(1))
 }
 
+/// Returns the highest execution that an instance without a row has anything of, or 1.
+pub(super) fn highest_execution(connection: &Connection, instance: &str) -> rusqlite::Result<i64> {
+    let appended = read_row(
+        connection,
+        "SELECT max(execution_id) FROM history WHERE instance_id = ?1",
+        [instance],
+        |row| row.get::<_, Option<i64>>(0),
+    )?;
+    Ok(latest_execution(connection, instance)?.max(appended.flatten().unwrap_or(1)))
+}
+
 /// Reads the text of the events after `after`, ascending.
 pub(super) fn read(
     connection: &Connection,
