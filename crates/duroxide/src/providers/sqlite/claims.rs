@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rusqlite::params;
 
-use super::batch::Batch;
+use super::batch::{Batch, text_bytes};
 use super::encode::new_token;
 use super::error::StoreError;
 use super::messages::{self, StoredMessage};
@@ -26,7 +26,7 @@ pub(super) enum Known {
     /// It has a row.
     Row(KnownRow),
     /// It has history but no row: a turn was stored without a name. The text is that of its start event.
-    History { execution_id: i64, last_event_id: i64, status: Option<String>, start_event: String },
+    History { execution_id: i64, last_event_id: i64, status: Option<String>, start_event: Vec<u8> },
     /// Nothing but the start among its messages.
     Nothing { execution_id: i64, last_event_id: i64 },
 }
@@ -125,7 +125,7 @@ fn find_out(
     Ok(starts.then_some(Known::Nothing { execution_id, last_event_id }))
 }
 
-type Rowless = (i64, i64, Option<String>, Option<String>);
+type Rowless = (i64, i64, Option<String>, Option<Vec<u8>>);
 
 /// The latest execution of an instance without a row: its id, last event, status and start event.
 fn rowless(batch: &Batch<'_>, instance: &str) -> rusqlite::Result<Rowless> {
@@ -145,7 +145,7 @@ fn rowless(batch: &Batch<'_>, instance: &str) -> rusqlite::Result<Rowless> {
          WHERE instance_id = ?1 AND execution_id = ?2 AND event_type = 'OrchestrationStarted'
          ORDER BY event_id LIMIT 1",
         params![instance, execution_id],
-        |row| row.get(0),
+        |row| text_bytes(row, 0),
     )?;
     Ok((execution_id, last_event_id.flatten().unwrap_or(0), status, start_event))
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rusqlite::params;
 
-use super::batch::Batch;
+use super::batch::{Batch, count, text_bytes};
 use super::encode::{NewActivity, leased_by, new_token};
 use super::error::StoreError;
 use super::shared::after;
@@ -23,7 +23,7 @@ pub(super) struct StoredWork {
     pub(super) id: i64,
     pub(super) token: String,
     pub(super) attempts: u32,
-    pub(super) text: String,
+    pub(super) text: Vec<u8>,
 }
 
 /// Appends an activity, ready at once.
@@ -208,7 +208,7 @@ fn lease(batch: &Batch<'_>, id: i64, now: i64, lock_timeout: Duration) -> rusqli
             attempt_count = attempt_count + 1 WHERE id = ?1 RETURNING attempt_count, work_item",
     )?;
     statement.query_row(params![id, token, until], |row| {
-        Ok(StoredWork { id, token: token.clone(), attempts: row.get(0)?, text: row.get(1)? })
+        Ok(StoredWork { id, token: token.clone(), attempts: count(row, 0)?, text: text_bytes(row, 1)? })
     })
 }
 
