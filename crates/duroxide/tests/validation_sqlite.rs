@@ -64,13 +64,11 @@ impl ProviderFactory for SqliteFactory {
     }
 
     async fn corrupt_instance_history(&self, instance: &str) {
-        self.run(format!("UPDATE history SET event_data = 'not json' WHERE instance_id = '{instance}'"))
-            .await;
+        self.run(format!("UPDATE history SET event_data = 'not json' WHERE instance_id = '{instance}'")).await;
     }
 
     async fn get_max_attempt_count(&self, instance: &str) -> u32 {
-        let sql =
-            format!("SELECT max(attempt_count) FROM orchestrator_queue WHERE instance_id = '{instance}'");
+        let sql = format!("SELECT max(attempt_count) FROM orchestrator_queue WHERE instance_id = '{instance}'");
         u32::try_from(self.store().query_number(&sql).await.unwrap()).unwrap()
     }
 
@@ -79,16 +77,12 @@ impl ProviderFactory for SqliteFactory {
     }
 
     async fn corrupt_messages(&self, instance: &str) -> bool {
-        self.run(format!(
-            "UPDATE orchestrator_queue SET work_item = '{{\"Cut' WHERE instance_id = '{instance}'"
-        ))
-        .await;
+        self.run(format!("UPDATE orchestrator_queue SET work_item = '{{\"Cut' WHERE instance_id = '{instance}'")).await;
         true
     }
 
     async fn corrupt_work_items(&self, instance: &str) -> bool {
-        self.run(format!("UPDATE worker_queue SET work_item = '{{\"Cut' WHERE instance_id = '{instance}'"))
-            .await;
+        self.run(format!("UPDATE worker_queue SET work_item = '{{\"Cut' WHERE instance_id = '{instance}'")).await;
         true
     }
 }
