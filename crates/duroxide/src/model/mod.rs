@@ -5,7 +5,7 @@
 //! `tests/stored_format.rs`.
 
 mod action;
-mod clock;
+pub(crate) mod clock;
 mod error_details;
 mod event;
 mod ids;

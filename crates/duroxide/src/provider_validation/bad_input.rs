@@ -1,13 +1,11 @@
 //! Wrong calls are refused for good and leave nothing behind; odd data comes back as it was given.
 
 use super::support::{
-    Commit, Store, TURN_LEASE, WORK_LEASE, activity, activity_scheduled, assert_refused, completed,
-    completion_of, event, kv_set, raised, start_item, start_named, started, status,
+    Commit, Store, activity, assert_refused, completion_of, event, kv_set, raised, start_item, start_named,
+    started,
 };
 use super::{Event, EventKind, ExecutionMetadata, ProviderFactory};
 use crate::model::WorkItem;
-
-const NO_TOKEN: &str = "no-such-token";
 
 /// What is hard on encodings: a NUL, quotes, escapes, line ends, emoji, and other scripts.
 const ODD: &str = "nul\0 'single' \"double\" \\back\\ %s {} $1 ?1 ;--\r\n\t\u{1f980}\u{1f469}\u{200d}\u{1f52c} \u{65e5}\u{672c} \u{202e}rtl \u{feff}";
@@ -69,8 +67,7 @@ pub async fn empty_and_huge_ids_are_refused_in_an_ack(factory: &dyn ProviderFact
     let turn = store.turn_of("i").await;
     let huge = "x".repeat(3 * 1024 * 1024);
     for id in ["", &huge] {
-        let message =
-            Commit { messages: vec![start_item("ok"), start_item(id)], ..Commit::creating("i") };
+        let message = Commit { messages: vec![start_item("ok"), start_item(id)], ..Commit::creating("i") };
         assert_refused(store.try_ack(&turn.token, message).await, "a message with such an id");
         let work = Commit { work: vec![activity("i", 2), activity(id, 3)], ..Commit::creating("i") };
         assert_refused(store.try_ack(&turn.token, work).await, "an activity with such an id");

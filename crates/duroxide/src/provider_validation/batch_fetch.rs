@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use semver::Version;
 
 use super::support::{
-    Commit, Store, TURN_LEASE, WORK_LEASE, activity, activity_id, assert_refused, completion_of, named, owner,
-    raised, session_activity, started, tagged_activity,
+    Commit, Store, TURN_LEASE, WORK_LEASE, activity, activity_id, assert_refused, completion_of, named,
+    owner, raised, session_activity, started, tagged_activity,
 };
 use super::{ExecutionMetadata, ProviderFactory};
 use crate::providers::{

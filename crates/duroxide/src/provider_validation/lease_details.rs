@@ -1,11 +1,7 @@
 //! Renewals of turns, and leases that ran out while nobody took over.
 
-use std::time::Duration;
-
 use super::ProviderFactory;
-use super::support::{
-    Commit, MARGIN, Store, TURN_LEASE, WORK_LEASE, activity, assert_refused, completion_of, ms, raised,
-};
+use super::support::{Commit, MARGIN, Store, activity, assert_refused, ms};
 
 /// A renewed turn outlives its first lease, and can be acked then.
 pub async fn renewed_turn_outlives_its_first_lease(factory: &dyn ProviderFactory) {

@@ -23,6 +23,7 @@ use crate::providers::{ManualClock, Provider};
 pub use crate::model::{Event, EventKind};
 pub use crate::providers::ExecutionMetadata;
 
+mod items;
 mod macros;
 mod scenario;
 mod support;

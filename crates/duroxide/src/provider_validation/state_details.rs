@@ -71,10 +71,8 @@ pub async fn all_values_are_merged(factory: &dyn ProviderFactory) {
     let second = values(&[("kept", "1"), ("changed", "2"), ("new", "2")]);
     assert_eq!(all_values(&store, "i").await, second, "with what the running execution changed");
 
-    let cleared = vec![
-        event_in("i", 2, 5, EventKind::KeyValuesCleared),
-        event_in("i", 2, 6, kv_set("last", "3")),
-    ];
+    let cleared =
+        vec![event_in("i", 2, 5, EventKind::KeyValuesCleared), event_in("i", 2, 6, kv_set("last", "3"))];
     store.next_turn("i", Commit { execution_id: 2, events: cleared, ..Commit::default() }).await;
     assert_eq!(all_values(&store, "i").await, values(&[("last", "3")]), "after everything was cleared");
 }

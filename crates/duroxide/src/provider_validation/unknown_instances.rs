@@ -6,9 +6,7 @@
 use std::time::Duration;
 
 use super::ProviderFactory;
-use super::support::{
-    Commit, Store, cancel, completed, queue_message, raised, start_item, timer,
-};
+use super::support::{Commit, Store, cancel, completed, queue_message, raised, start_item, timer};
 use crate::model::{ErrorDetails, WorkItem};
 use crate::providers::DEFAULT_PARKING_TIME;
 

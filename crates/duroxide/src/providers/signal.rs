@@ -38,9 +38,16 @@ impl WorkSignalSource {
     }
 
     /// Says when the earliest delayed work is due, or that there is none.
+    ///
+    /// A due time that has passed meanwhile counts as a notification: somebody who waited for it may not have looked at
+    /// the clock yet.
     pub fn set_next_due(&self, next_due_ms: Option<u64>) {
+        let now = self.clock.now_ms();
         self.state.send_if_modified(|state| {
             let changed = state.next_due_ms != next_due_ms;
+            if changed && state.next_due_ms.is_some_and(|due| due <= now) {
+                state.generation += 1;
+            }
             state.next_due_ms = next_due_ms;
             changed
         });
@@ -211,6 +218,19 @@ mod tests {
         source.set_next_due(Some(2_000));
         source.set_next_due(None);
         clock.advance(Duration::from_secs(60));
+        assert!(is_pending(signal.wait()).await);
+    }
+
+    #[tokio::test]
+    async fn a_due_time_that_has_passed_is_not_lost_when_it_is_replaced() {
+        let clock = Arc::new(ManualClock::new(1_000));
+        let source = WorkSignalSource::new(clock.clone());
+        let mut signal = source.subscribe();
+        source.set_next_due(Some(2_000));
+        clock.advance(Duration::from_secs(1));
+        source.set_next_due(Some(60_000));
+        signal.wait().await;
+        signal.mark_seen();
         assert!(is_pending(signal.wait()).await);
     }
 

@@ -1,0 +1,176 @@
+//! Who an activity is, and how it hears that nobody waits for it any more.
+
+use std::fmt;
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::client::Client;
+use crate::providers::Provider;
+
+/// Where an activity belongs: what scheduled it, and who runs it.
+#[derive(Debug, Clone)]
+pub(crate) struct ActivityIdentity {
+    pub instance_id: String,
+    pub execution_id: u64,
+    pub orchestration_name: String,
+    pub orchestration_version: String,
+    pub activity_name: String,
+    pub activity_id: u64,
+    pub attempt: u32,
+    pub worker_id: String,
+    pub session_id: Option<String>,
+    pub tag: Option<String>,
+}
+
+/// What a running activity knows about itself, and what it can do besides its work.
+#[derive(Clone)]
+pub struct ActivityContext {
+    identity: Arc<ActivityIdentity>,
+    cancellation: CancellationToken,
+    store: Arc<dyn Provider>,
+}
+
+impl ActivityContext {
+    pub(crate) fn new(
+        identity: ActivityIdentity,
+        cancellation: CancellationToken,
+        store: Arc<dyn Provider>,
+    ) -> Self {
+        Self { identity: Arc::new(identity), cancellation, store }
+    }
+
+    /// Returns the instance that scheduled this activity.
+    pub fn instance_id(&self) -> &str {
+        &self.identity.instance_id
+    }
+
+    /// Returns the execution of that instance.
+    pub fn execution_id(&self) -> u64 {
+        self.identity.execution_id
+    }
+
+    /// Returns the name of the orchestration; `unknown` if its record is gone.
+    pub fn orchestration_name(&self) -> &str {
+        &self.identity.orchestration_name
+    }
+
+    /// Returns the version of the orchestration; `unknown` if its record is gone.
+    pub fn orchestration_version(&self) -> &str {
+        &self.identity.orchestration_version
+    }
+
+    /// Returns the name under which this activity was scheduled.
+    pub fn activity_name(&self) -> &str {
+        &self.identity.activity_name
+    }
+
+    /// Returns the id of the event that scheduled this activity.
+    ///
+    /// With instance and execution it names this step for ever, also over retries after a crash: a good idempotency
+    /// key for what the activity does outside.
+    pub fn activity_id(&self) -> u64 {
+        self.identity.activity_id
+    }
+
+    /// Returns how often this step has been handed to a worker, this time included; 1 the first time.
+    pub fn attempt(&self) -> u32 {
+        self.identity.attempt
+    }
+
+    /// Returns the worker slot that runs this activity.
+    pub fn worker_id(&self) -> &str {
+        &self.identity.worker_id
+    }
+
+    /// Returns the session that the orchestration bound this activity to.
+    pub fn session_id(&self) -> Option<&str> {
+        self.identity.session_id.as_deref()
+    }
+
+    /// Returns the tag that routed this activity.
+    pub fn tag(&self) -> Option<&str> {
+        self.identity.tag.as_deref()
+    }
+
+    /// Tells whether the result is no longer wanted.
+    pub fn is_cancelled(&self) -> bool {
+        self.cancellation.is_cancelled()
+    }
+
+    /// Waits until the result is no longer wanted.
+    pub async fn cancelled(&self) {
+        self.cancellation.cancelled().await;
+    }
+
+    /// Returns a token that fires when the result is no longer wanted, for tasks that this activity spawns.
+    pub fn cancellation_token(&self) -> CancellationToken {
+        self.cancellation.clone()
+    }
+
+    /// Returns a client on the store that this activity came from.
+    pub fn get_client(&self) -> Client {
+        Client::new(self.store.clone())
+    }
+}
+
+/// Writes one line to the log with the activity's identity in fields. A macro, for the level must be a constant.
+macro_rules! trace_line {
+    ($self:ident, $level:ident, $message:ident) => {{
+        let identity = &$self.identity;
+        let message: String = $message.into();
+        tracing::$level!(
+            target: "duroxide::activity",
+            instance_id = %identity.instance_id,
+            execution_id = identity.execution_id,
+            orchestration_name = %identity.orchestration_name,
+            orchestration_version = %identity.orchestration_version,
+            activity_name = %identity.activity_name,
+            activity_id = identity.activity_id,
+            worker_id = %identity.worker_id,
+            "{message}"
+        );
+    }};
+}
+
+impl ActivityContext {
+    /// Logs at level INFO.
+    pub fn trace_info(&self, message: impl Into<String>) {
+        trace_line!(self, info, message);
+    }
+
+    /// Logs at level WARN.
+    pub fn trace_warn(&self, message: impl Into<String>) {
+        trace_line!(self, warn, message);
+    }
+
+    /// Logs at level ERROR.
+    pub fn trace_error(&self, message: impl Into<String>) {
+        trace_line!(self, error, message);
+    }
+
+    /// Logs at level DEBUG.
+    pub fn trace_debug(&self, message: impl Into<String>) {
+        trace_line!(self, debug, message);
+    }
+}
+
+impl fmt::Debug for ActivityContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let identity = &self.identity;
+        f.debug_struct("ActivityContext")
+            .field("instance_id", &identity.instance_id)
+            .field("execution_id", &identity.execution_id)
+            .field("orchestration_name", &identity.orchestration_name)
+            .field("orchestration_version", &identity.orchestration_version)
+            .field("activity_name", &identity.activity_name)
+            .field("activity_id", &identity.activity_id)
+            .field("attempt", &identity.attempt)
+            .field("worker_id", &identity.worker_id)
+            .field("session_id", &identity.session_id)
+            .field("tag", &identity.tag)
+            .field("cancellation_token", &self.cancellation)
+            .field("store", &"<Provider>")
+            .finish()
+    }
+}

@@ -1,0 +1,95 @@
+//! What can go wrong for an application.
+
+use std::fmt;
+
+use crate::providers::ProviderError;
+
+/// Why a client call failed.
+#[derive(Debug, Clone)]
+pub enum ClientError {
+    /// The store failed.
+    Provider(ProviderError),
+    /// The store offers no management.
+    ManagementNotAvailable,
+    /// An argument was refused.
+    InvalidInput {
+        /// What is wrong with it.
+        message: String,
+    },
+    /// What was waited for did not happen in time.
+    Timeout,
+    /// The instance has not finished.
+    InstanceStillRunning {
+        /// The instance.
+        instance_id: String,
+    },
+    /// The instance is a child; only its root can be deleted.
+    CannotDeleteSubOrchestration {
+        /// The instance.
+        instance_id: String,
+    },
+    /// There is no such instance.
+    InstanceNotFound {
+        /// The instance.
+        instance_id: String,
+    },
+}
+
+impl ClientError {
+    /// Tells whether the same call may succeed later.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Provider(error) => error.retryable,
+            Self::Timeout => true,
+            _ => false,
+        }
+    }
+
+    pub(super) fn invalid(message: impl Into<String>) -> Self {
+        Self::InvalidInput { message: message.into() }
+    }
+
+    /// Sorts the error of a deletion. Stores say what is the matter in words only, each in its own.
+    pub(super) fn of_deletion(error: ProviderError, instance_id: &str) -> Self {
+        let instance_id = instance_id.to_string();
+        let text = error.message.to_lowercase();
+        if text.contains("not found") {
+            Self::InstanceNotFound { instance_id }
+        } else if text.contains("still running") || text.contains("is running") {
+            Self::InstanceStillRunning { instance_id }
+        } else if text.contains("sub-orchestration") || text.contains("delete the root") {
+            Self::CannotDeleteSubOrchestration { instance_id }
+        } else {
+            Self::Provider(error)
+        }
+    }
+}
+
+impl fmt::Display for ClientError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Provider(error) => error.fmt(f),
+            Self::ManagementNotAvailable => {
+                f.write_str("Management features not available - provider doesn't implement ProviderAdmin")
+            }
+            Self::InvalidInput { message } => write!(f, "Invalid input: {message}"),
+            Self::Timeout => f.write_str("Operation timed out"),
+            Self::InstanceStillRunning { instance_id } => {
+                write!(f, "Instance {instance_id} is still running. Use force=true or cancel first.")
+            }
+            Self::CannotDeleteSubOrchestration { instance_id } => write!(
+                f,
+                "Cannot delete sub-orchestration {instance_id} directly. Delete the root orchestration instead."
+            ),
+            Self::InstanceNotFound { instance_id } => write!(f, "Instance {instance_id} not found"),
+        }
+    }
+}
+
+impl std::error::Error for ClientError {}
+
+impl From<ProviderError> for ClientError {
+    fn from(error: ProviderError) -> Self {
+        Self::Provider(error)
+    }
+}

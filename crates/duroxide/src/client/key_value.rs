@@ -1,0 +1,56 @@
+//! Reading the key-value store of an instance from outside.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+
+use super::{Client, ClientError};
+
+impl Client {
+    /// Reads a value as of the last committed turn; `None` if there is none, also for an unknown instance.
+    ///
+    /// # Errors
+    /// [`ClientError::Provider`] if the store fails.
+    pub async fn get_kv_value(&self, instance: &str, key: &str) -> Result<Option<String>, ClientError> {
+        Ok(self.store.get_kv_value(instance, key).await?)
+    }
+
+    /// Reads and decodes a value that was set as JSON.
+    ///
+    /// # Errors
+    /// Also [`ClientError::InvalidInput`] if the value does not decode.
+    pub async fn get_kv_value_typed<T: DeserializeOwned>(
+        &self,
+        instance: &str,
+        key: &str,
+    ) -> Result<Option<T>, ClientError> {
+        self.get_kv_value(instance, key).await?.map(|value| decode(&value)).transpose()
+    }
+
+    /// Reads all values as of the last committed turn; empty for an unknown instance.
+    ///
+    /// # Errors
+    /// [`ClientError::Provider`] if the store fails.
+    pub async fn get_kv_all_values(&self, instance: &str) -> Result<HashMap<String, String>, ClientError> {
+        Ok(self.store.get_kv_all_values(instance).await?)
+    }
+
+    /// Waits until a key has a value, and decodes it.
+    ///
+    /// # Errors
+    /// As [`wait_for_kv_value`](Self::wait_for_kv_value); also [`ClientError::InvalidInput`] if it does not decode.
+    pub async fn wait_for_kv_value_typed<T: DeserializeOwned>(
+        &self,
+        instance: &str,
+        key: &str,
+        timeout: Duration,
+    ) -> Result<T, ClientError> {
+        decode(&self.wait_for_kv_value(instance, key, timeout).await?)
+    }
+}
+
+fn decode<T: DeserializeOwned>(value: &str) -> Result<T, ClientError> {
+    serde_json::from_str(value)
+        .map_err(|error| ClientError::invalid(format!("KV deserialization error: {error}")))
+}

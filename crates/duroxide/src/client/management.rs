@@ -1,0 +1,133 @@
+//! What operators do: list, inspect, delete, prune.
+
+use super::{Client, ClientError, TARGET};
+use crate::model::Event;
+use crate::providers::{
+    DeleteInstanceResult, ExecutionInfo, InstanceFilter, InstanceInfo, InstanceTree, ProviderAdmin,
+    PruneOptions, PruneResult, QueueDepths, SystemMetrics,
+};
+
+/// All of these fail with [`ClientError::ManagementNotAvailable`] on a store without management, and with
+/// [`ClientError::Provider`] if the store fails.
+impl Client {
+    /// Tells whether the store offers management.
+    pub fn has_management_capability(&self) -> bool {
+        self.store.as_management_capability().is_some()
+    }
+
+    /// Lists the ids of all instances.
+    pub async fn list_all_instances(&self) -> Result<Vec<String>, ClientError> {
+        Ok(self.admin()?.list_instances().await?)
+    }
+
+    /// Lists the instances whose current execution is `Running`, `Completed`, `Failed` or `ContinuedAsNew`.
+    pub async fn list_instances_by_status(&self, status: &str) -> Result<Vec<String>, ClientError> {
+        Ok(self.admin()?.list_instances_by_status(status).await?)
+    }
+
+    /// Describes an instance.
+    pub async fn get_instance_info(&self, instance: &str) -> Result<InstanceInfo, ClientError> {
+        Ok(self.admin()?.get_instance_info(instance).await?)
+    }
+
+    /// Describes one execution of an instance.
+    pub async fn get_execution_info(
+        &self,
+        instance: &str,
+        execution_id: u64,
+    ) -> Result<ExecutionInfo, ClientError> {
+        Ok(self.admin()?.get_execution_info(instance, execution_id).await?)
+    }
+
+    /// Lists the executions of an instance, ascending; empty if it is unknown.
+    pub async fn list_executions(&self, instance: &str) -> Result<Vec<u64>, ClientError> {
+        Ok(self.admin()?.list_executions(instance).await?)
+    }
+
+    /// Reads the history of one execution; empty if it is unknown.
+    pub async fn read_execution_history(
+        &self,
+        instance: &str,
+        execution_id: u64,
+    ) -> Result<Vec<Event>, ClientError> {
+        Ok(self.admin()?.read_history_with_execution_id(instance, execution_id).await?)
+    }
+
+    /// Counts instances, executions and events in the whole store.
+    pub async fn get_system_metrics(&self) -> Result<SystemMetrics, ClientError> {
+        Ok(self.admin()?.get_system_metrics().await?)
+    }
+
+    /// Counts what waits in the queues.
+    pub async fn get_queue_depths(&self) -> Result<QueueDepths, ClientError> {
+        Ok(self.admin()?.get_queue_depths().await?)
+    }
+
+    /// Returns an instance with all its descendants.
+    pub async fn get_instance_tree(&self, instance_id: &str) -> Result<InstanceTree, ClientError> {
+        Ok(self.admin()?.get_instance_tree(instance_id).await?)
+    }
+
+    /// Deletes an instance and its descendants, with everything that belongs to them; a running one only with `force`.
+    ///
+    /// # Errors
+    /// [`ClientError::InstanceNotFound`], [`ClientError::InstanceStillRunning`], or
+    /// [`ClientError::CannotDeleteSubOrchestration`].
+    pub async fn delete_instance(
+        &self,
+        instance_id: &str,
+        force: bool,
+    ) -> Result<DeleteInstanceResult, ClientError> {
+        let result = self
+            .admin()?
+            .delete_instance(instance_id, force)
+            .await
+            .map_err(|error| ClientError::of_deletion(error, instance_id))?;
+        tracing::info!(target: TARGET, instance_id, force, instances_deleted = result.instances_deleted,
+            executions_deleted = result.executions_deleted, events_deleted = result.events_deleted,
+            queue_messages_deleted = result.queue_messages_deleted, "deleted instance");
+        Ok(result)
+    }
+
+    /// Deletes finished root instances that the filter selects; running ones are skipped.
+    pub async fn delete_instance_bulk(
+        &self,
+        filter: InstanceFilter,
+    ) -> Result<DeleteInstanceResult, ClientError> {
+        let result = self.admin()?.delete_instance_bulk(filter.clone()).await?;
+        tracing::info!(target: TARGET, ?filter, instances_deleted = result.instances_deleted,
+            executions_deleted = result.executions_deleted, events_deleted = result.events_deleted,
+            queue_messages_deleted = result.queue_messages_deleted, "deleted instances");
+        Ok(result)
+    }
+
+    /// Removes old executions of an instance; never the current one or one that runs.
+    pub async fn prune_executions(
+        &self,
+        instance_id: &str,
+        options: PruneOptions,
+    ) -> Result<PruneResult, ClientError> {
+        let result = self.admin()?.prune_executions(instance_id, options.clone()).await?;
+        tracing::info!(target: TARGET, instance_id, ?options, executions_deleted = result.executions_deleted,
+            events_deleted = result.events_deleted, "pruned executions");
+        Ok(result)
+    }
+
+    /// Removes old executions of the instances that the filter selects.
+    pub async fn prune_executions_bulk(
+        &self,
+        filter: InstanceFilter,
+        options: PruneOptions,
+    ) -> Result<PruneResult, ClientError> {
+        let result = self.admin()?.prune_executions_bulk(filter.clone(), options.clone()).await?;
+        tracing::info!(target: TARGET, ?filter, ?options,
+            instances_processed = result.instances_processed,
+            executions_deleted = result.executions_deleted, events_deleted = result.events_deleted,
+            "pruned executions of instances");
+        Ok(result)
+    }
+
+    fn admin(&self) -> Result<&dyn ProviderAdmin, ClientError> {
+        self.store.as_management_capability().ok_or(ClientError::ManagementNotAvailable)
+    }
+}

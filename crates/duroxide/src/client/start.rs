@@ -1,0 +1,190 @@
+//! Starting instances.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::{Client, ClientError};
+use crate::model::{INITIAL_EXECUTION_ID, WorkItem};
+use crate::orchestration::codec;
+use crate::providers::StartOutcome;
+use crate::runtime::OrchestrationStatus;
+
+/// What a start may say besides name and input.
+///
+/// ```
+/// use duroxide::client::StartOptions;
+/// let options = StartOptions::new().version("2.1.0");
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct StartOptions {
+    version: Option<String>,
+}
+
+impl StartOptions {
+    /// Makes options that leave everything open.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Asks for exactly this version of the orchestration.
+    pub fn version(mut self, version: impl Into<String>) -> Self {
+        self.version = Some(version.into());
+        self
+    }
+}
+
+/// An instance that is there after a start, whether that start made it or not.
+#[derive(Clone)]
+pub struct StartedInstance {
+    client: Client,
+    instance: String,
+    outcome: StartOutcome,
+}
+
+impl StartedInstance {
+    /// Returns the id of the instance.
+    pub fn instance_id(&self) -> &str {
+        &self.instance
+    }
+
+    /// Tells what became of the start: whether the id was free, taken, or the store cannot tell.
+    pub fn outcome(&self) -> StartOutcome {
+        self.outcome
+    }
+
+    /// Tells whether this start made the instance.
+    pub fn is_new(&self) -> bool {
+        self.outcome == StartOutcome::New
+    }
+
+    /// Waits for the result; of the instance that had the id before, if there was one.
+    ///
+    /// # Errors
+    /// As [`Client::wait_for_orchestration`].
+    pub async fn wait(&self, timeout: Duration) -> Result<OrchestrationStatus, ClientError> {
+        self.client.wait_for_orchestration(&self.instance, timeout).await
+    }
+}
+
+impl Client {
+    /// Enqueues the start of an instance and returns. A runtime resolves the version and takes the first turn.
+    ///
+    /// An id that is taken is not an error: nothing happens then, and the old result stands.
+    /// [`start_orchestration_with`](Self::start_orchestration_with) tells.
+    ///
+    /// # Errors
+    /// [`ClientError::InvalidInput`] if the id has the form of a child's; [`ClientError::Provider`] if the store fails.
+    pub async fn start_orchestration(
+        &self,
+        instance: impl Into<String>,
+        orchestration: impl Into<String>,
+        input: impl Into<String>,
+    ) -> Result<(), ClientError> {
+        self.enqueue_start(start_item(instance.into(), orchestration.into(), None, input.into())?).await
+    }
+
+    /// As [`start_orchestration`](Self::start_orchestration), with exactly this version.
+    ///
+    /// # Errors
+    /// As [`start_orchestration`](Self::start_orchestration).
+    pub async fn start_orchestration_versioned(
+        &self,
+        instance: impl Into<String>,
+        orchestration: impl Into<String>,
+        version: impl Into<String>,
+        input: impl Into<String>,
+    ) -> Result<(), ClientError> {
+        let version = Some(version.into());
+        self.enqueue_start(start_item(instance.into(), orchestration.into(), version, input.into())?).await
+    }
+
+    /// As [`start_orchestration`](Self::start_orchestration), with a value as input.
+    ///
+    /// # Errors
+    /// Also [`ClientError::InvalidInput`] if the value does not encode.
+    pub async fn start_orchestration_typed<In: Serialize>(
+        &self,
+        instance: impl Into<String>,
+        orchestration: impl Into<String>,
+        input: In,
+    ) -> Result<(), ClientError> {
+        let input = encode(&input)?;
+        self.start_orchestration(instance, orchestration, input).await
+    }
+
+    /// As [`start_orchestration_versioned`](Self::start_orchestration_versioned), with a value as input.
+    ///
+    /// # Errors
+    /// Also [`ClientError::InvalidInput`] if the value does not encode.
+    pub async fn start_orchestration_versioned_typed<In: Serialize>(
+        &self,
+        instance: impl Into<String>,
+        orchestration: impl Into<String>,
+        version: impl Into<String>,
+        input: In,
+    ) -> Result<(), ClientError> {
+        let input = encode(&input)?;
+        self.start_orchestration_versioned(instance, orchestration, version, input).await
+    }
+
+    /// Starts an instance unless its id is taken, and tells which.
+    ///
+    /// The handle that it returns also waits for the result, which for a taken id is the one of the instance that is
+    /// there. So the same call from several places, or again after a crash, runs the orchestration once and gives
+    /// everybody its result. A store that cannot check and enqueue in one step answers
+    /// [`StartOutcome::Unknown`]; the call is harmless all the same.
+    ///
+    /// # Errors
+    /// As [`start_orchestration`](Self::start_orchestration).
+    pub async fn start_orchestration_with(
+        &self,
+        instance: impl Into<String>,
+        orchestration: impl Into<String>,
+        input: impl Into<String>,
+        options: StartOptions,
+    ) -> Result<StartedInstance, ClientError> {
+        let instance = instance.into();
+        let start = start_item(instance.clone(), orchestration.into(), options.version, input.into())?;
+        let outcome = match self.extended() {
+            Some(store) => store.enqueue_start_if_absent(start).await?,
+            None if !self.store.read(&instance).await?.is_empty() => StartOutcome::Existing,
+            None => {
+                self.enqueue_start(start).await?;
+                StartOutcome::Unknown
+            }
+        };
+        Ok(StartedInstance { client: self.clone(), instance, outcome })
+    }
+
+    async fn enqueue_start(&self, start: WorkItem) -> Result<(), ClientError> {
+        Ok(self.store.enqueue_for_orchestrator(start, None).await?)
+    }
+}
+
+fn start_item(
+    instance: String,
+    orchestration: String,
+    version: Option<String>,
+    input: String,
+) -> Result<WorkItem, ClientError> {
+    if instance.starts_with("sub::") || instance.contains("::sub::") {
+        return Err(ClientError::invalid(format!(
+            "instance id '{instance}' uses the reserved sub-orchestration marker 'sub::'"
+        )));
+    }
+    Ok(WorkItem::StartOrchestration {
+        instance,
+        orchestration,
+        input,
+        version,
+        parent_instance: None,
+        parent_id: None,
+        parent_execution_id: None,
+        execution_id: INITIAL_EXECUTION_ID,
+    })
+}
+
+pub(super) fn encode(value: &impl Serialize) -> Result<String, ClientError> {
+    codec::encode(value).map_err(|error| ClientError::invalid(format!("encode: {error}")))
+}

@@ -1,0 +1,182 @@
+//! Activities, once or with retries.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::model::Action;
+use crate::replay::{CompletionResult, Request};
+
+use super::{DurableFuture, Either2, OrchestrationContext, RetryPolicy, ScheduleKind, codec};
+
+/// What a retried activity returns when an attempt took too long.
+const TIMED_OUT: &str = "timeout: activity timed out";
+
+impl OrchestrationContext {
+    /// Runs an activity.
+    ///
+    /// An `Err` is the text that the activity failed with.
+    pub fn schedule_activity(
+        &self,
+        name: impl Into<String>,
+        input: impl Into<String>,
+    ) -> DurableFuture<Result<String, String>> {
+        self.activity(name.into(), input.into(), None, CompletionResult::into_result)
+    }
+
+    /// Runs an activity with a typed input and result. A result that does not decode is an `Err`.
+    ///
+    /// # Panics
+    /// If the input cannot be serialized.
+    pub fn schedule_activity_typed<In: Serialize, Out: DeserializeOwned + Send + 'static>(
+        &self,
+        name: impl Into<String>,
+        input: &In,
+    ) -> DurableFuture<Result<Out, String>> {
+        self.activity(name.into(), encode_input(input), None, decode_result)
+    }
+
+    /// Runs an activity on the worker that owns a session; an unowned session goes to the worker that takes it first.
+    pub fn schedule_activity_on_session(
+        &self,
+        name: impl Into<String>,
+        input: impl Into<String>,
+        session_id: impl Into<String>,
+    ) -> DurableFuture<Result<String, String>> {
+        self.activity(name.into(), input.into(), Some(session_id.into()), CompletionResult::into_result)
+    }
+
+    /// Runs an activity on the worker that owns a session, with a typed input and result.
+    ///
+    /// # Panics
+    /// If the input cannot be serialized.
+    pub fn schedule_activity_on_session_typed<In: Serialize, Out: DeserializeOwned + Send + 'static>(
+        &self,
+        name: impl Into<String>,
+        input: &In,
+        session_id: impl Into<String>,
+    ) -> DurableFuture<Result<Out, String>> {
+        self.activity(name.into(), encode_input(input), Some(session_id.into()), decode_result)
+    }
+
+    pub(super) fn activity<T>(
+        &self,
+        name: String,
+        input: String,
+        session_id: Option<String>,
+        finish: impl FnOnce(CompletionResult) -> T + Send + 'static,
+    ) -> DurableFuture<T> {
+        let kind = ScheduleKind::Activity { name: name.clone() };
+        let token = self.desk().request(Request::Activity, |_| Action::CallActivity {
+            scheduling_event_id: 0,
+            name,
+            input,
+            session_id,
+            tag: None,
+        });
+        DurableFuture::open(self.desk(), token, kind, finish)
+    }
+
+    /// Runs an activity, and again when it fails, as the policy says. Returns the last error.
+    ///
+    /// An attempt that takes longer than the policy's timeout ends the call at once with
+    /// `timeout: activity timed out`, and the activity is cancelled.
+    pub async fn schedule_activity_with_retry(
+        &self,
+        name: impl Into<String>,
+        input: impl Into<String>,
+        policy: RetryPolicy,
+    ) -> Result<String, String> {
+        self.attempts(name.into(), input.into(), policy, None).await
+    }
+
+    /// Like [`schedule_activity_with_retry`](Self::schedule_activity_with_retry), with a typed input and result.
+    ///
+    /// # Panics
+    /// If the input cannot be serialized.
+    pub async fn schedule_activity_with_retry_typed<In: Serialize, Out: DeserializeOwned>(
+        &self,
+        name: impl Into<String>,
+        input: &In,
+        policy: RetryPolicy,
+    ) -> Result<Out, String> {
+        let result = self.attempts(name.into(), encode_input(input), policy, None).await?;
+        codec::decode(&result)
+    }
+
+    /// Like [`schedule_activity_with_retry`](Self::schedule_activity_with_retry), every attempt on the same session.
+    pub async fn schedule_activity_with_retry_on_session(
+        &self,
+        name: impl Into<String>,
+        input: impl Into<String>,
+        policy: RetryPolicy,
+        session_id: impl Into<String>,
+    ) -> Result<String, String> {
+        self.attempts(name.into(), input.into(), policy, Some(session_id.into())).await
+    }
+
+    /// Like [`schedule_activity_with_retry_on_session`](Self::schedule_activity_with_retry_on_session), with a typed
+    /// input and result.
+    ///
+    /// # Panics
+    /// If the input cannot be serialized.
+    pub async fn schedule_activity_with_retry_on_session_typed<In: Serialize, Out: DeserializeOwned>(
+        &self,
+        name: impl Into<String>,
+        input: &In,
+        policy: RetryPolicy,
+        session_id: impl Into<String>,
+    ) -> Result<Out, String> {
+        let result = self.attempts(name.into(), encode_input(input), policy, Some(session_id.into())).await?;
+        codec::decode(&result)
+    }
+
+    async fn attempts(
+        &self,
+        name: String,
+        input: String,
+        policy: RetryPolicy,
+        session_id: Option<String>,
+    ) -> Result<String, String> {
+        let max = policy.max_attempts;
+        let mut last_error = String::new();
+        for attempt in 1..=max {
+            let activity =
+                self.activity(name.clone(), input.clone(), session_id.clone(), CompletionResult::into_result);
+            let result = match policy.timeout {
+                None => activity.await,
+                Some(timeout) => match self.select2(activity, self.schedule_timer(timeout)).await {
+                    Either2::First(result) => result,
+                    Either2::Second(()) => return Err(TIMED_OUT.to_string()),
+                },
+            };
+            match result {
+                Ok(output) => return Ok(output),
+                Err(error) => last_error = error,
+            }
+            if attempt < max {
+                let session = session_id.as_ref().map(|id| format!(" (session={id})")).unwrap_or_default();
+                self.trace_warn(format!(
+                    "Activity '{name}'{session} attempt {attempt}/{max} failed: {last_error}. Retrying..."
+                ));
+                let delay = policy.delay_for_attempt(attempt);
+                if !delay.is_zero() {
+                    self.schedule_timer(delay).await;
+                }
+            }
+        }
+        Err(last_error)
+    }
+}
+
+/// The text of a typed input.
+pub(super) fn encode_input<T: Serialize>(input: &T) -> String {
+    match codec::encode(input) {
+        Ok(text) => text,
+        Err(error) => panic!("encode: the input cannot be serialized: {error}"),
+    }
+}
+
+/// A typed result.
+pub(super) fn decode_result<T: DeserializeOwned>(outcome: CompletionResult) -> Result<T, String> {
+    outcome.into_result().and_then(|text| codec::decode(&text))
+}

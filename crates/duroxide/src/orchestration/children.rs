@@ -1,0 +1,187 @@
+//! Other orchestrations: children whose result is awaited, and detached ones.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::model::{Action, SUB_ORCH_AUTO_PREFIX, is_auto_generated_sub_orch_id};
+use crate::replay::{CompletionResult, PENDING_CHILD_PREFIX, Request};
+
+use super::activities::{decode_result, encode_input};
+use super::{DurableFuture, OrchestrationContext, ScheduleKind};
+
+/// A child to be started.
+struct Child {
+    name: String,
+    version: Option<String>,
+    instance: Option<String>,
+    input: String,
+}
+
+impl OrchestrationContext {
+    /// Starts a child and waits for its result. Its id is made from this instance's.
+    pub fn schedule_sub_orchestration(
+        &self,
+        name: impl Into<String>,
+        input: impl Into<String>,
+    ) -> DurableFuture<Result<String, String>> {
+        self.schedule_sub_orchestration_versioned(name, None, input)
+    }
+
+    /// Starts a child with a typed input and waits for its typed result.
+    ///
+    /// # Panics
+    /// If the input cannot be serialized.
+    pub fn schedule_sub_orchestration_typed<In: Serialize, Out: DeserializeOwned + Send + 'static>(
+        &self,
+        name: impl Into<String>,
+        input: &In,
+    ) -> DurableFuture<Result<Out, String>> {
+        let child = Child { name: name.into(), version: None, instance: None, input: encode_input(input) };
+        self.child(child, decode_result)
+    }
+
+    /// Starts a child with an id of its own and waits for its result.
+    ///
+    /// The id is used as it is. One that starts with `sub::` is refused with an `Err`, and so is one that is taken.
+    pub fn schedule_sub_orchestration_with_id(
+        &self,
+        name: impl Into<String>,
+        instance: impl Into<String>,
+        input: impl Into<String>,
+    ) -> DurableFuture<Result<String, String>> {
+        self.schedule_sub_orchestration_versioned_with_id(name, None, instance, input)
+    }
+
+    /// Starts a child with an id of its own, a typed input and a typed result.
+    ///
+    /// # Panics
+    /// If the input cannot be serialized.
+    pub fn schedule_sub_orchestration_with_id_typed<In: Serialize, Out: DeserializeOwned + Send + 'static>(
+        &self,
+        name: impl Into<String>,
+        instance: impl Into<String>,
+        input: &In,
+    ) -> DurableFuture<Result<Out, String>> {
+        let instance = Some(instance.into());
+        let child = Child { name: name.into(), version: None, instance, input: encode_input(input) };
+        self.child(child, decode_result)
+    }
+
+    /// Starts a child of a certain version and waits for its result. Without a version the registry chooses.
+    pub fn schedule_sub_orchestration_versioned(
+        &self,
+        name: impl Into<String>,
+        version: Option<String>,
+        input: impl Into<String>,
+    ) -> DurableFuture<Result<String, String>> {
+        let child = Child { name: name.into(), version, instance: None, input: input.into() };
+        self.child(child, CompletionResult::into_result)
+    }
+
+    /// Starts a child of a certain version with an id of its own and waits for its result.
+    pub fn schedule_sub_orchestration_versioned_with_id(
+        &self,
+        name: impl Into<String>,
+        version: Option<String>,
+        instance: impl Into<String>,
+        input: impl Into<String>,
+    ) -> DurableFuture<Result<String, String>> {
+        let child =
+            Child { name: name.into(), version, instance: Some(instance.into()), input: input.into() };
+        self.child(child, CompletionResult::into_result)
+    }
+
+    fn child<T>(
+        &self,
+        child: Child,
+        finish: impl FnOnce(CompletionResult) -> T + Send + 'static,
+    ) -> DurableFuture<T> {
+        let Child { name, version, instance, input } = child;
+        if let Some(id) = instance.as_deref().filter(|id| is_auto_generated_sub_orch_id(id)) {
+            self.desk().waste_token();
+            return DurableFuture::known(CompletionResult::SubOrchErr(reserved_child_id(id)), finish);
+        }
+        let token = self.desk().request(Request::Child, |token| Action::StartSubOrchestration {
+            scheduling_event_id: 0,
+            name,
+            version,
+            instance: instance.unwrap_or_else(|| format!("{PENDING_CHILD_PREFIX}{token}")),
+            input,
+        });
+        DurableFuture::open(self.desk(), token, ScheduleKind::SubOrchestration { token }, finish)
+    }
+
+    /// Starts an independent orchestration under an id and does not wait for it.
+    ///
+    /// # Panics
+    /// If the id starts with `sub::` or contains `::sub::`, which mark children.
+    pub fn schedule_orchestration(
+        &self,
+        name: impl Into<String>,
+        instance: impl Into<String>,
+        input: impl Into<String>,
+    ) {
+        self.detached(name.into(), None, instance.into(), input.into());
+    }
+
+    /// Starts an independent orchestration with a typed input.
+    ///
+    /// # Panics
+    /// If the input cannot be serialized, or the id is reserved for children.
+    pub fn schedule_orchestration_typed<In: Serialize>(
+        &self,
+        name: impl Into<String>,
+        instance: impl Into<String>,
+        input: &In,
+    ) {
+        self.detached(name.into(), None, instance.into(), encode_input(input));
+    }
+
+    /// Starts an independent orchestration of a certain version. Without a version the registry chooses.
+    ///
+    /// # Panics
+    /// If the id is reserved for children.
+    pub fn schedule_orchestration_versioned(
+        &self,
+        name: impl Into<String>,
+        version: Option<String>,
+        instance: impl Into<String>,
+        input: impl Into<String>,
+    ) {
+        self.detached(name.into(), version, instance.into(), input.into());
+    }
+
+    /// Starts an independent orchestration of a certain version with a typed input.
+    ///
+    /// # Panics
+    /// If the input cannot be serialized, or the id is reserved for children.
+    pub fn schedule_orchestration_versioned_typed<In: Serialize>(
+        &self,
+        name: impl Into<String>,
+        version: Option<String>,
+        instance: impl Into<String>,
+        input: &In,
+    ) {
+        self.detached(name.into(), version, instance.into(), encode_input(input));
+    }
+
+    fn detached(&self, name: String, version: Option<String>, instance: String, input: String) {
+        if is_auto_generated_sub_orch_id(&instance) || instance.contains("::sub::") {
+            panic!(
+                "detached orchestration instance id '{instance}' uses the reserved sub-orchestration marker 'sub::'; \
+                 root instance ids must not start with it or contain '::sub::'"
+            );
+        }
+        let scheduling_event_id = 0;
+        let action =
+            Action::StartOrchestrationDetached { scheduling_event_id, name, version, instance, input };
+        self.desk().decide(action);
+    }
+}
+
+fn reserved_child_id(id: &str) -> String {
+    format!(
+        "sub-orchestration instance id '{id}' starts with the reserved marker '{SUB_ORCH_AUTO_PREFIX}', which the \
+         runtime uses to mark auto-generated child ids; use an id that does not begin with it"
+    )
+}

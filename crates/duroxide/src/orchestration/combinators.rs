@@ -1,0 +1,100 @@
+//! Waiting for several steps: all of them, or the first.
+
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+
+use super::join::JoinAll;
+use super::{Either2, Either3, OrchestrationContext};
+
+impl OrchestrationContext {
+    /// Waits for all futures and returns their outputs in the order of the arguments. A failed member does not end
+    /// the wait for the others.
+    pub async fn join<T, F>(&self, futures: Vec<F>) -> Vec<T>
+    where
+        F: Future<Output = T>,
+    {
+        JoinAll::new(self.desk(), futures).await
+    }
+
+    /// Waits for both futures.
+    pub async fn join2<T1, T2, F1, F2>(&self, f1: F1, f2: F2) -> (T1, T2)
+    where
+        F1: Future<Output = T1>,
+        F2: Future<Output = T2>,
+    {
+        let (mut f1, mut f2) = (pin!(f1), pin!(f2));
+        let (mut o1, mut o2) = (None, None);
+        poll_fn(move |cx| {
+            poll_into(f1.as_mut(), &mut o1, cx);
+            poll_into(f2.as_mut(), &mut o2, cx);
+            match (o1.take(), o2.take()) {
+                (Some(a), Some(b)) => Poll::Ready((a, b)),
+                (a, b) => {
+                    (o1, o2) = (a, b);
+                    Poll::Pending
+                }
+            }
+        })
+        .await
+    }
+
+    /// Waits for all three futures.
+    pub async fn join3<T1, T2, T3, F1, F2, F3>(&self, f1: F1, f2: F2, f3: F3) -> (T1, T2, T3)
+    where
+        F1: Future<Output = T1>,
+        F2: Future<Output = T2>,
+        F3: Future<Output = T3>,
+    {
+        let ((a, b), c) = self.join2(self.join2(f1, f2), f3).await;
+        (a, b, c)
+    }
+
+    /// Waits for the future that is ready first. The other is dropped, which cancels what it had asked for.
+    ///
+    /// The winner is the one whose result was recorded first; the order of the arguments decides only where both
+    /// became ready by the same event.
+    pub async fn select2<T1, T2, F1, F2>(&self, f1: F1, f2: F2) -> Either2<T1, T2>
+    where
+        F1: Future<Output = T1>,
+        F2: Future<Output = T2>,
+    {
+        let (mut f1, mut f2) = (pin!(f1), pin!(f2));
+        poll_fn(move |cx| {
+            if let Poll::Ready(output) = f1.as_mut().poll(cx) {
+                return Poll::Ready(Either2::First(output));
+            }
+            f2.as_mut().poll(cx).map(Either2::Second)
+        })
+        .await
+    }
+
+    /// Waits for the future that is ready first, like [`select2`](Self::select2).
+    pub async fn select3<T1, T2, T3, F1, F2, F3>(&self, f1: F1, f2: F2, f3: F3) -> Either3<T1, T2, T3>
+    where
+        F1: Future<Output = T1>,
+        F2: Future<Output = T2>,
+        F3: Future<Output = T3>,
+    {
+        let (mut f1, mut f2, mut f3) = (pin!(f1), pin!(f2), pin!(f3));
+        poll_fn(move |cx| {
+            if let Poll::Ready(output) = f1.as_mut().poll(cx) {
+                return Poll::Ready(Either3::First(output));
+            }
+            if let Poll::Ready(output) = f2.as_mut().poll(cx) {
+                return Poll::Ready(Either3::Second(output));
+            }
+            f3.as_mut().poll(cx).map(Either3::Third)
+        })
+        .await
+    }
+}
+
+/// Polls a future unless its output is there.
+fn poll_into<F: Future>(future: Pin<&mut F>, output: &mut Option<F::Output>, cx: &mut Context<'_>) {
+    if output.is_none()
+        && let Poll::Ready(value) = future.poll(cx)
+    {
+        *output = Some(value);
+    }
+}

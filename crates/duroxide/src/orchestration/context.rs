@@ -1,0 +1,75 @@
+//! What an orchestration author holds.
+
+use std::sync::Arc;
+
+use crate::model::Event;
+use crate::replay::Desk;
+
+/// The handle through which an orchestration asks for its steps.
+///
+/// It is cheap to clone, and clones are the same handle. Everything that is asked for is recorded in the order of the
+/// calls, so orchestration code must do the same each time it runs: no clocks, no random numbers, no I/O except through
+/// this handle.
+#[derive(Clone)]
+pub struct OrchestrationContext {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    instance_id: String,
+    execution_id: u64,
+    orchestration_name: String,
+    orchestration_version: String,
+    desk: Arc<Desk>,
+}
+
+impl OrchestrationContext {
+    /// Makes a context that nothing drives yet. The engine does this, and tests do; `history` and `worker_id` are not
+    /// used.
+    pub fn new(
+        _history: Vec<Event>,
+        execution_id: u64,
+        instance_id: String,
+        orchestration_name: String,
+        orchestration_version: String,
+        _worker_id: Option<String>,
+    ) -> Self {
+        let desk = Arc::new(Desk::new());
+        let inner = Inner { instance_id, execution_id, orchestration_name, orchestration_version, desk };
+        Self { inner: Arc::new(inner) }
+    }
+
+    pub(crate) fn desk(&self) -> &Arc<Desk> {
+        &self.inner.desk
+    }
+
+    /// Tells whether the code runs over events that were stored before this turn.
+    pub fn is_replaying(&self) -> bool {
+        self.desk().is_replaying()
+    }
+
+    /// Returns the id of the instance.
+    pub fn instance_id(&self) -> String {
+        self.inner.instance_id.clone()
+    }
+
+    /// Returns the number of the execution, from 1. Continue-as-new begins the next.
+    pub fn execution_id(&self) -> u64 {
+        self.inner.execution_id
+    }
+
+    /// Returns the name under which the orchestration was started.
+    pub fn orchestration_name(&self) -> String {
+        self.inner.orchestration_name.clone()
+    }
+
+    /// Returns the version of the orchestration that runs.
+    pub fn orchestration_version(&self) -> String {
+        self.inner.orchestration_version.clone()
+    }
+
+    /// Returns `false`. There is no such switch; the method is kept for programs that ask.
+    pub fn is_logging_enabled(&self) -> bool {
+        false
+    }
+}

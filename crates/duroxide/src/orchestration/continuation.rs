@@ -1,0 +1,45 @@
+//! Ending an execution and beginning the next.
+
+use std::future::{Pending, pending};
+
+use serde::Serialize;
+
+use crate::model::Action;
+
+use super::{OrchestrationContext, codec};
+
+impl OrchestrationContext {
+    /// Ends this execution and begins the next with a fresh history.
+    ///
+    /// It takes effect at the end of the turn, whether awaited or not, and wins over a return value; of several calls
+    /// the first counts. The future never resolves: `return ctx.continue_as_new(input).await;`. The next execution runs
+    /// the version that the registry chooses. The key-value store, the custom status and unread queue messages go over.
+    pub fn continue_as_new(&self, input: impl Into<String>) -> Pending<Result<String, String>> {
+        self.next_execution(input.into(), None)
+    }
+
+    /// Ends this execution and begins the next with a typed input.
+    ///
+    /// # Panics
+    /// If the input cannot be serialized.
+    pub fn continue_as_new_typed<In: Serialize>(&self, input: &In) -> Pending<Result<String, String>> {
+        match codec::encode(input) {
+            Ok(input) => self.next_execution(input, None),
+            Err(error) => panic!("Serialization should never fail for valid input: {error}"),
+        }
+    }
+
+    /// Ends this execution and begins the next, which runs exactly this version.
+    pub fn continue_as_new_versioned(
+        &self,
+        version: impl Into<String>,
+        input: impl Into<String>,
+    ) -> Pending<Result<String, String>> {
+        self.next_execution(input.into(), Some(version.into()))
+    }
+
+    fn next_execution(&self, input: String, version: Option<String>) -> Pending<Result<String, String>> {
+        self.desk().decide(Action::ContinueAsNew { input, version });
+        pending()
+    }
+}

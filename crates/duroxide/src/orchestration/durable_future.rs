@@ -1,0 +1,126 @@
+//! The future of a recorded step.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use crate::replay::{CompletionResult, Desk};
+
+/// What a durable future waits for.
+#[derive(Debug, Clone)]
+#[allow(missing_docs, reason = "the fields are the names that the variants' texts speak of")]
+pub enum ScheduleKind {
+    /// An activity.
+    Activity { name: String },
+    /// A timer.
+    Timer,
+    /// A signal.
+    ExternalWait { event_name: String },
+    /// A queue message.
+    QueueDequeue { event_name: String },
+    /// A child orchestration.
+    SubOrchestration { token: u64 },
+}
+
+/// The result of a step that is recorded: an activity, a timer, a signal, a queue message or a child orchestration.
+///
+/// The step is asked for when the future is made, not when it is first awaited. Dropping the future before it brought
+/// its result cancels the step: an activity is not run or is told to stop, a child is cancelled, a wait gives up its
+/// place. A dropped timer fires unheard.
+pub struct DurableFuture<T> {
+    step: Step,
+    finish: Option<Finish<T>>,
+}
+
+type Finish<T> = Box<dyn FnOnce(CompletionResult) -> T + Send>;
+
+enum Step {
+    Open(OpenStep),
+    /// The outcome is known without asking anybody.
+    Known(Option<CompletionResult>),
+}
+
+/// A step that was asked for. Its end, if it comes before the outcome was taken, is a request to cancel.
+struct OpenStep {
+    desk: Arc<Desk>,
+    token: u64,
+    kind: ScheduleKind,
+}
+
+impl Drop for OpenStep {
+    fn drop(&mut self) {
+        self.desk.abandon(self.token);
+    }
+}
+
+impl<T> DurableFuture<T> {
+    pub(crate) fn open(
+        desk: &Arc<Desk>,
+        token: u64,
+        kind: ScheduleKind,
+        finish: impl FnOnce(CompletionResult) -> T + Send + 'static,
+    ) -> Self {
+        let step = Step::Open(OpenStep { desk: Arc::clone(desk), token, kind });
+        Self { step, finish: Some(Box::new(finish)) }
+    }
+
+    /// A future that is ready at once and leaves no trace.
+    pub(crate) fn known(
+        outcome: CompletionResult,
+        finish: impl FnOnce(CompletionResult) -> T + Send + 'static,
+    ) -> Self {
+        Self { step: Step::Known(Some(outcome)), finish: Some(Box::new(finish)) }
+    }
+
+    fn poll_outcome(&mut self, cx: &mut Context<'_>) -> Poll<CompletionResult> {
+        match &mut self.step {
+            Step::Open(step) => step.desk.poll(step.token, cx.waker()),
+            Step::Known(outcome) => outcome.take().map_or(Poll::Pending, Poll::Ready),
+        }
+    }
+}
+
+impl<T: Send + 'static> DurableFuture<T> {
+    /// Turns the result into something else when it arrives. Dropping the new future cancels the same step.
+    pub fn map<U: Send + 'static>(self, f: impl FnOnce(T) -> U + Send + 'static) -> DurableFuture<U> {
+        let finish = self.finish.map(|finish| -> Finish<U> { Box::new(move |outcome| f(finish(outcome))) });
+        DurableFuture { step: self.step, finish }
+    }
+
+    /// Sends the activity only to workers that serve this tag.
+    ///
+    /// It must be called right after scheduling, before the orchestration awaits anything. The last call counts.
+    ///
+    /// # Panics
+    /// If the future is not that of an activity, or the activity was already handed over.
+    pub fn with_tag(self, tag: impl Into<String>) -> Self {
+        let Step::Open(OpenStep { desk, token, kind }) = &self.step else {
+            panic!("with_tag() can only be called on activity futures, got a rejected request");
+        };
+        if !matches!(kind, ScheduleKind::Activity { .. }) {
+            panic!("with_tag() can only be called on activity futures, got {kind:?}");
+        }
+        if !desk.set_tag(*token, tag.into()) {
+            panic!(
+                "with_tag(): token {token} not found in emitted_actions; \
+                 call it right after scheduling, before the orchestration awaits anything"
+            );
+        }
+        self
+    }
+}
+
+impl<T> Future for DurableFuture<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        match self.poll_outcome(cx) {
+            // Polled again after its result was taken, it stays pending.
+            Poll::Ready(outcome) => {
+                self.finish.take().map_or(Poll::Pending, |finish| Poll::Ready(finish(outcome)))
+            }
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}

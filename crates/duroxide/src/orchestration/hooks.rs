@@ -1,0 +1,60 @@
+//! The engine's side of a context, open to tests that drive one by hand.
+
+use crate::model::Action;
+use crate::replay::CompletionResult;
+
+use super::OrchestrationContext;
+
+#[doc(hidden)]
+impl OrchestrationContext {
+    /// Sets what [`is_replaying`](Self::is_replaying) returns.
+    pub fn set_is_replaying(&self, is_replaying: bool) {
+        self.desk().set_replaying(is_replaying);
+    }
+
+    /// Gives a wait its place in the line for its name.
+    pub fn bind_external_subscription(&self, schedule_id: u64, name: &str) {
+        self.desk().bind_wait(schedule_id, (name.to_string(), None));
+    }
+
+    /// Offers a signal to the waits for its name.
+    pub fn deliver_external_event(&self, name: String, data: String) {
+        self.desk().deliver_signal(&(name, None), data);
+    }
+
+    /// Gives a dequeue its place in the line for its queue.
+    pub fn bind_queue_subscription(&self, schedule_id: u64, name: &str) {
+        self.desk().bind_dequeue(schedule_id, name);
+    }
+
+    /// Puts a message into a queue.
+    pub fn deliver_queue_message(&self, name: String, data: String) {
+        self.desk().deliver_message(&name, data);
+    }
+
+    /// Takes the actions asked for so far, each with its token.
+    pub fn drain_emitted_actions(&self) -> Vec<(u64, Action)> {
+        self.desk().drain_emitted()
+    }
+
+    /// Returns the actions asked for so far, each with its token.
+    pub fn get_emitted_actions(&self) -> Vec<(u64, Action)> {
+        self.desk().emitted()
+    }
+
+    /// Ties a token to the event that records its request.
+    pub fn bind_token(&self, token: u64, schedule_id: u64) {
+        self.desk().bind(token, schedule_id);
+    }
+
+    /// Lays down the outcome of a scheduled step.
+    pub fn deliver_result(&self, schedule_id: u64, result: CompletionResult) {
+        if !self.desk().deliver(schedule_id, result) {
+            tracing::warn!(
+                instance_id = %self.instance_id(),
+                schedule_id,
+                "a result was delivered for a step that no token is bound to"
+            );
+        }
+    }
+}

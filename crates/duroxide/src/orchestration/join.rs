@@ -1,0 +1,115 @@
+//! Waiting for many steps at once.
+
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use crate::replay::{Desk, Members, OwnedNode};
+
+/// Waits for all members and keeps their order.
+///
+/// Each member has a waker of its own, and only members with news are polled. So a turn that brings one result of ten
+/// thousand costs one poll, not ten thousand.
+pub(crate) struct JoinAll<F: Future> {
+    desk: Arc<Desk>,
+    shared: Arc<Members>,
+    members: Vec<Member<F>>,
+    pending: usize,
+    has_started: bool,
+    /// Members that wait for something foreign, whose news do not reach us reliably: they are polled every time.
+    restless: BTreeSet<usize>,
+}
+
+enum Member<F: Future> {
+    Running { future: Pin<Box<F>>, node: OwnedNode },
+    Done(Option<F::Output>),
+}
+
+// The members are boxed, so that the collection itself may move.
+impl<F: Future> Unpin for JoinAll<F> {}
+
+impl<F: Future> JoinAll<F> {
+    pub(crate) fn new(desk: &Arc<Desk>, futures: Vec<F>) -> Self {
+        let shared = Arc::new(Members::default());
+        let members: Vec<_> = futures
+            .into_iter()
+            .enumerate()
+            .map(|(index, future)| Member::Running {
+                future: Box::pin(future),
+                node: OwnedNode::member(&shared, index),
+            })
+            .collect();
+        let pending = members.len();
+        Self {
+            desk: Arc::clone(desk),
+            shared,
+            members,
+            pending,
+            has_started: false,
+            restless: BTreeSet::new(),
+        }
+    }
+
+    fn due(&mut self) -> Vec<usize> {
+        let woken = self.shared.take_woken();
+        if !self.has_started || self.desk.polls_everything() {
+            self.has_started = true;
+            return (0..self.members.len()).collect();
+        }
+        if self.restless.is_empty() {
+            return woken;
+        }
+        let due: BTreeSet<usize> = woken.into_iter().chain(self.restless.iter().copied()).collect();
+        due.into_iter().collect()
+    }
+
+    fn poll_member(&mut self, index: usize) {
+        let Some(Member::Running { future, node }) = self.members.get_mut(index) else { return };
+        node.rest();
+        let polled = {
+            let _entered = self.desk.enter(node);
+            future.as_mut().poll(&mut Context::from_waker(node.waker()))
+        };
+        match polled {
+            Poll::Ready(output) => {
+                self.restless.remove(&index);
+                self.members[index] = Member::Done(Some(output));
+                self.pending -= 1;
+            }
+            Poll::Pending if node.is_kept_by_others() => {
+                if node.awaits_foreign() {
+                    self.desk.note_foreign();
+                }
+                self.restless.insert(index);
+            }
+            Poll::Pending => {
+                self.restless.remove(&index);
+            }
+        }
+    }
+}
+
+impl<F: Future> Future for JoinAll<F> {
+    type Output = Vec<F::Output>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.shared.set_above(self.desk.listener_for(cx.waker()));
+        for index in self.due() {
+            self.poll_member(index);
+        }
+        if self.pending > 0 {
+            return Poll::Pending;
+        }
+        let members = std::mem::take(&mut self.members).into_iter();
+        Poll::Ready(
+            members
+                .filter_map(|member| match member {
+                    Member::Done(output) => output,
+                    Member::Running { .. } => None,
+                })
+                .collect(),
+        )
+    }
+}

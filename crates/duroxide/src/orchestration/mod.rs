@@ -1,0 +1,35 @@
+//! What an orchestration author holds: the context, durable futures, ways to combine them, retries, typed values and the
+//! key-value store.
+
+mod activities;
+mod children;
+pub(crate) mod codec;
+mod combinators;
+mod context;
+mod continuation;
+mod durable_future;
+mod either;
+mod hooks;
+mod join;
+mod retry;
+mod state;
+pub(crate) mod system;
+mod tracing;
+mod waits;
+
+pub use context::OrchestrationContext;
+pub use durable_future::{DurableFuture, ScheduleKind};
+pub use either::{Either2, Either3};
+pub use retry::{BackoffStrategy, RetryPolicy};
+
+/// Levels of log lines. Nothing in the crate takes one; see
+/// [`OrchestrationContext::trace_info`] and its siblings.
+#[derive(Debug, Clone)]
+pub enum LogLevel {
+    /// For information.
+    Info,
+    /// Something may need attention.
+    Warn,
+    /// Something failed.
+    Error,
+}

@@ -1,0 +1,162 @@
+//! How often to try an activity, and how long to wait in between.
+
+use std::time::Duration;
+
+/// How often an activity is tried, with what pauses, and how long one attempt may take.
+#[derive(Debug, Clone)]
+pub struct RetryPolicy {
+    /// Attempts in all, the first included.
+    pub max_attempts: u32,
+    /// The pauses between attempts.
+    pub backoff: BackoffStrategy,
+    /// How long one attempt may take. When it runs out, there is no further attempt.
+    pub timeout: Option<Duration>,
+}
+
+impl Default for RetryPolicy {
+    /// Three attempts with the default backoff and no timeout.
+    fn default() -> Self {
+        Self { max_attempts: 3, backoff: BackoffStrategy::default(), timeout: None }
+    }
+}
+
+impl RetryPolicy {
+    /// Makes a policy with a number of attempts, the default backoff and no timeout.
+    ///
+    /// # Panics
+    /// If `max_attempts` is 0.
+    pub fn new(max_attempts: u32) -> Self {
+        assert!(max_attempts > 0, "max_attempts must be at least 1");
+        Self { max_attempts, ..Self::default() }
+    }
+
+    /// Bounds each attempt.
+    pub fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// The same as [`with_timeout`](Self::with_timeout): each attempt is bounded, not their sum.
+    #[doc(hidden)]
+    pub fn with_total_timeout(self, timeout: Duration) -> Self {
+        self.with_timeout(timeout)
+    }
+
+    /// Sets the pauses between attempts.
+    pub fn with_backoff(mut self, backoff: BackoffStrategy) -> Self {
+        self.backoff = backoff;
+        self
+    }
+
+    /// Returns the pause after a failed attempt, counted from 1.
+    pub fn delay_for_attempt(&self, attempt: u32) -> Duration {
+        self.backoff.delay_for_attempt(attempt)
+    }
+}
+
+/// The pauses between attempts.
+#[derive(Debug, Clone)]
+#[allow(missing_docs, reason = "the fields are the terms of the formulas in the variants' texts")]
+pub enum BackoffStrategy {
+    /// No pause.
+    None,
+    /// Always the same pause.
+    Fixed { delay: Duration },
+    /// `base` times the number of the attempt, at most `max`.
+    Linear { base: Duration, max: Duration },
+    /// `base`, then `multiplier` times as long after each attempt, at most `max`.
+    Exponential { base: Duration, multiplier: f64, max: Duration },
+}
+
+impl Default for BackoffStrategy {
+    /// 100 ms, doubling, at most 30 s.
+    fn default() -> Self {
+        Self::Exponential { base: Duration::from_millis(100), multiplier: 2.0, max: Duration::from_secs(30) }
+    }
+}
+
+impl BackoffStrategy {
+    /// Returns the pause after a failed attempt, counted from 1. It never overflows: what is too long becomes `max`.
+    pub fn delay_for_attempt(&self, attempt: u32) -> Duration {
+        match self {
+            Self::None => Duration::ZERO,
+            Self::Fixed { delay } => *delay,
+            Self::Linear { base, max } => base.saturating_mul(attempt).min(*max),
+            Self::Exponential { base, multiplier, max } => {
+                exponential(*base, *multiplier, attempt.saturating_sub(1))
+                    .map_or(*max, |delay| delay.min(*max))
+            }
+        }
+    }
+}
+
+/// `base * multiplier^power`, or nothing where that is more than a duration can be.
+fn exponential(base: Duration, multiplier: f64, power: u32) -> Option<Duration> {
+    if base.is_zero() {
+        return Some(Duration::ZERO);
+    }
+    let factor = multiplier.powf(f64::from(power));
+    // A negative or undefined factor has no meaning as a pause; it is taken for no pause at all.
+    if factor.is_nan() || factor <= 0.0 {
+        return Some(Duration::ZERO);
+    }
+    Duration::try_from_secs_f64(base.as_secs_f64() * factor).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: fn(u64) -> Duration = Duration::from_millis;
+
+    #[test]
+    fn the_default_doubles_from_100_ms_up_to_30_s() {
+        let policy = RetryPolicy::default();
+        let delays: Vec<_> = (1..=5).map(|attempt| policy.delay_for_attempt(attempt)).collect();
+        assert_eq!(delays, [MS(100), MS(200), MS(400), MS(800), MS(1600)]);
+        assert_eq!(policy.delay_for_attempt(100), MS(30_000));
+        assert_eq!((policy.max_attempts, policy.timeout), (3, None));
+    }
+
+    #[test]
+    fn no_attempt_number_and_no_duration_overflows() {
+        for attempt in [0, 1, 64, 100, u32::MAX] {
+            let max = Duration::from_secs(9);
+            let linear = BackoffStrategy::Linear { base: Duration::MAX, max };
+            assert!(linear.delay_for_attempt(attempt) <= max);
+            for multiplier in [0.0, 0.5, 1.0, 2.0, 1e300, f64::INFINITY, f64::NAN, -3.0] {
+                for base in [Duration::ZERO, MS(1), Duration::MAX] {
+                    let strategy = BackoffStrategy::Exponential { base, multiplier, max };
+                    assert!(strategy.delay_for_attempt(attempt) <= max);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn exponential_backoff_treats_attempt_0_like_attempt_1() {
+        let strategy = BackoffStrategy::Exponential { base: MS(10), multiplier: 3.0, max: MS(1_000) };
+        assert_eq!(strategy.delay_for_attempt(0), MS(10));
+        assert_eq!(strategy.delay_for_attempt(3), MS(90));
+    }
+
+    #[test]
+    fn linear_fixed_and_none_follow_their_formulas() {
+        let linear = BackoffStrategy::Linear { base: MS(10), max: MS(25) };
+        assert_eq!([1, 2, 3].map(|attempt| linear.delay_for_attempt(attempt)), [MS(10), MS(20), MS(25)]);
+        assert_eq!(BackoffStrategy::Fixed { delay: MS(7) }.delay_for_attempt(9), MS(7));
+        assert_eq!(BackoffStrategy::None.delay_for_attempt(9), Duration::ZERO);
+    }
+
+    #[test]
+    #[should_panic(expected = "max_attempts must be at least 1")]
+    fn a_policy_without_attempts_is_refused() {
+        let _ = RetryPolicy::new(0);
+    }
+
+    #[test]
+    fn the_total_timeout_is_the_timeout_of_each_attempt() {
+        let policy = RetryPolicy::new(2).with_total_timeout(MS(5));
+        assert_eq!(policy.timeout, Some(MS(5)));
+    }
+}

@@ -1,0 +1,139 @@
+//! What an orchestration keeps and shows: its custom status and its key-value store.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::model::SystemStats;
+use crate::replay::CompletionResult;
+
+use super::system::SYSCALL_GET_KV_VALUE;
+use super::{DurableFuture, OrchestrationContext};
+
+/// The custom status: one text that clients can read and wait for.
+impl OrchestrationContext {
+    /// Sets the custom status. Clients see the last one of a turn. At most 256 KiB.
+    pub fn set_custom_status(&self, status: impl Into<String>) {
+        self.desk().set_custom_status(Some(status.into()));
+    }
+
+    /// Clears the custom status.
+    pub fn reset_custom_status(&self) {
+        self.desk().set_custom_status(None);
+    }
+
+    /// Returns the custom status, which continue-as-new carries over.
+    pub fn get_custom_status(&self) -> Option<String> {
+        self.desk().custom_status()
+    }
+}
+
+/// The key-value store of the instance. It survives continue-as-new and the end of the instance.
+impl OrchestrationContext {
+    /// Sets a value. At most 150 keys of at most 64 KiB each.
+    pub fn set_kv_value(&self, key: impl Into<String>, value: impl Into<String>) {
+        self.desk().set_kv(key.into(), value.into());
+    }
+
+    /// Sets a value as JSON.
+    ///
+    /// # Panics
+    /// If the value cannot be serialized.
+    pub fn set_kv_value_typed<T: Serialize>(&self, key: impl Into<String>, value: &T) {
+        match serde_json::to_string(value) {
+            Ok(text) => self.set_kv_value(key, text),
+            Err(error) => panic!("KV serialization should not fail: {error}"),
+        }
+    }
+
+    /// Returns a value. Reading is not recorded.
+    pub fn get_kv_value(&self, key: &str) -> Option<String> {
+        self.desk().read_kv(|kv| kv.get(key).map(str::to_string))
+    }
+
+    /// Returns a value from JSON.
+    ///
+    /// # Errors
+    /// The text says which key does not decode, and why.
+    pub fn get_kv_value_typed<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>, String> {
+        let Some(text) = self.get_kv_value(key) else { return Ok(None) };
+        let value = serde_json::from_str(&text);
+        value.map(Some).map_err(|error| format!("KV deserialization error for key '{key}': {error}"))
+    }
+
+    /// Returns all values by key.
+    pub fn get_kv_all_values(&self) -> HashMap<String, String> {
+        self.desk().read_kv(|kv| kv.all())
+    }
+
+    /// Returns all keys, sorted.
+    pub fn get_kv_all_keys(&self) -> Vec<String> {
+        self.desk().read_kv(|kv| kv.keys())
+    }
+
+    /// Returns the number of keys.
+    pub fn get_kv_length(&self) -> usize {
+        self.desk().read_kv(|kv| kv.len())
+    }
+
+    /// Removes a key.
+    pub fn clear_kv_value(&self, key: impl Into<String>) {
+        self.desk().clear_kv(key.into());
+    }
+
+    /// Removes all keys.
+    pub fn clear_all_kv_values(&self) {
+        self.desk().clear_all_kv();
+    }
+
+    /// Removes all keys that were last written before a time (in milliseconds since the epoch), and returns how many.
+    ///
+    /// The times are the recorded ones, so that every replay decides the same.
+    pub fn prune_kv_values_updated_before(&self, updated_before_ms: u64) -> usize {
+        self.desk().prune_kv(updated_before_ms)
+    }
+
+    /// Reads a value of another instance, as of its last turn. `Ok(None)` if there is no such key or instance.
+    pub fn get_kv_value_from_instance(
+        &self,
+        instance_id: impl Into<String>,
+        key: impl Into<String>,
+    ) -> DurableFuture<Result<Option<String>, String>> {
+        self.remote_kv(instance_id.into(), key.into(), |outcome| {
+            decode_remote(&outcome.into_result()?, "get_kv_value_from_instance")
+        })
+    }
+
+    /// Reads a value of another instance from JSON.
+    pub fn get_kv_value_from_instance_typed<T: DeserializeOwned + Send + 'static>(
+        &self,
+        instance_id: impl Into<String>,
+        key: impl Into<String>,
+    ) -> DurableFuture<Result<Option<T>, String>> {
+        self.remote_kv(instance_id.into(), key.into(), |outcome| {
+            let caller = "get_kv_value_from_instance_typed";
+            let text: Option<String> = decode_remote(&outcome.into_result()?, caller)?;
+            text.map(|text| decode_remote(&text, caller)).transpose()
+        })
+    }
+
+    fn remote_kv<T>(
+        &self,
+        instance_id: String,
+        key: String,
+        finish: impl FnOnce(CompletionResult) -> T + Send + 'static,
+    ) -> DurableFuture<T> {
+        let input = serde_json::json!({ "instance_id": instance_id, "key": key }).to_string();
+        self.activity(SYSCALL_GET_KV_VALUE.to_string(), input, None, finish)
+    }
+
+    /// Returns `None`. Ask `Client::get_orchestration_stats` for the figures of an instance.
+    pub fn get_system_stats(&self) -> Option<SystemStats> {
+        None
+    }
+}
+
+fn decode_remote<T: DeserializeOwned>(text: &str, caller: &str) -> Result<T, String> {
+    serde_json::from_str(text).map_err(|error| format!("{caller} deserialization error: {error}"))
+}

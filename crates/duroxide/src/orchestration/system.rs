@@ -1,0 +1,35 @@
+//! Values that code must not make itself, because they differ each time: ids and times.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::replay::CompletionResult;
+
+use super::{DurableFuture, OrchestrationContext};
+
+/// What the names of built-in activities start with.
+#[allow(dead_code, reason = "the activity registry refuses it")]
+pub(crate) const SYSCALL_ACTIVITY_PREFIX: &str = "__duroxide_syscall:";
+/// Makes a random id.
+pub(crate) const SYSCALL_NEW_GUID: &str = "__duroxide_syscall:new_guid";
+/// Reads the wall clock.
+pub(crate) const SYSCALL_UTC_NOW_MS: &str = "__duroxide_syscall:utc_now_ms";
+/// Reads a value of another instance.
+pub(crate) const SYSCALL_GET_KV_VALUE: &str = "__duroxide_syscall:get_kv_value";
+
+impl OrchestrationContext {
+    /// Returns a random id (UUID v4), the same one in every replay.
+    pub fn new_guid(&self) -> DurableFuture<Result<String, String>> {
+        self.activity(SYSCALL_NEW_GUID.to_string(), String::new(), None, CompletionResult::into_result)
+    }
+
+    /// Returns the time, the same one in every replay, to the millisecond.
+    pub fn utc_now(&self) -> DurableFuture<Result<SystemTime, String>> {
+        self.activity(SYSCALL_UTC_NOW_MS.to_string(), String::new(), None, |outcome| {
+            let text = outcome.into_result()?;
+            let ms = text.parse::<u64>().map_err(|error| error.to_string())?;
+            UNIX_EPOCH
+                .checked_add(Duration::from_millis(ms))
+                .ok_or_else(|| format!("{ms} ms after the epoch is no time that this machine can express"))
+        })
+    }
+}

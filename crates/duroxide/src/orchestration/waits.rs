@@ -1,0 +1,114 @@
+//! Timers, signals and queues.
+
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+
+use crate::model::Action;
+use crate::replay::{CompletionResult, Request};
+
+use super::{DurableFuture, OrchestrationContext, ScheduleKind, codec};
+
+impl OrchestrationContext {
+    /// Waits until `delay` from now. The time is recorded, so that a restart does not begin it anew.
+    ///
+    /// Fractions of a millisecond are dropped. A delay too long to be stored waits for the latest time that can be.
+    pub fn schedule_timer(&self, delay: Duration) -> DurableFuture<()> {
+        let fire_at_ms = self.desk().fire_time(delay);
+        let action = |_| Action::CreateTimer { scheduling_event_id: 0, fire_at_ms };
+        let token = self.desk().request(Request::Timer, action);
+        DurableFuture::open(self.desk(), token, ScheduleKind::Timer, |_| ())
+    }
+
+    /// Waits for a signal.
+    ///
+    /// The n-th wait for a name gets the n-th signal of that name. A signal that arrives while nobody waits for it is
+    /// recorded and lost; use [`dequeue_event`](Self::dequeue_event) where that matters.
+    pub fn schedule_wait(&self, name: impl Into<String>) -> DurableFuture<String> {
+        self.wait(name.into(), CompletionResult::into_data)
+    }
+
+    /// Waits for a signal with typed data.
+    ///
+    /// # Panics
+    /// When awaited, if the data does not decode.
+    pub fn schedule_wait_typed<T: DeserializeOwned + Send + 'static>(
+        &self,
+        name: impl Into<String>,
+    ) -> DurableFuture<T> {
+        self.wait(name.into(), decode_data)
+    }
+
+    fn wait<T>(
+        &self,
+        name: String,
+        finish: impl FnOnce(CompletionResult) -> T + Send + 'static,
+    ) -> DurableFuture<T> {
+        let kind = ScheduleKind::ExternalWait { event_name: name.clone() };
+        let request = Request::Wait((name.clone(), None));
+        let action = |_| Action::WaitExternal { scheduling_event_id: 0, name };
+        let token = self.desk().request(request, action);
+        DurableFuture::open(self.desk(), token, kind, finish)
+    }
+
+    /// Takes the next message of a queue, waiting for one if there is none.
+    ///
+    /// Messages are kept until they are read, also over continue-as-new (the oldest 100 of them).
+    pub fn dequeue_event(&self, queue: impl Into<String>) -> DurableFuture<String> {
+        self.dequeue(queue.into(), CompletionResult::into_data)
+    }
+
+    /// Takes the next message of a queue with typed data.
+    ///
+    /// # Panics
+    /// When awaited, if the data does not decode.
+    pub fn dequeue_event_typed<T: DeserializeOwned>(&self, queue: impl Into<String>) -> DurableFuture<T> {
+        self.dequeue(queue.into(), |outcome| decode_data(outcome))
+    }
+
+    fn dequeue<T>(
+        &self,
+        name: String,
+        finish: impl FnOnce(CompletionResult) -> T + Send + 'static,
+    ) -> DurableFuture<T> {
+        let kind = ScheduleKind::QueueDequeue { event_name: name.clone() };
+        let request = Request::Dequeue(name.clone());
+        let action = |_| Action::DequeueEvent { scheduling_event_id: 0, name };
+        let token = self.desk().request(request, action);
+        DurableFuture::open(self.desk(), token, kind, finish)
+    }
+
+    /// Takes the next message of a queue.
+    #[deprecated(note = "Use dequeue_event() instead")]
+    pub fn schedule_wait_persistent(&self, name: impl Into<String>) -> DurableFuture<String> {
+        self.dequeue_event(name)
+    }
+
+    /// Takes the next message of a queue with typed data.
+    #[deprecated(note = "Use dequeue_event_typed() instead")]
+    pub fn schedule_wait_persistent_typed<T: DeserializeOwned>(
+        &self,
+        name: impl Into<String>,
+    ) -> DurableFuture<T> {
+        self.dequeue_event_typed(name)
+    }
+
+    /// Waits for a signal on a topic.
+    #[cfg(feature = "replay-version-test")]
+    pub fn schedule_wait2(&self, name: impl Into<String>, topic: impl Into<String>) -> DurableFuture<String> {
+        let (name, topic) = (name.into(), topic.into());
+        let kind = ScheduleKind::ExternalWait { event_name: name.clone() };
+        let request = Request::Wait((name.clone(), Some(topic.clone())));
+        let action = |_| Action::WaitExternal2 { scheduling_event_id: 0, name, topic };
+        let token = self.desk().request(request, action);
+        DurableFuture::open(self.desk(), token, kind, CompletionResult::into_data)
+    }
+}
+
+/// Typed data. The signatures leave no place for an error, so it is a panic, which fails the orchestration.
+fn decode_data<T: DeserializeOwned>(outcome: CompletionResult) -> T {
+    match codec::decode(&outcome.into_data()) {
+        Ok(value) => value,
+        Err(error) => panic!("decode: the data does not fit the type that is waited for: {error}"),
+    }
+}

@@ -1,0 +1,84 @@
+//! Registering activities.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::versions::FIRST_VERSION;
+use super::{ActivityRegistry, ActivityRegistryBuilder};
+use crate::activity::ActivityContext;
+use crate::orchestration::codec;
+use crate::runtime::{ActivityHandler, FnActivity};
+
+/// What the names of built-in activities begin with. Users cannot register such names.
+pub(crate) const RESERVED_PREFIX: &str = "__duroxide_syscall:";
+
+impl ActivityRegistryBuilder {
+    /// Returns a builder that starts with the activities of `reg`; the older name of `builder_from`.
+    pub fn from_registry(reg: &ActivityRegistry) -> Self {
+        ActivityRegistry::builder_from(reg)
+    }
+
+    /// Registers an activity.
+    pub fn register<F, Fut>(self, name: impl Into<String>, f: F) -> Self
+    where
+        F: Fn(ActivityContext, String) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<String, String>> + Send + 'static,
+    {
+        self.add(&name.into(), Arc::new(FnActivity(f)))
+    }
+
+    /// Registers an activity whose input and output are values.
+    ///
+    /// An input that does not decode, or an output that does not encode, fails the activity with that text.
+    pub fn register_typed<In, Out, F, Fut>(self, name: impl Into<String>, f: F) -> Self
+    where
+        In: DeserializeOwned + Send + 'static,
+        Out: Serialize + Send + 'static,
+        F: Fn(ActivityContext, In) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<Out, String>> + Send + 'static,
+    {
+        let f = Arc::new(f);
+        self.register(name, move |ctx, input: String| {
+            let f = f.clone();
+            async move {
+                let input = codec::decode::<In>(&input)?;
+                codec::encode(&f(ctx, input).await?)
+            }
+        })
+    }
+
+    /// Adds the activities of another registry; duplicates are noted and left out.
+    pub fn merge(self, other: ActivityRegistry) -> Self {
+        self.merge_registry(other, "activity")
+    }
+
+    /// Registers several activities.
+    pub fn register_all<F, Fut>(self, items: Vec<(&str, F)>) -> Self
+    where
+        F: Fn(ActivityContext, String) -> Fut + Send + Sync + 'static + Clone,
+        Fut: Future<Output = Result<String, String>> + Send + 'static,
+    {
+        self.register_all_handlers(items, |builder, name, f| builder.register(name, f))
+    }
+
+    /// Adds an activity of the runtime's own, whose name users cannot take.
+    pub(crate) fn register_builtin(mut self, name: &str, handler: Arc<dyn ActivityHandler>) -> Self {
+        // A registry that already went through a runtime has it: the first one stays, and that is no mistake.
+        if !self.has_version(name, &FIRST_VERSION) {
+            self.insert(name, FIRST_VERSION, handler, String::new);
+        }
+        self
+    }
+
+    fn add(mut self, name: &str, handler: Arc<dyn ActivityHandler>) -> Self {
+        if name.starts_with(RESERVED_PREFIX) {
+            self.note(format!("activity name '{name}' uses reserved prefix '{RESERVED_PREFIX}'"));
+        } else {
+            let duplicate = || format!("duplicate activity registration: {name}@{FIRST_VERSION}");
+            self.insert(name, FIRST_VERSION, handler, duplicate);
+        }
+        self
+    }
+}

@@ -1,0 +1,102 @@
+//! Collects handlers before they are shared.
+
+use std::collections::HashMap;
+use std::collections::btree_map::Entry;
+use std::sync::Arc;
+
+use semver::Version;
+
+use super::{Handlers, Registry, TARGET, VersionPolicy};
+
+/// Collects handlers. What is wrong with a registration is noted, and told by [`build_result`](Self::build_result).
+pub struct RegistryBuilder<H: ?Sized> {
+    handlers: Handlers<H>,
+    policies: HashMap<String, VersionPolicy>,
+    errors: Vec<String>,
+}
+
+impl<H: ?Sized> RegistryBuilder<H> {
+    pub(super) fn new(handlers: Handlers<H>, policies: HashMap<String, VersionPolicy>) -> Self {
+        Self { handlers, policies, errors: Vec::new() }
+    }
+
+    /// Builds the registry. Registrations that were refused are left out with a warning in the log.
+    pub fn build(self) -> Registry<H> {
+        for error in &self.errors {
+            tracing::warn!(target: TARGET, error, "registration refused");
+        }
+        Registry::new(self.handlers, self.policies)
+    }
+
+    /// Builds the registry, or tells what was refused, separated by `; `.
+    pub fn build_result(self) -> Result<Registry<H>, String> {
+        if self.errors.is_empty() {
+            Ok(Registry::new(self.handlers, self.policies))
+        } else {
+            Err(self.errors.join("; "))
+        }
+    }
+
+    /// Adds the handlers of another registry. What is there already stays, and is noted as
+    /// `duplicate {error_prefix} in merge: {name}@{version}`.
+    ///
+    /// A policy of the other registry is taken over for names that have none here.
+    pub fn merge_registry(mut self, other: Registry<H>, error_prefix: &str) -> Self {
+        for (name, versions) in other.handlers() {
+            for (version, handler) in versions {
+                self.insert(name, version.clone(), handler.clone(), || {
+                    format!("duplicate {error_prefix} in merge: {name}@{version}")
+                });
+            }
+        }
+        for (name, policy) in other.policies() {
+            self.policies.entry(name).or_insert(policy);
+        }
+        self
+    }
+
+    /// Registers each item with `register_fn`.
+    pub fn register_all_handlers<F>(
+        self,
+        items: Vec<(&str, F)>,
+        register_fn: impl Fn(Self, &str, F) -> Self,
+    ) -> Self
+    where
+        F: Clone,
+    {
+        items.into_iter().fold(self, |builder, (name, f)| register_fn(builder, name, f))
+    }
+
+    /// Adds a handler unless its name and version are taken; then notes what `duplicate` says.
+    pub(super) fn insert(
+        &mut self,
+        name: &str,
+        version: Version,
+        handler: Arc<H>,
+        duplicate: impl FnOnce() -> String,
+    ) {
+        match self.handlers.entry(name.to_string()).or_default().entry(version) {
+            Entry::Vacant(vacant) => {
+                vacant.insert(handler);
+            }
+            Entry::Occupied(_) => self.errors.push(duplicate()),
+        }
+    }
+
+    pub(super) fn insert_policy(&mut self, name: String, policy: VersionPolicy) {
+        self.policies.insert(name, policy);
+    }
+
+    pub(super) fn note(&mut self, error: String) {
+        self.errors.push(error);
+    }
+
+    /// The highest version of a name so far.
+    pub(super) fn latest(&self, name: &str) -> Option<&Version> {
+        self.handlers.get(name).and_then(|versions| versions.keys().next_back())
+    }
+
+    pub(super) fn has_version(&self, name: &str, version: &Version) -> bool {
+        self.handlers.get(name).is_some_and(|versions| versions.contains_key(version))
+    }
+}

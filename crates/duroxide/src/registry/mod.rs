@@ -1,0 +1,133 @@
+//! Names and versions, and the handlers behind them.
+//!
+//! A registry is built once and then shared: clones see the same handlers, and a policy that is set later on one of
+//! them acts on all. Orchestrations have versions; activities live at version 1.0.0.
+
+mod activities;
+mod builder;
+mod orchestrations;
+mod versions;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use semver::Version;
+
+use crate::runtime::{ActivityHandler, OrchestrationHandler};
+
+pub use builder::RegistryBuilder;
+pub use versions::VersionPolicy;
+
+/// The orchestrations that a runtime can run.
+pub type OrchestrationRegistry = Registry<dyn OrchestrationHandler>;
+/// The activities that a runtime can run.
+pub type ActivityRegistry = Registry<dyn ActivityHandler>;
+/// Collects orchestrations.
+pub type OrchestrationRegistryBuilder = RegistryBuilder<dyn OrchestrationHandler>;
+/// Collects activities.
+pub type ActivityRegistryBuilder = RegistryBuilder<dyn ActivityHandler>;
+
+/// Every version of every name.
+pub(crate) type Handlers<H> = HashMap<String, BTreeMap<Version, Arc<H>>>;
+
+const TARGET: &str = "duroxide::runtime::registry";
+
+/// Handlers by name and version, with a policy per name that picks one where the version is left open.
+pub struct Registry<H: ?Sized> {
+    handlers: Arc<Handlers<H>>,
+    policies: Arc<RwLock<HashMap<String, VersionPolicy>>>,
+}
+
+impl<H: ?Sized> Clone for Registry<H> {
+    fn clone(&self) -> Self {
+        Self { handlers: self.handlers.clone(), policies: self.policies.clone() }
+    }
+}
+
+impl<H: ?Sized> Default for Registry<H> {
+    /// Makes a registry that knows nothing.
+    fn default() -> Self {
+        Self::new(HashMap::new(), HashMap::new())
+    }
+}
+
+impl<H: ?Sized> Registry<H> {
+    pub(crate) fn new(handlers: Handlers<H>, policies: HashMap<String, VersionPolicy>) -> Self {
+        Self { handlers: Arc::new(handlers), policies: Arc::new(RwLock::new(policies)) }
+    }
+
+    /// Returns a builder with nothing in it.
+    pub fn builder() -> RegistryBuilder<H> {
+        RegistryBuilder::new(HashMap::new(), HashMap::new())
+    }
+
+    /// Returns a builder that starts with the handlers and policies of `reg`, which itself does not change.
+    pub fn builder_from(reg: &Registry<H>) -> RegistryBuilder<H> {
+        RegistryBuilder::new((*reg.handlers).clone(), reg.policies())
+    }
+
+    /// Returns the handler that the policy of `name` picks, and its version.
+    pub fn resolve_handler(&self, name: &str) -> Option<(Version, Arc<H>)> {
+        let policy = self.policy(name);
+        let found = self.handlers.get(name).and_then(|versions| policy.pick(versions));
+        if found.is_none() {
+            tracing::debug!(target: TARGET, requested_name = name, requested_policy = ?policy,
+                known_versions = ?self.list_versions(name), "no handler for this name and policy");
+        }
+        found.map(|(version, handler)| (version.clone(), handler.clone()))
+    }
+
+    /// Returns the version that the policy of `name` picks.
+    pub fn resolve_version(&self, name: &str) -> Option<Version> {
+        self.resolve_handler(name).map(|(version, _)| version)
+    }
+
+    /// Returns the handler of exactly this version.
+    pub fn resolve_handler_exact(&self, name: &str, v: &Version) -> Option<Arc<H>> {
+        let found = self.handlers.get(name).and_then(|versions| versions.get(v)).cloned();
+        if found.is_none() {
+            tracing::debug!(target: TARGET, requested_name = name, requested_version = %v,
+                known_versions = ?self.list_versions(name), "no handler for this name and version");
+        }
+        found
+    }
+
+    /// Sets how `name` is resolved where the version is left open. All clones of this registry follow at once.
+    pub fn set_version_policy(&self, name: &str, policy: VersionPolicy) {
+        let mut policies = self.policies.write().unwrap_or_else(PoisonError::into_inner);
+        policies.insert(name.to_string(), policy);
+    }
+
+    /// Lists all names, in no particular order.
+    pub fn list_names(&self) -> Vec<String> {
+        self.handlers.keys().cloned().collect()
+    }
+
+    /// Lists the versions of a name, ascending; empty if the name is unknown.
+    pub fn list_versions(&self, name: &str) -> Vec<Version> {
+        self.handlers.get(name).map(|versions| versions.keys().cloned().collect()).unwrap_or_default()
+    }
+
+    /// Tells whether any version of this name is known.
+    pub fn has(&self, name: &str) -> bool {
+        self.handlers.contains_key(name)
+    }
+
+    /// Counts names, not versions.
+    pub fn count(&self) -> usize {
+        self.handlers.len()
+    }
+
+    pub(crate) fn handlers(&self) -> &Handlers<H> {
+        &self.handlers
+    }
+
+    pub(crate) fn policies(&self) -> HashMap<String, VersionPolicy> {
+        self.policies.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn policy(&self, name: &str) -> VersionPolicy {
+        let policies = self.policies.read().unwrap_or_else(PoisonError::into_inner);
+        policies.get(name).cloned().unwrap_or(VersionPolicy::Latest)
+    }
+}

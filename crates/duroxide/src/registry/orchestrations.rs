@@ -1,0 +1,122 @@
+//! Registering orchestrations.
+
+use std::sync::Arc;
+
+use semver::Version;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::versions::{FIRST_VERSION, parse_version};
+use super::{OrchestrationRegistry, OrchestrationRegistryBuilder, VersionPolicy};
+use crate::orchestration::{OrchestrationContext, codec};
+use crate::runtime::{FnOrchestration, OrchestrationHandler};
+
+impl OrchestrationRegistryBuilder {
+    /// Registers version 1.0.0 of an orchestration.
+    pub fn register<F, Fut>(self, name: impl Into<String>, f: F) -> Self
+    where
+        F: Fn(OrchestrationContext, String) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<String, String>> + Send + 'static,
+    {
+        self.add(&name.into(), FIRST_VERSION, Arc::new(FnOrchestration(f)))
+    }
+
+    /// Registers version 1.0.0 of an orchestration whose input and output are values.
+    ///
+    /// An input that does not decode, or an output that does not encode, fails the orchestration with that text.
+    pub fn register_typed<In, Out, F, Fut>(self, name: impl Into<String>, f: F) -> Self
+    where
+        In: DeserializeOwned + Send + 'static,
+        Out: Serialize + Send + 'static,
+        F: Fn(OrchestrationContext, In) -> Fut + Send + Sync + Clone + 'static,
+        Fut: Future<Output = Result<Out, String>> + Send + 'static,
+    {
+        self.add(&name.into(), FIRST_VERSION, typed(f))
+    }
+
+    /// Registers a version of an orchestration. Versions of one name are registered in ascending order.
+    ///
+    /// # Panics
+    /// If the version is not semver, or not later than the latest one of that name.
+    pub fn register_versioned<F, Fut>(self, name: impl Into<String>, version: impl AsRef<str>, f: F) -> Self
+    where
+        F: Fn(OrchestrationContext, String) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<String, String>> + Send + 'static,
+    {
+        self.add_ascending(&name.into(), version.as_ref(), Arc::new(FnOrchestration(f)))
+    }
+
+    /// Registers a version of an orchestration whose input and output are values.
+    ///
+    /// # Panics
+    /// If the version is not semver, or not later than the latest one of that name.
+    pub fn register_versioned_typed<In, Out, F, Fut>(
+        self,
+        name: impl Into<String>,
+        version: impl AsRef<str>,
+        f: F,
+    ) -> Self
+    where
+        In: DeserializeOwned + Send + 'static,
+        Out: Serialize + Send + 'static,
+        F: Fn(OrchestrationContext, In) -> Fut + Send + Sync + Clone + 'static,
+        Fut: Future<Output = Result<Out, String>> + Send + 'static,
+    {
+        self.add_ascending(&name.into(), version.as_ref(), typed(f))
+    }
+
+    /// Adds the orchestrations of another registry; duplicates are noted and left out.
+    pub fn merge(self, other: OrchestrationRegistry) -> Self {
+        self.merge_registry(other, "orchestration")
+    }
+
+    /// Registers version 1.0.0 of several orchestrations.
+    pub fn register_all<F, Fut>(self, items: Vec<(&str, F)>) -> Self
+    where
+        F: Fn(OrchestrationContext, String) -> Fut + Send + Sync + 'static + Clone,
+        Fut: Future<Output = Result<String, String>> + Send + 'static,
+    {
+        self.register_all_handlers(items, |builder, name, f| builder.register(name, f))
+    }
+
+    /// Sets how a name is resolved where the version is left open.
+    pub fn set_policy(mut self, name: impl Into<String>, policy: VersionPolicy) -> Self {
+        self.insert_policy(name.into(), policy);
+        self
+    }
+
+    fn add(mut self, name: &str, version: Version, handler: Arc<dyn OrchestrationHandler>) -> Self {
+        let text = format!("duplicate orchestration registration: {name}@{version}");
+        self.insert(name, version, handler, || text);
+        self
+    }
+
+    fn add_ascending(self, name: &str, version: &str, handler: Arc<dyn OrchestrationHandler>) -> Self {
+        let version = parse_version(version);
+        if let Some(latest) = self.latest(name)
+            && version <= *latest
+            && !self.has_version(name, &version)
+        {
+            panic!(
+                "non-monotonic orchestration version for {name}: {version} is not later than existing latest {latest}"
+            );
+        }
+        self.add(name, version, handler)
+    }
+}
+
+fn typed<In, Out, F, Fut>(f: F) -> Arc<dyn OrchestrationHandler>
+where
+    In: DeserializeOwned + Send + 'static,
+    Out: Serialize + Send + 'static,
+    F: Fn(OrchestrationContext, In) -> Fut + Send + Sync + Clone + 'static,
+    Fut: Future<Output = Result<Out, String>> + Send + 'static,
+{
+    Arc::new(FnOrchestration(move |ctx, input: String| {
+        let f = f.clone();
+        async move {
+            let input = codec::decode::<In>(&input)?;
+            codec::encode(&f(ctx, input).await?)
+        }
+    }))
+}

@@ -1,0 +1,37 @@
+//! Which version of a name runs when the caller does not say.
+
+use std::collections::BTreeMap;
+
+use semver::Version;
+
+/// The version of everything that is registered without one.
+pub(crate) const FIRST_VERSION: Version = Version::new(1, 0, 0);
+
+/// How a name without a version is resolved.
+#[derive(Clone, Debug)]
+pub enum VersionPolicy {
+    /// The highest registered version. The default.
+    Latest,
+    /// This version, or nothing if it is not registered.
+    Exact(Version),
+}
+
+impl VersionPolicy {
+    pub(crate) fn pick<'a, T>(&self, versions: &'a BTreeMap<Version, T>) -> Option<(&'a Version, &'a T)> {
+        match self {
+            Self::Latest => versions.last_key_value(),
+            Self::Exact(version) => versions.get_key_value(version),
+        }
+    }
+}
+
+/// Parses the version of a registration.
+///
+/// # Panics
+/// If it is not semver: a registration is code, so the mistake is the programmer's.
+pub(crate) fn parse_version(version: &str) -> Version {
+    match Version::parse(version) {
+        Ok(version) => version,
+        Err(error) => panic!("Version should be valid semver: '{version}': {error}"),
+    }
+}

@@ -1,0 +1,158 @@
+//! From messages to events.
+
+use crate::model::{ErrorDetails, Event, EventKind, WorkItem};
+
+use super::journal::{Answerable, Journal};
+use super::outcome::nondeterminism;
+
+/// The events that a batch of messages became.
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
+    pub(crate) events: Vec<Event>,
+    /// Why the turn must fail without running user code.
+    pub(crate) abort: Option<ErrorDetails>,
+}
+
+/// Why an answer to a request is not recorded.
+enum Refused {
+    /// Another execution asked, or an answer is recorded already. Normal with at-least-once delivery.
+    Stale(&'static str),
+    /// Nobody asked for it.
+    Misfit(String),
+}
+
+/// Turns a batch of messages into events of the journal's execution, in their order.
+pub(crate) fn admit(journal: &mut Journal, messages: Vec<WorkItem>, now_ms: u64) -> Batch {
+    let mut batch = Batch::default();
+    for message in messages {
+        batch.admit(journal, message, now_ms);
+    }
+    batch
+}
+
+impl Batch {
+    fn admit(&mut self, journal: &mut Journal, message: WorkItem, now_ms: u64) {
+        use Answerable::{Activity, Child, Timer};
+        match message {
+            WorkItem::ActivityCompleted { execution_id, id, result, .. } => {
+                self.answer(
+                    journal,
+                    now_ms,
+                    Activity,
+                    execution_id,
+                    id,
+                    EventKind::ActivityCompleted { result },
+                );
+            }
+            WorkItem::ActivityFailed { execution_id, id, details, .. } => {
+                self.answer(
+                    journal,
+                    now_ms,
+                    Activity,
+                    execution_id,
+                    id,
+                    EventKind::ActivityFailed { details },
+                );
+            }
+            WorkItem::TimerFired { execution_id, id, fire_at_ms, .. } => {
+                self.answer(journal, now_ms, Timer, execution_id, id, EventKind::TimerFired { fire_at_ms });
+            }
+            WorkItem::SubOrchCompleted { parent_execution_id, parent_id, result, .. } => {
+                let kind = EventKind::SubOrchestrationCompleted { result };
+                self.answer(journal, now_ms, Child, parent_execution_id, parent_id, kind);
+            }
+            WorkItem::SubOrchFailed { parent_execution_id, parent_id, details, .. } => {
+                let kind = EventKind::SubOrchestrationFailed { details };
+                self.answer(journal, now_ms, Child, parent_execution_id, parent_id, kind);
+            }
+            WorkItem::ExternalRaised { name, data, .. } => {
+                self.push(journal, now_ms, EventKind::ExternalEvent { name, data });
+            }
+            WorkItem::QueueMessage { name, data, .. } => {
+                self.push(journal, now_ms, EventKind::QueueEventDelivered { name, data });
+            }
+            #[cfg(feature = "replay-version-test")]
+            WorkItem::ExternalRaised2 { name, topic, data, .. } => {
+                if journal.has_topic(&name, &topic) {
+                    self.push(journal, now_ms, EventKind::ExternalEvent2 { name, topic, data });
+                } else {
+                    tracing::warn!(
+                        instance = journal.instance(),
+                        name,
+                        topic,
+                        "dropping a signal: no such topic"
+                    );
+                }
+            }
+            WorkItem::CancelInstance { reason, .. } => {
+                if !journal.is_finished() && journal.cancel_reason().is_none() {
+                    self.push(journal, now_ms, EventKind::OrchestrationCancelRequested { reason });
+                }
+            }
+            // Starts are handled before the batch; activities do not belong into this queue.
+            WorkItem::StartOrchestration { .. }
+            | WorkItem::ContinueAsNew { .. }
+            | WorkItem::ActivityExecute { .. } => {}
+        }
+    }
+
+    fn push(&mut self, journal: &mut Journal, now_ms: u64, kind: EventKind) {
+        self.events.push(journal.record(None, now_ms, kind));
+    }
+
+    fn answer(
+        &mut self,
+        journal: &mut Journal,
+        now_ms: u64,
+        family: Answerable,
+        execution_id: u64,
+        schedule_id: u64,
+        kind: EventKind,
+    ) {
+        match check(journal, family, execution_id, schedule_id) {
+            Ok(()) => {
+                if let EventKind::ActivityFailed { details } | EventKind::SubOrchestrationFailed { details } =
+                    &kind
+                    && !matches!(details, ErrorDetails::Application { .. })
+                {
+                    self.abort.get_or_insert_with(|| details.clone());
+                }
+                self.events.push(journal.record(Some(schedule_id), now_ms, kind));
+            }
+            Err(Refused::Stale(why)) => tracing::warn!(
+                instance = journal.instance(),
+                execution_id = journal.execution_id(),
+                message_execution_id = execution_id,
+                schedule_id,
+                kind = family.name(),
+                "dropping a completion: {why}"
+            ),
+            Err(Refused::Misfit(text)) => self.abort = Some(nondeterminism(text)),
+        }
+    }
+}
+
+fn check(journal: &Journal, family: Answerable, execution_id: u64, schedule_id: u64) -> Result<(), Refused> {
+    if execution_id != journal.execution_id() {
+        return Err(Refused::Stale("it belongs to another execution"));
+    }
+    if journal.is_answered(family, schedule_id) {
+        return Err(Refused::Stale("an earlier one is recorded"));
+    }
+    match journal.kind_of(schedule_id) {
+        Some(recorded) if recorded == family => Ok(()),
+        Some(recorded) => Err(Refused::Misfit(format!(
+            "completion kind mismatch for id={schedule_id}, expected '{}', got '{}'",
+            recorded.name(),
+            family.name()
+        ))),
+        None => {
+            let what = match family {
+                Answerable::Activity => "completion",
+                Answerable::Timer => "timer",
+                Answerable::Child => "sub-orchestration",
+            };
+            Err(Refused::Misfit(format!("no matching schedule for {what} id={schedule_id}")))
+        }
+    }
+}

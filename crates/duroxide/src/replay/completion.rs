@@ -1,0 +1,37 @@
+//! The outcome of a step, as it reaches the future that waits for it.
+
+/// What a scheduled step came to.
+#[doc(hidden)]
+#[derive(Debug, Clone)]
+pub enum CompletionResult {
+    /// An activity returned a result.
+    ActivityOk(String),
+    /// An activity failed with this text.
+    ActivityErr(String),
+    /// A timer came due.
+    TimerFired,
+    /// A child returned a result.
+    SubOrchOk(String),
+    /// A child failed with this text.
+    SubOrchErr(String),
+    /// A signal or a queue message arrived.
+    ExternalData(String),
+}
+
+impl CompletionResult {
+    /// The outcome as an activity or a child reports it.
+    pub(crate) fn into_result(self) -> Result<String, String> {
+        match self {
+            Self::ActivityOk(text) | Self::SubOrchOk(text) | Self::ExternalData(text) => Ok(text),
+            Self::ActivityErr(text) | Self::SubOrchErr(text) => Err(text),
+            Self::TimerFired => Ok(String::new()),
+        }
+    }
+
+    /// The outcome as a wait sees it.
+    pub(crate) fn into_data(self) -> String {
+        match self.into_result() {
+            Ok(text) | Err(text) => text,
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Futures that were dropped before they brought a result: what is recorded of that, and what must be seen again.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::model::{ErrorDetails, Event, EventKind};
+
+use super::desk::{Cancellable, Desk};
+use super::journal::Journal;
+use super::outcome::nondeterminism;
+
+/// The recorded reason for a cancellation by dropping.
+pub(crate) const DROPPED_FUTURE: &str = "dropped_future";
+
+/// Drops in the stored part of a history that the code must repeat.
+#[derive(Debug, Default)]
+pub(crate) struct Drops {
+    last_old_event_id: u64,
+    recorded: BTreeMap<Cancellable, BTreeSet<u64>>,
+    repeated: BTreeMap<Cancellable, BTreeSet<u64>>,
+}
+
+impl Drops {
+    pub(crate) fn note_old_event(&mut self, event_id: u64) {
+        self.last_old_event_id = self.last_old_event_id.max(event_id);
+    }
+
+    /// A stored row says that the code dropped this one.
+    pub(crate) fn expect(&mut self, kind: Cancellable, schedule_id: u64) {
+        self.recorded.entry(kind).or_default().insert(schedule_id);
+    }
+
+    /// Takes what was dropped, checks that every recorded drop was among it, and writes a row for each that has none.
+    /// The ids that got a row are returned by kind.
+    pub(crate) fn settle(
+        &mut self,
+        desk: &Desk,
+        journal: &mut Journal,
+        now_ms: u64,
+        rows: &mut Vec<Event>,
+    ) -> Result<BTreeMap<Cancellable, Vec<u64>>, ErrorDetails> {
+        let mut new = BTreeMap::new();
+        for kind in Cancellable::ALL {
+            let dropped = desk.take_dropped(kind);
+            let old = dropped.iter().filter(|id| **id <= self.last_old_event_id);
+            self.repeated.entry(kind).or_default().extend(old);
+            let unrecorded = dropped.into_iter().filter(|id| !journal.has_cancellation(*id));
+            new.insert(kind, unrecorded.collect::<Vec<_>>());
+        }
+        self.check()?;
+        for (kind, ids) in &new {
+            for id in ids {
+                rows.push(journal.record(Some(*id), now_ms, row(*kind, DROPPED_FUTURE)));
+                desk.cancel_by_row(*id, *kind);
+            }
+        }
+        *self = Self::default();
+        Ok(new)
+    }
+
+    fn check(&self) -> Result<(), ErrorDetails> {
+        let none = BTreeSet::new();
+        for kind in Cancellable::ALL {
+            let recorded = self.recorded.get(&kind).unwrap_or(&none);
+            let repeated = self.repeated.get(&kind).unwrap_or(&none);
+            if !recorded.is_subset(repeated) {
+                let block = block_name(kind);
+                return Err(nondeterminism(format!(
+                    "cancellation mismatch ({block}): baseline_dropped_future_cancel_requests={recorded:?} \
+                     ctx_cancelled_in_replayed_segment={repeated:?}"
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The content of a cancellation row.
+pub(crate) fn row(kind: Cancellable, reason: &str) -> EventKind {
+    let reason = reason.to_string();
+    match kind {
+        Cancellable::Activity => EventKind::ActivityCancelRequested { reason },
+        Cancellable::Child => EventKind::SubOrchestrationCancelRequested { reason },
+        Cancellable::Wait => EventKind::ExternalSubscribedCancelled { reason },
+        Cancellable::Dequeue => EventKind::QueueSubscriptionCancelled { reason },
+    }
+}
+
+fn block_name(kind: Cancellable) -> &'static str {
+    match kind {
+        Cancellable::Activity => "activities",
+        Cancellable::Child => "sub-orchestrations",
+        Cancellable::Wait => "external waits",
+        Cancellable::Dequeue => "persistent waits",
+    }
+}

@@ -1,0 +1,300 @@
+//! One execution of an orchestration, in memory.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use crate::model::{Action, AppErrorKind, ErrorDetails, Event, EventKind, KvEntry, WorkItem};
+
+use super::desk::{Cancellable, Desk};
+use super::drops::{self};
+use super::journal::Journal;
+use super::outcome::{Turn, TurnResult, application, nondeterminism};
+use super::walk::{Ended, Program, Walk};
+use super::{RacePolicy, batch, recording};
+
+/// An execution: what is recorded of it, and its code, suspended where the record ends.
+///
+/// It is brought up to date by [`replay`](Self::replay) and goes on by [`turn`](Self::turn). Between turns it can be
+/// kept or thrown away and made again from its history; the decisions are the same. Throwing it away cancels nothing.
+///
+/// ```text
+/// let mut execution = Execution::new(Journal::new(instance, execution_id), desk, program, kv_snapshot);
+/// execution.replay(&stored_history);
+/// let turn = execution.turn(vec![], messages, now_ms);   // again and again while it is resident
+/// ```
+pub(crate) struct Execution {
+    journal: Journal,
+    walk: Walk,
+    is_over: bool,
+}
+
+/// The ways in which an execution can end, as they are recorded.
+#[derive(Debug, Clone)]
+pub(crate) enum Ending {
+    Completed { output: String },
+    Failed { details: ErrorDetails },
+    ContinuedAsNew { input: String },
+}
+
+impl Execution {
+    /// Makes an execution whose code has not run yet. `kv` is what earlier executions left. The journal is empty, or
+    /// holds the events that [`replay_noted`](Self::replay_noted) is then given.
+    pub(crate) fn new(
+        journal: Journal,
+        desk: Arc<Desk>,
+        program: Program,
+        kv: HashMap<String, KvEntry>,
+    ) -> Self {
+        desk.load_kv(kv);
+        let walk = Walk::new(journal.instance(), desk, program);
+        Self { journal, walk, is_over: false }
+    }
+
+    /// Walks through stored events: the whole history of a fresh execution, or the events that a resident one missed.
+    ///
+    /// A misfit of code and history is reported by the next turn.
+    pub(crate) fn replay(&mut self, events: &[Event]) {
+        for event in events {
+            self.journal.note(event);
+        }
+        if !self.journal.is_terminal() {
+            self.walk.replay(events);
+            self.walk.settle(true);
+        }
+    }
+
+    /// Takes a turn.
+    ///
+    /// `opening` are events that the caller made and that are not stored yet: the start event of a new execution.
+    /// Messages become events after it. All of them are in the turn's events.
+    pub(crate) fn turn(&mut self, opening: Vec<Event>, messages: Vec<WorkItem>, now_ms: u64) -> Turn {
+        for event in &opening {
+            self.journal.note(event);
+        }
+        let batch = batch::admit(&mut self.journal, messages, now_ms);
+        let mut events = opening;
+        events.extend(batch.events);
+        if let Some(details) = batch.abort {
+            self.is_over = true;
+            return failed(details, events);
+        }
+        let mut turn = self.go_on(&events, now_ms);
+        events.append(&mut turn.events);
+        turn.events = events;
+        turn
+    }
+
+    /// Walks through events that the caller replays itself, without a final poll.
+    pub(crate) fn replay_noted(&mut self, events: &[Event]) {
+        self.walk.replay(events);
+    }
+
+    /// Applies events of this turn that the journal knows already, and lets the code run as far as it goes. The turn
+    /// returned holds only the events that the code caused.
+    pub(crate) fn go_on(&mut self, fresh: &[Event], now_ms: u64) -> Turn {
+        if self.journal.is_terminal() {
+            return Turn::empty(TurnResult::Continue);
+        }
+        if fresh.is_empty() && !self.walk.has_begun() {
+            let details = nondeterminism("corrupted history: empty".to_string());
+            return Turn::empty(TurnResult::Failed(details));
+        }
+        self.walk.desk().set_now(now_ms);
+        for event in fresh {
+            self.walk.step(event, false);
+        }
+        self.walk.settle(false);
+        self.walk.desk().end_of_walk();
+        let mut turn = Turn::empty(TurnResult::Continue);
+        self.record_requests(&mut turn, now_ms);
+        for schedule_id in self.walk.desk().take_served() {
+            self.journal.note_served(schedule_id);
+        }
+        self.decide(&mut turn, now_ms);
+        self.is_over = !matches!(turn.result, TurnResult::Continue);
+        self.report_foreign(&mut turn);
+        turn
+    }
+
+    /// Records what the code asked for, and lets it go on where that alone brings news.
+    fn record_requests(&mut self, turn: &mut Turn, now_ms: u64) {
+        let mut idle = 0;
+        loop {
+            if matches!(self.walk.ended(), Some(Ended::Broken(_))) {
+                return;
+            }
+            let requests = self.walk.take_unmatched();
+            let nothing_new = requests.is_empty();
+            for (token, mut action) in requests {
+                let event_id = self.journal.take_event_id();
+                if let Some(kind) = recording::record(&mut action, event_id, self.journal.execution_id()) {
+                    let event = self.journal.event(event_id, None, now_ms, kind);
+                    self.journal.note(&event);
+                    self.walk.bind(token, event_id, &event.kind, false);
+                    self.walk.note_recorded();
+                    turn.events.push(event);
+                }
+                turn.actions.push(action);
+            }
+            if nothing_new || self.walk.ended().is_some() {
+                return;
+            }
+            match self.walk.policy() {
+                RacePolicy::Prompt => self.walk.settle(false),
+                RacePolicy::Legacy => self.walk.poll_again(&mut idle),
+            }
+        }
+    }
+
+    fn decide(&mut self, turn: &mut Turn, now_ms: u64) {
+        let ended = self.walk.take_ended();
+        if let Some(Ended::Broken(details)) = ended {
+            turn.result = TurnResult::Failed(details);
+            return;
+        }
+        if let Some(reason) = self.journal.cancel_reason() {
+            turn.result = TurnResult::Cancelled(reason.to_string());
+            return;
+        }
+        if let Some((input, version)) = first_continue_as_new(&turn.actions) {
+            let unconsumed_queue_arrivals = self.walk.desk().unread_messages();
+            turn.result = TurnResult::ContinueAsNew { input, version, unconsumed_queue_arrivals };
+            return;
+        }
+        if let Err(details) = self.record_drops(turn, now_ms) {
+            turn.result = TurnResult::Failed(details);
+            return;
+        }
+        turn.result = match ended {
+            Some(Ended::Returned(Ok(output))) => TurnResult::Completed(output),
+            Some(Ended::Returned(Err(text))) => {
+                TurnResult::Failed(application(AppErrorKind::OrchestrationFailed, text))
+            }
+            Some(Ended::Broken(_)) | None => TurnResult::Continue,
+        };
+    }
+
+    fn record_drops(&mut self, turn: &mut Turn, now_ms: u64) -> Result<(), ErrorDetails> {
+        let desk = Arc::clone(self.walk.shared_desk());
+        let new = self.walk.drops().settle(&desk, &mut self.journal, now_ms, &mut turn.events)?;
+        for (kind, ids) in new {
+            match kind {
+                Cancellable::Activity => turn.cancelled_activities = ids,
+                Cancellable::Child => {
+                    let children = ids.iter().filter_map(|id| self.journal.child(*id));
+                    turn.cancelled_children = children.map(str::to_string).collect();
+                }
+                Cancellable::Wait | Cancellable::Dequeue => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn report_foreign(&self, turn: &mut Turn) {
+        turn.awaits_foreign = self.walk.saw_foreign() && matches!(turn.result, TurnResult::Continue);
+        if turn.awaits_foreign {
+            tracing::warn!(
+                target: "duroxide::runtime",
+                instance = self.journal.instance(),
+                execution_id = self.journal.execution_id(),
+                "the orchestration waits for something that is not durable (a sleep, a channel, a task); \
+                 it will not go on when that is ready, but only when a durable step brings a result"
+            );
+        }
+    }
+
+    /// Ends the execution. Returns the last events, in the order in which they are stored: rows for waits and dequeues
+    /// that got nothing, the end itself, and rows for activities that are still in flight.
+    pub(crate) fn close(&mut self, ending: Ending, now_ms: u64) -> Vec<Event> {
+        self.journal.skip_to_max();
+        let in_flight = self.journal.open_activities();
+        let mut events = Vec::new();
+        for kind in [Cancellable::Wait, Cancellable::Dequeue] {
+            for id in self.journal.open_subscriptions(kind) {
+                events.push(self.journal.record(
+                    Some(id),
+                    now_ms,
+                    drops::row(kind, "orchestration_terminal"),
+                ));
+            }
+        }
+        let (kind, reason) = match ending {
+            Ending::Completed { output } => {
+                (EventKind::OrchestrationCompleted { output }, "orchestration_terminal_completed")
+            }
+            Ending::Failed { details } => {
+                (EventKind::OrchestrationFailed { details }, "orchestration_terminal_failed")
+            }
+            Ending::ContinuedAsNew { input } => {
+                (EventKind::OrchestrationContinuedAsNew { input }, "orchestration_terminal_continued_as_new")
+            }
+        };
+        events.push(self.journal.record(None, now_ms, kind));
+        for id in in_flight {
+            events.push(self.journal.record(Some(id), now_ms, drops::row(Cancellable::Activity, reason)));
+        }
+        events
+    }
+
+    /// The id of the last event known; the next turn's events come after it.
+    pub(crate) fn last_event_id(&self) -> u64 {
+        self.journal.last_event_id()
+    }
+
+    /// The number of events known.
+    pub(crate) fn event_count(&self) -> usize {
+        self.journal.len()
+    }
+
+    /// Tells whether the execution may be kept for its next turn.
+    ///
+    /// Legacy executions may not: their replays differ from their turns, and stored histories rely on it. Nor may code
+    /// that waits for something foreign: who knows what wakes it.
+    pub(crate) fn can_stay_resident(&self) -> bool {
+        self.walk.policy() == RacePolicy::Prompt && !self.walk.saw_foreign() && !self.is_over
+    }
+
+    /// Activities in flight: scheduled, no result, not cancelled; ascending ids of their schedule events.
+    pub(crate) fn open_activities(&self) -> Vec<u64> {
+        self.journal.open_activities()
+    }
+
+    /// Children in flight, by the ids of their schedule events, with their ids as recorded.
+    pub(crate) fn open_children(&self) -> BTreeMap<u64, String> {
+        self.journal.open_children()
+    }
+
+    /// The custom status as the code sees it; continue-as-new carries it over.
+    pub(crate) fn custom_status(&self) -> Option<String> {
+        self.walk.desk().custom_status()
+    }
+
+    /// The number of keys in the key-value store as the code sees it.
+    pub(crate) fn kv_len(&self) -> usize {
+        self.walk.desk().read_kv(|kv| kv.len())
+    }
+}
+
+impl Turn {
+    fn empty(result: TurnResult) -> Self {
+        Self {
+            result,
+            events: Vec::new(),
+            actions: Vec::new(),
+            cancelled_activities: Vec::new(),
+            cancelled_children: Vec::new(),
+            awaits_foreign: false,
+        }
+    }
+}
+
+fn failed(details: ErrorDetails, events: Vec<Event>) -> Turn {
+    Turn { events, ..Turn::empty(TurnResult::Failed(details)) }
+}
+
+fn first_continue_as_new(actions: &[Action]) -> Option<(String, Option<String>)> {
+    actions.iter().find_map(|action| match action {
+        Action::ContinueAsNew { input, version } => Some((input.clone(), version.clone())),
+        _ => None,
+    })
+}

@@ -1,0 +1,76 @@
+//! From a new action to the event that records it.
+
+use crate::model::{Action, EventKind, INITIAL_EXECUTION_ID, SUB_ORCH_AUTO_PREFIX};
+
+/// What the id of a child starts with until its event id is known.
+pub(crate) const PENDING_CHILD_PREFIX: &str = "sub::pending_";
+
+/// Completes an action with the id of its event, and returns the event's content. Continue-as-new has no event.
+pub(crate) fn record(action: &mut Action, event_id: u64, execution_id: u64) -> Option<EventKind> {
+    Some(match action {
+        Action::CallActivity { scheduling_event_id, name, input, session_id, tag } => {
+            *scheduling_event_id = event_id;
+            EventKind::ActivityScheduled {
+                name: name.clone(),
+                input: input.clone(),
+                session_id: session_id.clone(),
+                tag: tag.clone(),
+            }
+        }
+        Action::CreateTimer { scheduling_event_id, fire_at_ms } => {
+            *scheduling_event_id = event_id;
+            EventKind::TimerCreated { fire_at_ms: *fire_at_ms }
+        }
+        Action::WaitExternal { scheduling_event_id, name } => {
+            *scheduling_event_id = event_id;
+            EventKind::ExternalSubscribed { name: name.clone() }
+        }
+        #[cfg(feature = "replay-version-test")]
+        Action::WaitExternal2 { scheduling_event_id, name, topic } => {
+            *scheduling_event_id = event_id;
+            EventKind::ExternalSubscribed2 { name: name.clone(), topic: topic.clone() }
+        }
+        Action::DequeueEvent { scheduling_event_id, name } => {
+            *scheduling_event_id = event_id;
+            EventKind::QueueSubscribed { name: name.clone() }
+        }
+        Action::StartSubOrchestration { scheduling_event_id, name, instance, input, .. } => {
+            *scheduling_event_id = event_id;
+            if instance.starts_with(PENDING_CHILD_PREFIX) {
+                *instance = generated_child_id(execution_id, event_id);
+            }
+            EventKind::SubOrchestrationScheduled {
+                name: name.clone(),
+                instance: instance.clone(),
+                input: input.clone(),
+            }
+        }
+        Action::StartOrchestrationDetached { scheduling_event_id, name, instance, input, .. } => {
+            *scheduling_event_id = event_id;
+            EventKind::OrchestrationChained {
+                name: name.clone(),
+                instance: instance.clone(),
+                input: input.clone(),
+            }
+        }
+        Action::UpdateCustomStatus { status } => EventKind::CustomStatusUpdated { status: status.clone() },
+        Action::SetKeyValue { key, value, last_updated_at_ms } => EventKind::KeyValueSet {
+            key: key.clone(),
+            value: value.clone(),
+            last_updated_at_ms: *last_updated_at_ms,
+        },
+        Action::ClearKeyValue { key } => EventKind::KeyValueCleared { key: key.clone() },
+        Action::ClearKeyValues => EventKind::KeyValuesCleared,
+        Action::ContinueAsNew { .. } => return None,
+    })
+}
+
+/// The recorded id of a child whose parent did not choose one. Later executions name themselves in it, because event
+/// ids start over in each.
+fn generated_child_id(execution_id: u64, event_id: u64) -> String {
+    if execution_id == INITIAL_EXECUTION_ID {
+        format!("{SUB_ORCH_AUTO_PREFIX}{event_id}")
+    } else {
+        format!("{SUB_ORCH_AUTO_PREFIX}{execution_id}_{event_id}")
+    }
+}

@@ -1,0 +1,81 @@
+//! What all parts of a running runtime share.
+
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
+use super::leases::{LeaseKind, LeaseTerms, Leases};
+use super::options::{RuntimeOptions, renewal_interval};
+use super::orchestrator::Residents;
+use super::origins::Origins;
+use super::running::RunningActivities;
+use super::sessions::Sessions;
+use super::tasks::Tasks;
+use crate::model::Clock;
+use crate::observability::{MetricsProvider, ObservabilityHandle};
+use crate::providers::{DispatcherCapabilityFilter, Provider};
+use crate::registry::{ActivityRegistry, OrchestrationRegistry};
+
+pub(crate) const TARGET: &str = "duroxide::runtime";
+
+/// The state of a runtime. Its tasks hold it, so it lives until the last of them has ended.
+pub(crate) struct Core {
+    pub store: Arc<dyn Provider>,
+    pub clock: Arc<dyn Clock>,
+    pub options: RuntimeOptions,
+    pub activities: ActivityRegistry,
+    pub orchestrations: OrchestrationRegistry,
+    pub observability: Option<ObservabilityHandle>,
+    pub metrics: Arc<MetricsProvider>,
+    pub filter: DispatcherCapabilityFilter,
+    /// Four hex digits that tell this runtime from others in logs and ids.
+    pub runtime_id: String,
+    /// Fires when no new work shall be taken.
+    pub stop: CancellationToken,
+    /// What takes and does work: dispatchers, turns, activities.
+    pub work: Tasks,
+    /// What keeps work alive, and goes on until the work has ended: leases, sessions, gauges.
+    pub upkeep: Tasks,
+    pub leases: Arc<Leases>,
+    pub running: Arc<RunningActivities>,
+    pub sessions: Arc<Sessions>,
+    pub residents: Residents,
+    pub origins: Origins,
+}
+
+impl Core {
+    pub fn metrics(&self) -> &MetricsProvider {
+        &self.metrics
+    }
+
+    /// Returns the id of a worker slot.
+    pub fn worker_id(&self, slot: usize) -> String {
+        let node = self.options.worker_node_id.as_deref().unwrap_or(&self.runtime_id);
+        format!("work-{slot}-{node}")
+    }
+
+    /// Returns who owns the sessions that a worker slot takes.
+    pub fn session_owner(&self, slot: usize) -> String {
+        match &self.options.worker_node_id {
+            Some(node) => node.clone(),
+            None => format!("work-{slot}-{}", self.runtime_id),
+        }
+    }
+
+    pub fn turn_lease(&self) -> LeaseTerms {
+        let duration = self.options.orchestrator_lock_timeout;
+        let interval = renewal_interval(duration, self.options.orchestrator_lock_renewal_buffer);
+        LeaseTerms { kind: LeaseKind::Instance, duration, interval }
+    }
+
+    pub fn activity_lease(&self) -> LeaseTerms {
+        let duration = self.options.worker_lock_timeout;
+        let interval = renewal_interval(duration, self.options.worker_lock_renewal_buffer);
+        LeaseTerms { kind: LeaseKind::Activity, duration, interval }
+    }
+
+    /// Returns how many attempts are left after this one.
+    pub fn attempts_left(&self, attempt_count: u32) -> u32 {
+        self.options.max_attempts.saturating_sub(attempt_count)
+    }
+}

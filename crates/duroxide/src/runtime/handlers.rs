@@ -1,0 +1,82 @@
+//! User code as the runtime calls it.
+
+use std::future::Future;
+
+use async_trait::async_trait;
+
+use crate::activity::ActivityContext;
+use crate::model::WorkItem;
+use crate::orchestration::OrchestrationContext;
+
+/// The code of an orchestration.
+#[async_trait]
+pub trait OrchestrationHandler: Send + Sync {
+    /// Runs the orchestration. It must do the same each time for the same history.
+    async fn invoke(&self, ctx: OrchestrationContext, input: String) -> Result<String, String>;
+}
+
+/// The code of an activity.
+#[async_trait]
+pub trait ActivityHandler: Send + Sync {
+    /// Runs the activity. It may run more than once for one request.
+    async fn invoke(&self, ctx: ActivityContext, input: String) -> Result<String, String>;
+}
+
+/// An async function as an orchestration.
+pub struct FnOrchestration<F, Fut>(
+    /// The function.
+    pub F,
+)
+where
+    F: Fn(OrchestrationContext, String) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<String, String>> + Send + 'static;
+
+#[async_trait]
+impl<F, Fut> OrchestrationHandler for FnOrchestration<F, Fut>
+where
+    F: Fn(OrchestrationContext, String) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<String, String>> + Send + 'static,
+{
+    async fn invoke(&self, ctx: OrchestrationContext, input: String) -> Result<String, String> {
+        (self.0)(ctx, input).await
+    }
+}
+
+/// An async function as an activity.
+pub struct FnActivity<F, Fut>(
+    /// The function.
+    pub F,
+)
+where
+    F: Fn(ActivityContext, String) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<String, String>> + Send + 'static;
+
+#[async_trait]
+impl<F, Fut> ActivityHandler for FnActivity<F, Fut>
+where
+    F: Fn(ActivityContext, String) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<String, String>> + Send + 'static,
+{
+    async fn invoke(&self, ctx: ActivityContext, input: String) -> Result<String, String> {
+        (self.0)(ctx, input).await
+    }
+}
+
+/// Returns the kind of a message as it appears in logs. A queue message keeps its historic name.
+pub fn kind_of(msg: &WorkItem) -> &'static str {
+    match msg {
+        WorkItem::StartOrchestration { .. } => "StartOrchestration",
+        WorkItem::ActivityExecute { .. } => "ActivityExecute",
+        WorkItem::ActivityCompleted { .. } => "ActivityCompleted",
+        WorkItem::ActivityFailed { .. } => "ActivityFailed",
+        WorkItem::TimerFired { .. } => "TimerFired",
+        WorkItem::ExternalRaised { .. } => "ExternalRaised",
+        WorkItem::SubOrchCompleted { .. } => "SubOrchCompleted",
+        WorkItem::SubOrchFailed { .. } => "SubOrchFailed",
+        WorkItem::CancelInstance { .. } => "CancelInstance",
+        WorkItem::ContinueAsNew { .. } => "ContinueAsNew",
+        WorkItem::QueueMessage { .. } => "ExternalRaisedPersistent",
+        #[cfg(feature = "replay-version-test")]
+        WorkItem::ExternalRaised2 { .. } => "ExternalRaised2",
+    }
+}

@@ -1,0 +1,169 @@
+//! The settings of a runtime.
+
+use std::time::Duration;
+
+use crate::observability::ObservabilityConfig;
+use crate::providers::{SemverRange, TagFilter};
+
+/// How a runtime works. Every field has a sensible default, so settings are written as
+/// `RuntimeOptions { worker_concurrency: 8, ..Default::default() }`.
+#[derive(Debug, Clone)]
+pub struct RuntimeOptions {
+    /// The shortest time between two fetches that find nothing, for a store that does not signal.
+    pub dispatcher_min_poll_interval: Duration,
+    /// How long a fetch may wait for work, for a store that does not signal.
+    pub dispatcher_long_poll_timeout: Duration,
+    /// How many turns run at once. 0 makes a runtime that runs no orchestrations.
+    pub orchestration_concurrency: usize,
+    /// How many activities run at once. 0 makes a runtime that runs no activities.
+    pub worker_concurrency: usize,
+    /// How long an instance is leased for a turn.
+    pub orchestrator_lock_timeout: Duration,
+    /// How long before its end that lease is renewed, if it is 15 seconds or longer.
+    pub orchestrator_lock_renewal_buffer: Duration,
+    /// How long an activity is leased.
+    pub worker_lock_timeout: Duration,
+    /// How long before its end that lease is renewed, if it is 15 seconds or longer.
+    pub worker_lock_renewal_buffer: Duration,
+    /// Logs and metrics.
+    pub observability: ObservabilityConfig,
+    /// How long work waits that no handler is registered for.
+    pub unregistered_backoff: UnregisteredBackoffConfig,
+    /// How often work may be delivered before it counts as poison.
+    pub max_attempts: u32,
+    /// How long a cancelled activity may go on before it is aborted.
+    pub activity_cancellation_grace_period: Duration,
+    /// Which framework versions' executions this runtime replays; `None` for all up to its own.
+    pub supported_replay_versions: Option<SemverRange>,
+    /// How long a session belongs to its owner.
+    pub session_lock_timeout: Duration,
+    /// How long before its end that ownership is renewed, if it is 15 seconds or longer.
+    pub session_lock_renewal_buffer: Duration,
+    /// After how long without activity a session is no longer renewed.
+    pub session_idle_timeout: Duration,
+    /// How often sessions without owner and work are swept.
+    pub session_cleanup_interval: Duration,
+    /// How many sessions may have an activity in flight here at once.
+    pub max_sessions_per_runtime: usize,
+    /// A stable owner of sessions, shared by all slots; without it each slot owns its own.
+    pub worker_node_id: Option<String>,
+    /// Which activities this runtime runs.
+    pub worker_tag_filter: TagFilter,
+    /// How many suspended instances stay in memory, so that their next turn costs only what is new. 0 keeps none:
+    /// every turn then replays the whole history. What is recorded does not differ.
+    pub resident_instances: usize,
+}
+
+impl Default for RuntimeOptions {
+    fn default() -> Self {
+        Self {
+            dispatcher_min_poll_interval: Duration::from_millis(100),
+            dispatcher_long_poll_timeout: Duration::from_secs(30),
+            orchestration_concurrency: 2,
+            worker_concurrency: 2,
+            orchestrator_lock_timeout: Duration::from_secs(5),
+            orchestrator_lock_renewal_buffer: Duration::from_secs(2),
+            worker_lock_timeout: Duration::from_secs(30),
+            worker_lock_renewal_buffer: Duration::from_secs(5),
+            observability: ObservabilityConfig::default(),
+            unregistered_backoff: UnregisteredBackoffConfig::default(),
+            max_attempts: 10,
+            activity_cancellation_grace_period: Duration::from_secs(10),
+            supported_replay_versions: None,
+            session_lock_timeout: Duration::from_secs(30),
+            session_lock_renewal_buffer: Duration::from_secs(5),
+            session_idle_timeout: Duration::from_secs(300),
+            session_cleanup_interval: Duration::from_secs(300),
+            max_sessions_per_runtime: 10,
+            worker_node_id: None,
+            worker_tag_filter: TagFilter::DefaultOnly,
+            resident_instances: 1000,
+        }
+    }
+}
+
+impl RuntimeOptions {
+    /// # Panics
+    /// If sessions would count as idle before their running activity is renewed.
+    pub(crate) fn validate(&self) {
+        let renewal = self
+            .worker_lock_timeout
+            .checked_sub(self.worker_lock_renewal_buffer)
+            .unwrap_or(Duration::from_secs(1));
+        assert!(
+            self.session_idle_timeout > renewal,
+            "session_idle_timeout ({}s) must be greater than worker lock renewal interval ({}s). \
+             Otherwise a session is given up while one of its activities still runs.",
+            self.session_idle_timeout.as_secs(),
+            renewal.as_secs()
+        );
+    }
+}
+
+/// How long work waits that no handler is registered for; longer each time.
+#[derive(Debug, Clone)]
+pub struct UnregisteredBackoffConfig {
+    /// The wait after the first delivery.
+    pub base_delay: Duration,
+    /// The longest wait.
+    pub max_delay: Duration,
+}
+
+impl Default for UnregisteredBackoffConfig {
+    fn default() -> Self {
+        Self { base_delay: Duration::from_secs(1), max_delay: Duration::from_secs(60) }
+    }
+}
+
+impl UnregisteredBackoffConfig {
+    /// Returns the wait after the given delivery, counted from 1: the base, doubled up to six times, but never above
+    /// the longest.
+    pub fn delay(&self, attempt_count: u32) -> Duration {
+        let doublings = attempt_count.saturating_sub(1).min(6);
+        self.base_delay.saturating_mul(1 << doublings).min(self.max_delay)
+    }
+}
+
+/// When to renew a lease: `buffer` before its end if it is a long one, but never later than half-way, so that one lost
+/// attempt does not lose the lease.
+pub(crate) fn renewal_interval(lease: Duration, buffer: Duration) -> Duration {
+    let half_way = lease / 2;
+    let interval = if lease >= Duration::from_secs(15) {
+        lease.saturating_sub(buffer).max(Duration::from_secs(1)).min(half_way)
+    } else {
+        half_way
+    };
+    // A lease of nothing still must not make the keeper spin.
+    interval.max(Duration::from_millis(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_without_a_handler_waits_longer_each_time_up_to_a_minute() {
+        let backoff = UnregisteredBackoffConfig::default();
+        let seconds: Vec<u64> = (0..10).map(|attempt| backoff.delay(attempt).as_secs()).collect();
+        assert_eq!(seconds, [1, 1, 2, 4, 8, 16, 32, 60, 60, 60]);
+        let short =
+            UnregisteredBackoffConfig { base_delay: Duration::from_millis(100), max_delay: Duration::from_millis(500) };
+        assert_eq!(short.delay(3), Duration::from_millis(400));
+        assert_eq!(short.delay(u32::MAX), Duration::from_millis(500));
+        let huge = UnregisteredBackoffConfig { base_delay: Duration::MAX, max_delay: Duration::MAX };
+        assert_eq!(huge.delay(7), Duration::MAX);
+    }
+
+    #[test]
+    fn a_lease_is_renewed_by_half_way_however_short_it_is() {
+        let interval = |lease_ms, buffer_ms| {
+            renewal_interval(Duration::from_millis(lease_ms), Duration::from_millis(buffer_ms)).as_millis()
+        };
+        assert_eq!(interval(30_000, 5_000), 15_000);
+        assert_eq!(interval(30_000, 20_000), 10_000);
+        assert_eq!(interval(30_000, 40_000), 1_000);
+        assert_eq!(interval(5_000, 2_000), 2_500);
+        assert_eq!(interval(600, 0), 300);
+        assert_eq!(interval(0, 0), 1);
+    }
+}

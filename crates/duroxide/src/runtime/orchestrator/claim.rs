@@ -1,0 +1,87 @@
+//! An instance that this runtime has leased for a turn.
+
+use std::collections::HashMap;
+
+use crate::model::{Event, KvEntry, WorkItem};
+use crate::providers::{HistoryPart, InstanceClaim, OrchestrationItem};
+
+/// A leased instance and the messages that it shall hear of.
+#[derive(Debug, Clone)]
+pub(super) struct Claim {
+    pub instance: String,
+    pub execution_id: u64,
+    /// Which creation of the id it is; 0 if that is not known.
+    pub incarnation: u64,
+    /// The newest event of the current execution; `None` if only the history can tell.
+    pub last_event_id: Option<u64>,
+    /// The orchestration's name as the store knows it.
+    pub orchestration_name: String,
+    /// The orchestration's version as the store knows it; `unknown` if it does not.
+    pub version: String,
+    pub status: Option<String>,
+    pub messages: Vec<WorkItem>,
+    pub token: String,
+    pub attempt_count: u32,
+}
+
+impl Claim {
+    /// Tells whether the store knows that the instance has ended, whatever its history says.
+    pub fn is_known_to_have_ended(&self) -> bool {
+        matches!(self.status.as_deref(), Some("Completed" | "Failed"))
+    }
+}
+
+impl From<InstanceClaim> for Claim {
+    fn from(claim: InstanceClaim) -> Self {
+        Self {
+            instance: claim.instance,
+            execution_id: claim.execution_id,
+            incarnation: claim.incarnation,
+            last_event_id: Some(claim.last_event_id),
+            orchestration_name: claim.orchestration_name,
+            version: claim.version,
+            status: claim.status,
+            messages: claim.messages,
+            token: claim.lock_token,
+            attempt_count: claim.attempt_count,
+        }
+    }
+}
+
+/// The recorded history of the current execution.
+#[derive(Debug, Clone)]
+pub(super) enum Stored {
+    Decoded { events: Vec<Event>, kv: HashMap<String, KvEntry> },
+    /// It cannot be decoded, for this reason.
+    Undecodable(String),
+}
+
+impl From<HistoryPart> for Stored {
+    fn from(part: HistoryPart) -> Self {
+        match part.history_error {
+            Some(error) => Self::Undecodable(error),
+            None => Self::Decoded { events: part.events, kv: part.kv_snapshot.unwrap_or_default() },
+        }
+    }
+}
+
+/// Takes apart what a fetch of the plain contract returns.
+pub(super) fn from_fetch(item: OrchestrationItem, token: String, attempt_count: u32) -> (Claim, Stored) {
+    let stored = match item.history_error {
+        Some(error) => Stored::Undecodable(error),
+        None => Stored::Decoded { events: item.history, kv: item.kv_snapshot },
+    };
+    let claim = Claim {
+        instance: item.instance,
+        execution_id: item.execution_id,
+        incarnation: 0,
+        last_event_id: None,
+        orchestration_name: item.orchestration_name,
+        version: item.version,
+        status: None,
+        messages: item.messages,
+        token,
+        attempt_count,
+    };
+    (claim, stored)
+}

@@ -1,0 +1,425 @@
+//! Decides what a turn comes to. No I/O happens here: the same claim, record and registry give the same decision.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use semver::Version;
+
+use super::batch::{Batch, StartMessage};
+use super::claim::{Claim, Stored};
+use super::commit::{Commit, Fallback};
+use super::outcome::{self, Place};
+use super::parents::{Notice, ParentLink};
+use super::poison;
+use super::record::{self, Beginning, Phase};
+use super::report::{Ended, Report, StartedBy};
+use super::residents::Resident;
+use crate::model::{Event, EventKind, INITIAL_EVENT_ID, KvEntry};
+use crate::providers::{DispatcherCapabilityFilter, ExecutionMetadata, current_build_version};
+use crate::registry::OrchestrationRegistry;
+use crate::replay::{Ending, Execution, Journal};
+use crate::runtime::options::UnregisteredBackoffConfig;
+use crate::runtime::program::{Assignment, open_execution};
+use crate::runtime::OrchestrationHandler;
+
+const TARGET: &str = "duroxide::runtime";
+
+/// How long an instance waits that this runtime cannot replay.
+const CANNOT_REPLAY_DELAY: Duration = Duration::from_secs(1);
+
+/// A version that says that none was recorded.
+const NO_VERSION: &str = "0.0.0";
+
+/// What decisions depend on besides the turn itself.
+pub(super) struct Rules<'a> {
+    pub registry: &'a OrchestrationRegistry,
+    pub filter: &'a DispatcherCapabilityFilter,
+    pub max_attempts: u32,
+    pub unregistered_backoff: &'a UnregisteredBackoffConfig,
+    pub now_ms: u64,
+}
+
+/// What is known of the instance.
+pub(super) enum Known {
+    Resident(Box<Resident>),
+    Stored(Stored),
+    /// It completed or failed; its history does not matter.
+    Ended,
+}
+
+/// What becomes of a claim.
+pub(super) enum Decision {
+    Commit(Box<Commit>),
+    /// Give it back, to be delivered again after this time; the attempt counts.
+    Defer(Duration),
+}
+
+/// Takes the turn.
+pub(super) fn decide(rules: &Rules<'_>, mut claim: Claim, known: Known) -> (Claim, Decision) {
+    let decision = match known {
+        Known::Resident(resident) => resident_turn(rules, &mut claim, *resident),
+        Known::Stored(Stored::Decoded { events, kv }) => stored_turn(rules, &mut claim, &events, kv),
+        Known::Stored(Stored::Undecodable(error)) => undecodable(rules, &mut claim, error),
+        Known::Ended => ended(&mut claim),
+    };
+    (claim, decision)
+}
+
+impl Rules<'_> {
+    pub fn is_poison(&self, claim: &Claim) -> bool {
+        claim.attempt_count > self.max_attempts
+    }
+
+    /// Gives a claim back because something is missing that may come.
+    fn wait_for(&self, claim: &Claim, what: &str, name: &str, version: Option<&str>) -> Decision {
+        let delay = self.unregistered_backoff.delay(claim.attempt_count);
+        let remaining = self.max_attempts.saturating_sub(claim.attempt_count);
+        let seconds = delay.as_secs_f64();
+        tracing::warn!(target: TARGET, instance = %claim.instance, orchestration_name = name, version,
+            attempt_count = claim.attempt_count, max_attempts = self.max_attempts,
+            remaining_attempts = remaining, backoff_secs = seconds,
+            "{what} with {seconds:.1}s backoff (will poison in {remaining} more attempts)");
+        Decision::Defer(delay)
+    }
+
+    fn unregistered(&self, claim: &Claim, name: &str, version: Option<&str>) -> Decision {
+        self.wait_for(claim, "Orchestration not registered, abandoning", name, version)
+    }
+
+    /// Finds the code of an orchestration: of exactly this version, or of the one that the policy picks.
+    fn handler(&self, name: &str, version: Option<&str>) -> Option<(Version, Arc<dyn OrchestrationHandler>)> {
+        match version {
+            None => self.registry.resolve_handler(name),
+            Some(version) => {
+                let version = Version::parse(version).ok()?;
+                let handler = self.registry.resolve_handler_exact(name, &version)?;
+                Some((version, handler))
+            }
+        }
+    }
+}
+
+/// An instance that is in memory: it hears of the messages and goes on.
+fn resident_turn(rules: &Rules<'_>, claim: &mut Claim, resident: Resident) -> Decision {
+    let poison = rules.is_poison(claim).then(|| poison::Poison::of(rules, claim));
+    let batch = Batch::sort(&claim.instance, Phase::Running, std::mem::take(&mut claim.messages));
+    let collisions = batch.collision_notices(&claim.instance, resident.beginning.parent.as_ref(), false);
+    if let Some(poison) = poison {
+        let last_event_id = resident.execution.last_event_id();
+        let open = resident.execution.open_activities();
+        return poison.running(claim, &resident.beginning, last_event_id, open, collisions);
+    }
+    go_on(rules, claim, resident, batch, collisions, &[])
+}
+
+fn stored_turn(
+    rules: &Rules<'_>,
+    claim: &mut Claim,
+    events: &[Event],
+    kv: HashMap<String, KvEntry>,
+) -> Decision {
+    let (phase, beginning) = record::read(events);
+    let poison =
+        (phase != Phase::Finished && rules.is_poison(claim)).then(|| poison::Poison::of(rules, claim));
+    let batch = Batch::sort(&claim.instance, phase, std::mem::take(&mut claim.messages));
+    let recorded = beginning.as_ref().and_then(|beginning| beginning.parent.as_ref());
+    let parent = recorded.or(batch.start.as_ref().and_then(|start| start.parent.as_ref()));
+    let collisions = batch.collision_notices(&claim.instance, parent, phase == Phase::Finished);
+    match (phase, beginning) {
+        (Phase::Finished, _) => drain(claim, collisions),
+        (Phase::Fresh, _) => match (batch.start.clone(), poison) {
+            (None, _) => {
+                tracing::warn!(target: TARGET, instance = %claim.instance,
+                    "empty effective batch - this should not happen");
+                drain(claim, collisions)
+            }
+            (Some(start), Some(poison)) => poison.fresh(claim, claim.execution_id, &start, collisions),
+            (Some(start), None) => begin(rules, claim, claim.execution_id, start, batch, collisions, kv),
+        },
+        (Phase::Continued, beginning) => {
+            let successor_id = claim.execution_id + 1;
+            match (batch.start.clone(), poison) {
+                (Some(start), Some(poison)) => poison.fresh(claim, successor_id, &start, collisions),
+                (Some(start), None) => begin(rules, claim, successor_id, start, batch, collisions, kv),
+                (None, Some(poison)) => {
+                    let start = lost_start(beginning.as_ref());
+                    poison.fresh(claim, successor_id, &start, collisions)
+                }
+                (None, None) => {
+                    let name = beginning.as_ref().map_or("unknown", |beginning| beginning.name.as_str());
+                    rules.wait_for(
+                        claim,
+                        "CAN successor start not visible, abandoning instance inputs",
+                        name,
+                        None,
+                    )
+                }
+            }
+        }
+        (Phase::Running, beginning) => {
+            rebuilt_turn(rules, claim, events, kv, beginning, poison, batch, collisions)
+        }
+    }
+}
+
+/// The start of a successor that never came: name and parent are those of the execution before it.
+fn lost_start(previous: Option<&Beginning>) -> StartMessage {
+    StartMessage {
+        name: previous.map(|previous| previous.name.clone()).unwrap_or_default(),
+        input: String::new(),
+        version: None,
+        parent: previous.and_then(|previous| previous.parent.clone()),
+        carried: Vec::new(),
+        custom_status: None,
+        continues: true,
+    }
+}
+
+/// An instance that is not in memory: its history is replayed first.
+#[allow(clippy::too_many_arguments, reason = "what a running instance consists of, taken apart once")]
+fn rebuilt_turn(
+    rules: &Rules<'_>,
+    claim: &mut Claim,
+    events: &[Event],
+    kv: HashMap<String, KvEntry>,
+    beginning: Option<Beginning>,
+    poison: Option<poison::Poison>,
+    batch: Batch,
+    collisions: Vec<Notice>,
+) -> Decision {
+    let beginning = beginning.unwrap_or_else(|| Beginning::corrupted(claim, events));
+    if let Some(delay) = cannot_replay(rules, claim, &beginning) {
+        return Decision::Defer(delay);
+    }
+    if let Some(poison) = poison {
+        let last_event_id = events.iter().map(|event| event.event_id).max().unwrap_or_default();
+        return poison.running(claim, &beginning, last_event_id, record::open_activities(events), collisions);
+    }
+    let version = Some(beginning.version.as_str()).filter(|version| *version != NO_VERSION);
+    let Some((_, handler)) = rules.handler(&beginning.name, version) else {
+        return rules.unregistered(claim, &beginning.name, version);
+    };
+    let mut execution = open(claim, claim.execution_id, &beginning, handler, kv);
+    execution.replay(events);
+    let resident = Resident {
+        execution,
+        incarnation: claim.incarnation,
+        execution_id: claim.execution_id,
+        turns: record::turns(events),
+        beginning,
+    };
+    go_on(rules, claim, resident, batch, collisions, events)
+}
+
+/// Tells how long to wait if the store returned an execution that this runtime must not replay.
+fn cannot_replay(rules: &Rules<'_>, claim: &Claim, beginning: &Beginning) -> Option<Duration> {
+    let pinned = Version::parse(&beginning.stamp).ok()?;
+    if rules.filter.is_compatible(&pinned) {
+        return None;
+    }
+    tracing::warn!(target: TARGET, instance = %claim.instance, pinned_version = %pinned,
+        supported_range = %supported_range(rules.filter), attempt_count = claim.attempt_count,
+        "Execution pinned at incompatible version, abandoning (runtime-side check)");
+    Some(CANNOT_REPLAY_DELAY)
+}
+
+/// The supported versions as they appear in logs.
+pub(crate) fn supported_range(filter: &DispatcherCapabilityFilter) -> String {
+    let ranges = filter.supported_duroxide_versions.iter();
+    let texts: Vec<String> = ranges.map(|range| format!(">={}, <={}", range.min, range.max)).collect();
+    texts.join(" | ")
+}
+
+fn go_on(
+    rules: &Rules<'_>,
+    claim: &Claim,
+    mut resident: Resident,
+    batch: Batch,
+    collisions: Vec<Notice>,
+    history: &[Event],
+) -> Decision {
+    if batch.inputs.is_empty() {
+        let mut commit = Commit::drain(claim, collisions);
+        commit.suspended = Some(resident);
+        return Decision::Commit(Box::new(commit));
+    }
+    let last_event_id = resident.execution.last_event_id();
+    resident.turns += 1;
+    let turn = resident.execution.turn(Vec::new(), batch.inputs, rules.now_ms);
+    let report = Report::of(&resident.beginning, None);
+    let fallback = Fallback {
+        opening: None,
+        next_event_id: last_event_id + 1,
+        parent: resident.beginning.parent.clone(),
+        collisions: collisions.clone(),
+        report: report.clone(),
+    };
+    conclude(rules, claim, resident, turn, fallback, ExecutionMetadata::default(), report, history)
+}
+
+/// The first turn of an execution.
+fn begin(
+    rules: &Rules<'_>,
+    claim: &Claim,
+    execution_id: u64,
+    start: StartMessage,
+    batch: Batch,
+    collisions: Vec<Notice>,
+    kv: HashMap<String, KvEntry>,
+) -> Decision {
+    let Some((version, handler)) = rules.handler(&start.name, start.version.as_deref()) else {
+        return rules.unregistered(claim, &start.name, start.version.as_deref());
+    };
+    let opening = start_event(claim, execution_id, &start, version.to_string(), rules.now_ms);
+    let Some(beginning) = Beginning::from_event(&opening) else { return drain(claim, collisions) };
+    let execution = open(claim, execution_id, &beginning, handler, kv);
+    // A successor is the same creation of the instance; of a new instance it is not known yet.
+    let mut resident =
+        Resident { execution, incarnation: claim.incarnation, execution_id, turns: 1, beginning };
+    let turn = resident.execution.turn(vec![opening.clone()], batch.inputs, rules.now_ms);
+    let started = if start.continues { StartedBy::ContinueAsNew } else { StartedBy::Start };
+    let report = Report::of(&resident.beginning, Some(started));
+    let metadata = start_metadata(&resident.beginning);
+    let fallback = Fallback {
+        opening: Some((opening, metadata.clone())),
+        next_event_id: INITIAL_EVENT_ID + 1,
+        parent: resident.beginning.parent.clone(),
+        collisions: collisions.clone(),
+        report: report.clone(),
+    };
+    conclude(rules, claim, resident, turn, fallback, metadata, report, &[])
+}
+
+#[allow(clippy::too_many_arguments, reason = "the parts of a commit, put together once")]
+fn conclude(
+    rules: &Rules<'_>,
+    claim: &Claim,
+    mut resident: Resident,
+    turn: crate::replay::Turn,
+    fallback: Fallback,
+    mut metadata: ExecutionMetadata,
+    mut report: Report,
+    history: &[Event],
+) -> Decision {
+    let place = Place {
+        instance: &claim.instance,
+        execution_id: resident.execution_id,
+        beginning: &resident.beginning,
+        history,
+        now_ms: rules.now_ms,
+    };
+    let outcome = outcome::conclude(&place, &mut resident.execution, turn);
+    if let Some(ending) = &outcome.ending {
+        describe_ending(&mut metadata, ending);
+        report.ended = Some(Ended {
+            ending: ending.clone(),
+            seconds: rules.now_ms.saturating_sub(resident.beginning.at_ms) as f64 / 1000.0,
+            turns: resident.turns,
+            events: resident.execution.event_count() as u64,
+        });
+    }
+    let mut notices = fallback.collisions.clone();
+    notices.extend(outcome.notice);
+    Decision::Commit(Box::new(Commit {
+        execution_id: resident.execution_id,
+        events: outcome.events,
+        worker_items: outcome.worker_items,
+        orchestrator_items: outcome.orchestrator_items,
+        metadata,
+        cancelled_activities: outcome.cancelled_activities,
+        notices,
+        fallback: Some(fallback),
+        suspended: outcome.ending.is_none().then_some(resident),
+        report,
+    }))
+}
+
+fn open(
+    claim: &Claim,
+    execution_id: u64,
+    beginning: &Beginning,
+    handler: Arc<dyn OrchestrationHandler>,
+    kv_snapshot: HashMap<String, KvEntry>,
+) -> Execution {
+    let assignment = Assignment {
+        handler,
+        orchestration_name: beginning.name.clone(),
+        orchestration_version: beginning.version.clone(),
+        input: beginning.input.clone(),
+        kv_snapshot,
+    };
+    open_execution(Journal::new(claim.instance.clone(), execution_id), assignment)
+}
+
+/// Makes the first event of an execution.
+pub(super) fn start_event(
+    claim: &Claim,
+    execution_id: u64,
+    start: &StartMessage,
+    version: String,
+    at_ms: u64,
+) -> Event {
+    let parent = start.parent.as_ref();
+    let kind = EventKind::OrchestrationStarted {
+        name: start.name.clone(),
+        version,
+        input: start.input.clone(),
+        parent_instance: parent.map(|parent| parent.instance.clone()),
+        parent_id: parent.map(|parent| parent.id),
+        parent_execution_id: parent.and_then(|parent: &ParentLink| parent.execution_id),
+        carry_forward_events: (!start.carried.is_empty()).then(|| start.carried.clone()),
+        initial_custom_status: start.custom_status.clone(),
+    };
+    let event = Event::with_event_id(INITIAL_EVENT_ID, claim.instance.clone(), execution_id, None, kind);
+    Event { timestamp_ms: at_ms, ..event }
+}
+
+/// What is stored about an instance with the first event of an execution.
+pub(super) fn start_metadata(beginning: &Beginning) -> ExecutionMetadata {
+    ExecutionMetadata {
+        orchestration_name: Some(beginning.name.clone()),
+        orchestration_version: Some(beginning.version.clone()),
+        parent_instance_id: beginning.parent.as_ref().map(|parent| parent.instance.clone()),
+        pinned_duroxide_version: Some(current_build_version()),
+        ..ExecutionMetadata::default()
+    }
+}
+
+pub(super) fn describe_ending(metadata: &mut ExecutionMetadata, ending: &Ending) {
+    let (status, output) = match ending {
+        Ending::Completed { output } => ("Completed", output.clone()),
+        Ending::Failed { details } => ("Failed", details.display_message()),
+        Ending::ContinuedAsNew { input } => ("ContinuedAsNew", input.clone()),
+    };
+    metadata.status = Some(status.to_string());
+    metadata.output = Some(output);
+}
+
+/// An instance that has ended hears nothing more.
+fn ended(claim: &mut Claim) -> Decision {
+    let batch = Batch::sort(&claim.instance, Phase::Finished, std::mem::take(&mut claim.messages));
+    let collisions = batch.collision_notices(&claim.instance, None, true);
+    drain(claim, collisions)
+}
+
+fn drain(claim: &Claim, notices: Vec<Notice>) -> Decision {
+    tracing::debug!(target: TARGET, instance = %claim.instance, "messages taken note of without effect");
+    Decision::Commit(Box::new(Commit::drain(claim, notices)))
+}
+
+/// An instance whose history nobody can read: wait, and after too many attempts fail it.
+fn undecodable(rules: &Rules<'_>, claim: &mut Claim, error: String) -> Decision {
+    if claim.is_known_to_have_ended() {
+        return ended(claim);
+    }
+    let batch = Batch::sort(&claim.instance, Phase::Running, std::mem::take(&mut claim.messages));
+    let collisions = batch.collision_notices(&claim.instance, None, false);
+    tracing::warn!(target: TARGET, instance = %claim.instance, attempt_count = claim.attempt_count, error,
+        "history cannot be decoded");
+    if rules.is_poison(claim) {
+        poison::undecodable(rules, claim, error, collisions)
+    } else {
+        Decision::Defer(CANNOT_REPLAY_DELAY)
+    }
+}

@@ -1,0 +1,54 @@
+//! Takes the turns of orchestrations.
+//!
+//! A turn is a pure function from a claim, what is recorded or resident, and the registry, to a commit ([`decide`]);
+//! [`turn`] does the I/O around it. A store that signals is claimed from by one dispatcher ([`signalled`]), any other by
+//! one polling loop for each slot ([`polled`]).
+
+mod batch;
+mod carried;
+mod claim;
+mod commit;
+mod decide;
+mod limits;
+mod outcome;
+mod parents;
+mod poison;
+mod polled;
+mod record;
+mod report;
+mod residents;
+mod signalled;
+mod single_turn;
+mod turn;
+
+use std::sync::Arc;
+
+use tokio::sync::Semaphore;
+
+use super::core::Core;
+
+pub(crate) use decide::supported_range;
+pub(crate) use residents::Residents;
+pub(crate) use single_turn::{Subject, take as take_single_turn};
+
+/// Starts the orchestration dispatchers of a runtime, if it is to take turns at all.
+pub(crate) fn start(core: &Arc<Core>) {
+    let count = core.options.orchestration_concurrency;
+    if count == 0 {
+        return;
+    }
+    let slots = Arc::new(Semaphore::new(count));
+    if core.store.as_extended().is_some() {
+        let shared = core.clone();
+        core.work.spawn_supervised("orchestration dispatcher", move || {
+            signalled::run(shared.clone(), slots.clone())
+        });
+    } else {
+        for index in 0..count {
+            let (shared, slots) = (core.clone(), slots.clone());
+            core.work.spawn_supervised("orchestration dispatcher", move || {
+                polled::run(shared.clone(), slots.clone(), index)
+            });
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! From what a turn came to, to what is committed: which work goes out, who is told, and how the execution ends.
+
+use std::collections::HashSet;
+
+use super::carried;
+use super::limits;
+use super::parents::Notice;
+use super::record::Beginning;
+use crate::model::{
+    Action, AppErrorKind, Event, INITIAL_EXECUTION_ID, WorkItem, build_child_instance_id,
+};
+use crate::providers::ScheduledActivityIdentifier;
+use crate::replay::{Ending, Execution, Turn, TurnResult, application};
+
+const PARENT_CANCELLED: &str = "parent canceled";
+const FUTURE_DROPPED: &str = "parent dropped sub-orchestration future";
+
+/// Which execution of which instance a turn belongs to.
+pub(super) struct Place<'a> {
+    pub instance: &'a str,
+    pub execution_id: u64,
+    pub beginning: &'a Beginning,
+    /// The stored events. Only executions of the legacy policy look at them, and those are never resident.
+    pub history: &'a [Event],
+    pub now_ms: u64,
+}
+
+/// What a turn changes, ready to be committed.
+#[derive(Debug, Default)]
+pub(super) struct Outcome {
+    pub events: Vec<Event>,
+    pub worker_items: Vec<WorkItem>,
+    pub orchestrator_items: Vec<WorkItem>,
+    pub cancelled_activities: Vec<ScheduledActivityIdentifier>,
+    /// What the parent hears, if the instance ended and has one.
+    pub notice: Option<Notice>,
+    pub ending: Option<Ending>,
+}
+
+/// What the code did in a turn.
+struct Deeds {
+    events: Vec<Event>,
+    actions: Vec<Action>,
+    dropped_activities: Vec<u64>,
+    dropped_children: Vec<String>,
+    /// Set if the turn broke a limit: then nothing of what it asked for is recorded or done.
+    voided: bool,
+}
+
+/// Concludes a turn.
+pub(super) fn conclude(place: &Place<'_>, execution: &mut Execution, turn: Turn) -> Outcome {
+    let violation = limits::violation(place.instance, place.execution_id, &turn.events, execution.kv_len());
+    let result = match (&violation, turn.result) {
+        (None, result) => result,
+        (_, result @ (TurnResult::Failed(_) | TurnResult::Cancelled(_))) => result,
+        (Some(text), _) => TurnResult::Failed(application(AppErrorKind::OrchestrationFailed, text.clone())),
+    };
+    let deeds = Deeds {
+        events: turn.events,
+        actions: if violation.is_some() { Vec::new() } else { turn.actions },
+        dropped_activities: turn.cancelled_activities,
+        dropped_children: turn.cancelled_children,
+        voided: violation.is_some(),
+    };
+    match result {
+        TurnResult::Continue => go_on(place, deeds),
+        TurnResult::Completed(output) => end(place, execution, deeds, Ending::Completed { output }),
+        TurnResult::Failed(details) => end(place, execution, deeds, Ending::Failed { details }),
+        TurnResult::Cancelled(reason) => cancel(place, execution, deeds, reason),
+        TurnResult::ContinueAsNew { input, version, unconsumed_queue_arrivals } => {
+            let unread = unconsumed_queue_arrivals
+                .unwrap_or_else(|| carried::legacy_unread(place.history.iter().chain(&deeds.events)));
+            let successor = WorkItem::ContinueAsNew {
+                instance: place.instance.to_string(),
+                orchestration: place.beginning.name.clone(),
+                input: input.clone(),
+                version,
+                parent_instance: place.beginning.parent.as_ref().map(|parent| parent.instance.clone()),
+                parent_id: place.beginning.parent.as_ref().map(|parent| parent.id),
+                parent_execution_id: place.beginning.parent.as_ref().and_then(|parent| parent.execution_id),
+                carry_forward_events: carried::oldest(place.instance, unread),
+                initial_custom_status: execution.custom_status(),
+            };
+            let mut outcome = end(place, execution, deeds, Ending::ContinuedAsNew { input });
+            outcome.orchestrator_items.push(successor);
+            outcome
+        }
+    }
+}
+
+/// The execution waits for more: everything that it asked for goes out.
+fn go_on(place: &Place<'_>, deeds: Deeds) -> Outcome {
+    let mut outcome = Outcome::default();
+    for action in deeds.actions {
+        match action {
+            Action::CallActivity { scheduling_event_id, name, input, session_id, tag } => {
+                outcome.worker_items.push(WorkItem::ActivityExecute {
+                    instance: place.instance.to_string(),
+                    execution_id: place.execution_id,
+                    id: scheduling_event_id,
+                    name,
+                    input,
+                    session_id,
+                    tag,
+                });
+            }
+            other => outcome.orchestrator_items.extend(message(place, other)),
+        }
+    }
+    let cancels = deeds.dropped_children.iter().map(|child| cancel_child(place, child, FUTURE_DROPPED));
+    outcome.orchestrator_items.extend(cancels);
+    outcome.cancelled_activities = identifiers(place, deeds.dropped_activities);
+    outcome.events = deeds.events;
+    outcome
+}
+
+fn message(place: &Place<'_>, action: Action) -> Option<WorkItem> {
+    let instance = place.instance;
+    match action {
+        Action::CreateTimer { scheduling_event_id, fire_at_ms } => Some(WorkItem::TimerFired {
+            instance: instance.to_string(),
+            execution_id: place.execution_id,
+            id: scheduling_event_id,
+            fire_at_ms,
+        }),
+        Action::StartSubOrchestration { scheduling_event_id, name, version, instance: child, input } => {
+            Some(WorkItem::StartOrchestration {
+                instance: build_child_instance_id(instance, &child),
+                orchestration: name,
+                input,
+                version,
+                parent_instance: Some(instance.to_string()),
+                parent_id: Some(scheduling_event_id),
+                parent_execution_id: Some(place.execution_id),
+                execution_id: INITIAL_EXECUTION_ID,
+            })
+        }
+        detached @ Action::StartOrchestrationDetached { .. } => detached_start(detached),
+        _ => None,
+    }
+}
+
+fn detached_start(action: Action) -> Option<WorkItem> {
+    let Action::StartOrchestrationDetached { name, version, instance, input, .. } = action else { return None };
+    Some(WorkItem::StartOrchestration {
+        instance,
+        orchestration: name,
+        input,
+        version,
+        parent_instance: None,
+        parent_id: None,
+        parent_execution_id: None,
+        execution_id: INITIAL_EXECUTION_ID,
+    })
+}
+
+/// The execution ends: of what it asked for in this turn only detached starts go out, its activities are given up, and
+/// its parent is told.
+fn end(place: &Place<'_>, execution: &mut Execution, deeds: Deeds, ending: Ending) -> Outcome {
+    let never_started = started_now(&deeds.actions);
+    let started = |child: &&String| !never_started.contains(*child);
+    let dropped = deeds.dropped_children.iter().filter(started);
+    let mut orchestrator_items: Vec<WorkItem> =
+        dropped.map(|child| cancel_child(place, child, FUTURE_DROPPED)).collect();
+    orchestrator_items.extend(deeds.actions.into_iter().filter_map(detached_start));
+    let mut given_up = deeds.dropped_activities;
+    given_up.extend(execution.open_activities());
+    let mut events = deeds.events;
+    events.extend(execution.close(ending.clone(), place.now_ms));
+    if deeds.voided {
+        events = limits::without_requests(events);
+    }
+    Outcome {
+        events,
+        worker_items: Vec::new(),
+        orchestrator_items,
+        cancelled_activities: identifiers(place, given_up),
+        notice: notice(place, &ending),
+        ending: Some(ending),
+    }
+}
+
+/// The instance was cancelled: its children are too.
+fn cancel(place: &Place<'_>, execution: &mut Execution, deeds: Deeds, reason: String) -> Outcome {
+    let never_started = started_now(&deeds.actions);
+    let open = execution.open_children().into_values().filter(|child| !never_started.contains(child));
+    let cancels: Vec<WorkItem> = open.map(|child| cancel_child(place, &child, PARENT_CANCELLED)).collect();
+    let details = application(AppErrorKind::Cancelled { reason }, String::new());
+    let mut outcome = end(place, execution, deeds, Ending::Failed { details });
+    outcome.orchestrator_items.extend(cancels);
+    outcome
+}
+
+/// The children that were asked for in this very turn. When the turn ends the execution, they never come to be.
+fn started_now(actions: &[Action]) -> HashSet<String> {
+    let child = |action: &Action| match action {
+        Action::StartSubOrchestration { instance, .. } => Some(instance.clone()),
+        _ => None,
+    };
+    actions.iter().filter_map(child).collect()
+}
+
+fn notice(place: &Place<'_>, ending: &Ending) -> Option<Notice> {
+    let parent = place.beginning.parent.clone()?;
+    match ending {
+        Ending::Completed { output } => Some(Notice::to(parent, Ok(output.clone()))),
+        Ending::Failed { details } => Some(Notice::to(parent, Err(details.clone()))),
+        Ending::ContinuedAsNew { .. } => None,
+    }
+}
+
+fn cancel_child(place: &Place<'_>, child: &str, reason: &str) -> WorkItem {
+    WorkItem::CancelInstance {
+        instance: build_child_instance_id(place.instance, child),
+        reason: reason.to_string(),
+    }
+}
+
+pub(super) fn identifiers(place: &Place<'_>, ids: Vec<u64>) -> Vec<ScheduledActivityIdentifier> {
+    let identifier = |activity_id| ScheduledActivityIdentifier {
+        instance: place.instance.to_string(),
+        execution_id: place.execution_id,
+        activity_id,
+    };
+    ids.into_iter().map(identifier).collect()
+}

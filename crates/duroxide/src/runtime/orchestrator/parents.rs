@@ -1,0 +1,106 @@
+//! Who waits for a child, and how it hears of the child's end.
+
+use crate::model::{ErrorDetails, Event, EventKind, INITIAL_EXECUTION_ID, WorkItem, build_child_instance_id};
+use crate::providers::{Provider, ProviderError};
+
+/// The step of a parent that started a child.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ParentLink {
+    pub instance: String,
+    pub id: u64,
+    /// Not known for children that were started by very old versions.
+    pub execution_id: Option<u64>,
+}
+
+impl ParentLink {
+    pub fn new(instance: Option<&String>, id: Option<u64>, execution_id: Option<u64>) -> Option<Self> {
+        Some(Self { instance: instance?.clone(), id: id?, execution_id })
+    }
+}
+
+/// A message to a parent: the result of its child.
+#[derive(Debug, Clone)]
+pub(super) struct Notice {
+    pub to: Addressee,
+    pub result: Result<String, ErrorDetails>,
+}
+
+/// Where a notice goes.
+#[derive(Debug, Clone)]
+pub(super) enum Addressee {
+    Parent(ParentLink),
+    /// The parent of this instance, whose own record of it cannot be read.
+    ParentOf(String),
+}
+
+impl Notice {
+    pub fn to(link: ParentLink, result: Result<String, ErrorDetails>) -> Self {
+        Self { to: Addressee::Parent(link), result }
+    }
+
+    /// Makes the message, reading what is not known yet; `None` if there is nobody to tell.
+    pub async fn into_message(self, store: &dyn Provider) -> Result<Option<WorkItem>, ProviderError> {
+        let link = match self.to {
+            Addressee::Parent(link) => Some(link),
+            Addressee::ParentOf(child) => find_parent(store, &child).await?,
+        };
+        let Some(link) = link else { return Ok(None) };
+        let parent_execution_id = match link.execution_id {
+            Some(execution_id) => execution_id,
+            None => current_execution(store, &link.instance).await?,
+        };
+        Ok(Some(message(link, parent_execution_id, self.result)))
+    }
+
+    /// Makes the message if everything about the parent is known.
+    pub fn to_known_parent(self) -> Option<WorkItem> {
+        let Addressee::Parent(link) = self.to else { return None };
+        let execution_id = link.execution_id.unwrap_or(INITIAL_EXECUTION_ID);
+        Some(message(link, execution_id, self.result))
+    }
+}
+
+fn message(link: ParentLink, parent_execution_id: u64, result: Result<String, ErrorDetails>) -> WorkItem {
+    let (parent_instance, parent_id) = (link.instance, link.id);
+    match result {
+        Ok(result) => WorkItem::SubOrchCompleted { parent_instance, parent_execution_id, parent_id, result },
+        Err(details) => WorkItem::SubOrchFailed { parent_instance, parent_execution_id, parent_id, details },
+    }
+}
+
+async fn current_execution(store: &dyn Provider, instance: &str) -> Result<u64, ProviderError> {
+    let history = store.read(instance).await?;
+    Ok(history.iter().map(|event| event.execution_id).max().unwrap_or(INITIAL_EXECUTION_ID))
+}
+
+/// Finds the open step of a parent that started this child, from the parent's side.
+async fn find_parent(store: &dyn Provider, child: &str) -> Result<Option<ParentLink>, ProviderError> {
+    let Some(parent) = parent_instance(store, child).await else { return Ok(None) };
+    let history = store.read(&parent).await?;
+    let scheduled = history.iter().rev().find(|event| schedules(event, &parent, child));
+    Ok(scheduled.map(|event| ParentLink {
+        instance: parent.clone(),
+        id: event.event_id,
+        execution_id: Some(event.execution_id),
+    }))
+}
+
+fn schedules(event: &Event, parent: &str, child: &str) -> bool {
+    matches!(&event.kind, EventKind::SubOrchestrationScheduled { instance, .. }
+        if build_child_instance_id(parent, instance) == child)
+}
+
+async fn parent_instance(store: &dyn Provider, child: &str) -> Option<String> {
+    if let Some(extended) = store.as_extended()
+        && let Ok(Some(metadata)) = extended.read_metadata(child).await
+    {
+        return metadata.parent_instance_id;
+    }
+    if let Some(admin) = store.as_management_capability()
+        && let Ok(parent) = admin.get_parent_id(child).await
+    {
+        return parent;
+    }
+    // A generated id begins with the parent's.
+    child.rsplit_once("::sub::").map(|(parent, _)| parent.to_string())
+}

@@ -1,0 +1,144 @@
+//! Fails instances whose messages were delivered too often.
+
+use super::batch::StartMessage;
+use super::claim::Claim;
+use super::commit::{Commit, failure_event};
+use super::decide::{Decision, Rules, describe_ending, start_event, start_metadata};
+use super::parents::{Addressee, Notice};
+use super::record::Beginning;
+use super::report::{Ended, Report, StartedBy};
+use crate::model::{ErrorDetails, Event, INITIAL_EVENT_ID, PoisonMessageType};
+use crate::providers::{ExecutionMetadata, ScheduledActivityIdentifier};
+use crate::replay::Ending;
+
+/// The event id of a failure that is stored behind a history that cannot be decoded: beyond anything in it.
+const SENTINEL_EVENT_ID: u64 = 99_999;
+
+/// Messages that were delivered too often.
+pub(super) struct Poison {
+    attempt_count: u32,
+    max_attempts: u32,
+    /// The messages themselves, as JSON.
+    messages: String,
+    now_ms: u64,
+}
+
+impl Poison {
+    pub fn of(rules: &Rules<'_>, claim: &Claim) -> Self {
+        tracing::warn!(target: "duroxide::runtime", instance = %claim.instance,
+            attempt_count = claim.attempt_count, max_attempts = rules.max_attempts,
+            "messages were delivered too often, the instance is failed as poison");
+        Self {
+            attempt_count: claim.attempt_count,
+            max_attempts: rules.max_attempts,
+            messages: serde_json::to_string(&claim.messages).unwrap_or_default(),
+            now_ms: rules.now_ms,
+        }
+    }
+
+    /// Fails an execution that goes on.
+    pub fn running(
+        self,
+        claim: &Claim,
+        beginning: &Beginning,
+        last_event_id: u64,
+        open_activities: Vec<u64>,
+        collisions: Vec<Notice>,
+    ) -> Decision {
+        let execution_id = claim.execution_id;
+        let identifier = |activity_id| ScheduledActivityIdentifier {
+            instance: claim.instance.clone(),
+            execution_id,
+            activity_id,
+        };
+        let details = self.details(claim, execution_id);
+        let report = Report::of(beginning, None);
+        let events =
+            vec![failure_event(&claim.instance, execution_id, last_event_id + 1, details.clone(), self.now_ms)];
+        let metadata = ExecutionMetadata::default();
+        let mut commit = failed(claim, execution_id, events, metadata, details.clone(), report);
+        commit.cancelled_activities = open_activities.into_iter().map(identifier).collect();
+        commit.notices = collisions;
+        commit.notices.extend(beginning.parent.clone().map(|parent| Notice::to(parent, Err(details))));
+        Decision::Commit(Box::new(commit))
+    }
+
+    /// Fails an execution that never began. Its start is recorded, so that the instance can be found.
+    pub fn fresh(
+        self,
+        claim: &Claim,
+        execution_id: u64,
+        start: &StartMessage,
+        collisions: Vec<Notice>,
+    ) -> Decision {
+        let version = start.version.clone().unwrap_or_else(|| claim.version.clone());
+        let version = if version.is_empty() { "unknown".to_string() } else { version };
+        let opening = start_event(claim, execution_id, start, version, self.now_ms);
+        let details = self.details(claim, execution_id);
+        let started = if start.continues { StartedBy::ContinueAsNew } else { StartedBy::Start };
+        let (metadata, report) = match Beginning::from_event(&opening) {
+            Some(beginning) => (start_metadata(&beginning), Report::of(&beginning, Some(started))),
+            None => Default::default(),
+        };
+        let failure =
+            failure_event(&claim.instance, execution_id, INITIAL_EVENT_ID + 1, details.clone(), self.now_ms);
+        let mut commit =
+            failed(claim, execution_id, vec![opening, failure], metadata, details.clone(), report);
+        commit.notices = collisions;
+        commit.notices.extend(start.parent.clone().map(|parent| Notice::to(parent, Err(details))));
+        Decision::Commit(Box::new(commit))
+    }
+
+    fn details(&self, claim: &Claim, execution_id: u64) -> ErrorDetails {
+        ErrorDetails::Poison {
+            attempt_count: self.attempt_count,
+            max_attempts: self.max_attempts,
+            message_type: PoisonMessageType::Orchestration { instance: claim.instance.clone(), execution_id },
+            message: self.messages.clone(),
+        }
+    }
+}
+
+/// Fails an instance whose history cannot be decoded. The old rows are neither read nor changed; who its parent is,
+/// only the store knows.
+pub(super) fn undecodable(
+    rules: &Rules<'_>,
+    claim: &Claim,
+    error: String,
+    collisions: Vec<Notice>,
+) -> Decision {
+    let execution_id = claim.execution_id;
+    let details = ErrorDetails::Poison {
+        attempt_count: claim.attempt_count,
+        max_attempts: rules.max_attempts,
+        message_type: PoisonMessageType::FailedDeserialization {
+            instance: claim.instance.clone(),
+            execution_id,
+            error: error.clone(),
+        },
+        message: error,
+    };
+    let event =
+        failure_event(&claim.instance, execution_id, SENTINEL_EVENT_ID, details.clone(), rules.now_ms);
+    let report = Report { name: "unknown".into(), version: claim.version.clone(), ..Report::default() };
+    let metadata = ExecutionMetadata::default();
+    let mut commit = failed(claim, execution_id, vec![event], metadata, details.clone(), report);
+    commit.notices = collisions;
+    commit.notices.push(Notice { to: Addressee::ParentOf(claim.instance.clone()), result: Err(details) });
+    Decision::Commit(Box::new(commit))
+}
+
+fn failed(
+    claim: &Claim,
+    execution_id: u64,
+    events: Vec<Event>,
+    mut metadata: ExecutionMetadata,
+    details: ErrorDetails,
+    mut report: Report,
+) -> Commit {
+    let ending = Ending::Failed { details };
+    describe_ending(&mut metadata, &ending);
+    let events_stored = events.len() as u64;
+    report.ended = Some(Ended { ending, events: events_stored, ..Ended::unknown() });
+    Commit { execution_id, events, metadata, report, ..Commit::drain(claim, Vec::new()) }
+}

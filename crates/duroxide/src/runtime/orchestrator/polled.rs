@@ -1,0 +1,62 @@
+//! One orchestration slot on a store that does not signal: fetch, take the turn, fetch again.
+
+use std::sync::Arc;
+
+use tokio::sync::Semaphore;
+
+use super::claim::from_fetch;
+use super::turn::{self, LeasedClaim};
+use crate::runtime::core::{Core, TARGET};
+use crate::runtime::fetch_backoff::FetchBackoff;
+use crate::runtime::pace::Pace;
+
+/// Takes turns in one slot until the runtime stops.
+pub(super) async fn run(core: Arc<Core>, slots: Arc<Semaphore>, index: usize) {
+    let pace = Arc::new(Pace::new(1));
+    let mut backoff = FetchBackoff::default();
+    tracing::debug!(target: TARGET, worker_id = format!("orch-{index}-{}", core.runtime_id), "polling for turns");
+    loop {
+        let slot = tokio::select! {
+            biased;
+            () = core.stop.cancelled() => return,
+            slot = slots.clone().acquire_owned() => slot,
+        };
+        let Ok(slot) = slot else { return };
+        let options = &core.options;
+        let began = core.clock.monotonic();
+        let fetch = core.store.fetch_orchestration_item(
+            options.orchestrator_lock_timeout,
+            options.dispatcher_long_poll_timeout,
+            Some(&core.filter),
+        );
+        let fetched = tokio::select! {
+            biased;
+            () = core.stop.cancelled() => return,
+            fetched = fetch => fetched,
+        };
+        let pause = match fetched {
+            Ok(Some((item, token, attempt_count))) => {
+                backoff.reset();
+                core.metrics().record_orch_dispatcher_items_fetched(1);
+                let (claim, stored) = from_fetch(item, token, attempt_count);
+                let leased = LeasedClaim::new(&core, claim);
+                core.work.spawn(turn::fetched(core.clone(), leased, stored, slot, pace.clone()));
+                continue;
+            }
+            Ok(None) => {
+                backoff.reset();
+                let spent = core.clock.monotonic().saturating_sub(began);
+                options.dispatcher_min_poll_interval.saturating_sub(spent)
+            }
+            Err(error) => {
+                tracing::warn!(target: TARGET, %error, retryable = error.retryable, "fetching turns failed");
+                backoff.after(&error)
+            }
+        };
+        drop(slot);
+        tokio::select! {
+            () = core.stop.cancelled() => return,
+            () = core.clock.sleep(pause) => {}
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! What is logged and counted when a turn is stored.
+
+use super::record::Beginning;
+use crate::model::ErrorDetails;
+use crate::replay::Ending;
+use crate::runtime::core::{Core, TARGET};
+
+/// The facts of a turn. They are published once, after the turn is stored.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Report {
+    pub name: String,
+    pub version: String,
+    pub started: Option<StartedBy>,
+    pub ended: Option<Ended>,
+    pub parent: Option<String>,
+}
+
+/// What began an execution.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum StartedBy {
+    Start,
+    ContinueAsNew,
+}
+
+/// How an execution ended.
+#[derive(Debug, Clone)]
+pub(super) struct Ended {
+    pub ending: Ending,
+    pub seconds: f64,
+    pub turns: u64,
+    pub events: u64,
+}
+
+impl Report {
+    /// A turn of an execution that began like this.
+    pub fn of(beginning: &Beginning, started: Option<StartedBy>) -> Self {
+        Self {
+            name: beginning.name.clone(),
+            version: beginning.version.clone(),
+            started,
+            ended: None,
+            parent: beginning.parent.as_ref().map(|parent| parent.instance.clone()),
+        }
+    }
+
+    /// Logs and counts. Called once, when the turn is stored.
+    pub fn publish(self, core: &Core, instance: &str, execution_id: u64) {
+        let line = Line { report: &self, instance, execution_id };
+        if let Some(started) = self.started {
+            line.started(core, started);
+        }
+        if let Some(ended) = &self.ended {
+            line.ended(core, ended);
+        }
+    }
+}
+
+impl Ended {
+    /// An end of which nothing but the fact is known.
+    pub fn unknown() -> Self {
+        Self { ending: Ending::ContinuedAsNew { input: String::new() }, seconds: 0.0, turns: 1, events: 1 }
+    }
+}
+
+struct Line<'a> {
+    report: &'a Report,
+    instance: &'a str,
+    execution_id: u64,
+}
+
+impl Line<'_> {
+    fn started(&self, core: &Core, by: StartedBy) {
+        let Report { name, version, .. } = self.report;
+        let is_continue_as_new = by == StartedBy::ContinueAsNew;
+        let initiated_by = if is_continue_as_new { "continueAsNew" } else { "client" };
+        core.metrics().record_orchestration_start(name, version, initiated_by);
+        if !is_continue_as_new {
+            core.metrics().increment_active_orchestrations();
+        }
+        tracing::debug!(target: TARGET, instance_id = self.instance, execution_id = self.execution_id,
+            orchestration_name = %name, orchestration_version = %version, is_continue_as_new,
+            "Orchestration started");
+    }
+
+    fn ended(&self, core: &Core, ended: &Ended) {
+        let Report { name, version, .. } = self.report;
+        let status = match ended.ending {
+            Ending::Completed { .. } => "success",
+            Ending::Failed { .. } => "failed",
+            Ending::ContinuedAsNew { .. } => "continuedAsNew",
+        };
+        let metrics = core.metrics();
+        metrics.record_orchestration_completion(
+            name,
+            version,
+            status,
+            ended.seconds,
+            ended.turns,
+            ended.events,
+        );
+        match &ended.ending {
+            Ending::Completed { .. } => {
+                tracing::debug!(target: TARGET, instance_id = self.instance, execution_id = self.execution_id,
+                    orchestration_name = %name, orchestration_version = %version, history_events = ended.events,
+                    "Orchestration completed");
+            }
+            Ending::ContinuedAsNew { .. } => {
+                metrics.record_continue_as_new(name, self.execution_id);
+                tracing::debug!(target: TARGET, instance_id = self.instance, execution_id = self.execution_id,
+                    orchestration_name = %name, orchestration_version = %version, history_events = ended.events,
+                    "Orchestration continued as new");
+                return;
+            }
+            Ending::Failed { details } => self.failed(core, details),
+        }
+        metrics.decrement_active_orchestrations();
+        if let Some(parent) = &self.report.parent {
+            let parent = core.origins.known(parent);
+            metrics.record_suborchestration_call(&parent, name, status);
+            metrics.record_suborchestration_duration(&parent, name, ended.seconds, status);
+        }
+    }
+
+    fn failed(&self, core: &Core, details: &ErrorDetails) {
+        let Report { name, version, .. } = self.report;
+        let error_type = match details {
+            ErrorDetails::Application { .. } => "app_error",
+            ErrorDetails::Infrastructure { .. } => "infrastructure_error",
+            ErrorDetails::Configuration { .. } => "config_error",
+            ErrorDetails::Poison { .. } => "unknown",
+        };
+        core.metrics().record_orchestration_failure(name, version, error_type, details.category());
+        if matches!(details, ErrorDetails::Poison { .. }) {
+            core.metrics().record_orchestration_poison();
+        }
+        let error = details.display_message();
+        match details {
+            ErrorDetails::Application { .. } => tracing::warn!(target: TARGET, instance_id = self.instance,
+                execution_id = self.execution_id, orchestration_name = %name, orchestration_version = %version,
+                error_type, error, "Orchestration failed (application error)"),
+            ErrorDetails::Poison { .. } => tracing::error!(target: TARGET, instance_id = self.instance,
+                execution_id = self.execution_id, orchestration_name = %name, orchestration_version = %version,
+                error_type, error, "Orchestration failed (unknown error type)"),
+            _ => tracing::error!(target: TARGET, instance_id = self.instance,
+                execution_id = self.execution_id, orchestration_name = %name, orchestration_version = %version,
+                error_type, error, "Orchestration failed"),
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Instances that stay in memory between their turns.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::claim::Claim;
+use super::record::Beginning;
+use crate::replay::Execution;
+use crate::runtime::lru::Lru;
+
+/// A suspended execution, as of its last committed turn.
+pub(crate) struct Resident {
+    pub(super) execution: Execution,
+    pub(super) beginning: Beginning,
+    pub(super) incarnation: u64,
+    pub(super) execution_id: u64,
+    pub(super) turns: u64,
+}
+
+impl Resident {
+    /// Tells whether the instance may stay in memory. Without an incarnation, nobody could tell later whether it is
+    /// still the same instance.
+    pub(super) fn may_stay(&self) -> bool {
+        self.incarnation != 0 && self.execution.can_stay_resident()
+    }
+
+    /// Tells whether the store's record is what this execution has seen, no more and no less.
+    fn is_current(&self, claim: &Claim) -> bool {
+        claim.incarnation != 0
+            && self.incarnation == claim.incarnation
+            && self.execution_id == claim.execution_id
+            && Some(self.execution.last_event_id()) == claim.last_event_id
+    }
+}
+
+/// The residents of a runtime. It is a cache: whatever is not here is made again from its history.
+pub(crate) struct Residents {
+    by_instance: Mutex<Lru<String, Resident>>,
+}
+
+impl Residents {
+    pub(crate) fn new(capacity: usize) -> Self {
+        Self { by_instance: Mutex::new(Lru::new(capacity)) }
+    }
+
+    /// Takes the instance out, if it is here and up to date. It comes back only after its next turn is committed.
+    pub(super) fn take(&self, claim: &Claim) -> Option<Resident> {
+        // The guard is gone before an outdated resident, and the user's values in it, are dropped.
+        let resident = self.lock().remove(&claim.instance)?;
+        resident.is_current(claim).then_some(resident)
+    }
+
+    /// Keeps an instance until its next turn, or until others need its place.
+    pub(super) fn keep(&self, instance: String, resident: Resident) {
+        let left = self.lock().insert(instance, resident);
+        drop(left);
+    }
+
+    /// Lets go of all residents.
+    pub(crate) fn clear(&self) {
+        let all = std::mem::replace(&mut *self.lock(), Lru::new(0));
+        drop(all);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Lru<String, Resident>> {
+        self.by_instance.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

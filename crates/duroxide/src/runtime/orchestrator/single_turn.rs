@@ -1,0 +1,73 @@
+//! One turn on its own, as tests drive it: from a history and a batch to what would be committed.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::outcome::{self, Place};
+use super::record::Beginning;
+use crate::model::{Event, KvEntry, WorkItem};
+use crate::providers::ScheduledActivityIdentifier;
+use crate::replay::{Ending, Journal};
+use crate::runtime::program::{Assignment, open_execution};
+use crate::runtime::{HistoryManager, OrchestrationHandler, WorkItemReader};
+
+/// New events, activities, messages, activities given up, and the result; an orchestration that goes on has none yet.
+pub(crate) type SingleTurn =
+    (Vec<Event>, Vec<WorkItem>, Vec<WorkItem>, Vec<ScheduledActivityIdentifier>, Result<String, String>);
+
+/// What a single turn is taken of.
+pub(crate) struct Subject<'a> {
+    pub instance: &'a str,
+    pub execution_id: u64,
+    pub history: &'a HistoryManager,
+    pub batch: &'a WorkItemReader,
+    pub handler: Arc<dyn OrchestrationHandler>,
+    pub version: String,
+    pub kv_snapshot: HashMap<String, KvEntry>,
+    pub now_ms: u64,
+}
+
+/// Takes one turn. Nothing is stored, except that the new events are added to the history manager by the caller.
+pub(crate) fn take(subject: Subject<'_>) -> SingleTurn {
+    let full = subject.history.full_history();
+    let (stored, opening) = full.split_at(subject.history.original_len());
+    let beginning = full.iter().rev().find_map(Beginning::from_event);
+    let beginning = beginning.unwrap_or_else(|| Beginning {
+        name: subject.batch.orchestration_name.clone(),
+        version: subject.version.clone(),
+        input: subject.batch.input.clone(),
+        parent: None,
+        stamp: String::new(),
+        at_ms: subject.now_ms,
+    });
+    let assignment = Assignment {
+        handler: subject.handler,
+        orchestration_name: beginning.name.clone(),
+        orchestration_version: subject.version,
+        input: beginning.input.clone(),
+        kv_snapshot: subject.kv_snapshot,
+    };
+    let mut execution = open_execution(Journal::new(subject.instance, subject.execution_id), assignment);
+    execution.replay(stored);
+    let messages = subject.batch.completion_messages.clone();
+    let mut turn = execution.turn(opening.to_vec(), messages, subject.now_ms);
+    turn.events.drain(..opening.len());
+    let place = Place {
+        instance: subject.instance,
+        execution_id: subject.execution_id,
+        beginning: &beginning,
+        history: &full,
+        now_ms: subject.now_ms,
+    };
+    let outcome = outcome::conclude(&place, &mut execution, turn);
+    let result = match outcome.ending {
+        None => Ok(String::new()),
+        Some(Ending::Completed { output }) => Ok(output),
+        Some(Ending::ContinuedAsNew { .. }) => Ok("continued as new".to_string()),
+        Some(Ending::Failed { details }) => Err(details.display_message()),
+    };
+    let mut orchestrator_items = outcome.orchestrator_items;
+    let notice = outcome.notice.and_then(|notice| notice.to_known_parent());
+    orchestrator_items.extend(notice);
+    (outcome.events, outcome.worker_items, orchestrator_items, outcome.cancelled_activities, result)
+}

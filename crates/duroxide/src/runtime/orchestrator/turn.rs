@@ -1,0 +1,151 @@
+//! The I/O around a turn: load what is missing, take a slot, decide, and store.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::claim::{Claim, Stored};
+use super::commit::{self, Commit};
+use super::decide::{Decision, Known, Rules, decide};
+use crate::providers::ProviderError;
+use crate::runtime::core::{Core, TARGET};
+use crate::runtime::leases::Lease;
+use crate::runtime::pace::Pace;
+
+/// How long an instance waits whose history could not be loaded. The attempt is not the messages' fault.
+const LOAD_AGAIN_DELAY: Duration = Duration::from_millis(200);
+
+/// A claim whose lease is renewed until this is dropped.
+pub(super) struct LeasedClaim {
+    claim: Claim,
+    _lease: Lease,
+}
+
+impl LeasedClaim {
+    pub fn new(core: &Core, claim: Claim) -> Self {
+        // A turn goes on when its lease is lost: the store then refuses its commit.
+        let lease = core.leases.keep(core.turn_lease(), &claim.token, Default::default());
+        Self { claim, _lease: lease }
+    }
+
+    /// Gives the claim back unused; the attempt does not count.
+    pub async fn give_back(self, core: &Core) {
+        abandon(core, &self.claim, None, true).await;
+    }
+}
+
+/// Takes the turn of an instance that was claimed without its history.
+pub(super) async fn claimed(core: Arc<Core>, leased: LeasedClaim, slots: Arc<Semaphore>, pace: Arc<Pace>) {
+    hold_for_test(&core, &leased.claim).await;
+    let known = match recall(&core, &leased.claim).await {
+        Ok(known) => known,
+        Err(error) => {
+            tracing::warn!(target: TARGET, instance = %leased.claim.instance, %error, "history not loaded");
+            return abandon(&core, &leased.claim, Some(LOAD_AGAIN_DELAY), true).await;
+        }
+    };
+    let slot = tokio::select! {
+        biased;
+        slot = slots.acquire_owned() => slot,
+        () = core.stop.cancelled() => return leased.give_back(&core).await,
+    };
+    let Ok(slot) = slot else { return };
+    take(core, leased, known, slot, pace).await;
+}
+
+/// Takes the turn of an instance that was fetched with its history.
+pub(super) async fn fetched(
+    core: Arc<Core>,
+    leased: LeasedClaim,
+    stored: Stored,
+    slot: OwnedSemaphorePermit,
+    pace: Arc<Pace>,
+) {
+    hold_for_test(&core, &leased.claim).await;
+    let mut leased = leased;
+    if matches!(stored, Stored::Undecodable(_)) {
+        leased.claim.status = status(&core, &leased.claim.instance).await;
+    }
+    take(core, leased, Known::Stored(stored), slot, pace).await;
+}
+
+/// Runs the turn in `slot`, which is free again before the commit.
+async fn take(
+    core: Arc<Core>,
+    leased: LeasedClaim,
+    known: Known,
+    slot: OwnedSemaphorePermit,
+    pace: Arc<Pace>,
+) {
+    let LeasedClaim { claim, _lease: lease } = leased;
+    let rules = Rules {
+        registry: &core.orchestrations,
+        filter: &core.filter,
+        max_attempts: core.options.max_attempts,
+        unregistered_backoff: &core.options.unregistered_backoff,
+        now_ms: core.clock.now_ms(),
+    };
+    let began = core.clock.monotonic();
+    let (claim, decision) = decide(&rules, claim, known);
+    let took = core.clock.monotonic().saturating_sub(began);
+    pace.record(took);
+    core.metrics().record_orch_dispatcher_processing_duration(took.as_millis() as u64);
+    drop(slot);
+    match decision {
+        Decision::Defer(delay) => abandon(&core, &claim, Some(delay), false).await,
+        Decision::Commit(commit) => {
+            remember_origin(&core, &claim, &commit);
+            commit::store(&core, &claim, *commit).await;
+        }
+    }
+    // Only now: a lease that ends while its ack is under way would let another runtime take the same turn.
+    drop(lease);
+}
+
+/// Activities and children of this turn will ask which orchestration scheduled them.
+fn remember_origin(core: &Core, claim: &Claim, commit: &Commit) {
+    let report = &commit.report;
+    if !commit.worker_items.is_empty() || !commit.orchestrator_items.is_empty() {
+        core.origins.remember(&claim.instance, commit.execution_id, &report.name, &report.version);
+    }
+}
+
+/// Finds out about the instance: from memory if it is resident, from its history otherwise. Of one that has ended there
+/// is nothing to know; a timer that nobody waits for any more costs no more than its row.
+async fn recall(core: &Core, claim: &Claim) -> Result<Known, ProviderError> {
+    if claim.is_known_to_have_ended() {
+        return Ok(Known::Ended);
+    }
+    if let Some(resident) = core.residents.take(claim) {
+        return Ok(Known::Resident(Box::new(resident)));
+    }
+    match core.store.as_extended() {
+        Some(store) => Ok(Known::Stored(store.load_history(&claim.token, 0).await?.into())),
+        None => Err(ProviderError::permanent("load_history", "the store has no such ability")),
+    }
+}
+
+/// Asks a store of the plain contract how an instance stands whose history cannot be decoded.
+async fn status(core: &Core, instance: &str) -> Option<String> {
+    let admin = core.store.as_management_capability()?;
+    admin.get_instance_info(instance).await.ok().map(|info| info.status)
+}
+
+async fn abandon(core: &Core, claim: &Claim, delay: Option<Duration>, ignore_attempt: bool) {
+    let abandoned = core.store.abandon_orchestration_item(&claim.token, delay, ignore_attempt).await;
+    if let Err(error) = abandoned {
+        tracing::warn!(target: TARGET, instance = %claim.instance, %error,
+            "turn not given back; it returns when its lease ends");
+    }
+}
+
+#[cfg(feature = "test-hooks")]
+async fn hold_for_test(core: &Core, claim: &Claim) {
+    if let Some(delay) = crate::runtime::test_hooks::get_orch_processing_delay(&claim.instance) {
+        core.clock.sleep(delay).await;
+    }
+}
+
+#[cfg(not(feature = "test-hooks"))]
+async fn hold_for_test(_core: &Core, _claim: &Claim) {}

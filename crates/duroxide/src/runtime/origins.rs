@@ -1,0 +1,78 @@
+//! Which orchestration scheduled an activity.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::lru::Lru;
+use super::status::OrchestrationDescriptor;
+use crate::model::INITIAL_EXECUTION_ID;
+use crate::providers::Provider;
+
+/// How many instances are remembered; others cost a read.
+const REMEMBERED: usize = 4096;
+
+/// Name and version of an orchestration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Origin {
+    pub name: Arc<str>,
+    pub version: Arc<str>,
+}
+
+/// The orchestrations whose turns were taken here, so that their activities need not look them up.
+pub(crate) struct Origins {
+    recent: Mutex<Lru<String, (u64, Origin)>>,
+}
+
+impl Origins {
+    pub fn new() -> Self {
+        Self { recent: Mutex::new(Lru::new(REMEMBERED)) }
+    }
+
+    /// Remembers an execution that is about to schedule activities.
+    pub fn remember(&self, instance: &str, execution_id: u64, name: &str, version: &str) {
+        let mut recent = self.recent();
+        let known = recent.get(&instance.to_string());
+        let same = known.is_some_and(|(execution, origin)| {
+            (*execution, &*origin.name, &*origin.version) == (execution_id, name, version)
+        });
+        if !same {
+            let origin = Origin { name: name.into(), version: version.into() };
+            recent.insert(instance.to_string(), (execution_id, origin));
+        }
+    }
+
+    /// Finds the orchestration that an execution runs; `unknown` if its record is gone or cannot be read.
+    pub async fn find(&self, store: &dyn Provider, instance: &str, execution_id: u64) -> Origin {
+        if let Some((execution, origin)) = self.recent().get(&instance.to_string())
+            && *execution == execution_id
+        {
+            return origin.clone();
+        }
+        match read(store, instance, execution_id).await {
+            Some((name, version)) => Origin { name: name.into(), version: version.into() },
+            None => Origin { name: "unknown".into(), version: "unknown".into() },
+        }
+    }
+
+    /// Names the orchestration of an instance, if it is remembered; `unknown` otherwise.
+    pub fn known(&self, instance: &str) -> String {
+        let recent = self.recent();
+        recent.get(&instance.to_string()).map_or_else(|| "unknown".into(), |(_, origin)| origin.name.to_string())
+    }
+
+    fn recent(&self) -> MutexGuard<'_, Lru<String, (u64, Origin)>> {
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn read(store: &dyn Provider, instance: &str, execution_id: u64) -> Option<(String, String)> {
+    if let Some(extended) = store.as_extended()
+        // The row describes the current execution; a later one may run another version.
+        && execution_id == INITIAL_EXECUTION_ID
+        && let Ok(Some(metadata)) = extended.read_metadata(instance).await
+        && metadata.current_execution_id == execution_id
+    {
+        return Some((metadata.orchestration_name, metadata.orchestration_version));
+    }
+    let history = store.read_with_execution(instance, execution_id).await.ok()?;
+    OrchestrationDescriptor::from_history(&history).map(|found| (found.name, found.version))
+}

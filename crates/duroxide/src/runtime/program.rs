@@ -1,0 +1,40 @@
+//! From a handler to an execution that the engine can run.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::model::KvEntry;
+use crate::orchestration::OrchestrationContext;
+use crate::replay::{Execution, Journal, Program};
+
+use super::OrchestrationHandler;
+
+/// Which code runs, and for whom.
+pub(crate) struct Assignment {
+    pub(crate) handler: Arc<dyn OrchestrationHandler>,
+    pub(crate) orchestration_name: String,
+    pub(crate) orchestration_version: String,
+    pub(crate) input: String,
+    /// The key-value store as earlier executions left it.
+    pub(crate) kv_snapshot: HashMap<String, KvEntry>,
+}
+
+/// Makes an execution whose code has not run yet. Feed it its history next.
+pub(crate) fn open_execution(journal: Journal, assignment: Assignment) -> Execution {
+    let ctx = OrchestrationContext::new(
+        Vec::new(),
+        journal.execution_id(),
+        journal.instance().to_string(),
+        assignment.orchestration_name,
+        assignment.orchestration_version,
+        None,
+    );
+    let desk = Arc::clone(ctx.desk());
+    let program = program(assignment.handler, ctx, assignment.input);
+    Execution::new(journal, desk, program, assignment.kv_snapshot)
+}
+
+/// The handler is called at the first poll, so that a panic in it is the orchestration's.
+fn program(handler: Arc<dyn OrchestrationHandler>, ctx: OrchestrationContext, input: String) -> Program {
+    Box::pin(async move { handler.invoke(ctx, input).await })
+}

@@ -1,0 +1,128 @@
+//! The activities that run in this process, so that a cancelled one hears of it at once.
+//!
+//! The turn that gives up an activity removes its work item. If the activity runs here, it need not wait for its next
+//! renewal to learn that. Runtimes on the same store handle share one list; across processes the renewal tells.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use tokio_util::sync::CancellationToken;
+
+use crate::providers::{Provider, ScheduledActivityIdentifier};
+
+static BY_STORE: Mutex<Option<HashMap<usize, Weak<RunningActivities>>>> = Mutex::new(None);
+
+type ActivityKey = (String, u64, u64);
+
+/// The activities of one store that are claimed or running in this process.
+#[derive(Default)]
+pub(crate) struct RunningActivities {
+    by_activity: Mutex<HashMap<ActivityKey, Vec<Cancellation>>>,
+}
+
+/// How an activity hears that it is no longer wanted.
+#[derive(Clone, Default)]
+pub(crate) struct Cancellation {
+    pub token: CancellationToken,
+    // Set if its work item is known to be gone, so that nobody needs to ack it.
+    removed: Arc<AtomicBool>,
+}
+
+impl Cancellation {
+    pub fn is_removed(&self) -> bool {
+        self.removed.load(Ordering::Acquire)
+    }
+}
+
+impl RunningActivities {
+    /// Returns the list for a store handle. Runtimes hold the handle, so its address is not reused while they live.
+    pub fn of_store(store: &Arc<dyn Provider>) -> Arc<Self> {
+        let address = Arc::as_ptr(store).cast::<()>() as usize;
+        let mut by_store = BY_STORE.lock().unwrap_or_else(PoisonError::into_inner);
+        let by_store = by_store.get_or_insert_default();
+        by_store.retain(|_, list| list.strong_count() > 0);
+        if let Some(list) = by_store.get(&address).and_then(Weak::upgrade) {
+            return list;
+        }
+        let list = Arc::new(Self::default());
+        by_store.insert(address, Arc::downgrade(&list));
+        list
+    }
+
+    /// Adds an activity until the registration is dropped.
+    pub fn add(self: &Arc<Self>, activity: ScheduledActivityIdentifier) -> Registration {
+        let key = (activity.instance, activity.execution_id, activity.activity_id);
+        let cancellation = Cancellation::default();
+        self.lock().entry(key.clone()).or_default().push(cancellation.clone());
+        Registration { list: self.clone(), key, cancellation }
+    }
+
+    /// Tells these activities that their work items were removed.
+    pub fn cancel(&self, removed: &[ScheduledActivityIdentifier]) {
+        let cancelled: Vec<Cancellation> = {
+            let by_activity = self.lock();
+            let find = |id: &ScheduledActivityIdentifier| {
+                by_activity.get(&(id.instance.clone(), id.execution_id, id.activity_id)).cloned()
+            };
+            if by_activity.is_empty() { Vec::new() } else { removed.iter().filter_map(find).flatten().collect() }
+        };
+        // Outside the lock: a token wakes whoever listens.
+        for cancellation in cancelled {
+            cancellation.removed.store(true, Ordering::Release);
+            cancellation.token.cancel();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<ActivityKey, Vec<Cancellation>>> {
+        self.by_activity.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An activity on the list.
+pub(crate) struct Registration {
+    list: Arc<RunningActivities>,
+    key: ActivityKey,
+    pub cancellation: Cancellation,
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        let mut by_activity = self.list.lock();
+        if let Some(same) = by_activity.get_mut(&self.key) {
+            same.retain(|other| !Arc::ptr_eq(&other.removed, &self.cancellation.removed));
+            if same.is_empty() {
+                by_activity.remove(&self.key);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn activity(activity_id: u64) -> ScheduledActivityIdentifier {
+        ScheduledActivityIdentifier { instance: "order".into(), execution_id: 1, activity_id }
+    }
+
+    #[test]
+    fn only_the_named_activity_is_cancelled_and_the_list_empties_itself() {
+        let list = Arc::new(RunningActivities::default());
+        let (first, second) = (list.add(activity(2)), list.add(activity(3)));
+        list.cancel(&[activity(2), activity(9)]);
+        assert!(first.cancellation.token.is_cancelled() && first.cancellation.is_removed());
+        assert!(!second.cancellation.token.is_cancelled());
+        drop((first, second));
+        assert!(list.lock().is_empty());
+    }
+
+    #[test]
+    fn two_claims_of_one_activity_are_both_told() {
+        let list = Arc::new(RunningActivities::default());
+        let (lost, current) = (list.add(activity(2)), list.add(activity(2)));
+        drop(lost);
+        list.cancel(&[activity(2)]);
+        assert!(current.cancellation.token.is_cancelled());
+    }
+}

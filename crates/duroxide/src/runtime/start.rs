@@ -1,0 +1,131 @@
+//! Starts a runtime.
+
+use std::sync::Arc;
+
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
+
+use super::core::{Core, TARGET};
+use super::leases::Leases;
+use super::orchestrator::{self, Residents};
+use super::origins::Origins;
+use super::running::RunningActivities;
+use super::sessions::Sessions;
+use super::tasks::Tasks;
+use super::{Runtime, RuntimeOptions, gauges, worker};
+use crate::model::{Clock, SystemClock};
+use crate::observability::ObservabilityHandle;
+use crate::providers::instrumented::InstrumentedProvider;
+use crate::providers::{DispatcherCapabilityFilter, Provider};
+use crate::registry::{ActivityRegistry, OrchestrationRegistry};
+
+impl Runtime {
+    /// Starts a runtime with default options on a store of its own, in memory. Only activities can reach that store.
+    ///
+    /// # Panics
+    /// If the store cannot be made.
+    #[cfg(feature = "sqlite")]
+    pub async fn start(
+        activity_registry: ActivityRegistry,
+        orchestration_registry: OrchestrationRegistry,
+    ) -> Arc<Self> {
+        let store = match crate::providers::sqlite::SqliteProvider::new_in_memory().await {
+            Ok(store) => Arc::new(store),
+            Err(error) => panic!("the in-memory store cannot be made: {error}"),
+        };
+        Self::start_with_store(store, activity_registry, orchestration_registry).await
+    }
+
+    /// Starts a runtime with default options.
+    pub async fn start_with_store(
+        history_store: Arc<dyn Provider>,
+        activity_registry: ActivityRegistry,
+        orchestration_registry: OrchestrationRegistry,
+    ) -> Arc<Self> {
+        let options = RuntimeOptions::default();
+        Self::start_with_options(history_store, activity_registry, orchestration_registry, options).await
+    }
+
+    /// Starts a runtime. It works until [`shutdown`](Self::shutdown), also if the returned pointer is dropped.
+    ///
+    /// # Panics
+    /// If `session_idle_timeout` is not longer than the time after which an activity's lease is renewed.
+    pub async fn start_with_options(
+        history_store: Arc<dyn Provider>,
+        activity_registry: ActivityRegistry,
+        orchestration_registry: OrchestrationRegistry,
+        options: RuntimeOptions,
+    ) -> Arc<Self> {
+        options.validate();
+        let core = Arc::new(core(history_store, activity_registry, orchestration_registry, options));
+        log_start(&core);
+        gauges::update(&core).await;
+        start_upkeep(&core);
+        orchestrator::start(&core);
+        worker::start(&core);
+        Arc::new(Self { core })
+    }
+}
+
+fn core(
+    history_store: Arc<dyn Provider>,
+    activities: ActivityRegistry,
+    orchestrations: OrchestrationRegistry,
+    options: RuntimeOptions,
+) -> Core {
+    let observability = ObservabilityHandle::init(&options.observability).ok();
+    let metrics = observability.as_ref().map(|handle| handle.metrics_provider().clone()).unwrap_or_default();
+    let running = RunningActivities::of_store(&history_store);
+    let store: Arc<dyn Provider> = Arc::new(InstrumentedProvider::new(history_store, Some(metrics.clone())));
+    let clock: Arc<dyn Clock> = match store.as_extended() {
+        Some(extended) => extended.clock(),
+        None => Arc::new(SystemClock),
+    };
+    let filter = match &options.supported_replay_versions {
+        Some(range) => DispatcherCapabilityFilter { supported_duroxide_versions: vec![range.clone()] },
+        None => DispatcherCapabilityFilter::default_for_current_build(),
+    };
+    let handle = Handle::current();
+    Core {
+        leases: Arc::new(Leases::new(store.clone(), clock.clone())),
+        activities: worker::with_builtins(&activities, clock.clone()),
+        sessions: Arc::new(Sessions::new(options.max_sessions_per_runtime)),
+        residents: Residents::new(options.resident_instances),
+        origins: Origins::new(),
+        runtime_id: runtime_id(),
+        stop: CancellationToken::new(),
+        work: Tasks::new(handle.clone()),
+        upkeep: Tasks::new(handle),
+        store,
+        clock,
+        options,
+        orchestrations,
+        observability,
+        metrics,
+        filter,
+        running,
+    }
+}
+
+/// Four hex digits that tell this runtime from others on the same store.
+fn runtime_id() -> String {
+    let id = uuid::Uuid::new_v4();
+    let [first, second, ..] = id.as_bytes();
+    format!("{first:02x}{second:02x}")
+}
+
+fn log_start(core: &Core) {
+    tracing::info!(target: TARGET, "duroxide {} runtime {} started on {} {}", env!("CARGO_PKG_VERSION"),
+        core.runtime_id, core.store.name(), core.store.version());
+    tracing::info!(target: TARGET, supported_range = %orchestrator::supported_range(&core.filter),
+        "Orchestration dispatcher capability filter configured");
+}
+
+fn start_upkeep(core: &Arc<Core>) {
+    let (leases, upkeep) = (core.leases.clone(), core.upkeep.clone());
+    core.upkeep.spawn_supervised("lease keeper", move || leases.clone().run(upkeep.clone()));
+    if core.store.as_management_capability().is_some() {
+        let shared = core.clone();
+        core.upkeep.spawn_supervised("gauges", move || gauges::run(shared.clone()));
+    }
+}

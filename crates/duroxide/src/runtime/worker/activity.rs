@@ -1,0 +1,266 @@
+//! The life of one claimed activity: find its handler, run it, report its result.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+
+use super::claim::{ActivityWork, ClaimedActivity};
+use crate::activity::{ActivityContext, ActivityIdentity};
+use crate::model::{AppErrorKind, ErrorDetails, PoisonMessageType, WorkItem};
+use crate::runtime::core::{Core, TARGET};
+use crate::runtime::pace::Pace;
+use crate::runtime::sessions::InSession;
+use crate::runtime::slots::Slot;
+
+/// How long an activity waits before it runs again because its result could not be stored.
+const UNSTORED_RESULT_DELAY: Duration = Duration::from_millis(100);
+
+/// How user code ended.
+enum Ended {
+    Returned(Result<String, String>),
+    /// Nobody wants the result any more.
+    Cancelled,
+    /// The runtime is being torn down; the activity returns when its lease ends.
+    Aborted,
+}
+
+/// Runs an activity in `slot`, which is free again when the user's code has returned. The session counts until the
+/// result is stored.
+pub(super) async fn run(
+    core: Arc<Core>,
+    claim: ClaimedActivity,
+    slot: Slot,
+    session: Option<InSession>,
+    pace: Arc<Pace>,
+) {
+    let _session = session;
+    if claim.registration.cancellation.is_removed() {
+        return;
+    }
+    if claim.attempt_count > core.options.max_attempts {
+        drop(slot);
+        return poison(&core, &claim).await;
+    }
+    let Some((_, handler)) = core.activities.resolve_handler(&claim.work.name) else {
+        drop(slot);
+        return postpone_unregistered(&core, &claim).await;
+    };
+    let ctx = context(&core, &claim, slot.index()).await;
+    let worker_id = ctx.worker_id().to_string();
+    log_started(&claim, &worker_id);
+    let started = core.clock.monotonic();
+    let input = claim.work.input.clone();
+    let mut task = core.work.spawn(async move { handler.invoke(ctx, input).await });
+    let ended = wait(&core, &claim, &mut task, &worker_id).await;
+    let took = core.clock.monotonic().saturating_sub(started);
+    pace.record(took);
+    drop(slot);
+    report(&core, &claim, ended, took, &worker_id).await;
+}
+
+async fn context(core: &Core, claim: &ClaimedActivity, slot: usize) -> ActivityContext {
+    let work = &claim.work;
+    let origin = core.origins.find(&*core.store, &work.instance, work.execution_id).await;
+    let identity = ActivityIdentity {
+        instance_id: work.instance.clone(),
+        execution_id: work.execution_id,
+        orchestration_name: origin.name.to_string(),
+        orchestration_version: origin.version.to_string(),
+        activity_name: work.name.clone(),
+        activity_id: work.id,
+        attempt: claim.attempt_count,
+        worker_id: core.worker_id(slot),
+        session_id: work.session_id.clone(),
+        tag: work.tag.clone(),
+    };
+    ActivityContext::new(identity, claim.registration.cancellation.token.clone(), core.store.clone())
+}
+
+/// Waits for user code; a cancelled activity gets some time to end by itself.
+async fn wait(
+    core: &Core,
+    claim: &ClaimedActivity,
+    task: &mut JoinHandle<Result<String, String>>,
+    worker_id: &str,
+) -> Ended {
+    let cancelled = claim.registration.cancellation.token.cancelled();
+    tokio::select! {
+        biased;
+        () = cancelled => {}
+        joined = &mut *task => {
+            return match joined {
+                Ok(result) => Ended::Returned(result),
+                Err(error) => match error.try_into_panic() {
+                    Ok(payload) => Ended::Returned(Err(panic_text(payload))),
+                    Err(_) => Ended::Aborted,
+                },
+            };
+        }
+    }
+    let grace = core.options.activity_cancellation_grace_period;
+    let work = &claim.work;
+    tracing::info!(target: TARGET, instance = %work.instance, execution_id = work.execution_id,
+        activity_name = %work.name, activity_id = work.id, worker_id, activity_tag = tag(work),
+        grace_ms = grace.as_millis() as u64, "activity is no longer wanted, waiting for it to end");
+    tokio::select! {
+        _ = &mut *task => {}
+        () = core.clock.sleep(grace) => {
+            task.abort();
+            let _ = task.await;
+        }
+    }
+    Ended::Cancelled
+}
+
+/// The text of a panic. It names no task, so that it is the same in every run.
+fn panic_text(payload: Box<dyn std::any::Any + Send>) -> String {
+    let text = payload
+        .downcast_ref::<&str>()
+        .map(ToString::to_string)
+        .or_else(|| payload.downcast_ref::<String>().cloned());
+    // Dropping a payload may panic again; that must not end the worker.
+    let _ = std::panic::catch_unwind(AssertUnwindSafe(move || drop(payload)));
+    match text {
+        Some(text) => format!("activity panicked with message {text:?}"),
+        None => "activity panicked".to_string(),
+    }
+}
+
+async fn report(core: &Core, claim: &ClaimedActivity, ended: Ended, took: Duration, worker_id: &str) {
+    let result = match ended {
+        Ended::Aborted => return,
+        Ended::Cancelled => return discard(core, claim, took).await,
+        Ended::Returned(result) => result,
+    };
+    log_ended(claim, &result, took, worker_id);
+    let outcome = if result.is_ok() { "success" } else { "app_error" };
+    let completion = completion(&claim.work, result);
+    match core.store.ack_work_item(&claim.token, Some(completion)).await {
+        Ok(()) => record(core, claim, outcome, took),
+        Err(_) if claim.registration.cancellation.is_removed() => record(core, claim, "cancelled", took),
+        Err(error) => {
+            tracing::warn!(target: TARGET, instance = %claim.work.instance, activity_id = claim.work.id, %error,
+                "result not stored, the activity will run again");
+            record(core, claim, "infra_error", took);
+            run_again(core, claim).await;
+        }
+    }
+}
+
+/// Ends an activity whose result nobody wants. If its item is still there, it must not run again.
+async fn discard(core: &Core, claim: &ClaimedActivity, took: Duration) {
+    record(core, claim, "cancelled", took);
+    if claim.registration.cancellation.is_removed() {
+        return;
+    }
+    if let Err(error) = core.store.ack_work_item(&claim.token, None).await
+        && error.retryable
+    {
+        run_again(core, claim).await;
+    }
+}
+
+async fn run_again(core: &Core, claim: &ClaimedActivity) {
+    let abandoned = core.store.abandon_work_item(&claim.token, Some(UNSTORED_RESULT_DELAY), false).await;
+    if let Err(error) = abandoned {
+        tracing::debug!(target: TARGET, instance = %claim.work.instance, activity_id = claim.work.id, %error,
+            "activity not given back; it returns when its lease ends");
+    }
+}
+
+fn completion(work: &ActivityWork, result: Result<String, String>) -> WorkItem {
+    let (instance, execution_id, id) = (work.instance.clone(), work.execution_id, work.id);
+    match result {
+        Ok(result) => WorkItem::ActivityCompleted { instance, execution_id, id, result },
+        Err(message) => {
+            let kind = AppErrorKind::ActivityFailed;
+            let details = ErrorDetails::Application { kind, message, retryable: false };
+            WorkItem::ActivityFailed { instance, execution_id, id, details }
+        }
+    }
+}
+
+/// Answers an activity that was delivered too often with a failure that names it.
+async fn poison(core: &Core, claim: &ClaimedActivity) {
+    let work = &claim.work;
+    let (attempt_count, max_attempts) = (claim.attempt_count, core.options.max_attempts);
+    tracing::warn!(target: TARGET, instance = %work.instance, activity_name = %work.name, activity_id = work.id,
+        attempt_count, max_attempts, "activity was delivered too often and is failed as poison");
+    let message = serde_json::to_string(&work.clone().into_item()).unwrap_or_default();
+    let details = ErrorDetails::Poison {
+        attempt_count,
+        max_attempts,
+        message_type: PoisonMessageType::Activity {
+            instance: work.instance.clone(),
+            execution_id: work.execution_id,
+            activity_name: work.name.clone(),
+            activity_id: work.id,
+        },
+        message,
+    };
+    let (instance, execution_id, id) = (work.instance.clone(), work.execution_id, work.id);
+    let failure = WorkItem::ActivityFailed { instance, execution_id, id, details };
+    match core.store.ack_work_item(&claim.token, Some(failure)).await {
+        Ok(()) => core.metrics().record_activity_poison(),
+        Err(error) => {
+            tracing::warn!(target: TARGET, instance = %work.instance, activity_id = work.id, %error,
+                "poisoned activity not failed");
+            run_again(core, claim).await;
+        }
+    }
+}
+
+/// Leaves an activity to a runtime that knows it.
+async fn postpone_unregistered(core: &Core, claim: &ClaimedActivity) {
+    let work = &claim.work;
+    let delay = core.options.unregistered_backoff.delay(claim.attempt_count);
+    let remaining = core.attempts_left(claim.attempt_count);
+    let seconds = delay.as_secs_f64();
+    tracing::warn!(target: TARGET, instance = %work.instance, activity_name = %work.name,
+        attempt_count = claim.attempt_count, max_attempts = core.options.max_attempts,
+        remaining_attempts = remaining, backoff_secs = seconds,
+        "Activity not registered, abandoning with {seconds:.1}s backoff (will poison in {remaining} more attempts)");
+    if let Err(error) = core.store.abandon_work_item(&claim.token, Some(delay), false).await {
+        tracing::debug!(target: TARGET, instance = %work.instance, activity_id = work.id, %error,
+            "activity not given back; it returns when its lease ends");
+    }
+}
+
+fn record(core: &Core, claim: &ClaimedActivity, outcome: &str, took: Duration) {
+    let retries = claim.attempt_count.saturating_sub(1);
+    core.metrics().record_activity_execution(
+        &claim.work.name,
+        outcome,
+        took.as_secs_f64(),
+        retries,
+        claim.work.tag.as_deref(),
+    );
+}
+
+fn tag(work: &ActivityWork) -> &str {
+    work.tag.as_deref().unwrap_or("default")
+}
+
+fn log_started(claim: &ClaimedActivity, worker_id: &str) {
+    let work = &claim.work;
+    tracing::debug!(target: TARGET, instance_id = %work.instance, execution_id = work.execution_id,
+        activity_name = %work.name, activity_id = work.id, worker_id, activity_tag = tag(work),
+        "Activity started");
+}
+
+fn log_ended(claim: &ClaimedActivity, result: &Result<String, String>, took: Duration, worker_id: &str) {
+    let work = &claim.work;
+    let duration_ms = took.as_millis() as u64;
+    match result {
+        Ok(result) => tracing::debug!(target: TARGET, instance_id = %work.instance,
+            execution_id = work.execution_id, activity_name = %work.name, activity_id = work.id, worker_id,
+            activity_tag = tag(work), outcome = "success", duration_ms, result_size = result.len(),
+            "Activity completed"),
+        Err(error) => tracing::warn!(target: TARGET, instance_id = %work.instance,
+            execution_id = work.execution_id, activity_name = %work.name, activity_id = work.id, worker_id,
+            activity_tag = tag(work), outcome = "app_error", duration_ms, error,
+            "Activity failed (application error)"),
+    }
+}

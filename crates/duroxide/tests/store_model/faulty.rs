@@ -1,0 +1,249 @@
+//! A store that is the reference with one thing broken, to see that the comparison notices.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use duroxide::providers::memory::MemoryProvider;
+use duroxide::providers::{
+    DispatcherCapabilityFilter, ExecutionMetadata, ExtendedProvider, OrchestrationItem, Provider,
+    ProviderAdmin, ProviderError, ScheduledActivityIdentifier, SessionFetchConfig, TagFilter, WorkItem,
+};
+use duroxide::{Event, EventKind, SystemStats};
+
+/// What is broken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// Nothing.
+    None,
+    /// Every fifth message is lost.
+    LosesMessages,
+    /// Activities that a turn cancels are kept.
+    KeepsCancelledActivities,
+    /// An abandoned turn counts, though it should not.
+    CountsIgnoredAttempts,
+    /// What is given back with a delay is visible at once.
+    ForgetsDelays,
+    /// All callers own all sessions.
+    SharesSessions,
+    /// Leases of turns end a little late.
+    HoldsTurnsTooLong,
+    /// Values lose the time at which they were set.
+    ForgetsKeyTimes,
+    /// The completion of an activity is lost if it is a failure.
+    LosesFailures,
+    /// Version filters are ignored.
+    IgnoresVersions,
+}
+
+impl Fault {
+    /// Every real fault.
+    pub const ALL: [Self; 9] = [
+        Self::LosesMessages,
+        Self::KeepsCancelledActivities,
+        Self::CountsIgnoredAttempts,
+        Self::ForgetsDelays,
+        Self::SharesSessions,
+        Self::HoldsTurnsTooLong,
+        Self::ForgetsKeyTimes,
+        Self::LosesFailures,
+        Self::IgnoresVersions,
+    ];
+}
+
+/// The reference with a fault.
+pub struct FaultyProvider {
+    inner: MemoryProvider,
+    fault: Fault,
+    messages: AtomicU32,
+}
+
+impl FaultyProvider {
+    /// Breaks a store.
+    pub fn new(inner: MemoryProvider, fault: Fault) -> Self {
+        Self { inner, fault, messages: AtomicU32::new(0) }
+    }
+
+    fn has(&self, fault: Fault) -> bool {
+        self.fault == fault
+    }
+}
+
+#[async_trait]
+impl Provider for FaultyProvider {
+    async fn fetch_orchestration_item(
+        &self,
+        lock_timeout: Duration,
+        poll_timeout: Duration,
+        filter: Option<&DispatcherCapabilityFilter>,
+    ) -> Result<Option<(OrchestrationItem, String, u32)>, ProviderError> {
+        let lateness = Duration::from_millis(u64::from(self.has(Fault::HoldsTurnsTooLong)));
+        let filter = filter.filter(|_| !self.has(Fault::IgnoresVersions));
+        self.inner.fetch_orchestration_item(lock_timeout + lateness, poll_timeout, filter).await
+    }
+
+    async fn ack_orchestration_item(
+        &self,
+        lock_token: &str,
+        execution_id: u64,
+        mut history_delta: Vec<Event>,
+        worker_items: Vec<WorkItem>,
+        orchestrator_items: Vec<WorkItem>,
+        metadata: ExecutionMetadata,
+        mut cancelled_activities: Vec<ScheduledActivityIdentifier>,
+    ) -> Result<(), ProviderError> {
+        if self.has(Fault::KeepsCancelledActivities) {
+            cancelled_activities.clear();
+        }
+        for event in &mut history_delta {
+            if let EventKind::KeyValueSet { last_updated_at_ms, .. } = &mut event.kind
+                && self.has(Fault::ForgetsKeyTimes)
+            {
+                *last_updated_at_ms = 0;
+            }
+        }
+        self.inner
+            .ack_orchestration_item(
+                lock_token,
+                execution_id,
+                history_delta,
+                worker_items,
+                orchestrator_items,
+                metadata,
+                cancelled_activities,
+            )
+            .await
+    }
+
+    async fn abandon_orchestration_item(
+        &self,
+        lock_token: &str,
+        delay: Option<Duration>,
+        ignore_attempt: bool,
+    ) -> Result<(), ProviderError> {
+        let ignore_attempt = ignore_attempt && !self.has(Fault::CountsIgnoredAttempts);
+        let delay = delay.filter(|_| !self.has(Fault::ForgetsDelays));
+        self.inner.abandon_orchestration_item(lock_token, delay, ignore_attempt).await
+    }
+
+    async fn renew_orchestration_item_lock(
+        &self,
+        token: &str,
+        extend_for: Duration,
+    ) -> Result<(), ProviderError> {
+        self.inner.renew_orchestration_item_lock(token, extend_for).await
+    }
+
+    async fn read(&self, instance: &str) -> Result<Vec<Event>, ProviderError> {
+        self.inner.read(instance).await
+    }
+
+    async fn read_with_execution(
+        &self,
+        instance: &str,
+        execution_id: u64,
+    ) -> Result<Vec<Event>, ProviderError> {
+        self.inner.read_with_execution(instance, execution_id).await
+    }
+
+    async fn append_with_execution(
+        &self,
+        instance: &str,
+        execution_id: u64,
+        new_events: Vec<Event>,
+    ) -> Result<(), ProviderError> {
+        self.inner.append_with_execution(instance, execution_id, new_events).await
+    }
+
+    async fn enqueue_for_worker(&self, item: WorkItem) -> Result<(), ProviderError> {
+        self.inner.enqueue_for_worker(item).await
+    }
+
+    async fn fetch_work_item(
+        &self,
+        lock_timeout: Duration,
+        poll_timeout: Duration,
+        session: Option<&SessionFetchConfig>,
+        tag_filter: &TagFilter,
+    ) -> Result<Option<(WorkItem, String, u32)>, ProviderError> {
+        let mut session = session.cloned();
+        if let Some(session) = session.as_mut().filter(|_| self.has(Fault::SharesSessions)) {
+            session.owner_id = "everybody".into();
+        }
+        self.inner.fetch_work_item(lock_timeout, poll_timeout, session.as_ref(), tag_filter).await
+    }
+
+    async fn ack_work_item(&self, token: &str, completion: Option<WorkItem>) -> Result<(), ProviderError> {
+        let is_lost = self.has(Fault::LosesFailures);
+        let completion =
+            completion.filter(|item| !(is_lost && matches!(item, WorkItem::ActivityFailed { .. })));
+        self.inner.ack_work_item(token, completion).await
+    }
+
+    async fn renew_work_item_lock(&self, token: &str, extend_for: Duration) -> Result<(), ProviderError> {
+        self.inner.renew_work_item_lock(token, extend_for).await
+    }
+
+    async fn abandon_work_item(
+        &self,
+        token: &str,
+        delay: Option<Duration>,
+        ignore_attempt: bool,
+    ) -> Result<(), ProviderError> {
+        self.inner.abandon_work_item(token, delay, ignore_attempt).await
+    }
+
+    async fn renew_session_lock(
+        &self,
+        owner_ids: &[&str],
+        extend_for: Duration,
+        idle_timeout: Duration,
+    ) -> Result<usize, ProviderError> {
+        self.inner.renew_session_lock(owner_ids, extend_for, idle_timeout).await
+    }
+
+    async fn cleanup_orphaned_sessions(&self, idle_timeout: Duration) -> Result<usize, ProviderError> {
+        self.inner.cleanup_orphaned_sessions(idle_timeout).await
+    }
+
+    async fn enqueue_for_orchestrator(
+        &self,
+        item: WorkItem,
+        delay: Option<Duration>,
+    ) -> Result<(), ProviderError> {
+        let count = self.messages.fetch_add(1, Ordering::Relaxed);
+        if self.has(Fault::LosesMessages) && count % 5 == 4 {
+            return Ok(());
+        }
+        self.inner.enqueue_for_orchestrator(item, delay).await
+    }
+
+    fn as_management_capability(&self) -> Option<&dyn ProviderAdmin> {
+        Some(&self.inner)
+    }
+
+    fn as_extended(&self) -> Option<&dyn ExtendedProvider> {
+        Some(&self.inner)
+    }
+
+    async fn get_custom_status(
+        &self,
+        instance: &str,
+        last_seen_version: u64,
+    ) -> Result<Option<(Option<String>, u64)>, ProviderError> {
+        self.inner.get_custom_status(instance, last_seen_version).await
+    }
+
+    async fn get_kv_value(&self, instance: &str, key: &str) -> Result<Option<String>, ProviderError> {
+        self.inner.get_kv_value(instance, key).await
+    }
+
+    async fn get_kv_all_values(&self, instance: &str) -> Result<HashMap<String, String>, ProviderError> {
+        self.inner.get_kv_all_values(instance).await
+    }
+
+    async fn get_instance_stats(&self, instance: &str) -> Result<Option<SystemStats>, ProviderError> {
+        self.inner.get_instance_stats(instance).await
+    }
+}

@@ -1,0 +1,83 @@
+//! Any store against the reference: random sequences of calls, every answer compared, and after every call
+//! everything that can be read.
+//!
+//! Both stores share a clock that is moved by hand. Tokens differ between stores, so a step names them by the order in
+//! which they were given out. A second set of tests breaks a store on purpose and expects the comparison to notice.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod compare;
+mod faulty;
+mod observe;
+mod steps;
+
+use std::sync::Arc;
+
+use duroxide::providers::memory::MemoryProvider;
+use duroxide::providers::{ManualClock, Provider};
+use proptest::test_runner::{Config, TestCaseError, TestError, TestRunner};
+
+use faulty::{Fault, FaultyProvider};
+use steps::Step;
+
+const CASES: u32 = 48;
+
+#[test]
+fn the_reference_behind_a_wrapper_behaves_like_the_reference() {
+    assert_alike(reference, async |clock| faulty(Fault::None, clock));
+}
+
+#[test]
+fn the_comparison_notices_every_broken_store() {
+    for fault in Fault::ALL {
+        let config = Config { max_shrink_iters: 0, ..Config::with_cases(CASES) };
+        let result = compare_stores(config, reference, async |clock| faulty(fault, clock));
+        assert!(matches!(result, Err(TestError::Fail(..))), "{fault:?} was not noticed: {result:?}");
+    }
+}
+
+fn assert_alike(
+    make_left: impl AsyncFn(Arc<ManualClock>) -> Arc<dyn Provider>,
+    make_right: impl AsyncFn(Arc<ManualClock>) -> Arc<dyn Provider>,
+) {
+    match compare_stores(Config::with_cases(CASES), make_left, make_right) {
+        Ok(()) => {}
+        Err(TestError::Fail(difference, sequence)) => {
+            let steps: Vec<String> = sequence.iter().map(|step| format!("  {step:?}")).collect();
+            panic!("{difference}\nin the sequence\n{}\nfollowed by taking everything out", steps.join("\n"));
+        }
+        Err(TestError::Abort(reason)) => panic!("{reason}"),
+    }
+}
+
+/// Runs random sequences against a fresh pair of stores each. The sequences are the same in every run.
+fn compare_stores(
+    config: Config,
+    make_left: impl AsyncFn(Arc<ManualClock>) -> Arc<dyn Provider>,
+    make_right: impl AsyncFn(Arc<ManualClock>) -> Arc<dyn Provider>,
+) -> Result<(), TestError<Vec<Step>>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let config = Config { failure_persistence: None, ..config };
+    let mut runner = TestRunner::new_with_rng(config.clone(), deterministic_rng(&config));
+    runner.run(&steps::sequence(), |sequence| {
+        runtime.block_on(async {
+            let clock = Arc::new(ManualClock::default());
+            let left = make_left(clock.clone()).await;
+            let right = make_right(clock.clone()).await;
+            let sequence = [sequence, steps::drain()].concat();
+            compare::run(left, right, &clock, &sequence).await.map_err(TestCaseError::fail)
+        })
+    })
+}
+
+fn deterministic_rng(config: &Config) -> proptest::test_runner::TestRng {
+    proptest::test_runner::TestRng::deterministic_rng(config.rng_algorithm)
+}
+
+async fn reference(clock: Arc<ManualClock>) -> Arc<dyn Provider> {
+    Arc::new(MemoryProvider::with_clock(clock))
+}
+
+fn faulty(fault: Fault, clock: Arc<ManualClock>) -> Arc<dyn Provider> {
+    Arc::new(FaultyProvider::new(MemoryProvider::with_clock(clock), fault))
+}

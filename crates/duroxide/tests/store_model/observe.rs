@@ -1,0 +1,109 @@
+//! Everything that can be read from a store, as lines that can be compared.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+
+use duroxide::providers::{ExtendedProvider, Provider, ProviderAdmin};
+
+use crate::steps::{EXECUTIONS, INSTANCES, KEYS, STATUSES};
+
+/// Reads everything; a store answers with as many lines as any other of the same abilities.
+pub async fn everything(store: &dyn Provider, incarnations: &mut Incarnations) -> Vec<String> {
+    let mut lines = Lines::default();
+    if let Some(admin) = store.as_management_capability() {
+        totals(admin, &mut lines).await;
+    }
+    if let Some(extended) = store.as_extended() {
+        lines.add("quarantine", "", extended.list_quarantined(usize::MAX).await);
+        lines.add("parked", "", extended.list_parked(usize::MAX).await);
+    }
+    for instance in INSTANCES {
+        contents(store, instance, &mut lines).await;
+        if let Some(admin) = store.as_management_capability() {
+            descriptions(admin, instance, &mut lines).await;
+        }
+        if let Some(extended) = store.as_extended() {
+            cheap_reads(extended, instance, &mut lines, incarnations).await;
+        }
+    }
+    lines.0
+}
+
+/// The incarnations that a store has shown. Their values are its own business; which of them are equal is not.
+#[derive(Default)]
+pub struct Incarnations(Vec<u64>);
+
+impl Incarnations {
+    /// Returns the place of an incarnation in the order of appearance, from 1; 0 stays 0.
+    pub fn canonical(&mut self, incarnation: u64) -> u64 {
+        if incarnation != 0 && !self.0.contains(&incarnation) {
+            self.0.push(incarnation);
+        }
+        self.0.iter().position(|seen| *seen == incarnation).map_or(0, |place| place as u64 + 1)
+    }
+}
+
+#[derive(Default)]
+struct Lines(Vec<String>);
+
+impl Lines {
+    fn add(&mut self, what: &str, instance: &str, value: impl Debug) {
+        self.0.push(format!("{what} {instance}: {value:?}"));
+    }
+}
+
+async fn totals(admin: &dyn ProviderAdmin, lines: &mut Lines) {
+    lines.add("instances", "", admin.list_instances().await);
+    for status in STATUSES {
+        lines.add(status, "", admin.list_instances_by_status(status).await);
+    }
+    lines.add("metrics", "", admin.get_system_metrics().await);
+    lines.add("depths", "", admin.get_queue_depths().await);
+}
+
+async fn contents(store: &dyn Provider, instance: &str, lines: &mut Lines) {
+    lines.add("history", instance, store.read(instance).await);
+    for execution_id in EXECUTIONS {
+        lines.add("execution's history", instance, store.read_with_execution(instance, execution_id).await);
+    }
+    lines.add("custom status", instance, store.get_custom_status(instance, 0).await);
+    lines.add("newer custom status", instance, store.get_custom_status(instance, 1).await);
+    let values = store.get_kv_all_values(instance).await;
+    lines.add("values", instance, values.map(|values| values.into_iter().collect::<BTreeMap<_, _>>()));
+    for key in KEYS {
+        lines.add("value", instance, store.get_kv_value(instance, key).await);
+    }
+    lines.add("stats", instance, store.get_instance_stats(instance).await);
+}
+
+async fn descriptions(admin: &dyn ProviderAdmin, instance: &str, lines: &mut Lines) {
+    lines.add("info", instance, admin.get_instance_info(instance).await);
+    lines.add("executions", instance, admin.list_executions(instance).await);
+    lines.add("latest execution", instance, admin.latest_execution_id(instance).await);
+    for execution_id in EXECUTIONS {
+        lines.add("execution", instance, admin.get_execution_info(instance, execution_id).await);
+    }
+    lines.add("children", instance, admin.list_children(instance).await);
+    lines.add("parent", instance, admin.get_parent_id(instance).await);
+    let tree = admin.get_instance_tree(instance).await;
+    // Descendants may come in any order.
+    let tree = tree.map(|mut tree| {
+        tree.all_ids.sort();
+        tree
+    });
+    lines.add("tree", instance, tree);
+}
+
+async fn cheap_reads(
+    extended: &dyn ExtendedProvider,
+    instance: &str,
+    lines: &mut Lines,
+    incarnations: &mut Incarnations,
+) {
+    let mut metadata = extended.read_metadata(instance).await;
+    if let Ok(Some(metadata)) = &mut metadata {
+        metadata.incarnation = incarnations.canonical(metadata.incarnation);
+    }
+    lines.add("metadata", instance, metadata);
+    lines.add("recent events", instance, extended.read_recent(instance, 2).await);
+}
