@@ -11,7 +11,7 @@ mod support;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -343,6 +343,31 @@ fn a_runtime_that_ends_with_calls_in_flight_takes_the_store_down_without_hanging
     // The last handle has gone with the last task, and with it the writer: what remains is a sound file.
     file.assert_sound();
     assert!(!file.directory().join("store.db-wal").exists(), "the log was moved into the file");
+}
+
+#[test]
+fn a_runtime_that_ends_gives_back_what_its_callers_have_not_seen() {
+    let file = StoreFile::new();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let store = runtime.block_on(file.open());
+    runtime.block_on(async {
+        for id in 0..300 {
+            store.enqueue_for_worker(activity("a", id)).await.unwrap();
+        }
+    });
+    let seen = Arc::new(AtomicUsize::new(0));
+    for _ in 0..300 {
+        let (store, seen) = (store.clone(), seen.clone());
+        runtime.spawn(async move {
+            if fetch_work(&store).await.is_some() {
+                seen.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+    }
+    drop(store);
+    drop(runtime);
+    let leased = file.number("SELECT count(*) FROM worker_queue WHERE lock_token IS NOT NULL");
+    assert_eq!(leased, i64::try_from(seen.load(Ordering::SeqCst)).unwrap());
 }
 
 /// A clock that fails on the writer's thread when it is told to: user code that panics where nobody expects it.

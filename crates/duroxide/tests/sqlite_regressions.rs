@@ -199,3 +199,38 @@ async fn an_instance_between_two_executions_is_not_at_rest() {
     store.prune_executions_bulk(InstanceFilter::default(), PruneOptions::default()).await.unwrap();
     assert_eq!(fetch(&store).await.unwrap().0.instance, "a");
 }
+
+#[tokio::test]
+async fn ids_and_payloads_of_any_characters_are_kept_apart_and_come_back_as_they_were() {
+    let file = StoreFile::new();
+    let store = file.open().await;
+    let names =
+        ["a", "a'; DROP TABLE history; --", "\"quoted\"", "日本 🦀", "a_b%c", "lock_x_y", "A", " a ", "a\n"];
+    for name in names {
+        create(&store, name).await;
+        store.enqueue_for_orchestrator(signal(name, &format!("{name}\0\u{1}'\"\\")), None).await.unwrap();
+        let (item, token, _) = fetch(&store).await.unwrap();
+        assert_eq!(item.instance, name);
+        assert_eq!(item.messages, [signal(name, &format!("{name}\0\u{1}'\"\\"))]);
+        assert_eq!(item.history, [started_event_as_read(&item.history, name)]);
+        let mut work = activity(name, 2);
+        if let WorkItem::ActivityExecute { tag, session_id, .. } = &mut work {
+            (*tag, *session_id) = (Some(name.to_string()), None);
+        }
+        ack(&store, &token, vec![], vec![work.clone()]).await.unwrap();
+        let only = duroxide::providers::TagFilter::tags([name]);
+        let (found, token, _) =
+            store.fetch_work_item(LEASE, Duration::ZERO, None, &only).await.unwrap().unwrap();
+        assert_eq!(found, work);
+        store.ack_work_item(&token, None).await.unwrap();
+    }
+    assert_eq!(store.list_instances().await.unwrap().len(), names.len());
+    file.assert_sound();
+}
+
+/// The event that `create` stored, with the time that the event itself carries.
+fn started_event_as_read(history: &[duroxide::Event], instance: &str) -> duroxide::Event {
+    let mut event = started_event(instance, 1);
+    event.timestamp_ms = history[0].timestamp_ms;
+    event
+}

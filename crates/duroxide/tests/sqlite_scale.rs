@@ -11,7 +11,7 @@ mod support;
 
 use std::time::Duration;
 
-use duroxide::providers::{Provider, ProviderAdmin, TagFilter};
+use duroxide::providers::{Provider, ProviderAdmin, SessionFetchConfig, TagFilter, WorkItem};
 use rusqlite::Connection;
 use support::{LEASE, StoreFile, activity, create, fetch, signal, start};
 
@@ -169,4 +169,80 @@ async fn work_that_nobody_may_take_is_not_looked_at_one_by_one() {
         assert!(store.fetch_work_item(LEASE, Duration::ZERO, None, &default).await.unwrap().is_some());
     }
     assert_eq!(store.get_queue_depths().await.unwrap().worker_queue, 100_000);
+}
+
+#[tokio::test]
+async fn a_fetch_finds_what_is_for_it_behind_any_number_of_due_rows_that_are_not() {
+    let file = StoreFile::new();
+    let store = file.open().await;
+    create(&store, "a").await;
+    let second = Duration::from_secs(1);
+    for n in 0..600 {
+        store.enqueue_for_orchestrator(signal(&format!("nobody-{n}"), "1"), Some(second)).await.unwrap();
+        store.enqueue_for_worker(tagged("gpu", n)).await.unwrap();
+    }
+    store.enqueue_for_orchestrator(signal("a", "1"), Some(second * 2)).await.unwrap();
+    let gpu = TagFilter::tags(["gpu"]);
+    while let Some((_, token, _)) = store.fetch_work_item(LEASE, Duration::ZERO, None, &gpu).await.unwrap() {
+        store.abandon_work_item(&token, Some(second), true).await.unwrap();
+    }
+    store.enqueue_for_worker(activity("a", 1)).await.unwrap();
+    let default = TagFilter::DefaultOnly;
+    let (_, token, _) = store.fetch_work_item(LEASE, Duration::ZERO, None, &default).await.unwrap().unwrap();
+    store.abandon_work_item(&token, Some(second * 2), true).await.unwrap();
+
+    file.clock.advance(second * 3);
+    assert_eq!(fetch(&store).await.expect("its signal is due").0.instance, "a");
+    assert!(store.fetch_work_item(LEASE, Duration::ZERO, None, &default).await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_fetch_finds_the_freed_session_behind_any_number_of_others() {
+    let file = StoreFile::new();
+    let store = file.open().await;
+    let owner = |name: &str| SessionFetchConfig { owner_id: name.into(), lock_timeout: LEASE };
+    for n in 0..600 {
+        let tag = if n == 599 { "wanted" } else { "other" };
+        store.enqueue_for_worker(in_session(&format!("s{n}"), tag, 0)).await.unwrap();
+        // The first of each session is taken for good, so that the session is somebody's and its second item waits.
+        let first = Some(&owner("first"));
+        let taken = store.fetch_work_item(LEASE * 100, Duration::ZERO, first, &TagFilter::Any).await.unwrap();
+        assert!(taken.is_some());
+        file.clock.advance(Duration::from_millis(1));
+    }
+    for n in 0..600 {
+        let tag = if n == 599 { "wanted" } else { "other" };
+        store.enqueue_for_worker(in_session(&format!("s{n}"), tag, 1)).await.unwrap();
+    }
+    file.clock.advance(LEASE * 2);
+    let wanted = TagFilter::tags(["wanted"]);
+    let found = store.fetch_work_item(LEASE, Duration::ZERO, Some(&owner("second")), &wanted).await.unwrap();
+    assert!(found.is_some());
+}
+
+fn tagged(tag: &str, id: u64) -> WorkItem {
+    match activity("a", id) {
+        WorkItem::ActivityExecute { instance, execution_id, id, name, input, session_id, .. } => {
+            WorkItem::ActivityExecute {
+                instance,
+                execution_id,
+                id,
+                name,
+                input,
+                session_id,
+                tag: Some(tag.into()),
+            }
+        }
+        other => other,
+    }
+}
+
+fn in_session(session: &str, tag: &str, id: u64) -> WorkItem {
+    match tagged(tag, id) {
+        WorkItem::ActivityExecute { instance, execution_id, id, name, input, tag, .. } => {
+            let session_id = Some(session.to_string());
+            WorkItem::ActivityExecute { instance, execution_id, id, name, input, session_id, tag }
+        }
+        other => other,
+    }
 }

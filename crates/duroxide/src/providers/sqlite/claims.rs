@@ -49,11 +49,15 @@ pub(super) fn claim(
     filter: Option<&DispatcherCapabilityFilter>,
 ) -> Result<Vec<StoredClaim>, StoreError> {
     let now = batch.now_ms();
-    schedule::promote_due(batch, now)?;
+    let mut more_due = schedule::promote_due(batch, now)?;
     let mut claims = Vec::new();
     while claims.len() < max {
-        let Some(candidate) = schedule::next_ready(batch, filter)? else { break };
-        claims.extend(claim_one(batch, candidate, now, lock_timeout)?);
+        match schedule::next_ready(batch, filter)? {
+            Some(candidate) => claims.extend(claim_one(batch, candidate, now, lock_timeout)?),
+            // What was promoted is not for this caller; what is still to be promoted may be.
+            None if more_due => more_due = schedule::promote_due(batch, now)?,
+            None => break,
+        }
     }
     Ok(claims)
 }
