@@ -226,7 +226,7 @@ impl Writing {
             self.shared.announce(effects, &self.connection);
         }
         for answer in answers {
-            answer.give(committed.as_ref().map(|()| ()));
+            answer.give(committed.as_ref().copied());
         }
     }
 
