@@ -104,28 +104,47 @@ impl<'c> Batch<'c> {
     ) -> Result<T, StoreError> {
         let before = std::mem::take(&mut self.effects);
         self.execute("SAVEPOINT job", [])?;
-        let result = work(self);
-        if result.is_err() {
-            self.effects = before;
-            self.execute("ROLLBACK TO job", [])?;
-        } else {
-            let new = std::mem::replace(&mut self.effects, before);
-            self.effects.absorb(new);
+        match work(self) {
+            Ok(value) => {
+                let new = std::mem::replace(&mut self.effects, before);
+                self.effects.absorb(new);
+                self.execute("RELEASE job", [])?;
+                Ok(value)
+            }
+            Err(error) => {
+                self.effects = before;
+                self.undo(error)
+            }
         }
+    }
+
+    /// Takes back what was written since the savepoint, and says what became of the job.
+    fn undo<T>(&self, error: StoreError) -> Result<T, StoreError> {
+        // A full disk and the like make SQLite end the whole transaction by itself, savepoint and all.
+        if self.connection.is_autocommit() {
+            return Err(error);
+        }
+        self.execute("ROLLBACK TO job", [])?;
         self.execute("RELEASE job", [])?;
-        match result {
+        match error {
             // A constraint that a check should have caught: the job's own failure, and undone. Anything else that
             // SQLite reports (the disk, memory) concerns the whole batch.
-            Err(StoreError::Sqlite(error)) if is_constraint(&error) => {
+            StoreError::Sqlite(error) if is_constraint(&error) => {
                 Err(StoreError::Refused(super::error::classify("commit", &error)))
             }
-            other => other,
+            other => Err(other),
         }
     }
 
     /// Notes that a statement failed half-way, so that the batch will not be committed.
     pub(super) fn spoil(&mut self, error: &rusqlite::Error) {
         self.spoiled.get_or_insert_with(|| same_error(error));
+    }
+
+    /// Tells whether the batch will not be committed. Nothing may be written to it any more: SQLite may have ended the
+    /// transaction, and each statement would then be committed by itself.
+    pub(super) fn is_spoiled(&self) -> bool {
+        self.spoiled.is_some()
     }
 
     /// Commits, or rolls back and says why.
@@ -169,6 +188,21 @@ impl Effects {
         sum.completed += add.completed;
         sum.failed += add.failed;
     }
+}
+
+/// The bytes of a stored text. In a damaged file they need not be UTF-8, and one such row must not fail a whole read.
+pub(super) fn text_bytes(row: &Row<'_>, column: usize) -> rusqlite::Result<Vec<u8>> {
+    Ok(row.get_ref(column)?.as_bytes()?.to_vec())
+}
+
+/// A stored text to be shown to people: what is not UTF-8 in it is replaced.
+pub(super) fn shown_text(row: &Row<'_>, column: usize) -> rusqlite::Result<String> {
+    Ok(String::from_utf8_lossy(row.get_ref(column)?.as_bytes()?).into_owned())
+}
+
+/// A count, clamped to what callers can be told.
+pub(super) fn count(row: &Row<'_>, column: usize) -> rusqlite::Result<u32> {
+    Ok(u32::try_from(row.get::<_, i64>(column)?).unwrap_or(u32::MAX))
 }
 
 /// Reads one row, if there is one.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rusqlite::params;
 
-use super::batch::Batch;
+use super::batch::{Batch, text_bytes};
 use super::encode::new_token;
 use super::error::StoreError;
 use super::history;
@@ -28,7 +28,7 @@ pub(super) enum Known {
     /// It has a row.
     Row(KnownRow),
     /// It has history but no row, because a turn was stored without a name, or nothing but a start among its messages.
-    NoRow { execution_id: i64, last_event_id: i64, status: Option<String>, start_event: Option<String> },
+    NoRow { execution_id: i64, last_event_id: i64, status: Option<String>, start_event: Option<Vec<u8>> },
 }
 
 /// An instance's row and its current execution.
@@ -49,11 +49,15 @@ pub(super) fn claim(
     filter: Option<&DispatcherCapabilityFilter>,
 ) -> Result<Vec<StoredClaim>, StoreError> {
     let now = batch.now_ms();
-    schedule::promote_due(batch, now)?;
+    let mut more_due = schedule::promote_due(batch, now)?;
     let mut claims = Vec::new();
     while claims.len() < max {
-        let Some(candidate) = schedule::next_ready(batch, filter)? else { break };
-        claims.extend(claim_one(batch, candidate, now, lock_timeout)?);
+        match schedule::next_ready(batch, filter)? {
+            Some(candidate) => claims.extend(claim_one(batch, candidate, now, lock_timeout)?),
+            // What was promoted is not for this caller; what is still to be promoted may be.
+            None if more_due => more_due = schedule::promote_due(batch, now)?,
+            None => break,
+        }
     }
     Ok(claims)
 }
@@ -148,7 +152,7 @@ fn rowless(batch: &Batch<'_>, instance: &str) -> rusqlite::Result<Known> {
          WHERE instance_id = ?1 AND execution_id = ?2 AND event_type = 'OrchestrationStarted'
          ORDER BY event_id LIMIT 1",
         params![instance, execution_id],
-        |row| row.get(0),
+        |row| text_bytes(row, 0),
     )?;
     Ok(Known::NoRow {
         execution_id,

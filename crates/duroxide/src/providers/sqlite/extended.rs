@@ -45,7 +45,9 @@ impl ExtendedProvider for SqliteProvider {
         &self,
         request: &InstanceRequest<'_>,
     ) -> Result<Vec<InstanceClaim>, ProviderError> {
-        self.claim("claim_instances", request).await
+        let (claims, held) = self.claim("claim_instances", request).await?;
+        held.hand_over();
+        Ok(claims)
     }
 
     async fn load_history(
@@ -118,33 +120,39 @@ impl ExtendedProvider for SqliteProvider {
 impl SqliteProvider {
     /// Leases instances and decodes their messages. What does not decode is set aside; if nothing is left of a lease
     /// after that, the next instance takes its place.
+    ///
+    /// The leases are given back unless the caller hands them over.
     pub(super) async fn claim(
         &self,
         operation: &'static str,
         request: &InstanceRequest<'_>,
-    ) -> Result<Vec<InstanceClaim>, ProviderError> {
-        if request.filter.is_some_and(|filter| filter.supported_duroxide_versions.is_empty()) {
-            return Ok(Vec::new());
-        }
+    ) -> Result<(Vec<InstanceClaim>, Held), ProviderError> {
         let mut claimed = Vec::new();
+        let mut held = Held::new(Queue::Orchestrator, Vec::new(), self.writer.errands());
+        if request.filter.is_some_and(|filter| filter.supported_duroxide_versions.is_empty()) {
+            return Ok((claimed, held));
+        }
         while claimed.len() < request.max {
             let (max, lock_timeout) = (request.max - claimed.len(), request.lock_timeout);
             let (filter, errands) = (request.filter.cloned(), self.writer.errands());
-            let stored = self
+            let (stored, leases) = self
                 .writer
                 .submit(operation, JobClass::Lease, move |batch| {
-                    Ok(Held::new(claims::claim(batch, max, lock_timeout, filter.as_ref())?, errands))
+                    let stored = claims::claim(batch, max, lock_timeout, filter.as_ref())?;
+                    let tokens = stored.iter().map(|claim| claim.token.clone()).collect();
+                    Ok((stored, Held::new(Queue::Orchestrator, tokens, errands)))
                 })
-                .await?
-                .take();
-            if stored.is_empty() {
-                break;
-            }
+                .await?;
+            held.add(leases);
+            let (before, leased) = (claimed.len(), stored.len());
             for claim in stored {
                 claimed.extend(self.decoded(operation, claim).await?);
             }
+            if claimed.len() - before == leased {
+                break;
+            }
         }
-        Ok(claimed)
+        Ok((claimed, held))
     }
 
     /// Decodes a claim; `None` if none of its messages could be decoded, and the lease is over.
@@ -213,6 +221,7 @@ impl SqliteProvider {
             return Ok(Vec::new());
         }
         let mut claimed = Vec::new();
+        let mut held = Held::new(Queue::Worker, Vec::new(), self.writer.errands());
         while claimed.len() < request.max {
             let order = WorkOrder {
                 max: request.max - claimed.len(),
@@ -221,13 +230,15 @@ impl SqliteProvider {
                 tag_filter: request.tag_filter.clone(),
             };
             let errands = self.writer.errands();
-            let stored = self
+            let (stored, leases) = self
                 .writer
                 .submit(operation, JobClass::Lease, move |batch| {
-                    Ok(Held::new(work::claim(batch, &order)?, errands))
+                    let stored = work::claim(batch, &order)?;
+                    let tokens = stored.iter().map(|work| work.token.clone()).collect();
+                    Ok((stored, Held::new(Queue::Worker, tokens, errands)))
                 })
-                .await?
-                .take();
+                .await?;
+            held.add(leases);
             let (good, bad) = decode_work(stored);
             claimed.extend(good);
             if bad.is_empty() {
@@ -239,6 +250,7 @@ impl SqliteProvider {
                 })
                 .await?;
         }
+        held.hand_over();
         Ok(claimed)
     }
 }
@@ -286,7 +298,7 @@ fn current_execution(connection: &Connection, instance: &str) -> rusqlite::Resul
 fn decode_messages(stored: Vec<StoredMessage>) -> (Vec<(u32, WorkItem)>, Vec<BadRow>) {
     let (mut good, mut bad) = (Vec::with_capacity(stored.len()), Vec::new());
     for message in stored {
-        match serde_json::from_str(&message.text) {
+        match serde_json::from_slice(&message.text) {
             Ok(item) => good.push((message.attempts, item)),
             Err(error) => bad.push(BadRow { id: message.id, reason: error.to_string() }),
         }
@@ -297,7 +309,7 @@ fn decode_messages(stored: Vec<StoredMessage>) -> (Vec<(u32, WorkItem)>, Vec<Bad
 fn decode_work(stored: Vec<StoredWork>) -> (Vec<WorkClaim>, Vec<BadRow>) {
     let (mut good, mut bad) = (Vec::with_capacity(stored.len()), Vec::new());
     for work in stored {
-        match serde_json::from_str(&work.text) {
+        match serde_json::from_slice(&work.text) {
             Ok(item @ WorkItem::ActivityExecute { .. }) => {
                 good.push(WorkClaim { item, lock_token: work.token, attempt_count: work.attempts });
             }
@@ -324,7 +336,7 @@ fn describe(
         }
         Known::NoRow { execution_id, last_event_id, status, start_event } => {
             // A start event that does not decode shows when the history is loaded; the name may still be in a message.
-            let event = start_event.and_then(|text| serde_json::from_str::<Event>(&text).ok());
+            let event = start_event.and_then(|text| serde_json::from_slice::<Event>(&text).ok());
             let origin = event
                 .and_then(|event| inspect::origin_in_history(std::slice::from_ref(&event)))
                 .or_else(|| inspect::origin_in_messages(&messages));

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use rusqlite::{Connection, params};
 
-use super::batch::{Batch, read_row, read_rows};
+use super::batch::{Batch, read_row, read_rows, text_bytes};
 use super::encode::NewEvent;
 use super::error::StoreError;
 use crate::providers::refusal;
@@ -85,13 +85,13 @@ pub(super) fn read(
     instance: &str,
     execution_id: i64,
     after: i64,
-) -> rusqlite::Result<Vec<String>> {
+) -> rusqlite::Result<Vec<Vec<u8>>> {
     read_rows(
         connection,
         "SELECT event_data FROM history WHERE instance_id = ?1 AND execution_id = ?2 AND event_id > ?3
          ORDER BY event_id",
         params![instance, execution_id, after],
-        |row| row.get(0),
+        |row| text_bytes(row, 0),
     )
 }
 
@@ -101,13 +101,13 @@ pub(super) fn read_recent(
     instance: &str,
     execution_id: i64,
     limit: i64,
-) -> rusqlite::Result<Vec<String>> {
-    let mut newest_first: Vec<String> = read_rows(
+) -> rusqlite::Result<Vec<Vec<u8>>> {
+    let mut newest_first: Vec<Vec<u8>> = read_rows(
         connection,
         "SELECT event_data FROM history WHERE instance_id = ?1 AND execution_id = ?2
          ORDER BY event_id DESC LIMIT ?3",
         params![instance, execution_id, limit],
-        |row| row.get(0),
+        |row| text_bytes(row, 0),
     )?;
     newest_first.reverse();
     Ok(newest_first)

@@ -2,7 +2,7 @@
 
 use rusqlite::params;
 
-use super::batch::Batch;
+use super::batch::{Batch, count, text_bytes};
 use super::encode::NewMessage;
 use super::schedule::LeasedBatch;
 
@@ -11,7 +11,7 @@ pub(super) struct StoredMessage {
     pub(super) id: i64,
     pub(super) class: String,
     pub(super) attempts: u32,
-    pub(super) text: String,
+    pub(super) text: Vec<u8>,
 }
 
 /// Appends a message; it schedules its instance (by a trigger). Visible at `visible_at`, or at once if that is past.
@@ -41,8 +41,8 @@ pub(super) fn visible(batch: &Batch<'_>, instance: &str, now: i64) -> rusqlite::
             Ok(StoredMessage {
                 id: row.get(0)?,
                 class: row.get(1)?,
-                attempts: row.get(2)?,
-                text: row.get(3)?,
+                attempts: count(row, 2)?,
+                text: text_bytes(row, 3)?,
             })
         },
     )

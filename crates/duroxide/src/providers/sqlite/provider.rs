@@ -34,15 +34,11 @@ impl Provider for SqliteProvider {
     ) -> Result<Option<(OrchestrationItem, String, u32)>, ProviderError> {
         const OPERATION: &str = "fetch_orchestration_item";
         let request = InstanceRequest { max: 1, lock_timeout, filter };
-        let Some(claim) = self.claim(OPERATION, &request).await?.pop() else { return Ok(None) };
-        let part = match self.load(OPERATION, &claim.lock_token, 0).await {
-            Ok(part) => part,
-            Err(error) => {
-                // An error means that nothing is leased. If even this fails, the lease runs out.
-                let _ = self.abandon_orchestration_item(&claim.lock_token, None, true).await;
-                return Err(error);
-            }
-        };
+        let (mut claims, held) = self.claim(OPERATION, &request).await?;
+        let Some(claim) = claims.pop() else { return Ok(None) };
+        // If this fails, or the caller goes away meanwhile, the lease is given back.
+        let part = self.load(OPERATION, &claim.lock_token, 0).await?;
+        held.hand_over();
         let item = OrchestrationItem {
             instance: claim.instance,
             orchestration_name: claim.orchestration_name,

@@ -10,8 +10,8 @@ use super::batch::Batch;
 use super::orphans;
 use crate::providers::DispatcherCapabilityFilter;
 
-/// Rows that one fetch brings up to date, at most.
-const PROMOTIONS_PER_FETCH: usize = 256;
+/// Rows that are brought up to date at once. A fetch does it once, and again only while it finds nothing to take.
+const PROMOTIONS_AT_ONCE: usize = 256;
 
 /// The messages that a lease covers: those visible at a moment, up to an id. What arrived later has a higher id, what
 /// became visible later a later time.
@@ -30,20 +30,21 @@ pub(super) struct Candidate {
     pub(super) has_parked: bool,
 }
 
-/// Moves rows whose time has come to where they belong now.
-pub(super) fn promote_due(batch: &mut Batch<'_>, now: i64) -> rusqlite::Result<()> {
+/// Moves rows whose time has come to where they belong now; tells whether there may be more of them.
+pub(super) fn promote_due(batch: &mut Batch<'_>, now: i64) -> rusqlite::Result<bool> {
     let due = batch.rows(
         "SELECT instance_id, parked FROM instance_schedule WHERE due_at <= ?1 ORDER BY due_at LIMIT ?2",
-        params![now, PROMOTIONS_PER_FETCH as i64],
+        params![now, PROMOTIONS_AT_ONCE as i64],
         |row| Ok((row.get::<_, String>(0)?, row.get::<_, bool>(1)?)),
     )?;
+    let more = due.len() == PROMOTIONS_AT_ONCE;
     for (instance, parked) in due {
         if parked {
             orphans::drop_expired(batch, &instance, now)?;
         }
         settle(batch, &instance, now, Lease::Keep)?;
     }
-    Ok(())
+    Ok(more)
 }
 
 /// Finds the ready instance with the oldest message among the classes that `filter` lets through.

@@ -8,7 +8,8 @@
 //!   it writes, or runs inside a savepoint ([`Batch::atomically`]).
 //! - A batch that holds nothing but leases is not synced: a lease that is lost with the power is free again.
 //! - Renewals go first. A caller beyond the inbox's bound waits.
-//! - A failed commit is the failure of every job in the batch.
+//! - A failed commit is the failure of every job in the batch, and so is a statement that fails for a reason that is not
+//!   the job's own (a full disk): nothing of the batch is kept, and everybody is told.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -129,8 +130,8 @@ struct AwaitedJob<T, W> {
 impl<T: Send + 'static, W: Work<T> + Send> Job for AwaitedJob<T, W> {
     fn run(self: Box<Self>, batch: &mut Batch<'_>) -> Box<dyn Answer> {
         let Self { operation, work, sender } = *self;
-        if sender.is_closed() && !W::UNATTENDED {
-            // The caller went away before anything was done.
+        if batch.is_spoiled() || (sender.is_closed() && !W::UNATTENDED) {
+            // Nothing of this batch will be kept, or the caller went away before anything was done.
             return Box::new(PreparedAnswer { operation, result: Err(StoreError::Closed), sender });
         }
         let result = work.perform(batch);
@@ -153,9 +154,14 @@ struct PreparedAnswer<T> {
 
 impl<T> Answer for PreparedAnswer<T> {
     fn give(self: Box<Self>, committed: Result<(), &rusqlite::Error>) {
-        let answer = match committed {
-            Ok(()) => self.result.map_err(|error| error.into_provider_error(self.operation)),
-            Err(error) => Err(classify(self.operation, error)),
+        let answer = match (committed, self.result) {
+            (Ok(()), result) => result.map_err(|error| error.into_provider_error(self.operation)),
+            // The job that failed hears its own failure; its neighbours, that nothing of theirs was kept either and
+            // that they may try again.
+            (Err(_), Err(StoreError::Sqlite(error))) => Err(classify(self.operation, &error)),
+            (Err(error), _) => {
+                Err(ProviderError::retryable(self.operation, classify(self.operation, error).message))
+            }
         };
         // A caller that went away does not hear it.
         let _ = self.sender.send(answer);
