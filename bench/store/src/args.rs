@@ -31,8 +31,7 @@ pub struct Args {
 }
 
 impl Args {
-    pub fn parse(arguments: impl Iterator<Item = String>) -> Outcome<Self> {
-        let mut arguments = arguments.peekable();
+    pub fn parse(mut arguments: impl Iterator<Item = String>) -> Outcome<Self> {
         let program = arguments.next().unwrap_or_else(|| "help".into());
         let mut given = BTreeMap::new();
         while let Some(argument) = arguments.next() {
@@ -66,10 +65,7 @@ impl Args {
     }
 
     /// A list with commas, or what it is when it is not given.
-    pub fn list<T: FromStr>(&self, name: &str, default: &[T]) -> Outcome<Vec<T>>
-    where
-        T: Clone,
-    {
+    pub fn list<T: FromStr + Clone>(&self, name: &str, default: &[T]) -> Outcome<Vec<T>> {
         match self.text(name) {
             None => Ok(default.to_vec()),
             Some(text) => text

@@ -9,6 +9,7 @@ use std::time::Duration;
 use duroxide::providers::{Clock, SystemClock};
 use rusqlite::{Connection, params};
 
+use crate::cpu::CpuTime;
 use crate::load::instance_id;
 use crate::stats::now;
 use crate::{Outcome, life};
@@ -24,6 +25,7 @@ pub struct BareCounts {
     pub operations: u64,
     pub commits: u64,
     pub elapsed: Duration,
+    pub cpu: Duration,
 }
 
 /// Where a caller of the loop is; the order of the variants is the order of its operations.
@@ -145,7 +147,7 @@ impl Bare {
     /// Runs for a time, with `batch` operations in a transaction.
     pub fn run(&mut self, batch: usize, duration: Duration) -> Outcome<BareCounts> {
         let mut counts = BareCounts::default();
-        let began = now();
+        let (began, cpu) = (now(), CpuTime::read());
         while counts.elapsed < duration {
             self.connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
             for _ in 0..batch {
@@ -159,6 +161,7 @@ impl Bare {
             counts.commits += 1;
             counts.elapsed = now() - began;
         }
+        counts.cpu = CpuTime::read().since(&cpu).all;
         Ok(counts)
     }
 

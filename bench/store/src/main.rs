@@ -4,6 +4,7 @@
 mod args;
 mod bare;
 mod big_stores;
+mod cpu;
 mod fetch;
 mod fsyncs;
 mod kill9;
@@ -24,7 +25,7 @@ pub type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 const USAGE: &str = "store-bench PROGRAM [--dir DIR] [--json] [options]
 
   steps    durable steps per second beside a bare SQLite loop
-             --callers 1,8,64,256  --rounds 5  --seconds 2  --steps-per-instance 10
+             --callers 1,8,64,256  --rounds 9  --seconds 1  --steps-per-instance 10
   fsyncs   syncs per operation
              --callers 64  --seconds 5  --steps-per-instance 10
   fetch    fetch latency on large stores beside an empty one

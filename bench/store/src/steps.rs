@@ -3,8 +3,12 @@
 use std::path::Path;
 use std::time::Duration;
 
+use duroxide::TagFilter;
+use duroxide::providers::Provider;
+
 use crate::args::Args;
 use crate::bare::Bare;
+use crate::cpu::{CpuTime, us_per};
 use crate::load::{Counts, Load, Plan, open};
 use crate::machine::{self, CommitCounter};
 use crate::report::{Report, Table};
@@ -22,6 +26,7 @@ pub struct Measured {
     pub counts: Counts,
     pub commits: u64,
     pub elapsed: Duration,
+    pub cpu: CpuTime,
 }
 
 impl Measured {
@@ -37,8 +42,8 @@ impl Measured {
 
 pub fn run(args: &Args) -> Outcome<Report> {
     let callers: Vec<usize> = args.list("callers", &[1, 8, 64, 256])?;
-    let rounds: usize = args.value("rounds", 5)?;
-    let duration = Duration::from_secs_f64(args.value("seconds", 2.0)?);
+    let rounds: usize = args.value("rounds", 9)?;
+    let duration = Duration::from_secs_f64(args.value("seconds", 1.0)?);
     let steps: u64 = args.value("steps-per-instance", 10)?;
     let dir = args.work_dir()?;
     let mut report = new_report(args);
@@ -71,6 +76,7 @@ struct Round {
     bare_steps: f64,
     bare_operations: f64,
     bare_commits: f64,
+    bare_cpu_us: f64,
 }
 
 fn one_round(dir: &Path, name: &str, callers: usize, steps: u64, duration: Duration) -> Outcome<Round> {
@@ -92,21 +98,26 @@ fn one_round(dir: &Path, name: &str, callers: usize, steps: u64, duration: Durat
         bare_steps: counts.steps as f64 / seconds,
         bare_operations: counts.operations as f64 / seconds,
         bare_commits: counts.commits as f64 / seconds,
+        bare_cpu_us: us_per(counts.cpu, counts.operations),
     })
 }
 
 /// Runs the load on a file, and counts what is done between the end of the warm-up and the end of the run.
 pub async fn measure(file: &Path, plan: &Plan, warm_up: Duration, duration: Duration) -> Outcome<Measured> {
     let store = open(file).await?;
+    // SQLite makes the file with the counter when the database is first looked at.
+    store.fetch_work_item(LOCK_TIMEOUT, Duration::ZERO, None, &TagFilter::DefaultOnly).await?;
     let commits = CommitCounter::new(file);
     let load = Load::start(&store, plan);
     tokio::time::sleep(warm_up).await;
-    let (counts_before, commits_before, began) = (load.counts(), commits.read()?, now());
+    let (counts_before, commits_before, cpu_before, began) =
+        (load.counts(), commits.read()?, CpuTime::read(), now());
     tokio::time::sleep(duration).await;
     let (counts, commits_after, elapsed) = (load.counts(), commits.read()?, now() - began);
+    let cpu = CpuTime::read().since(&cpu_before);
     load.finish().await?;
     let commits = u64::from(commits_after.wrapping_sub(commits_before));
-    Ok(Measured { counts: counts.since(&counts_before), commits, elapsed })
+    Ok(Measured { counts: counts.since(&counts_before), commits, elapsed, cpu })
 }
 
 fn tabulate(report: &mut Report, callers: &[usize], results: &[Vec<Round>]) {
@@ -151,6 +162,7 @@ fn tabulate(report: &mut Report, callers: &[usize], results: &[Vec<Round>]) {
         ]);
     }
     report.table(table);
+    tabulate_cpu(report, callers, results);
     let (refused, empty) = results.iter().flatten().fold((0, 0), |(refused, empty), round| {
         (refused + round.store.counts.refused, empty + round.store.counts.empty_fetches)
     });
@@ -159,4 +171,27 @@ fn tabulate(report: &mut Report, callers: &[usize], results: &[Vec<Round>]) {
     if let Some(share) = at_goal {
         report.goal("with 64 callers the store does at least 0.6 of the bare loop", share, share >= GOAL.0);
     }
+}
+
+/// The same comparison in processor time, which says more on a machine that is busy with other things: the writer is
+/// the one thread that every write has to pass through.
+fn tabulate_cpu(report: &mut Report, callers: &[usize], results: &[Vec<Round>]) {
+    let mut table = Table::new(
+        "processor time per operation in microseconds (medians of all rounds)",
+        &["callers", "store, all threads", "store, writer thread", "bare", "bare / writer", "bare / all"],
+    );
+    for (&callers, rounds) in callers.iter().zip(results) {
+        let middle = |of: &dyn Fn(&Round) -> f64| median(&rounds.iter().map(of).collect::<Vec<_>>());
+        let writer = |round: &Round| us_per(round.store.cpu.writer, round.store.counts.operations());
+        let all = |round: &Round| us_per(round.store.cpu.all, round.store.counts.operations());
+        table.row(vec![
+            callers.into(),
+            middle(&all).into(),
+            middle(&writer).into(),
+            middle(&|round| round.bare_cpu_us).into(),
+            middle(&|round| ratio(round.bare_cpu_us, writer(round))).into(),
+            middle(&|round| ratio(round.bare_cpu_us, all(round))).into(),
+        ]);
+    }
+    report.table(table);
 }

@@ -179,7 +179,7 @@ impl State {
             }
         };
         lost(
-            !whole || last_event % life::EVENTS_PER_TURN != 0,
+            !whole || !last_event.is_multiple_of(life::EVENTS_PER_TURN),
             format!("history has gaps, {last_event} events"),
         );
         lost(
