@@ -27,8 +27,8 @@ struct Subject {
 }
 
 pub fn run(args: &Args) -> Outcome<Report> {
-    let rounds: usize = args.value("rounds", 20)?;
-    let samples: usize = args.value("samples", 30)?;
+    let rounds: usize = args.value("rounds", 150)?;
+    let samples: usize = args.value("samples", 4)?;
     let scale: f64 = args.value("scale", 1.0)?;
     let only: Vec<String> = args.list("only", &[])?;
     let dir = args.work_dir()?;

@@ -29,7 +29,7 @@ const USAGE: &str = "store-bench PROGRAM [--dir DIR] [--json] [options]
   fsyncs   syncs per operation
              --callers 64  --seconds 5  --steps-per-instance 10
   fetch    fetch latency on large stores beside an empty one
-             --rounds 20  --samples 30  --scale 1.0  --only NAME,NAME
+             --rounds 150  --samples 4  --scale 1.0  --only NAME,NAME
   kill9    SIGKILL in the middle of the load, and what is there afterwards
              --callers 64  --kills 20  --seed N  --self-test
   load     the load of `steps` on one file, alone, for profilers
