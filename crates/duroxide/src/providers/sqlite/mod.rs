@@ -123,6 +123,7 @@ impl SqliteProvider {
             durability: settings.durability,
             limits: settings.limits,
             parking_time: settings.parking_time,
+            busy_timeout: settings.busy_timeout,
             is_file: matches!(location, Location::File { .. }),
             orchestrator_signal: WorkSignalSource::new(settings.clock.clone()),
             worker_signal: WorkSignalSource::new(settings.clock.clone()),

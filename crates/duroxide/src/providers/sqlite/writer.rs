@@ -29,6 +29,8 @@ use crate::providers::ProviderError;
 const BATCH_SIZE: usize = 512;
 /// How often an idle writer looks whether another process has written: at first, and when nothing happens for long.
 const PEEK_INTERVAL: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(100));
+/// How long the writer sleeps between two attempts to begin while another process writes.
+const BUSY_STEP: Duration = Duration::from_millis(1);
 
 /// The handle by which jobs reach the writer.
 pub(super) struct Writer {
@@ -241,7 +243,28 @@ impl Writing {
             connection::set_sync_level(&self.connection, level).map_err(as_sqlite_error)?;
             self.sync_level = Some(level);
         }
-        self.connection.prepare_cached("BEGIN IMMEDIATE")?.execute([]).map(drop)
+        self.connection.busy_timeout(Duration::ZERO)?;
+        let begun = self.begin_as_soon_as_possible();
+        self.connection.busy_timeout(self.shared.busy_timeout)?;
+        begun
+    }
+
+    /// Waits for another process that writes, in short steps: SQLite's own waiting soon sleeps for 100 ms at a time, in
+    /// which a busy neighbour gets dozens of turns.
+    fn begin_as_soon_as_possible(&self) -> rusqlite::Result<()> {
+        let mut waited = Duration::ZERO;
+        loop {
+            match self.connection.prepare_cached("BEGIN IMMEDIATE")?.execute([]) {
+                Err(error)
+                    if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy)
+                        && waited < self.shared.busy_timeout =>
+                {
+                    std::thread::sleep(BUSY_STEP);
+                    waited += BUSY_STEP;
+                }
+                begun => return begun.map(drop),
+            }
+        }
     }
 
     /// Tells whether the file was changed through another connection since this was last asked.
