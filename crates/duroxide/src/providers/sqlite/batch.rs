@@ -1,5 +1,6 @@
 //! One transaction of the writer, as the jobs in it see it.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use rusqlite::{Connection, Params, Row};
@@ -10,6 +11,8 @@ use super::shared::{Shared, after};
 /// What a commit changes beyond its rows: who has to be told, and by how much the totals move.
 #[derive(Debug, Default)]
 pub(super) struct Effects {
+    /// Anything was changed at all.
+    pub(super) rows_changed: bool,
     /// An instance may have become ready.
     pub(super) instances_ready: bool,
     /// An activity may have become ready.
@@ -50,11 +53,13 @@ pub(super) struct Batch<'c> {
     /// Set when a statement failed outside a savepoint: what was written then cannot be told apart any more, and the
     /// whole batch has to go.
     spoiled: Option<rusqlite::Error>,
+    /// Whether any row was changed; a fetch that finds nothing changes none.
+    changed: Cell<bool>,
 }
 
 impl<'c> Batch<'c> {
     pub(super) fn new(connection: &'c Connection, shared: &'c Shared) -> Self {
-        Self { connection, shared, effects: Effects::default(), spoiled: None }
+        Self { connection, shared, effects: Effects::default(), spoiled: None, changed: Cell::new(false) }
     }
 
     /// The time at which this is called: leases begin when they are taken, not when they were asked for.
@@ -74,7 +79,20 @@ impl<'c> Batch<'c> {
 
     /// Runs a statement and returns how many rows it changed.
     pub(super) fn execute(&self, sql: &str, params: impl Params) -> rusqlite::Result<usize> {
-        self.connection.prepare_cached(sql)?.execute(params)
+        let changed = self.connection.prepare_cached(sql)?.execute(params)?;
+        self.changed.set(self.changed.get() || changed > 0);
+        Ok(changed)
+    }
+
+    /// Changes one row and returns what the statement says about it.
+    pub(super) fn execute_returning<T>(
+        &self,
+        sql: &str,
+        params: impl Params,
+        read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> rusqlite::Result<T> {
+        self.changed.set(true);
+        self.connection.prepare_cached(sql)?.query_row(params, read)
     }
 
     /// Reads one row, if there is one.
@@ -149,6 +167,7 @@ impl<'c> Batch<'c> {
 
     /// Commits, or rolls back and says why.
     pub(super) fn commit(mut self) -> (Effects, rusqlite::Result<()>) {
+        self.effects.rows_changed = self.changed.get();
         let committed = match self.spoiled.take() {
             Some(error) => Err(error),
             None => self.write_totals().and_then(|()| self.execute("COMMIT", []).map(drop)),

@@ -41,25 +41,40 @@ pub(super) struct KnownRow {
     pub(super) status: Option<String>,
 }
 
+/// Instances that turn out not to exist and are set aside by one job, at most: others wait for the writer meanwhile.
+const SET_ASIDE_AT_ONCE: usize = 64;
+
+/// What one job claimed.
+pub(super) struct Claimed<C> {
+    pub(super) claims: Vec<C>,
+    /// Nothing was found so far, but there is more to look at: another job has to go on.
+    pub(super) unfinished: bool,
+}
+
 /// Leases up to `max` instances, the one with the oldest message first.
 pub(super) fn claim(
     batch: &mut Batch<'_>,
     max: usize,
     lock_timeout: Duration,
     filter: Option<&DispatcherCapabilityFilter>,
-) -> Result<Vec<StoredClaim>, StoreError> {
+) -> Result<Claimed<StoredClaim>, StoreError> {
     let now = batch.now_ms();
-    let mut more_due = schedule::promote_due(batch, now)?;
-    let mut claims = Vec::new();
+    // What is promoted may not be for this caller, while what is still to be promoted is.
+    let mut more = schedule::promote_due(batch, now)?;
+    let (mut claims, mut set_aside) = (Vec::new(), 0);
     while claims.len() < max {
-        match schedule::next_ready(batch, filter)? {
-            Some(candidate) => claims.extend(claim_one(batch, candidate, now, lock_timeout)?),
-            // What was promoted is not for this caller; what is still to be promoted may be.
-            None if more_due => more_due = schedule::promote_due(batch, now)?,
-            None => break,
+        let Some(candidate) = schedule::next_ready(batch, filter)? else { break };
+        match claim_one(batch, candidate, now, lock_timeout)? {
+            Some(claim) => claims.push(claim),
+            None => set_aside += 1,
+        }
+        if set_aside == SET_ASIDE_AT_ONCE {
+            more = true;
+            break;
         }
     }
-    Ok(claims)
+    let unfinished = claims.is_empty() && more;
+    Ok(Claimed { claims, unfinished })
 }
 
 /// Leases one instance; `None` if it turns out not to exist, in which case its messages are out of the way now.

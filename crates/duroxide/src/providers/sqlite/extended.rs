@@ -139,16 +139,16 @@ impl SqliteProvider {
                 .writer
                 .submit(operation, JobClass::Lease, move |batch| {
                     let stored = claims::claim(batch, max, lock_timeout, filter.as_ref())?;
-                    let tokens = stored.iter().map(|claim| claim.token.clone()).collect();
+                    let tokens = stored.claims.iter().map(|claim| claim.token.clone()).collect();
                     Ok((stored, Held::new(Queue::Orchestrator, tokens, errands)))
                 })
                 .await?;
             held.add(leases);
-            let (before, leased) = (claimed.len(), stored.len());
-            for claim in stored {
+            let (before, leased) = (claimed.len(), stored.claims.len());
+            for claim in stored.claims {
                 claimed.extend(self.decoded(operation, claim).await?);
             }
-            if claimed.len() - before == leased {
+            if claimed.len() - before == leased && !stored.unfinished {
                 break;
             }
         }
@@ -234,14 +234,17 @@ impl SqliteProvider {
                 .writer
                 .submit(operation, JobClass::Lease, move |batch| {
                     let stored = work::claim(batch, &order)?;
-                    let tokens = stored.iter().map(|work| work.token.clone()).collect();
+                    let tokens = stored.claims.iter().map(|work| work.token.clone()).collect();
                     Ok((stored, Held::new(Queue::Worker, tokens, errands)))
                 })
                 .await?;
             held.add(leases);
-            let (good, bad) = decode_work(stored);
+            let (good, bad) = decode_work(stored.claims);
             claimed.extend(good);
             if bad.is_empty() {
+                if stored.unfinished {
+                    continue;
+                }
                 break;
             }
             self.writer

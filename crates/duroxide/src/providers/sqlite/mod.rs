@@ -11,7 +11,7 @@
 //! | `inbox`, `writer`, `batch` | the writer thread, its queue, and one transaction of it |
 //! | `schedule`, `claims`, `turns`, `messages`, `orphans` | leasing instances, committing turns |
 //! | `work`, `sessions` | leasing activities |
-//! | `history`, `kv`, `removal`, `quarantine` | what their names say |
+//! | `instances`, `history`, `kv`, `removal`, `quarantine` | what their names say |
 //! | `readers`, `reads` | reading |
 //! | `provider`, `admin`, `extended` | the traits |
 
@@ -25,6 +25,7 @@ mod extended;
 mod held;
 mod history;
 mod inbox;
+mod instances;
 mod kv;
 mod messages;
 mod options;
@@ -117,7 +118,7 @@ impl SqliteProvider {
         connection::create_file(location)?;
         let writing = connection::open_writer(location, settings.busy_timeout)?;
         schema::prepare(&writing, location)?;
-        connection::configure_writer(&writing, location)?;
+        connection::configure_writer(&writing, location, settings.busy_timeout)?;
         let shared = Arc::new(Shared {
             clock: settings.clock.clone(),
             durability: settings.durability,

@@ -11,9 +11,9 @@ use super::turns::TurnCommit;
 use super::{SqliteProvider, encode, history, kv, messages, reads, sessions, turns, work};
 use crate::model::{Event, SystemStats, WorkItem};
 use crate::providers::{
-    DispatcherCapabilityFilter, ExecutionMetadata, ExtendedProvider, InstanceRequest, OrchestrationItem,
-    Provider, ProviderAdmin, ProviderError, ScheduledActivityIdentifier, SessionFetchConfig, TagFilter,
-    WorkRequest, inspect, refusal,
+    DispatcherCapabilityFilter, ExecutionMetadata, ExtendedProvider, HistoryPart, InstanceRequest,
+    OrchestrationItem, Provider, ProviderAdmin, ProviderError, ScheduledActivityIdentifier,
+    SessionFetchConfig, TagFilter, WorkRequest, inspect, refusal,
 };
 
 #[async_trait]
@@ -37,7 +37,10 @@ impl Provider for SqliteProvider {
         let (mut claims, held) = self.claim(OPERATION, &request).await?;
         let Some(claim) = claims.pop() else { return Ok(None) };
         // If this fails, or the caller goes away meanwhile, the lease is given back.
-        let part = self.load(OPERATION, &claim.lock_token, 0).await?;
+        let part = match claim.is_fresh() {
+            true => HistoryPart::default(),
+            false => self.load(OPERATION, &claim.lock_token, 0).await?,
+        };
         held.hand_over();
         let item = OrchestrationItem {
             instance: claim.instance,
@@ -72,6 +75,11 @@ impl Provider for SqliteProvider {
             changes: inspect::delta_changes(&history_delta),
             activities: encode::activities(limits, OPERATION, &worker_items)?,
             messages: encode::messages(limits, OPERATION, &orchestrator_items)?,
+            pinned: metadata
+                .pinned_duroxide_version
+                .as_ref()
+                .map(|version| encode::PinnedVersion::new(OPERATION, version))
+                .transpose()?,
             metadata,
             cancelled: cancelled_activities,
         };

@@ -10,7 +10,7 @@ use super::batch::Batch;
 use super::orphans;
 use crate::providers::DispatcherCapabilityFilter;
 
-/// Rows that are brought up to date at once. A fetch does it once, and again only while it finds nothing to take.
+/// Rows that one job brings up to date, at most.
 const PROMOTIONS_AT_ONCE: usize = 256;
 
 /// The messages that a lease covers: those visible at a moment, up to an id. What arrived later has a higher id, what
@@ -156,4 +156,11 @@ pub(super) fn settle(batch: &mut Batch<'_>, instance: &str, now: i64, lease: Lea
         )?,
     };
     Ok(())
+}
+
+/// Files an instance under another class.
+pub(super) fn classify(batch: &Batch<'_>, instance: &str, class: &str) -> rusqlite::Result<()> {
+    batch
+        .execute("UPDATE instance_schedule SET class = ?2 WHERE instance_id = ?1", params![instance, class])
+        .map(drop)
 }

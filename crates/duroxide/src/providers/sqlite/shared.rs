@@ -33,6 +33,9 @@ impl Shared {
 
     /// Tells everybody concerned what a commit changed.
     pub(super) fn announce(&self, effects: Effects, connection: &Connection) {
+        if !effects.rows_changed {
+            return;
+        }
         self.announce_due_times(connection);
         if effects.instances_ready {
             self.orchestrator_signal.notify();

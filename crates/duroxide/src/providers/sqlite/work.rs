@@ -9,13 +9,14 @@ use std::time::Duration;
 use rusqlite::params;
 
 use super::batch::{Batch, count, text_bytes};
+use super::claims::Claimed;
 use super::encode::{NewActivity, leased_by, new_token};
 use super::error::StoreError;
 use super::shared::after;
 use super::{messages, sessions};
 use crate::providers::{ScheduledActivityIdentifier, SessionFetchConfig, TagFilter, refusal};
 
-/// Rows that are brought up to date at once. A fetch does it once, and again only while it finds nothing to take.
+/// Rows that one job brings up to date, at most.
 pub(super) const PROMOTIONS_AT_ONCE: usize = 256;
 
 /// An activity that was leased, still as text.
@@ -73,20 +74,13 @@ pub(super) struct WorkOrder {
 }
 
 /// Leases up to `max` activities, oldest first; at most one of them is bound to a session.
-pub(super) fn claim(batch: &mut Batch<'_>, order: &WorkOrder) -> Result<Vec<StoredWork>, StoreError> {
+pub(super) fn claim(batch: &mut Batch<'_>, order: &WorkOrder) -> Result<Claimed<StoredWork>, StoreError> {
     let now = batch.now_ms();
-    let mut more_due = promote(batch, now)?;
+    let more_due = promote(batch, now)?;
     let mut session = order.session.as_ref();
     let mut claims = Vec::new();
     while claims.len() < order.max {
-        let Some(next) = next_ready(batch, session, &order.tag_filter)? else {
-            if !more_due {
-                break;
-            }
-            // What was promoted is not for this caller; what is still to be promoted may be.
-            more_due = promote(batch, now)?;
-            continue;
-        };
+        let Some(next) = next_ready(batch, session, &order.tag_filter)? else { break };
         claims.push(lease(batch, next.id, now, order.lock_timeout)?);
         if let (Some(session_id), Some(config)) = (next.session_id, session) {
             sessions::claim(batch, &session_id, config, now)?;
@@ -94,7 +88,9 @@ pub(super) fn claim(batch: &mut Batch<'_>, order: &WorkOrder) -> Result<Vec<Stor
             session = None;
         }
     }
-    Ok(claims)
+    // What was promoted is not for this caller; what is still to be promoted may be.
+    let unfinished = claims.is_empty() && more_due;
+    Ok(Claimed { claims, unfinished })
 }
 
 /// Frees sessions and makes activities ready whose time has come; tells whether there may be more of them.
@@ -216,13 +212,13 @@ fn hop(
 fn lease(batch: &Batch<'_>, id: i64, now: i64, lock_timeout: Duration) -> rusqlite::Result<StoredWork> {
     let token = new_token(id);
     let until = after(now, lock_timeout);
-    let mut statement = batch.connection().prepare_cached(
+    let (attempts, text) = batch.execute_returning(
         "UPDATE worker_queue SET lock_token = ?2, locked_until = ?3, due_at = ?3, ready_for = NULL,
             attempt_count = attempt_count + 1 WHERE id = ?1 RETURNING attempt_count, work_item",
+        params![id, token, until],
+        |row| Ok((count(row, 0)?, text_bytes(row, 1)?)),
     )?;
-    statement.query_row(params![id, token, until], |row| {
-        Ok(StoredWork { id, token: token.clone(), attempts: count(row, 0)?, text: text_bytes(row, 1)? })
-    })
+    Ok(StoredWork { id, token, attempts, text })
 }
 
 /// The lease on an activity, as a holder's token finds it.

@@ -240,7 +240,7 @@ impl Writing {
             (true, _, _) => SyncLevel::Normal,
         };
         if self.sync_level != Some(level) {
-            connection::set_sync_level(&self.connection, level).map_err(as_sqlite_error)?;
+            connection::set_sync_level(&self.connection, level)?;
             self.sync_level = Some(level);
         }
         self.connection.busy_timeout(Duration::ZERO)?;
@@ -285,12 +285,5 @@ impl Drop for Writing {
     fn drop(&mut self) {
         // Also after a panic: whoever waits must hear that nothing will come.
         self.inbox.abort();
-    }
-}
-
-fn as_sqlite_error(error: SqliteError) -> rusqlite::Error {
-    match error {
-        SqliteError::Sqlite { source, .. } => source,
-        other => rusqlite::Error::ToSqlConversionFailure(Box::new(other)),
     }
 }
