@@ -122,10 +122,13 @@ async fn the_statements_of_a_fetch_use_the_indexes_that_are_meant_for_them() {
             "worker_queue_seated (ready_for=? AND tag>?)",
         ),
         ("SELECT session_id FROM sessions WHERE due_at <= ?1", "sessions_due (due_at<?)"),
-        ("ORDER BY id LIMIT 1), ?3)", "orchestrator_queue_by_instance (instance_id=? AND visible_at=?)"),
         (
-            "DELETE FROM orchestrator_queue WHERE instance_id = ?1 AND visible_at <= ?2 AND id <= ?3",
-            "orchestrator_queue_by_instance (instance_id=? AND visible_at<?)",
+            "parked_at IS NULL AND visible_at = 0 ORDER BY id LIMIT 1)",
+            "orchestrator_queue_by_instance (instance_id=? AND parked_at=? AND visible_at=?)",
+        ),
+        (
+            "DELETE FROM orchestrator_queue WHERE instance_id = ?1 AND parked_at IS NULL AND visible_at <= ?2",
+            "orchestrator_queue_by_instance (instance_id=? AND parked_at=? AND visible_at<?)",
         ),
         (
             "DELETE FROM worker_queue WHERE instance_id = ?1 AND execution_id = ?2 AND activity_id = ?3",
