@@ -1,6 +1,8 @@
 //! Corners of the runtime: turns that take long, parents of old children, versions that cannot be replayed, sessions
 //! that are kept, options that are refused, single turns.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that fails may panic")]
+
 mod runtime_support;
 
 use std::collections::HashMap;
