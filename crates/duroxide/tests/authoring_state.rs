@@ -166,6 +166,43 @@ fn pruning_by_age_decides_by_the_recorded_times_in_every_replay() {
 }
 
 #[test]
+fn writes_in_branches_loops_and_between_steps_are_recorded_in_the_order_they_were_made() {
+    let handler = code(|ctx, _| async move {
+        let branch = |name: &'static str| {
+            let ctx = ctx.clone();
+            async move {
+                ctx.set_kv_value(name, "begun");
+                ctx.schedule_wait(name).await;
+                ctx.set_kv_value(name, "done");
+            }
+        };
+        ctx.select2(branch("a"), branch("b")).await;
+        for i in 0..2 {
+            ctx.set_kv_value("loop", i.to_string());
+            ctx.schedule_timer(Duration::ZERO).await;
+        }
+        Ok(format!("{:?} {:?}", ctx.get_kv_value("a"), ctx.get_kv_value("b")))
+    });
+    let mut live = Live::start(handler);
+    live.turn(vec![msg::signal("b", "")]);
+    let first =
+        live.last().delta.iter().find(|event| type_of(&event.kind) == "TimerCreated").unwrap().event_id;
+    live.turn(vec![msg::timer(first)]);
+    let second = live.history.last().unwrap().event_id;
+    let turn = live.turn(vec![msg::timer(second)]);
+    assert_eq!(turn.text(), r#"Completed: Some("begun") Some("done")"#);
+    let writes: Vec<_> = live
+        .history
+        .iter()
+        .filter_map(|event| match &event.kind {
+            EventKind::KeyValueSet { key, value, .. } => Some(format!("{key}={value}")),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(writes, ["a=begun", "b=begun", "b=done", "loop=0", "loop=1"]);
+}
+
+#[test]
 fn a_written_value_carries_the_time_of_its_turn() {
     let handler = code(|ctx, _| async move {
         ctx.set_kv_value("k", "v");
@@ -330,6 +367,22 @@ fn a_retry_is_announced() {
     let has = |text: &str| lines.iter().any(|line| line.starts_with("WARN") && line.contains(text));
     assert!(has("Activity 'A' attempt 1/2 failed: no. Retrying..."), "{lines:?}");
     assert!(has("Activity 'B' (session=s1) attempt 1/2 failed: no. Retrying..."), "{lines:?}");
+}
+
+#[test]
+fn an_orchestration_that_awaits_something_not_durable_is_reported_by_name() {
+    let (sender, receiver) = tokio::sync::watch::channel(());
+    let handler = code(move |_, _| {
+        let mut receiver = receiver.clone();
+        async move {
+            receiver.changed().await.ok();
+            Ok(String::new())
+        }
+    });
+    let lines = lines_of(|| assert_eq!(History::started().replay(&handler).text(), "Continue"));
+    let reported = |line: &&String| line.contains("not durable") && line.contains("instance=\"inst\"");
+    assert_eq!(lines.iter().filter(reported).count(), 1, "{lines:?}");
+    drop(sender);
 }
 
 #[test]

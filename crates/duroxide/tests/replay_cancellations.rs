@@ -217,7 +217,8 @@ fn a_recorded_drop_that_the_code_does_not_repeat_is_nondeterminism() {
         let history = open.clone().push(Some(source), row);
         history.replay(&keeps_everything).assert_nondeterminism(&format!(
             "cancellation mismatch ({block}): baseline_dropped_future_cancel_requests={{{source}}} \
-             ctx_cancelled_in_replayed_segment={{}}"
+             ctx_cancelled_in_replayed_segment={{}} (the futures of events {{{source}}} were dropped when this was \
+             recorded; the code now keeps them)"
         ));
     }
 }

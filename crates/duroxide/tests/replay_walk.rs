@@ -426,6 +426,35 @@ fn a_recorded_cancellation_wins_over_everything_the_code_does() {
 }
 
 #[test]
+fn a_cancellation_in_the_batch_of_the_start_wins_and_the_code_still_runs() {
+    let handler = code(|ctx, _| async move {
+        ctx.schedule_activity("A", "").await?;
+        Ok("never".into())
+    });
+    let live = Live::start_with(handler, vec![msg::cancel("at once"), msg::cancel("later")]);
+    assert_eq!(live.last().text(), "Cancelled: at once");
+    assert_eq!(live.last().kinds(), ["OrchestrationCancelRequested", "ActivityScheduled"]);
+}
+
+#[test]
+fn a_cancelled_turn_hears_the_completions_of_its_batch() {
+    let heard = Arc::new(Mutex::new(String::new()));
+    let log = heard.clone();
+    let handler = code(move |ctx, _| {
+        let log = log.clone();
+        async move {
+            let result = ctx.schedule_activity("A", "").await?;
+            log.lock().unwrap().push_str(&result);
+            Ok("done".into())
+        }
+    });
+    let history = History::started().activity("A", "");
+    let turn = history.turn(&handler, vec![msg::cancel("stop"), msg::activity(2, "heard")]);
+    assert_eq!(turn.text(), "Cancelled: stop");
+    assert_eq!(*heard.lock().unwrap(), "heard");
+}
+
+#[test]
 fn continue_as_new_wins_over_a_return_value_and_the_first_call_counts() {
     let handler = code(|ctx, _| async move {
         let _first = ctx.continue_as_new("first");

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::model::{ErrorDetails, Event, EventKind};
 
+use super::RacePolicy;
 use super::desk::{Cancellable, Desk};
 use super::journal::Journal;
 use super::outcome::nondeterminism;
@@ -36,6 +37,7 @@ impl Drops {
         desk: &Desk,
         journal: &mut Journal,
         now_ms: u64,
+        policy: RacePolicy,
         rows: &mut Vec<Event>,
     ) -> Result<BTreeMap<Cancellable, Vec<u64>>, ErrorDetails> {
         let mut new = BTreeMap::new();
@@ -46,7 +48,7 @@ impl Drops {
             let unrecorded = dropped.into_iter().filter(|id| !journal.has_cancellation(*id));
             new.insert(kind, unrecorded.collect::<Vec<_>>());
         }
-        self.check()?;
+        self.check(policy)?;
         for (kind, ids) in &new {
             for id in ids {
                 rows.push(journal.record(Some(*id), now_ms, row(*kind, DROPPED_FUTURE)));
@@ -57,17 +59,24 @@ impl Drops {
         Ok(new)
     }
 
-    fn check(&self) -> Result<(), ErrorDetails> {
+    fn check(&self, policy: RacePolicy) -> Result<(), ErrorDetails> {
         let none = BTreeSet::new();
         for kind in Cancellable::ALL {
             let recorded = self.recorded.get(&kind).unwrap_or(&none);
             let repeated = self.repeated.get(&kind).unwrap_or(&none);
             if !recorded.is_subset(repeated) {
                 let block = block_name(kind);
-                return Err(nondeterminism(format!(
+                let text = format!(
                     "cancellation mismatch ({block}): baseline_dropped_future_cancel_requests={recorded:?} \
                      ctx_cancelled_in_replayed_segment={repeated:?}"
-                )));
+                );
+                let kept: BTreeSet<_> = recorded.difference(repeated).collect();
+                let explanation = format!(
+                    " (the futures of events {kept:?} were dropped when this was recorded; the code now keeps them)"
+                );
+                // Legacy texts are compared to the letter.
+                let explained = if policy == RacePolicy::Prompt { text + &explanation } else { text };
+                return Err(nondeterminism(explained));
             }
         }
         Ok(())

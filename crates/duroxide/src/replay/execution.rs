@@ -177,7 +177,8 @@ impl Execution {
 
     fn record_drops(&mut self, turn: &mut Turn, now_ms: u64) -> Result<(), ErrorDetails> {
         let desk = Arc::clone(self.walk.shared_desk());
-        let new = self.walk.drops().settle(&desk, &mut self.journal, now_ms, &mut turn.events)?;
+        let policy = self.walk.policy();
+        let new = self.walk.drops().settle(&desk, &mut self.journal, now_ms, policy, &mut turn.events)?;
         for (kind, ids) in new {
             match kind {
                 Cancellable::Activity => turn.cancelled_activities = ids,

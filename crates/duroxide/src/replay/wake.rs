@@ -66,7 +66,8 @@ impl Members {
 
     /// Says who polls the `join` now.
     pub(crate) fn set_above(&self, listener: Listener) {
-        *lock(&self.above) = Some(listener);
+        // Kept until the lock is released: a waker of somebody else may run code when it is dropped.
+        let _before = lock(&self.above).replace(listener);
     }
 }
 
