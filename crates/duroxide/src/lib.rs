@@ -12,6 +12,10 @@ pub mod model;
 mod observability;
 mod orchestration;
 #[cfg(feature = "provider-test")]
+pub mod provider_stress_test;
+#[cfg(feature = "provider-test")]
+pub mod provider_stress_tests;
+#[cfg(feature = "provider-test")]
 pub mod provider_validation;
 #[cfg(feature = "provider-test")]
 pub mod provider_validations;

@@ -57,4 +57,4 @@ impl ProviderFactory for MemoryFactory {
     }
 }
 
-duroxide::provider_validation_tests! { factory: MemoryFactory::default(), polling: short }
+duroxide::provider_validation_tests! { factory: MemoryFactory::default(), polling: short, runtime: yes }

@@ -95,10 +95,10 @@ impl ProviderFactory for SqliteFactory {
 
 mod file {
     use super::*;
-    duroxide::provider_validation_tests! { factory: SqliteFactory::new(Place::File), polling: short }
+    duroxide::provider_validation_tests! { factory: SqliteFactory::new(Place::File), polling: short, runtime: yes }
 }
 
 mod memory {
     use super::*;
-    duroxide::provider_validation_tests! { factory: SqliteFactory::new(Place::Memory), polling: short }
+    duroxide::provider_validation_tests! { factory: SqliteFactory::new(Place::Memory), polling: short, runtime: yes }
 }

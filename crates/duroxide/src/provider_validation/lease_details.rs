@@ -1,7 +1,7 @@
 //! Renewals of turns, and leases that ran out while nobody took over.
 
 use super::ProviderFactory;
-use super::support::{Commit, MARGIN, Store, activity, assert_refused, ms};
+use super::support::{Commit, MARGIN, Store, activity, assert_refused, ms, start_item};
 
 /// A renewed turn outlives its first lease, and can be acked then.
 pub async fn renewed_turn_outlives_its_first_lease(factory: &dyn ProviderFactory) {
@@ -65,4 +65,39 @@ pub async fn expired_leases_can_be_abandoned(factory: &dyn ProviderFactory) {
     assert_refused(late, "an abandon of a turn after a takeover");
     let late = store.provider.abandon_work_item(&next_work.token, None, false).await;
     assert_refused(late, "an abandon of an activity after a takeover");
+}
+
+/// A lease is live until the very millisecond in which it ends, and dead in it.
+pub async fn leases_end_on_the_millisecond(factory: &dyn ProviderFactory) {
+    let store = Store::new(factory).await;
+    // Only a clock that stands still in between can tell.
+    let Some(clock) = factory.clock() else { return };
+    store.start("i").await;
+    store.send_work(activity("i", 1)).await;
+    let (turn, work) = (store.turn_for(ms(1_000)).await, store.work_for(ms(1_000)).await);
+    clock.advance(ms(999));
+    store.expect_no_turn("the lease has a millisecond left").await;
+    store.expect_no_work("the lease has a millisecond left").await;
+    clock.advance(ms(1));
+    assert_refused(store.try_ack(&turn.token, Commit::creating("i")).await, "an ack at the end of the lease");
+    let renewed = store.provider.renew_work_item_lock(&work.token, ms(1_000)).await;
+    assert_refused(renewed, "a renewal at the end of the lease");
+    store.turn_of("i").await;
+    store.work().await;
+}
+
+/// What is delayed is visible in the very millisecond in which its delay ends, and not before.
+pub async fn delays_end_on_the_millisecond(factory: &dyn ProviderFactory) {
+    let store = Store::new(factory).await;
+    let Some(clock) = factory.clock() else { return };
+    store.send_delayed(start_item("i"), ms(1_000)).await;
+    store.send_work(activity("i", 1)).await;
+    let work = store.work().await;
+    store.abandon_work(&work, Some(ms(1_000)), false).await;
+    clock.advance(ms(999));
+    store.expect_no_turn("the delay has a millisecond left").await;
+    store.expect_no_work("the delay has a millisecond left").await;
+    clock.advance(ms(1));
+    store.turn_of("i").await;
+    store.work().await;
 }

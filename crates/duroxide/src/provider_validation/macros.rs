@@ -267,6 +267,7 @@ macro_rules! __validation_of_our_own {
         $crate::__validation_module! { $factory; lease_details;
             renewed_turn_outlives_its_first_lease, renewed_turn_expires, sub_second_renewals_count,
             expired_leases_can_be_abandoned,
+            leases_end_on_the_millisecond, delays_end_on_the_millisecond,
         }
         $crate::__validation_module! { $factory; partial_history;
             load_returns_the_events_after, load_works_after_a_fetch, full_load_brings_the_kv_snapshot,

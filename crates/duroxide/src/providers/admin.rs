@@ -1,7 +1,7 @@
 //! The part of a store that operators use.
 
 use std::any::Any;
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 
 use async_trait::async_trait;
 
@@ -73,9 +73,12 @@ pub trait ProviderAdmin: Any + Send + Sync {
     /// Returns an instance and all its descendants, the instance first.
     async fn get_instance_tree(&self, instance_id: &str) -> Result<InstanceTree, ProviderError> {
         let mut all_ids = Vec::new();
+        let mut seen = HashSet::from([instance_id.to_string()]);
         let mut to_visit = VecDeque::from([instance_id.to_string()]);
         while let Some(id) = to_visit.pop_front() {
-            to_visit.extend(self.list_children(&id).await?);
+            // An instance that names a descendant as its parent must not send us round in circles.
+            let children = self.list_children(&id).await?;
+            to_visit.extend(children.into_iter().filter(|child| seen.insert(child.clone())));
             all_ids.push(id);
         }
         Ok(InstanceTree { root_id: instance_id.to_string(), all_ids })

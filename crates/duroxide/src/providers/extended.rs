@@ -124,6 +124,13 @@ pub struct InstanceClaim {
     pub attempt_count: u32,
 }
 
+impl InstanceClaim {
+    /// Tells whether nothing is stored of the instance but its messages: there is no history to load.
+    pub fn is_fresh(&self) -> bool {
+        self.incarnation == 0 && self.last_event_id == 0 && self.status.is_none()
+    }
+}
+
 /// The part of a history that was asked for.
 #[derive(Debug, Clone, Default)]
 pub struct HistoryPart {

@@ -20,17 +20,26 @@ use proptest::test_runner::{Config, TestCaseError, TestError, TestRunner};
 use faulty::{Fault, FaultyProvider};
 use steps::Step;
 
-const CASES: u32 = 48;
+/// Sequences in an ordinary run; `STORE_MODEL_CASES` asks for more.
+fn cases() -> u32 {
+    std::env::var("STORE_MODEL_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(48)
+}
 
 #[test]
 fn the_reference_behind_a_wrapper_behaves_like_the_reference() {
     assert_alike(reference, async |clock| faulty(Fault::None, clock));
 }
 
+#[cfg(feature = "sqlite")]
+#[test]
+fn the_sqlite_store_behaves_like_the_reference() {
+    assert_alike(reference, sqlite);
+}
+
 #[test]
 fn the_comparison_notices_every_broken_store() {
     for fault in Fault::ALL {
-        let config = Config { max_shrink_iters: 0, ..Config::with_cases(CASES) };
+        let config = Config { max_shrink_iters: 0, ..Config::with_cases(cases()) };
         let result = compare_stores(config, reference, async |clock| faulty(fault, clock));
         assert!(matches!(result, Err(TestError::Fail(..))), "{fault:?} was not noticed: {result:?}");
     }
@@ -40,7 +49,7 @@ fn assert_alike(
     make_left: impl AsyncFn(Arc<ManualClock>) -> Arc<dyn Provider>,
     make_right: impl AsyncFn(Arc<ManualClock>) -> Arc<dyn Provider>,
 ) {
-    match compare_stores(Config::with_cases(CASES), make_left, make_right) {
+    match compare_stores(Config::with_cases(cases()), make_left, make_right) {
         Ok(()) => {}
         Err(TestError::Fail(difference, sequence)) => {
             let steps: Vec<String> = sequence.iter().map(|step| format!("  {step:?}")).collect();
@@ -80,4 +89,10 @@ async fn reference(clock: Arc<ManualClock>) -> Arc<dyn Provider> {
 
 fn faulty(fault: Fault, clock: Arc<ManualClock>) -> Arc<dyn Provider> {
     Arc::new(FaultyProvider::new(MemoryProvider::with_clock(clock), fault))
+}
+
+#[cfg(feature = "sqlite")]
+async fn sqlite(clock: Arc<ManualClock>) -> Arc<dyn Provider> {
+    use duroxide::providers::sqlite::SqliteProvider;
+    Arc::new(SqliteProvider::builder().clock(clock).open("sqlite::memory:").await.unwrap())
 }

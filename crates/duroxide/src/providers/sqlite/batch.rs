@@ -1,5 +1,6 @@
 //! One transaction of the writer, as the jobs in it see it.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use rusqlite::{Connection, Params, Row};
@@ -10,6 +11,8 @@ use super::shared::{Shared, after};
 /// What a commit changes beyond its rows: who has to be told, and by how much the totals move.
 #[derive(Debug, Default)]
 pub(super) struct Effects {
+    /// Anything was changed at all.
+    pub(super) rows_changed: bool,
     /// An instance may have become ready.
     pub(super) instances_ready: bool,
     /// An activity may have become ready.
@@ -50,11 +53,13 @@ pub(super) struct Batch<'c> {
     /// Set when a statement failed outside a savepoint: what was written then cannot be told apart any more, and the
     /// whole batch has to go.
     spoiled: Option<rusqlite::Error>,
+    /// Whether any row was changed; a fetch that finds nothing changes none.
+    changed: Cell<bool>,
 }
 
 impl<'c> Batch<'c> {
     pub(super) fn new(connection: &'c Connection, shared: &'c Shared) -> Self {
-        Self { connection, shared, effects: Effects::default(), spoiled: None }
+        Self { connection, shared, effects: Effects::default(), spoiled: None, changed: Cell::new(false) }
     }
 
     /// The time at which this is called: leases begin when they are taken, not when they were asked for.
@@ -74,7 +79,20 @@ impl<'c> Batch<'c> {
 
     /// Runs a statement and returns how many rows it changed.
     pub(super) fn execute(&self, sql: &str, params: impl Params) -> rusqlite::Result<usize> {
-        self.connection.prepare_cached(sql)?.execute(params)
+        let changed = self.connection.prepare_cached(sql)?.execute(params)?;
+        self.changed.set(self.changed.get() || changed > 0);
+        Ok(changed)
+    }
+
+    /// Changes one row and returns what the statement says about it.
+    pub(super) fn execute_returning<T>(
+        &self,
+        sql: &str,
+        params: impl Params,
+        read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> rusqlite::Result<T> {
+        self.changed.set(true);
+        self.connection.prepare_cached(sql)?.query_row(params, read)
     }
 
     /// Reads one row, if there is one.
@@ -104,22 +122,35 @@ impl<'c> Batch<'c> {
     ) -> Result<T, StoreError> {
         let before = std::mem::take(&mut self.effects);
         self.execute("SAVEPOINT job", [])?;
-        let result = work(self);
-        if result.is_err() {
-            self.effects = before;
-            self.execute("ROLLBACK TO job", [])?;
-        } else {
-            let new = std::mem::replace(&mut self.effects, before);
-            self.effects.absorb(new);
+        match work(self) {
+            Ok(value) => {
+                let new = std::mem::replace(&mut self.effects, before);
+                self.effects.absorb(new);
+                self.execute("RELEASE job", [])?;
+                Ok(value)
+            }
+            Err(error) => {
+                self.effects = before;
+                self.undo(error)
+            }
         }
+    }
+
+    /// Takes back what was written since the savepoint, and says what became of the job.
+    fn undo<T>(&self, error: StoreError) -> Result<T, StoreError> {
+        // A full disk and the like make SQLite end the whole transaction by itself, savepoint and all.
+        if self.connection.is_autocommit() {
+            return Err(error);
+        }
+        self.execute("ROLLBACK TO job", [])?;
         self.execute("RELEASE job", [])?;
-        match result {
+        match error {
             // A constraint that a check should have caught: the job's own failure, and undone. Anything else that
             // SQLite reports (the disk, memory) concerns the whole batch.
-            Err(StoreError::Sqlite(error)) if is_constraint(&error) => {
+            StoreError::Sqlite(error) if is_constraint(&error) => {
                 Err(StoreError::Refused(super::error::classify("commit", &error)))
             }
-            other => other,
+            other => Err(other),
         }
     }
 
@@ -128,8 +159,15 @@ impl<'c> Batch<'c> {
         self.spoiled.get_or_insert_with(|| same_error(error));
     }
 
+    /// Tells whether the batch will not be committed. Nothing may be written to it any more: SQLite may have ended the
+    /// transaction, and each statement would then be committed by itself.
+    pub(super) fn is_spoiled(&self) -> bool {
+        self.spoiled.is_some()
+    }
+
     /// Commits, or rolls back and says why.
     pub(super) fn commit(mut self) -> (Effects, rusqlite::Result<()>) {
+        self.effects.rows_changed = self.changed.get();
         let committed = match self.spoiled.take() {
             Some(error) => Err(error),
             None => self.write_totals().and_then(|()| self.execute("COMMIT", []).map(drop)),
@@ -169,6 +207,21 @@ impl Effects {
         sum.completed += add.completed;
         sum.failed += add.failed;
     }
+}
+
+/// The bytes of a stored text. In a damaged file they need not be UTF-8, and one such row must not fail a whole read.
+pub(super) fn text_bytes(row: &Row<'_>, column: usize) -> rusqlite::Result<Vec<u8>> {
+    Ok(row.get_ref(column)?.as_bytes()?.to_vec())
+}
+
+/// A stored text to be shown to people: what is not UTF-8 in it is replaced.
+pub(super) fn shown_text(row: &Row<'_>, column: usize) -> rusqlite::Result<String> {
+    Ok(String::from_utf8_lossy(row.get_ref(column)?.as_bytes()?).into_owned())
+}
+
+/// A count, clamped to what callers can be told.
+pub(super) fn count(row: &Row<'_>, column: usize) -> rusqlite::Result<u32> {
+    Ok(u32::try_from(row.get::<_, i64>(column)?).unwrap_or(u32::MAX))
 }
 
 /// Reads one row, if there is one.

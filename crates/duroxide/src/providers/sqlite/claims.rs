@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use rusqlite::params;
 
-use super::batch::Batch;
+use super::batch::{Batch, text_bytes};
 use super::encode::new_token;
 use super::error::StoreError;
+use super::history;
 use super::messages::{self, StoredMessage};
+use super::orphans;
 use super::schedule::{self, Candidate, Lease, LeasedBatch};
 use super::shared::after;
 use crate::providers::DispatcherCapabilityFilter;
@@ -25,10 +27,8 @@ pub(super) struct StoredClaim {
 pub(super) enum Known {
     /// It has a row.
     Row(KnownRow),
-    /// It has history but no row: a turn was stored without a name. The text is that of its start event.
-    History { execution_id: i64, last_event_id: i64, status: Option<String>, start_event: String },
-    /// Nothing but the start among its messages.
-    Nothing { execution_id: i64, last_event_id: i64 },
+    /// It has history but no row, because a turn was stored without a name, or nothing but a start among its messages.
+    NoRow { execution_id: i64, last_event_id: i64, status: Option<String>, start_event: Option<Vec<u8>> },
 }
 
 /// An instance's row and its current execution.
@@ -41,21 +41,40 @@ pub(super) struct KnownRow {
     pub(super) status: Option<String>,
 }
 
+/// Instances that turn out not to exist and are set aside by one job, at most: others wait for the writer meanwhile.
+const SET_ASIDE_AT_ONCE: usize = 64;
+
+/// What one job claimed.
+pub(super) struct Claimed<C> {
+    pub(super) claims: Vec<C>,
+    /// Nothing was found so far, but there is more to look at: another job has to go on.
+    pub(super) unfinished: bool,
+}
+
 /// Leases up to `max` instances, the one with the oldest message first.
 pub(super) fn claim(
     batch: &mut Batch<'_>,
     max: usize,
     lock_timeout: Duration,
     filter: Option<&DispatcherCapabilityFilter>,
-) -> Result<Vec<StoredClaim>, StoreError> {
+) -> Result<Claimed<StoredClaim>, StoreError> {
     let now = batch.now_ms();
-    schedule::promote_due(batch, now)?;
-    let mut claims = Vec::new();
+    // What is promoted may not be for this caller, while what is still to be promoted is.
+    let mut more = schedule::promote_due(batch, now)?;
+    let (mut claims, mut set_aside) = (Vec::new(), 0);
     while claims.len() < max {
         let Some(candidate) = schedule::next_ready(batch, filter)? else { break };
-        claims.extend(claim_one(batch, candidate, now, lock_timeout)?);
+        match claim_one(batch, candidate, now, lock_timeout)? {
+            Some(claim) => claims.push(claim),
+            None => set_aside += 1,
+        }
+        if set_aside == SET_ASIDE_AT_ONCE {
+            more = true;
+            break;
+        }
     }
-    Ok(claims)
+    let unfinished = claims.is_empty() && more;
+    Ok(Claimed { claims, unfinished })
 }
 
 /// Leases one instance; `None` if it turns out not to exist, in which case its messages are out of the way now.
@@ -65,18 +84,22 @@ fn claim_one(
     now: i64,
     lock_timeout: Duration,
 ) -> Result<Option<StoredClaim>, StoreError> {
-    let Candidate { instance, lapsed } = candidate;
+    let Candidate { instance, lapsed, has_parked } = candidate;
     if let Some(lapsed) = lapsed {
         messages::count_attempt(batch, &instance, lapsed)?;
     }
-    let messages = messages::visible(batch, &instance, now)?;
+    let mut messages = messages::visible(batch, &instance, now)?;
+    let Some(known) = find_out(batch, &instance, &messages)? else {
+        orphans::set_aside(batch, &instance, &messages, now)?;
+        return Ok(None);
+    };
+    if has_parked {
+        orphans::unpark(batch, &instance)?;
+        messages = messages::visible(batch, &instance, now)?;
+    }
     let Some(last_id) = messages.iter().map(|message| message.id).max() else {
         // Somebody removed the messages behind the store's back.
         schedule::settle(batch, &instance, now, Lease::End)?;
-        return Ok(None);
-    };
-    let Some(known) = find_out(batch, &instance, &messages)? else {
-        send_to_the_side(batch, &instance, &messages, now)?;
         return Ok(None);
     };
     let token = new_token(&instance);
@@ -117,24 +140,23 @@ fn find_out(
     if let Some(row) = row {
         return Ok(Some(Known::Row(row)));
     }
-    let (execution_id, last_event_id, status, start_event) = rowless(batch, instance)?;
-    if let Some(start_event) = start_event {
-        return Ok(Some(Known::History { execution_id, last_event_id, status, start_event }));
-    }
     let starts = messages.iter().any(|message| message.class == MessageClass::Start.as_str());
-    Ok(starts.then_some(Known::Nothing { execution_id, last_event_id }))
+    let has_history =
+        || batch.row("SELECT 1 FROM history WHERE instance_id = ?1 LIMIT 1", [instance], |_| Ok(()));
+    if !starts && has_history()?.is_none() {
+        return Ok(None);
+    }
+    Ok(Some(rowless(batch, instance)?))
 }
 
-type Rowless = (i64, i64, Option<String>, Option<String>);
-
 /// The latest execution of an instance without a row: its id, last event, status and start event.
-fn rowless(batch: &Batch<'_>, instance: &str) -> rusqlite::Result<Rowless> {
-    let execution = batch.row(
-        "SELECT execution_id, status FROM executions WHERE instance_id = ?1 ORDER BY execution_id DESC LIMIT 1",
-        [instance],
-        |row| Ok((row.get(0)?, row.get(1)?)),
+fn rowless(batch: &Batch<'_>, instance: &str) -> rusqlite::Result<Known> {
+    let execution_id = history::highest_execution(batch.connection(), instance)?;
+    let status = batch.row(
+        "SELECT status FROM executions WHERE instance_id = ?1 AND execution_id = ?2",
+        params![instance, execution_id],
+        |row| row.get(0),
     )?;
-    let (execution_id, status) = execution.map_or((1, None), |(id, status)| (id, Some(status)));
     let last_event_id = batch.row(
         "SELECT max(event_id) FROM history WHERE instance_id = ?1 AND execution_id = ?2",
         params![instance, execution_id],
@@ -145,40 +167,14 @@ fn rowless(batch: &Batch<'_>, instance: &str) -> rusqlite::Result<Rowless> {
          WHERE instance_id = ?1 AND execution_id = ?2 AND event_type = 'OrchestrationStarted'
          ORDER BY event_id LIMIT 1",
         params![instance, execution_id],
-        |row| row.get(0),
+        |row| text_bytes(row, 0),
     )?;
-    Ok((execution_id, last_event_id.flatten().unwrap_or(0), status, start_event))
-}
-
-/// Deals with messages for an instance that does not exist: completions are stale and go, queue messages go if nothing
-/// else is there, and the rest waits for a start.
-fn send_to_the_side(
-    batch: &mut Batch<'_>,
-    instance: &str,
-    messages: &[StoredMessage],
-    now: i64,
-) -> Result<(), StoreError> {
-    let has_history =
-        batch.row("SELECT 1 FROM history WHERE instance_id = ?1 LIMIT 1", [instance], |_| Ok(()))?.is_some();
-    let class_is = |message: &&StoredMessage, class: MessageClass| message.class == class.as_str();
-    if !has_history {
-        let stale: Vec<_> =
-            messages.iter().filter(|m| class_is(m, MessageClass::Completion)).map(|m| m.id).collect();
-        let rest = || messages.iter().filter(|m| !class_is(m, MessageClass::Completion));
-        let mut dropped = stale;
-        if rest().all(|m| class_is(&m, MessageClass::Queue)) {
-            dropped.extend(rest().map(|m| m.id));
-        }
-        if !dropped.is_empty() {
-            tracing::warn!(
-                target: "duroxide::providers::sqlite",
-                instance, messages = dropped.len(), "dropped messages for an instance that does not exist"
-            );
-            messages::delete(batch, dropped)?;
-        }
-    }
-    schedule::park(batch, instance, now)?;
-    Ok(())
+    Ok(Known::NoRow {
+        execution_id,
+        last_event_id: last_event_id.flatten().unwrap_or(0),
+        status,
+        start_event,
+    })
 }
 
 /// The lease on an instance, as a holder's token finds it.

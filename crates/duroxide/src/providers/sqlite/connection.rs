@@ -55,17 +55,40 @@ pub(super) fn open_writer(location: &Location, busy_timeout: Duration) -> Result
 }
 
 /// Gives the writing connection of a database that is known to be ours its journal and its sizes.
-pub(super) fn configure_writer(connection: &Connection, location: &Location) -> Result<(), SqliteError> {
+pub(super) fn configure_writer(
+    connection: &Connection,
+    location: &Location,
+    busy_timeout: Duration,
+) -> Result<(), SqliteError> {
     match location {
         Location::Memory => set(connection, "journal_mode", "memory")?,
         Location::File { path, .. } => {
-            set(connection, "journal_mode", "wal").map_err(|error| read_only_hint(error, path))?;
+            start_log(connection, busy_timeout).map_err(|error| read_only_hint(error, path))?;
             set(connection, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
             set(connection, "journal_size_limit", LOG_SIZE_LIMIT_BYTES)?;
         }
     }
+    check_sync_levels(connection)?;
     set(connection, "cache_size", CACHE_KIB)?;
     set(connection, "temp_store", 2)
+}
+
+/// Switches to a write-ahead log. SQLite does not wait for others that open the same file at the same time, so we do.
+fn start_log(connection: &Connection, busy_timeout: Duration) -> Result<(), SqliteError> {
+    const STEP: Duration = Duration::from_millis(1);
+    let mut waited = Duration::ZERO;
+    loop {
+        match set(connection, "journal_mode", "wal") {
+            Err(SqliteError::Sqlite { source, .. })
+                if source.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy)
+                    && waited < busy_timeout =>
+            {
+                std::thread::sleep(STEP);
+                waited += STEP;
+            }
+            done => return done,
+        }
+    }
 }
 
 /// Opens a connection that only reads. The file is there and in write-ahead mode.
@@ -89,9 +112,20 @@ pub(super) enum SyncLevel {
     Full = 2,
 }
 
-/// Changes the level for the commits that follow, and checks that SQLite took it.
-pub(super) fn set_sync_level(connection: &Connection, level: SyncLevel) -> Result<(), SqliteError> {
-    set(connection, "synchronous", level as i64)
+/// Checks once that SQLite takes every level.
+pub(super) fn check_sync_levels(connection: &Connection) -> Result<(), SqliteError> {
+    [SyncLevel::Off, SyncLevel::Normal, SyncLevel::Full]
+        .into_iter()
+        .try_for_each(|level| set(connection, "synchronous", level as i64))
+}
+
+/// Changes the level for the commits that follow.
+pub(super) fn set_sync_level(connection: &Connection, level: SyncLevel) -> rusqlite::Result<()> {
+    connection.execute_batch(match level {
+        SyncLevel::Off => "PRAGMA synchronous = 0",
+        SyncLevel::Normal => "PRAGMA synchronous = 1",
+        SyncLevel::Full => "PRAGMA synchronous = 2",
+    })
 }
 
 fn open_file(path: &Path, flags: OpenFlags) -> Result<Connection, SqliteError> {
@@ -107,6 +141,10 @@ fn harden(connection: &Connection) -> Result<(), SqliteError> {
     connection
         .set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)
         .map_err(SqliteError::sqlite("set defensive mode"))?;
+    // Plans do not depend on bound values: otherwise SQLite prepares most statements anew each time they are run.
+    connection
+        .set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)
+        .map_err(SqliteError::sqlite("keep query plans stable"))?;
     set(connection, "trusted_schema", 0)?;
     set(connection, "cell_size_check", 1)?;
     connection.execute_batch("PRAGMA mmap_size = 0").map_err(SqliteError::sqlite("set mmap_size"))

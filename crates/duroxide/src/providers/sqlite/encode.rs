@@ -115,6 +115,26 @@ fn text(limits: &StoreLimits, operation: &str, value: &impl Serialize) -> Result
     Ok(text)
 }
 
+/// The version that an execution is pinned to.
+pub(super) struct PinnedVersion {
+    pub(super) text: String,
+    numbers: [i64; 3],
+}
+
+impl PinnedVersion {
+    pub(super) fn new(operation: &str, version: &semver::Version) -> Result<Self, ProviderError> {
+        let number = |number| id(operation, "version number", number);
+        let numbers = [number(version.major)?, number(version.minor)?, number(version.patch)?];
+        Ok(Self { text: version.to_string(), numbers })
+    }
+
+    /// Major, minor and patch, as optional columns.
+    pub(super) fn parts(&self) -> (Option<i64>, Option<i64>, Option<i64>) {
+        let [major, minor, patch] = self.numbers;
+        (Some(major), Some(minor), Some(patch))
+    }
+}
+
 /// Makes the token of a lease: it names what is leased, so that it is found without a search, and cannot be guessed.
 pub(super) fn new_token(leased: impl std::fmt::Display) -> String {
     format!("lock_{}_{leased}", Uuid::new_v4().simple())

@@ -45,7 +45,9 @@ impl ExtendedProvider for SqliteProvider {
         &self,
         request: &InstanceRequest<'_>,
     ) -> Result<Vec<InstanceClaim>, ProviderError> {
-        self.claim("claim_instances", request).await
+        let (claims, held) = self.claim("claim_instances", request).await?;
+        held.hand_over();
+        Ok(claims)
     }
 
     async fn load_history(
@@ -107,9 +109,9 @@ impl ExtendedProvider for SqliteProvider {
     }
 
     async fn list_parked(&self, limit: usize) -> Result<Vec<ParkedMessage>, ProviderError> {
-        let (now, parking_ms) = (self.shared.now_ms(), clamp_ms(whole_ms(self.shared.parking_time)));
+        let parking_ms = clamp_ms(whole_ms(self.shared.parking_time));
         self.read("list_parked", move |connection| {
-            Ok(reads::parked(connection, now, parking_ms, row_limit(limit))?)
+            Ok(reads::parked(connection, parking_ms, row_limit(limit))?)
         })
         .await
     }
@@ -118,33 +120,39 @@ impl ExtendedProvider for SqliteProvider {
 impl SqliteProvider {
     /// Leases instances and decodes their messages. What does not decode is set aside; if nothing is left of a lease
     /// after that, the next instance takes its place.
+    ///
+    /// The leases are given back unless the caller hands them over.
     pub(super) async fn claim(
         &self,
         operation: &'static str,
         request: &InstanceRequest<'_>,
-    ) -> Result<Vec<InstanceClaim>, ProviderError> {
-        if request.filter.is_some_and(|filter| filter.supported_duroxide_versions.is_empty()) {
-            return Ok(Vec::new());
-        }
+    ) -> Result<(Vec<InstanceClaim>, Held), ProviderError> {
         let mut claimed = Vec::new();
+        let mut held = Held::new(Queue::Orchestrator, Vec::new(), self.writer.errands());
+        if request.filter.is_some_and(|filter| filter.supported_duroxide_versions.is_empty()) {
+            return Ok((claimed, held));
+        }
         while claimed.len() < request.max {
             let (max, lock_timeout) = (request.max - claimed.len(), request.lock_timeout);
             let (filter, errands) = (request.filter.cloned(), self.writer.errands());
-            let stored = self
+            let (stored, leases) = self
                 .writer
                 .submit(operation, JobClass::Lease, move |batch| {
-                    Ok(Held::new(claims::claim(batch, max, lock_timeout, filter.as_ref())?, errands))
+                    let stored = claims::claim(batch, max, lock_timeout, filter.as_ref())?;
+                    let tokens = stored.claims.iter().map(|claim| claim.token.clone()).collect();
+                    Ok((stored, Held::new(Queue::Orchestrator, tokens, errands)))
                 })
-                .await?
-                .take();
-            if stored.is_empty() {
-                break;
-            }
-            for claim in stored {
+                .await?;
+            held.add(leases);
+            let (before, leased) = (claimed.len(), stored.claims.len());
+            for claim in stored.claims {
                 claimed.extend(self.decoded(operation, claim).await?);
             }
+            if claimed.len() - before == leased && !stored.unfinished {
+                break;
+            }
         }
-        Ok(claimed)
+        Ok((claimed, held))
     }
 
     /// Decodes a claim; `None` if none of its messages could be decoded, and the lease is over.
@@ -213,6 +221,7 @@ impl SqliteProvider {
             return Ok(Vec::new());
         }
         let mut claimed = Vec::new();
+        let mut held = Held::new(Queue::Worker, Vec::new(), self.writer.errands());
         while claimed.len() < request.max {
             let order = WorkOrder {
                 max: request.max - claimed.len(),
@@ -221,16 +230,21 @@ impl SqliteProvider {
                 tag_filter: request.tag_filter.clone(),
             };
             let errands = self.writer.errands();
-            let stored = self
+            let (stored, leases) = self
                 .writer
                 .submit(operation, JobClass::Lease, move |batch| {
-                    Ok(Held::new(work::claim(batch, &order)?, errands))
+                    let stored = work::claim(batch, &order)?;
+                    let tokens = stored.claims.iter().map(|work| work.token.clone()).collect();
+                    Ok((stored, Held::new(Queue::Worker, tokens, errands)))
                 })
-                .await?
-                .take();
-            let (good, bad) = decode_work(stored);
+                .await?;
+            held.add(leases);
+            let (good, bad) = decode_work(stored.claims);
             claimed.extend(good);
             if bad.is_empty() {
+                if stored.unfinished {
+                    continue;
+                }
                 break;
             }
             self.writer
@@ -239,6 +253,7 @@ impl SqliteProvider {
                 })
                 .await?;
         }
+        held.hand_over();
         Ok(claimed)
     }
 }
@@ -269,7 +284,7 @@ fn live_lease<'t>(
     }
 }
 
-/// The execution whose history a turn needs: the row's, or the latest on record.
+/// The execution whose history a turn needs: the row's, or the highest that there is anything of.
 fn current_execution(connection: &Connection, instance: &str) -> rusqlite::Result<i64> {
     let current = read_row(
         connection,
@@ -279,14 +294,14 @@ fn current_execution(connection: &Connection, instance: &str) -> rusqlite::Resul
     )?;
     match current {
         Some(execution_id) => Ok(execution_id),
-        None => history::latest_execution(connection, instance),
+        None => history::highest_execution(connection, instance),
     }
 }
 
 fn decode_messages(stored: Vec<StoredMessage>) -> (Vec<(u32, WorkItem)>, Vec<BadRow>) {
     let (mut good, mut bad) = (Vec::with_capacity(stored.len()), Vec::new());
     for message in stored {
-        match serde_json::from_str(&message.text) {
+        match serde_json::from_slice(&message.text) {
             Ok(item) => good.push((message.attempts, item)),
             Err(error) => bad.push(BadRow { id: message.id, reason: error.to_string() }),
         }
@@ -297,7 +312,7 @@ fn decode_messages(stored: Vec<StoredMessage>) -> (Vec<(u32, WorkItem)>, Vec<Bad
 fn decode_work(stored: Vec<StoredWork>) -> (Vec<WorkClaim>, Vec<BadRow>) {
     let (mut good, mut bad) = (Vec::with_capacity(stored.len()), Vec::new());
     for work in stored {
-        match serde_json::from_str(&work.text) {
+        match serde_json::from_slice(&work.text) {
             Ok(item @ WorkItem::ActivityExecute { .. }) => {
                 good.push(WorkClaim { item, lock_token: work.token, attempt_count: work.attempts });
             }
@@ -322,16 +337,13 @@ fn describe(
             let origin = Origin { name: row.name, version: Some(row.version) };
             (Some(origin), row.execution_id, row.incarnation, row.last_event_id, row.status)
         }
-        Known::History { execution_id, last_event_id, status, start_event } => {
+        Known::NoRow { execution_id, last_event_id, status, start_event } => {
             // A start event that does not decode shows when the history is loaded; the name may still be in a message.
-            let event = serde_json::from_str::<Event>(&start_event).ok();
+            let event = start_event.and_then(|text| serde_json::from_slice::<Event>(&text).ok());
             let origin = event
                 .and_then(|event| inspect::origin_in_history(std::slice::from_ref(&event)))
                 .or_else(|| inspect::origin_in_messages(&messages));
             (origin, execution_id, 0, last_event_id, status)
-        }
-        Known::Nothing { execution_id, last_event_id } => {
-            (inspect::origin_in_messages(&messages), execution_id, 0, last_event_id, None)
         }
     };
     let origin = origin.unwrap_or_else(|| Origin { name: "unknown".into(), version: None });

@@ -1,59 +1,58 @@
-//! Claims on their way from the writer to the caller.
+//! Leases on their way from the writer to the caller.
 //!
-//! A future may be dropped at any point, also after its claims were committed and before it was polled again. Then
-//! nobody knows of the leases, so they are given back at once instead of running out.
+//! A future may be dropped at any point, also after its claims were committed and before it was polled again, or while
+//! it still loads what goes with them. Then nobody knows of the leases, so they are given back at once instead of
+//! running out.
 
 use super::batch::Batch;
 use super::error::StoreError;
+use super::quarantine::Queue;
 use super::writer::Errands;
 
-/// Something that was leased.
-pub(super) trait Claimed: Send + 'static {
-    /// Gives the lease back as if it had never been taken.
-    fn give_back(&self, batch: &mut Batch<'_>) -> Result<(), StoreError>;
-}
-
-/// Claims that nobody has taken note of yet.
-pub(super) struct Held<C: Claimed> {
-    claims: Vec<C>,
+/// Leases that nobody has taken note of yet. Given back when dropped.
+pub(super) struct Held {
+    queue: Queue,
+    tokens: Vec<String>,
     errands: Errands,
 }
 
-impl<C: Claimed> Held<C> {
-    pub(super) fn new(claims: Vec<C>, errands: Errands) -> Self {
-        Self { claims, errands }
+impl Held {
+    pub(super) fn new(queue: Queue, tokens: Vec<String>, errands: Errands) -> Self {
+        Self { queue, tokens, errands }
     }
 
-    /// Takes note of the claims: from here on the caller is responsible.
-    pub(super) fn take(mut self) -> Vec<C> {
-        std::mem::take(&mut self.claims)
+    /// Holds the leases of `other` as well.
+    pub(super) fn add(&mut self, mut other: Self) {
+        self.tokens.append(&mut other.tokens);
+    }
+
+    /// Leaves the leases alone: from here on the caller is responsible.
+    pub(super) fn hand_over(mut self) {
+        self.tokens.clear();
     }
 }
 
-impl<C: Claimed> Drop for Held<C> {
+impl Drop for Held {
     fn drop(&mut self) {
-        let claims = std::mem::take(&mut self.claims);
-        if claims.is_empty() {
-            return;
+        let (queue, tokens) = (self.queue, std::mem::take(&mut self.tokens));
+        if !tokens.is_empty() {
+            self.errands.leave("give_back", move |batch| give_back(batch, queue, &tokens));
         }
-        self.errands.leave("give_back", move |batch| {
-            for claim in &claims {
-                // Gone already is as good as given back.
-                let _ = claim.give_back(batch);
-            }
-            Ok(())
-        });
     }
 }
 
-impl Claimed for super::claims::StoredClaim {
-    fn give_back(&self, batch: &mut Batch<'_>) -> Result<(), StoreError> {
-        super::turns::abandon(batch, &self.token, None, true)
+/// Ends leases as if they had never been taken.
+fn give_back(batch: &mut Batch<'_>, queue: Queue, tokens: &[String]) -> Result<(), StoreError> {
+    for token in tokens {
+        let given_back = match queue {
+            Queue::Orchestrator => super::turns::abandon(batch, token, None, true),
+            Queue::Worker => super::work::abandon(batch, token, None, true),
+        };
+        match given_back {
+            // Gone already is as good as given back.
+            Ok(()) | Err(StoreError::Refused(_)) => {}
+            Err(error) => return Err(error),
+        }
     }
-}
-
-impl Claimed for super::work::StoredWork {
-    fn give_back(&self, batch: &mut Batch<'_>) -> Result<(), StoreError> {
-        super::work::abandon(batch, &self.token, None, true)
-    }
+    Ok(())
 }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use rusqlite::{Connection, params};
 
-use super::batch::{Batch, read_row, read_rows};
+use super::batch::{Batch, read_row, read_rows, text_bytes};
 use super::encode::NewEvent;
 use super::error::StoreError;
 use crate::providers::refusal;
@@ -68,19 +68,30 @@ pub(super) fn latest_execution(connection: &Connection, instance: &str) -> rusql
     Ok(latest.flatten().unwrap_or(1))
 }
 
+/// Returns the highest execution that an instance without a row has anything of, or 1.
+pub(super) fn highest_execution(connection: &Connection, instance: &str) -> rusqlite::Result<i64> {
+    let appended = read_row(
+        connection,
+        "SELECT max(execution_id) FROM history WHERE instance_id = ?1",
+        [instance],
+        |row| row.get::<_, Option<i64>>(0),
+    )?;
+    Ok(latest_execution(connection, instance)?.max(appended.flatten().unwrap_or(1)))
+}
+
 /// Reads the text of the events after `after`, ascending.
 pub(super) fn read(
     connection: &Connection,
     instance: &str,
     execution_id: i64,
     after: i64,
-) -> rusqlite::Result<Vec<String>> {
+) -> rusqlite::Result<Vec<Vec<u8>>> {
     read_rows(
         connection,
         "SELECT event_data FROM history WHERE instance_id = ?1 AND execution_id = ?2 AND event_id > ?3
          ORDER BY event_id",
         params![instance, execution_id, after],
-        |row| row.get(0),
+        |row| text_bytes(row, 0),
     )
 }
 
@@ -90,13 +101,13 @@ pub(super) fn read_recent(
     instance: &str,
     execution_id: i64,
     limit: i64,
-) -> rusqlite::Result<Vec<String>> {
-    let mut newest_first: Vec<String> = read_rows(
+) -> rusqlite::Result<Vec<Vec<u8>>> {
+    let mut newest_first: Vec<Vec<u8>> = read_rows(
         connection,
         "SELECT event_data FROM history WHERE instance_id = ?1 AND execution_id = ?2
          ORDER BY event_id DESC LIMIT ?3",
         params![instance, execution_id, limit],
-        |row| row.get(0),
+        |row| text_bytes(row, 0),
     )?;
     newest_first.reverse();
     Ok(newest_first)

@@ -85,10 +85,11 @@ impl Inbox {
         }
     }
 
-    /// Leaves a job. Once the inbox is closed it is dropped, which its caller notices.
+    /// Leaves a job. Once the inbox is closed it is dropped, which its caller notices. An errand is taken all the same:
+    /// it may come from the writer itself, while it finishes what it was given.
     pub(super) fn push(&self, envelope: Envelope) {
         let mut jobs = self.lock();
-        if jobs.closed {
+        if jobs.closed && envelope.counted {
             return;
         }
         match envelope.class {

@@ -2,7 +2,7 @@
 
 use rusqlite::params;
 
-use super::batch::Batch;
+use super::batch::{Batch, count, text_bytes};
 use super::encode::NewMessage;
 use super::schedule::LeasedBatch;
 
@@ -11,7 +11,7 @@ pub(super) struct StoredMessage {
     pub(super) id: i64,
     pub(super) class: String,
     pub(super) attempts: u32,
-    pub(super) text: String,
+    pub(super) text: Vec<u8>,
 }
 
 /// Appends a message; it schedules its instance (by a trigger). Visible at `visible_at`, or at once if that is past.
@@ -31,18 +31,18 @@ pub(super) fn insert(
     Ok(())
 }
 
-/// Reads what an instance can be told now, in the order in which it was enqueued.
+/// Reads what an instance can be told now, in the order in which it was enqueued; not what is parked.
 pub(super) fn visible(batch: &Batch<'_>, instance: &str, now: i64) -> rusqlite::Result<Vec<StoredMessage>> {
     batch.rows(
         "SELECT id, class, attempt_count, work_item FROM orchestrator_queue
-         WHERE instance_id = ?1 AND visible_at <= ?2 ORDER BY id",
+         WHERE instance_id = ?1 AND parked_at IS NULL AND visible_at <= ?2 ORDER BY id",
         params![instance, now],
         |row| {
             Ok(StoredMessage {
                 id: row.get(0)?,
                 class: row.get(1)?,
-                attempts: row.get(2)?,
-                text: row.get(3)?,
+                attempts: count(row, 2)?,
+                text: text_bytes(row, 3)?,
             })
         },
     )
@@ -55,7 +55,7 @@ pub(super) fn delete_leased(
     leased: LeasedBatch,
 ) -> rusqlite::Result<usize> {
     batch.execute(
-        "DELETE FROM orchestrator_queue WHERE instance_id = ?1 AND visible_at <= ?2 AND id <= ?3",
+        "DELETE FROM orchestrator_queue WHERE instance_id = ?1 AND parked_at IS NULL AND visible_at <= ?2 AND id <= ?3",
         params![instance, leased.visible_at, leased.last_id],
     )
 }
@@ -65,7 +65,7 @@ pub(super) fn count_attempt(batch: &Batch<'_>, instance: &str, leased: LeasedBat
     batch
         .execute(
             "UPDATE orchestrator_queue SET attempt_count = attempt_count + 1
-             WHERE instance_id = ?1 AND visible_at <= ?2 AND id <= ?3",
+             WHERE instance_id = ?1 AND parked_at IS NULL AND visible_at <= ?2 AND id <= ?3",
             params![instance, leased.visible_at, leased.last_id],
         )
         .map(drop)
@@ -81,7 +81,7 @@ pub(super) fn delay(
     batch
         .execute(
             "UPDATE orchestrator_queue SET visible_at = ?4
-             WHERE instance_id = ?1 AND visible_at <= ?2 AND id <= ?3",
+             WHERE instance_id = ?1 AND parked_at IS NULL AND visible_at <= ?2 AND id <= ?3",
             params![instance, leased.visible_at, leased.last_id, visible_at],
         )
         .map(drop)
@@ -95,10 +95,10 @@ pub(super) fn delete(batch: &Batch<'_>, ids: impl IntoIterator<Item = i64>) -> r
     Ok(())
 }
 
-/// Tells whether a start is queued for an instance, visible or not.
+/// Tells whether a start is queued for an instance, visible or not. Starts are never parked.
 pub(super) fn has_start(batch: &Batch<'_>, instance: &str) -> rusqlite::Result<bool> {
     let found = batch.row(
-        "SELECT 1 FROM orchestrator_queue WHERE instance_id = ?1 AND class = 'start' LIMIT 1",
+        "SELECT 1 FROM orchestrator_queue WHERE instance_id = ?1 AND parked_at IS NULL AND class = 'start' LIMIT 1",
         [instance],
         |_| Ok(()),
     )?;

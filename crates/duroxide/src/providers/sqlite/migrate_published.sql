@@ -15,6 +15,7 @@ ALTER TABLE kv_delta RENAME TO published_kv_delta;
 DROP TABLE instance_locks;
 DROP TABLE IF EXISTS timer_queue;
 DROP TABLE IF EXISTS _sqlx_migrations;
+DROP INDEX IF EXISTS idx_instances_parent;
 -- schema.sql
 INSERT INTO instances (instance_id, orchestration_name, orchestration_version, current_execution_id, created_at,
         updated_at, parent_instance_id, pinned_version, custom_status_version, custom_status)

@@ -9,9 +9,9 @@
 //! | `schema.sql`, `schema`, `migrate_published.sql` | the tables, and how a file comes to have them |
 //! | `url`, `options`, `connection` | opening |
 //! | `inbox`, `writer`, `batch` | the writer thread, its queue, and one transaction of it |
-//! | `schedule`, `claims`, `turns`, `messages` | leasing instances, committing turns |
+//! | `schedule`, `claims`, `turns`, `messages`, `orphans` | leasing instances, committing turns |
 //! | `work`, `sessions` | leasing activities |
-//! | `history`, `kv`, `removal`, `quarantine` | what their names say |
+//! | `instances`, `history`, `kv`, `removal`, `quarantine` | what their names say |
 //! | `readers`, `reads` | reading |
 //! | `provider`, `admin`, `extended` | the traits |
 
@@ -25,9 +25,11 @@ mod extended;
 mod held;
 mod history;
 mod inbox;
+mod instances;
 mod kv;
 mod messages;
 mod options;
+mod orphans;
 mod provider;
 mod quarantine;
 mod readers;
@@ -116,12 +118,13 @@ impl SqliteProvider {
         connection::create_file(location)?;
         let writing = connection::open_writer(location, settings.busy_timeout)?;
         schema::prepare(&writing, location)?;
-        connection::configure_writer(&writing, location)?;
+        connection::configure_writer(&writing, location, settings.busy_timeout)?;
         let shared = Arc::new(Shared {
             clock: settings.clock.clone(),
             durability: settings.durability,
             limits: settings.limits,
             parking_time: settings.parking_time,
+            busy_timeout: settings.busy_timeout,
             is_file: matches!(location, Location::File { .. }),
             orchestrator_signal: WorkSignalSource::new(settings.clock.clone()),
             worker_signal: WorkSignalSource::new(settings.clock.clone()),

@@ -11,9 +11,9 @@ use super::turns::TurnCommit;
 use super::{SqliteProvider, encode, history, kv, messages, reads, sessions, turns, work};
 use crate::model::{Event, SystemStats, WorkItem};
 use crate::providers::{
-    DispatcherCapabilityFilter, ExecutionMetadata, ExtendedProvider, InstanceRequest, OrchestrationItem,
-    Provider, ProviderAdmin, ProviderError, ScheduledActivityIdentifier, SessionFetchConfig, TagFilter,
-    WorkRequest, inspect, refusal,
+    DispatcherCapabilityFilter, ExecutionMetadata, ExtendedProvider, HistoryPart, InstanceRequest,
+    OrchestrationItem, Provider, ProviderAdmin, ProviderError, ScheduledActivityIdentifier,
+    SessionFetchConfig, TagFilter, WorkRequest, inspect, refusal,
 };
 
 #[async_trait]
@@ -34,15 +34,14 @@ impl Provider for SqliteProvider {
     ) -> Result<Option<(OrchestrationItem, String, u32)>, ProviderError> {
         const OPERATION: &str = "fetch_orchestration_item";
         let request = InstanceRequest { max: 1, lock_timeout, filter };
-        let Some(claim) = self.claim(OPERATION, &request).await?.pop() else { return Ok(None) };
-        let part = match self.load(OPERATION, &claim.lock_token, 0).await {
-            Ok(part) => part,
-            Err(error) => {
-                // An error means that nothing is leased. If even this fails, the lease runs out.
-                let _ = self.abandon_orchestration_item(&claim.lock_token, None, true).await;
-                return Err(error);
-            }
+        let (mut claims, held) = self.claim(OPERATION, &request).await?;
+        let Some(claim) = claims.pop() else { return Ok(None) };
+        // If this fails, or the caller goes away meanwhile, the lease is given back.
+        let part = match claim.is_fresh() {
+            true => HistoryPart::default(),
+            false => self.load(OPERATION, &claim.lock_token, 0).await?,
         };
+        held.hand_over();
         let item = OrchestrationItem {
             instance: claim.instance,
             orchestration_name: claim.orchestration_name,
@@ -76,6 +75,11 @@ impl Provider for SqliteProvider {
             changes: inspect::delta_changes(&history_delta),
             activities: encode::activities(limits, OPERATION, &worker_items)?,
             messages: encode::messages(limits, OPERATION, &orchestrator_items)?,
+            pinned: metadata
+                .pinned_duroxide_version
+                .as_ref()
+                .map(|version| encode::PinnedVersion::new(OPERATION, version))
+                .transpose()?,
             metadata,
             cancelled: cancelled_activities,
         };
@@ -138,8 +142,8 @@ impl Provider for SqliteProvider {
                 history::refuse_duplicates(batch, OPERATION, &instance, execution_id, &events)?;
                 let now = batch.now_ms();
                 history::append(batch, &instance, execution_id, &events, now)?;
-                // Messages that waited for the instance to exist may have a history to go with now.
-                super::schedule::look_again(batch, &instance)?;
+                // Messages that waited for the instance to exist have a history to go with now.
+                super::orphans::instance_appears(batch, &instance, now)?;
                 batch.effects.changed_instances.push(instance);
                 Ok(())
             })

@@ -41,7 +41,10 @@ impl Readers {
         let task = tokio::task::spawn_blocking(move || {
             let connection = pool.take()?;
             let result = in_snapshot(&connection, read);
-            pool.put_back(connection);
+            // A connection that could not end its transaction would fail every read to come.
+            if connection.is_autocommit() {
+                pool.put_back(connection);
+            }
             result
         });
         task.await.unwrap_or(Err(StoreError::Closed))
@@ -78,7 +81,7 @@ fn in_snapshot<T>(
 ) -> Result<T, StoreError> {
     connection.prepare_cached("BEGIN")?.execute([])?;
     let result = read(connection);
-    // A read transaction has nothing to lose; if it cannot even be ended, the next BEGIN reports it.
+    // A read transaction has nothing to lose; if it cannot even be ended, the connection is given up.
     let ended = connection.prepare_cached("COMMIT").and_then(|mut statement| statement.execute([]));
     match (result, ended) {
         (Ok(value), Ok(_)) => Ok(value),

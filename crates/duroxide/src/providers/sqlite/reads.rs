@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::batch::{read_row, read_rows};
+use super::batch::{read_row, read_rows, shown_text, text_bytes};
 use super::error::StoreError;
 use super::history;
 use crate::model::{Event, SystemStats};
@@ -16,8 +16,8 @@ pub(super) fn number(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
 }
 
 /// Decodes events; the first that does not decode is the reason why none are returned.
-pub(super) fn decode(texts: &[String]) -> Result<Vec<Event>, String> {
-    texts.iter().map(|text| serde_json::from_str(text).map_err(|error| error.to_string())).collect()
+pub(super) fn decode(texts: &[Vec<u8>]) -> Result<Vec<Event>, String> {
+    texts.iter().map(|text| serde_json::from_slice(text).map_err(|error| error.to_string())).collect()
 }
 
 pub(super) fn metadata(
@@ -170,13 +170,13 @@ pub(super) fn queue_depths(connection: &Connection, now: i64) -> rusqlite::Resul
         orchestrator_queue: count(
             "SELECT (SELECT count(*) FROM orchestrator_queue) - (
                 SELECT count(*) FROM instance_schedule s JOIN orchestrator_queue q ON q.instance_id = s.instance_id
-                WHERE s.due_at > ?1 AND s.lock_token IS NOT NULL
+                WHERE s.lock_token IS NOT NULL AND s.locked_until > ?1 AND q.parked_at IS NULL
                 AND q.visible_at <= s.batch_visible_at AND q.id <= s.batch_last_id)",
             &[now],
         )?,
         worker_queue: count(
             "SELECT (SELECT count(*) FROM worker_queue)
-                - (SELECT count(*) FROM worker_queue WHERE due_at > ?1 AND lock_token IS NOT NULL)",
+                - (SELECT count(*) FROM worker_queue WHERE lock_token IS NOT NULL AND locked_until > ?1)",
             &[now],
         )?,
         timer_queue: 0,
@@ -225,14 +225,14 @@ pub(super) fn instance_stats(
 }
 
 fn carried_messages(connection: &Connection, instance: &str, execution_id: i64) -> Result<u64, StoreError> {
-    let first: Option<String> = connection
+    let first: Option<Vec<u8>> = connection
         .prepare_cached(
             "SELECT event_data FROM history WHERE instance_id = ?1 AND execution_id = ?2 AND event_id = 1",
         )?
-        .query_row(params![instance, execution_id], |row| row.get(0))
+        .query_row(params![instance, execution_id], |row| text_bytes(row, 0))
         .optional()?;
     let Some(text) = first else { return Ok(0) };
-    let event: Event = serde_json::from_str(&text)
+    let event: Event = serde_json::from_slice(&text)
         .map_err(|error| refusal::undecodable_history("get_instance_stats", &error.to_string()))?;
     Ok(inspect::carried_messages(&event))
 }
@@ -265,7 +265,7 @@ pub(super) fn quarantined(connection: &Connection, limit: i64) -> rusqlite::Resu
             Ok(QuarantinedRow {
                 queue: if worker { WorkQueue::Worker } else { WorkQueue::Orchestrator },
                 instance: row.get(1)?,
-                raw: row.get(2)?,
+                raw: shown_text(row, 2)?,
                 reason: row.get(3)?,
                 quarantined_at: number(row, 4)?,
             })
@@ -275,22 +275,21 @@ pub(super) fn quarantined(connection: &Connection, limit: i64) -> rusqlite::Resu
 
 pub(super) fn parked(
     connection: &Connection,
-    now: i64,
     parking_ms: i64,
     limit: i64,
 ) -> rusqlite::Result<Vec<ParkedMessage>> {
     read_rows(
         connection,
-        "SELECT q.instance_id, q.work_item, q.created_at FROM instance_schedule s
+        "SELECT q.instance_id, q.work_item, q.parked_at FROM instance_schedule s
          JOIN orchestrator_queue q ON q.instance_id = s.instance_id
-         WHERE s.parked = 1 AND q.visible_at <= ?1 ORDER BY q.id LIMIT ?2",
-        [now, limit],
+         WHERE s.parked = 1 AND q.parked_at IS NOT NULL ORDER BY q.id LIMIT ?1",
+        [limit],
         |row| {
-            let created_at: i64 = row.get(2)?;
+            let parked_at: i64 = row.get(2)?;
             Ok(ParkedMessage {
                 instance: row.get(0)?,
-                raw: row.get(1)?,
-                expires_at: u64::try_from(created_at.saturating_add(parking_ms)).unwrap_or(0),
+                raw: shown_text(row, 1)?,
+                expires_at: u64::try_from(parked_at.saturating_add(parking_ms)).unwrap_or(0),
             })
         },
     )
@@ -319,7 +318,7 @@ pub(super) fn dump(connection: &Connection) -> rusqlite::Result<String> {
                 row.get::<_, String>(2)?,
                 row.get::<_, i64>(3)?,
                 row.get::<_, i64>(4)?,
-                row.get::<_, String>(5)?
+                shown_text(row, 5)?
             );
             Ok((row.get::<_, i64>(0)?, line))
         })?;

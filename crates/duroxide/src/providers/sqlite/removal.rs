@@ -1,5 +1,7 @@
 //! Deleting instances and pruning executions.
 
+use std::collections::HashSet;
+
 use rusqlite::{Connection, params};
 
 use super::batch::{Batch, read_rows};
@@ -26,7 +28,10 @@ pub(super) fn delete(
     batch.atomically(|batch| {
         let mut result = DeleteInstanceResult::default();
         for id in ids {
-            delete_one(batch, id, &mut result)?;
+            // An id that is not an instance (yet) has nothing to delete; what is queued for it stays.
+            if exists(batch, id)? {
+                delete_one(batch, id, &mut result)?;
+            }
         }
         Ok(result)
     })
@@ -40,6 +45,10 @@ fn is_running(batch: &Batch<'_>, instance: &str) -> Result<bool, StoreError> {
         Some("ContinuedAsNew") => messages::has_start(batch, instance)?,
         _ => false,
     })
+}
+
+fn exists(batch: &Batch<'_>, instance: &str) -> rusqlite::Result<bool> {
+    Ok(batch.row("SELECT 1 FROM instances WHERE instance_id = ?1", [instance], |_| Ok(()))?.is_some())
 }
 
 fn current_status(batch: &Batch<'_>, instance: &str) -> rusqlite::Result<Option<String>> {
@@ -94,25 +103,26 @@ fn delete_one(
 /// A finished root is at rest: nothing of it runs, and no next execution waits to be started.
 const FINISHED_ROOT: &str = "i.parent_instance_id IS NULL AND (e.status IN ('Completed', 'Failed') OR (
     e.status = 'ContinuedAsNew' AND NOT EXISTS (
-        SELECT 1 FROM orchestrator_queue q WHERE q.instance_id = i.instance_id AND q.class = 'start')))";
+        SELECT 1 FROM orchestrator_queue q WHERE q.instance_id = i.instance_id AND q.parked_at IS NULL AND q.class = 'start')))";
 
 /// Finds finished roots, those that ended first in front.
 pub(super) fn finished_roots(
     connection: &Connection,
     filter: &InstanceFilter,
 ) -> rusqlite::Result<Vec<String>> {
-    select(connection, filter, FINISHED_ROOT)
+    select(connection, filter, FINISHED_ROOT, "e.completed_at, i.incarnation")
 }
 
-/// Finds the instances that a bulk prune looks at: any status, children too.
+/// Finds the instances that a bulk prune looks at: any status, children too, oldest first.
 pub(super) fn prunable(connection: &Connection, filter: &InstanceFilter) -> rusqlite::Result<Vec<String>> {
-    select(connection, filter, "true")
+    select(connection, filter, "true", "i.incarnation")
 }
 
 fn select(
     connection: &Connection,
     filter: &InstanceFilter,
     condition: &'static str,
+    order: &'static str,
 ) -> rusqlite::Result<Vec<String>> {
     // The wanted ids travel as one JSON array, however many they are.
     let source = match filter.instance_ids {
@@ -125,7 +135,7 @@ fn select(
         "SELECT i.instance_id FROM {source}
          JOIN executions e ON e.instance_id = i.instance_id AND e.execution_id = i.current_execution_id
          WHERE (?1 IS NULL OR e.completed_at < ?1) AND {condition}
-         ORDER BY e.completed_at IS NULL, e.completed_at, i.incarnation LIMIT ?2"
+         ORDER BY {order} LIMIT ?2"
     );
     let before = filter.completed_before.map(clamp_ms);
     let limit = i64::from(filter.limit.unwrap_or(DEFAULT_LIMIT));
@@ -144,10 +154,11 @@ pub(super) fn delete_tree(batch: &mut Batch<'_>, root: &str) -> Result<DeleteIns
         return Ok(DeleteInstanceResult::default());
     }
     let mut tree = vec![root.to_string()];
+    let mut seen = HashSet::from([root.to_string()]);
     let mut next = 0;
     while let Some(parent) = tree.get(next) {
         let children = super::reads::list_children(batch.connection(), parent)?;
-        tree.extend(children);
+        tree.extend(children.into_iter().filter(|child| seen.insert(child.clone())));
         next += 1;
     }
     delete(batch, &tree, true)
@@ -159,10 +170,7 @@ pub(super) fn prune_if_there(
     instance: &str,
     options: &PruneOptions,
 ) -> Result<PruneResult, StoreError> {
-    match super::reads::parent(batch.connection(), instance) {
-        Err(StoreError::Refused(_)) => Ok(PruneResult::default()),
-        _ => prune(batch, instance, options),
-    }
+    if exists(batch, instance)? { prune(batch, instance, options) } else { Ok(PruneResult::default()) }
 }
 
 /// Removes old executions of one instance.

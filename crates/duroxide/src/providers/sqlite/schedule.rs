@@ -7,12 +7,11 @@
 use rusqlite::params;
 
 use super::batch::Batch;
-use super::shared::clamp_ms;
-use crate::model::whole_ms;
+use super::orphans;
 use crate::providers::DispatcherCapabilityFilter;
 
-/// Rows that one fetch brings up to date, at most.
-const PROMOTIONS_PER_FETCH: usize = 256;
+/// Rows that one job brings up to date, at most.
+const PROMOTIONS_AT_ONCE: usize = 256;
 
 /// The messages that a lease covers: those visible at a moment, up to an id. What arrived later has a higher id, what
 /// became visible later a later time.
@@ -27,23 +26,25 @@ pub(super) struct Candidate {
     pub(super) instance: String,
     /// The batch of a lease that ran out and that nobody has taken over yet.
     pub(super) lapsed: Option<LeasedBatch>,
+    /// Whether some of its messages were parked because it did not exist.
+    pub(super) has_parked: bool,
 }
 
-/// Moves rows whose time has come to where they belong now.
-pub(super) fn promote_due(batch: &mut Batch<'_>, now: i64) -> rusqlite::Result<()> {
+/// Moves rows whose time has come to where they belong now; tells whether there may be more of them.
+pub(super) fn promote_due(batch: &mut Batch<'_>, now: i64) -> rusqlite::Result<bool> {
     let due = batch.rows(
         "SELECT instance_id, parked FROM instance_schedule WHERE due_at <= ?1 ORDER BY due_at LIMIT ?2",
-        params![now, PROMOTIONS_PER_FETCH as i64],
+        params![now, PROMOTIONS_AT_ONCE as i64],
         |row| Ok((row.get::<_, String>(0)?, row.get::<_, bool>(1)?)),
     )?;
+    let more = due.len() == PROMOTIONS_AT_ONCE;
     for (instance, parked) in due {
         if parked {
-            park(batch, &instance, now)?;
-        } else {
-            settle(batch, &instance, now, Lease::Keep)?;
+            orphans::drop_expired(batch, &instance, now)?;
         }
+        settle(batch, &instance, now, Lease::Keep)?;
     }
-    Ok(())
+    Ok(more)
 }
 
 /// Finds the ready instance with the oldest message among the classes that `filter` lets through.
@@ -70,7 +71,7 @@ fn head_of_next_class(
     from_class: &str,
 ) -> rusqlite::Result<Option<(String, i64, Candidate)>> {
     batch.row(
-        "SELECT class, ready_seq, instance_id, lock_token IS NOT NULL, batch_visible_at, batch_last_id
+        "SELECT class, ready_seq, instance_id, lock_token IS NOT NULL, batch_visible_at, batch_last_id, parked
          FROM instance_schedule
          WHERE ready_seq IS NOT NULL AND class >= ?1 ORDER BY class, ready_seq LIMIT 1",
         [from_class],
@@ -80,7 +81,7 @@ fn head_of_next_class(
             } else {
                 None
             };
-            Ok((row.get(0)?, row.get(1)?, Candidate { instance: row.get(2)?, lapsed }))
+            Ok((row.get(0)?, row.get(1)?, Candidate { instance: row.get(2)?, lapsed, has_parked: row.get(6)? }))
         },
     )
 }
@@ -102,95 +103,64 @@ pub(super) enum Lease {
     Keep,
 }
 
-/// Puts an instance that is not leased where it belongs: ready, waiting for a delayed message, or nowhere.
-pub(super) fn settle(batch: &mut Batch<'_>, instance: &str, now: i64, lease: Lease) -> rusqlite::Result<()> {
-    let (head, next_due) = batch
-        .row(
-            "SELECT
-                min(ifnull((SELECT id FROM orchestrator_queue
-                            WHERE instance_id = ?1 AND visible_at = 0 ORDER BY id LIMIT 1), ?3),
-                    ifnull((SELECT min(id) FROM orchestrator_queue
-                            WHERE instance_id = ?1 AND visible_at > 0 AND visible_at <= ?2), ?3)),
-                (SELECT min(visible_at) FROM orchestrator_queue WHERE instance_id = ?1 AND visible_at > ?2)",
-            params![instance, now, i64::MAX],
-            |row| Ok((row.get::<_, i64>(0)?, row.get::<_, Option<i64>>(1)?)),
-        )?
-        .unwrap_or((i64::MAX, None));
-    if head < i64::MAX {
-        batch.effects.instances_ready = true;
-        match lease {
-            Lease::Keep => batch.execute(
-                "UPDATE instance_schedule SET ready_seq = ?2, due_at = NULL, parked = 0 WHERE instance_id = ?1",
-                params![instance, head],
-            )?,
-            Lease::End => batch.execute(
-                "UPDATE instance_schedule SET ready_seq = ?2, due_at = NULL, parked = 0, lock_token = NULL,
-                    locked_until = NULL, locked_at = NULL, owner = NULL WHERE instance_id = ?1",
-                params![instance, head],
-            )?,
-        };
-    } else if let Some(due_at) = next_due {
-        batch.execute(
-            "UPDATE instance_schedule SET ready_seq = NULL, due_at = ?2, parked = 0, lock_token = NULL,
-                locked_until = NULL, locked_at = NULL, owner = NULL WHERE instance_id = ?1",
-            params![instance, due_at],
-        )?;
-    } else {
-        batch.execute("DELETE FROM instance_schedule WHERE instance_id = ?1", [instance])?;
-    }
-    Ok(())
+/// What the messages of an instance say about its place.
+struct Outlook {
+    /// The oldest visible message that is not parked.
+    head: Option<i64>,
+    /// When another one becomes visible.
+    next_visible: Option<i64>,
+    /// Since when the longest parked one is parked.
+    parked_since: Option<i64>,
 }
 
-/// Sets the messages of an instance that does not exist aside, until it is started or they are too old.
-pub(super) fn park(batch: &mut Batch<'_>, instance: &str, now: i64) -> rusqlite::Result<()> {
-    let started = batch
-        .row(
-            "SELECT 1 FROM orchestrator_queue WHERE instance_id = ?1 AND visible_at <= ?2 AND class = 'start' LIMIT 1",
-            params![instance, now],
-            |_| Ok(()),
-        )?
-        .is_some();
-    if started {
-        return settle(batch, instance, now, Lease::End);
-    }
-    let parking_ms = clamp_ms(whole_ms(batch.shared.parking_time));
-    let expired = batch.execute(
-        "DELETE FROM orchestrator_queue WHERE instance_id = ?1 AND visible_at <= ?2 AND created_at <= ?3",
-        params![instance, now, now.saturating_sub(parking_ms)],
+fn outlook(batch: &Batch<'_>, instance: &str, now: i64) -> rusqlite::Result<Outlook> {
+    let mut statement = batch.connection().prepare_cached(
+        "SELECT
+            (SELECT id FROM orchestrator_queue
+             WHERE instance_id = ?1 AND parked_at IS NULL AND visible_at = 0 ORDER BY id LIMIT 1),
+            (SELECT min(id) FROM orchestrator_queue
+             WHERE instance_id = ?1 AND parked_at IS NULL AND visible_at > 0 AND visible_at <= ?2),
+            (SELECT min(visible_at) FROM orchestrator_queue
+             WHERE instance_id = ?1 AND parked_at IS NULL AND visible_at > ?2),
+            (SELECT min(parked_at) FROM orchestrator_queue WHERE instance_id = ?1 AND parked_at IS NOT NULL)",
     )?;
-    if expired > 0 {
-        tracing::warn!(
-            target: "duroxide::providers::sqlite",
-            instance, messages = expired, "dropped messages for an instance that was never started"
-        );
-    }
-    let (oldest, next_due) = batch
-        .row(
-            "SELECT (SELECT min(created_at) FROM orchestrator_queue WHERE instance_id = ?1 AND visible_at <= ?2),
-                (SELECT min(visible_at) FROM orchestrator_queue WHERE instance_id = ?1 AND visible_at > ?2)",
-            params![instance, now],
-            |row| Ok((row.get::<_, Option<i64>>(0)?, row.get::<_, Option<i64>>(1)?)),
-        )?
-        .unwrap_or_default();
-    let expiry = oldest.map(|created_at| created_at.saturating_add(parking_ms));
-    match expiry.into_iter().chain(next_due).min() {
-        Some(due_at) => batch.execute(
-            "UPDATE instance_schedule SET ready_seq = NULL, due_at = ?2, parked = ?3, lock_token = NULL,
-                locked_until = NULL, locked_at = NULL, owner = NULL WHERE instance_id = ?1",
-            params![instance, due_at, oldest.is_some()],
+    statement.query_row(params![instance, now], |row| {
+        let (at_once, delayed): (Option<i64>, Option<i64>) = (row.get(0)?, row.get(1)?);
+        Ok(Outlook {
+            head: at_once.into_iter().chain(delayed).min(),
+            next_visible: row.get(2)?,
+            parked_since: row.get(3)?,
+        })
+    })
+}
+
+/// Puts an instance that is not leased where it belongs: ready, waiting, or nowhere if it has no messages.
+pub(super) fn settle(batch: &mut Batch<'_>, instance: &str, now: i64, lease: Lease) -> rusqlite::Result<()> {
+    let outlook = outlook(batch, instance, now)?;
+    let expiry = outlook.parked_since.map(|since| since.saturating_add(orphans::parking_ms(batch)));
+    let due_at = outlook.next_visible.into_iter().chain(expiry).min();
+    let parked = outlook.parked_since.is_some();
+    batch.effects.instances_ready |= outlook.head.is_some();
+    match (outlook.head, due_at, lease) {
+        (None, None, _) => {
+            batch.execute("DELETE FROM instance_schedule WHERE instance_id = ?1", [instance])?
+        }
+        (Some(head), _, Lease::Keep) => batch.execute(
+            "UPDATE instance_schedule SET ready_seq = ?2, due_at = ?3, parked = ?4 WHERE instance_id = ?1",
+            params![instance, head, due_at, parked],
         )?,
-        None => batch.execute("DELETE FROM instance_schedule WHERE instance_id = ?1", [instance])?,
+        (head, ..) => batch.execute(
+            "UPDATE instance_schedule SET ready_seq = ?2, due_at = ?3, parked = ?4, lock_token = NULL,
+                locked_until = NULL, locked_at = NULL, owner = NULL WHERE instance_id = ?1",
+            params![instance, head, due_at, parked],
+        )?,
     };
     Ok(())
 }
 
-/// Makes the next fetch look at an instance's waiting messages again.
-pub(super) fn look_again(batch: &mut Batch<'_>, instance: &str) -> rusqlite::Result<()> {
-    batch.execute(
-        "UPDATE instance_schedule SET due_at = 0, parked = 0
-         WHERE instance_id = ?1 AND ready_seq IS NULL AND lock_token IS NULL",
-        [instance],
-    )?;
-    batch.effects.instances_ready = true;
-    Ok(())
+/// Files an instance under another class.
+pub(super) fn classify(batch: &Batch<'_>, instance: &str, class: &str) -> rusqlite::Result<()> {
+    batch
+        .execute("UPDATE instance_schedule SET class = ?2 WHERE instance_id = ?1", params![instance, class])
+        .map(drop)
 }

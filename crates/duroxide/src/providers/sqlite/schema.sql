@@ -46,12 +46,14 @@ CREATE TABLE history (
 
 -- Messages for instances. `visible_at` is 0 for a message that is visible at once, so that a clock that steps back
 -- hides nothing. A message is written once and deleted once: which lease covers it is told by `instance_schedule`, and
--- `attempt_count` holds the attempts that ended without an ack. `lock_token` and `locked_until` are there for readers of
--- the documented columns; the view `instance_locks` says who holds an instance.
+-- `attempt_count` holds the attempts that ended without an ack. `parked_at` is set while its instance does not exist.
+-- `lock_token` and `locked_until` are there for readers of the documented columns; the view `instance_locks` says who
+-- holds an instance.
 CREATE TABLE orchestrator_queue (
     id            INTEGER PRIMARY KEY AUTOINCREMENT,
     instance_id   TEXT NOT NULL,
     class         TEXT NOT NULL,
+    parked_at     INTEGER,
     visible_at    INTEGER NOT NULL DEFAULT 0,
     lock_token    TEXT,
     locked_until  INTEGER,
@@ -59,16 +61,16 @@ CREATE TABLE orchestrator_queue (
     attempt_count INTEGER NOT NULL DEFAULT 0 CHECK (attempt_count >= 0),
     work_item     TEXT NOT NULL
 ) STRICT;
-CREATE INDEX orchestrator_queue_by_instance ON orchestrator_queue (instance_id, visible_at);
+CREATE INDEX orchestrator_queue_by_instance ON orchestrator_queue (instance_id, parked_at, visible_at);
 
 -- One row per instance that has messages or is leased. It is in one of three states:
---   ready    `ready_seq` is the id of its oldest visible message. A lease that has run out stays noted until somebody
---            takes over.
+--   ready    `ready_seq` is the id of its oldest visible message, which is its place in the line. A lease that has run
+--            out stays noted until somebody takes over.
 --   leased   `lock_token` is set and `ready_seq` is not. The lease covers the messages up to `batch_last_id` that were
 --            visible at `batch_visible_at`.
---   waiting  neither; `due_at` is when a message becomes visible. If `parked`, the instance does not exist and its
---            messages wait for a start.
--- `due_at` is always the next moment at which the row has to be looked at again; a ready row has none.
+--   waiting  neither.
+-- `due_at` is the next moment at which the row has to be looked at again: the end of the lease, or the moment when a
+-- message becomes visible or has been parked for too long. `parked` tells whether any are parked.
 CREATE TABLE instance_schedule (
     instance_id      TEXT PRIMARY KEY,
     class            TEXT NOT NULL DEFAULT '',
@@ -89,8 +91,8 @@ CREATE INDEX instance_schedule_due ON instance_schedule (due_at) WHERE due_at IS
 CREATE VIEW instance_locks AS
     SELECT instance_id, lock_token, locked_until, locked_at FROM instance_schedule WHERE lock_token IS NOT NULL;
 
--- Whoever inserts a message schedules its instance. A row that is ready stays where it is, for ids ascend; a leased one
--- is looked at when its lease ends. A waiting one gets `due_at` 0, which makes the next fetch look at it again.
+-- Whoever inserts a message schedules its instance. A ready row keeps its place, for ids ascend; a leased one is looked
+-- at when its lease ends. A waiting one gets `due_at` 0, which makes the next fetch look at it.
 CREATE TRIGGER message_arrives AFTER INSERT ON orchestrator_queue BEGIN
     INSERT INTO instance_schedule (instance_id, class, ready_seq, due_at)
     VALUES (
@@ -100,8 +102,8 @@ CREATE TRIGGER message_arrives AFTER INSERT ON orchestrator_queue BEGIN
         nullif(NEW.visible_at, 0)
     )
     ON CONFLICT (instance_id) DO UPDATE SET
-        due_at = iif(NEW.visible_at = 0, iif(parked AND NEW.class <> 'start', due_at, 0), min(due_at, NEW.visible_at))
-    WHERE ready_seq IS NULL AND lock_token IS NULL;
+        due_at = iif(NEW.visible_at = 0, iif(ready_seq IS NULL, 0, due_at), min(ifnull(due_at, NEW.visible_at), NEW.visible_at))
+    WHERE ready_seq IS NOT NULL OR lock_token IS NULL;
 END;
 
 -- Activities. A row is ready if `due_at` is NULL; otherwise that is when it has to be looked at again: the end of its
@@ -131,9 +133,9 @@ CREATE INDEX worker_queue_by_session ON worker_queue (session_id, tag, due_at, i
 CREATE INDEX worker_queue_seated ON worker_queue (ready_for, tag, id) WHERE ready_for IS NOT NULL;
 CREATE INDEX worker_queue_seats ON worker_queue (session_id, tag) WHERE ready_for IS NOT NULL;
 
--- A lease on an activity always comes with the time of its end. Older builds do not know that and are kept out.
+-- A lease on an activity is looked at again when it ends. Older builds do not know that and are kept out.
 CREATE TRIGGER lease_without_end BEFORE UPDATE OF lock_token ON worker_queue
-WHEN NEW.lock_token IS NOT NULL AND NEW.due_at IS NULL BEGIN
+WHEN NEW.lock_token IS NOT NULL AND NEW.due_at IS NOT NEW.locked_until BEGIN
     SELECT raise(ABORT, 'this file was upgraded; an older build of duroxide cannot take work from it');
 END;
 
@@ -203,3 +205,8 @@ CREATE TABLE totals (
     failed_instances    INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 INSERT INTO totals (id) VALUES (1);
+
+-- Older builds read their ledger of migrations and make an index of this name when they open a file. On this one they
+-- can do neither, so they do not open it: they would leave rows behind that nobody finds.
+CREATE VIEW _sqlx_migrations AS SELECT 'this file was upgraded; an older build of duroxide cannot use it' AS note;
+CREATE VIEW idx_instances_parent AS SELECT note FROM _sqlx_migrations;

@@ -7,6 +7,7 @@ use rusqlite::params;
 use super::batch::Batch;
 use super::error::StoreError;
 use super::shared::after;
+use super::work::PROMOTIONS_AT_ONCE;
 use crate::providers::SessionFetchConfig;
 
 /// Makes a session the owner's, or its again.
@@ -50,14 +51,14 @@ pub(super) fn seat(batch: &Batch<'_>, session_id: &str, tag: Option<&str>) -> ru
     Ok(())
 }
 
-/// Frees sessions whose owner did not renew them: their activities are anybody's.
-pub(super) fn free_expired(batch: &mut Batch<'_>, now: i64) -> rusqlite::Result<()> {
-    const AT_ONCE: i64 = 256;
+/// Frees sessions whose owner did not renew them: their activities are anybody's. Tells whether there may be more.
+pub(super) fn free_expired(batch: &mut Batch<'_>, now: i64) -> rusqlite::Result<bool> {
     let expired = batch.rows(
         "SELECT session_id FROM sessions WHERE due_at <= ?1 ORDER BY due_at LIMIT ?2",
-        params![now, AT_ONCE],
+        params![now, PROMOTIONS_AT_ONCE as i64],
         |row| row.get::<_, String>(0),
     )?;
+    let more = expired.len() == PROMOTIONS_AT_ONCE;
     for session_id in expired {
         batch.execute("UPDATE sessions SET due_at = NULL WHERE session_id = ?1", [&session_id])?;
         let freed = batch.execute(
@@ -66,7 +67,7 @@ pub(super) fn free_expired(batch: &mut Batch<'_>, now: i64) -> rusqlite::Result<
         )?;
         batch.effects.work_ready |= freed > 0;
     }
-    Ok(())
+    Ok(more)
 }
 
 /// Notes that a session was used, if it is still somebody's.

@@ -16,6 +16,8 @@ pub(super) struct Shared {
     pub(super) durability: Durability,
     pub(super) limits: StoreLimits,
     pub(super) parking_time: Duration,
+    /// How long a write waits for another process.
+    pub(super) busy_timeout: Duration,
     /// Whether others may write to the same database, and commits need syncing.
     pub(super) is_file: bool,
     pub(super) orchestrator_signal: WorkSignalSource,
@@ -31,6 +33,9 @@ impl Shared {
 
     /// Tells everybody concerned what a commit changed.
     pub(super) fn announce(&self, effects: Effects, connection: &Connection) {
+        if !effects.rows_changed {
+            return;
+        }
         self.announce_due_times(connection);
         if effects.instances_ready {
             self.orchestrator_signal.notify();

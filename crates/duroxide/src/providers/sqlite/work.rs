@@ -8,22 +8,23 @@ use std::time::Duration;
 
 use rusqlite::params;
 
-use super::batch::Batch;
+use super::batch::{Batch, count, text_bytes};
+use super::claims::Claimed;
 use super::encode::{NewActivity, leased_by, new_token};
 use super::error::StoreError;
 use super::shared::after;
 use super::{messages, sessions};
 use crate::providers::{ScheduledActivityIdentifier, SessionFetchConfig, TagFilter, refusal};
 
-/// Rows that one fetch brings up to date, at most.
-const PROMOTIONS_PER_FETCH: i64 = 256;
+/// Rows that one job brings up to date, at most.
+pub(super) const PROMOTIONS_AT_ONCE: usize = 256;
 
 /// An activity that was leased, still as text.
 pub(super) struct StoredWork {
     pub(super) id: i64,
     pub(super) token: String,
     pub(super) attempts: u32,
-    pub(super) text: String,
+    pub(super) text: Vec<u8>,
 }
 
 /// Appends an activity, ready at once.
@@ -73,10 +74,9 @@ pub(super) struct WorkOrder {
 }
 
 /// Leases up to `max` activities, oldest first; at most one of them is bound to a session.
-pub(super) fn claim(batch: &mut Batch<'_>, order: &WorkOrder) -> Result<Vec<StoredWork>, StoreError> {
+pub(super) fn claim(batch: &mut Batch<'_>, order: &WorkOrder) -> Result<Claimed<StoredWork>, StoreError> {
     let now = batch.now_ms();
-    sessions::free_expired(batch, now)?;
-    promote_due(batch, now)?;
+    let more_due = promote(batch, now)?;
     let mut session = order.session.as_ref();
     let mut claims = Vec::new();
     while claims.len() < order.max {
@@ -88,16 +88,25 @@ pub(super) fn claim(batch: &mut Batch<'_>, order: &WorkOrder) -> Result<Vec<Stor
             session = None;
         }
     }
-    Ok(claims)
+    // What was promoted is not for this caller; what is still to be promoted may be.
+    let unfinished = claims.is_empty() && more_due;
+    Ok(Claimed { claims, unfinished })
 }
 
-/// Makes activities ready whose delay is over or whose lease has run out.
-fn promote_due(batch: &mut Batch<'_>, now: i64) -> rusqlite::Result<()> {
+/// Frees sessions and makes activities ready whose time has come; tells whether there may be more of them.
+fn promote(batch: &mut Batch<'_>, now: i64) -> rusqlite::Result<bool> {
+    let more_sessions = sessions::free_expired(batch, now)?;
+    Ok(promote_due(batch, now)? || more_sessions)
+}
+
+/// Makes activities ready whose delay is over or whose lease has run out; tells whether there may be more of them.
+fn promote_due(batch: &mut Batch<'_>, now: i64) -> rusqlite::Result<bool> {
     let due = batch.rows(
         "SELECT id, session_id, tag FROM worker_queue WHERE due_at <= ?1 ORDER BY due_at LIMIT ?2",
-        params![now, PROMOTIONS_PER_FETCH],
+        params![now, PROMOTIONS_AT_ONCE as i64],
         |row| Ok((row.get::<_, i64>(0)?, row.get::<_, Option<String>>(1)?, row.get::<_, Option<String>>(2)?)),
     )?;
+    let more = due.len() == PROMOTIONS_AT_ONCE;
     for (id, session_id, tag) in due {
         // The token stays: whoever holds it may still give the activity back, until somebody takes over.
         batch.execute("UPDATE worker_queue SET due_at = NULL WHERE id = ?1", [id])?;
@@ -106,7 +115,7 @@ fn promote_due(batch: &mut Batch<'_>, now: i64) -> rusqlite::Result<()> {
         }
         batch.effects.work_ready = true;
     }
-    Ok(())
+    Ok(more)
 }
 
 struct ReadyWork {
@@ -203,13 +212,13 @@ fn hop(
 fn lease(batch: &Batch<'_>, id: i64, now: i64, lock_timeout: Duration) -> rusqlite::Result<StoredWork> {
     let token = new_token(id);
     let until = after(now, lock_timeout);
-    let mut statement = batch.connection().prepare_cached(
+    let (attempts, text) = batch.execute_returning(
         "UPDATE worker_queue SET lock_token = ?2, locked_until = ?3, due_at = ?3, ready_for = NULL,
             attempt_count = attempt_count + 1 WHERE id = ?1 RETURNING attempt_count, work_item",
+        params![id, token, until],
+        |row| Ok((count(row, 0)?, text_bytes(row, 1)?)),
     )?;
-    statement.query_row(params![id, token, until], |row| {
-        Ok(StoredWork { id, token: token.clone(), attempts: row.get(0)?, text: row.get(1)? })
-    })
+    Ok(StoredWork { id, token, attempts, text })
 }
 
 /// The lease on an activity, as a holder's token finds it.

@@ -8,7 +8,8 @@
 //!   it writes, or runs inside a savepoint ([`Batch::atomically`]).
 //! - A batch that holds nothing but leases is not synced: a lease that is lost with the power is free again.
 //! - Renewals go first. A caller beyond the inbox's bound waits.
-//! - A failed commit is the failure of every job in the batch.
+//! - A failed commit is the failure of every job in the batch, and so is a statement that fails for a reason that is not
+//!   the job's own (a full disk): nothing of the batch is kept, and everybody is told.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,6 +29,8 @@ use crate::providers::ProviderError;
 const BATCH_SIZE: usize = 512;
 /// How often an idle writer looks whether another process has written: at first, and when nothing happens for long.
 const PEEK_INTERVAL: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(100));
+/// How long the writer sleeps between two attempts to begin while another process writes.
+const BUSY_STEP: Duration = Duration::from_millis(1);
 
 /// The handle by which jobs reach the writer.
 pub(super) struct Writer {
@@ -129,8 +132,8 @@ struct AwaitedJob<T, W> {
 impl<T: Send + 'static, W: Work<T> + Send> Job for AwaitedJob<T, W> {
     fn run(self: Box<Self>, batch: &mut Batch<'_>) -> Box<dyn Answer> {
         let Self { operation, work, sender } = *self;
-        if sender.is_closed() && !W::UNATTENDED {
-            // The caller went away before anything was done.
+        if batch.is_spoiled() || (sender.is_closed() && !W::UNATTENDED) {
+            // Nothing of this batch will be kept, or the caller went away before anything was done.
             return Box::new(PreparedAnswer { operation, result: Err(StoreError::Closed), sender });
         }
         let result = work.perform(batch);
@@ -153,9 +156,14 @@ struct PreparedAnswer<T> {
 
 impl<T> Answer for PreparedAnswer<T> {
     fn give(self: Box<Self>, committed: Result<(), &rusqlite::Error>) {
-        let answer = match committed {
-            Ok(()) => self.result.map_err(|error| error.into_provider_error(self.operation)),
-            Err(error) => Err(classify(self.operation, error)),
+        let answer = match (committed, self.result) {
+            (Ok(()), result) => result.map_err(|error| error.into_provider_error(self.operation)),
+            // The job that failed hears its own failure; its neighbours, that nothing of theirs was kept either and
+            // that they may try again.
+            (Err(_), Err(StoreError::Sqlite(error))) => Err(classify(self.operation, &error)),
+            (Err(error), _) => {
+                Err(ProviderError::retryable(self.operation, classify(self.operation, error).message))
+            }
         };
         // A caller that went away does not hear it.
         let _ = self.sender.send(answer);
@@ -220,7 +228,7 @@ impl Writing {
             self.shared.announce(effects, &self.connection);
         }
         for answer in answers {
-            answer.give(committed.as_ref().map(|()| ()));
+            answer.give(committed.as_ref().copied());
         }
     }
 
@@ -232,10 +240,31 @@ impl Writing {
             (true, _, _) => SyncLevel::Normal,
         };
         if self.sync_level != Some(level) {
-            connection::set_sync_level(&self.connection, level).map_err(as_sqlite_error)?;
+            connection::set_sync_level(&self.connection, level)?;
             self.sync_level = Some(level);
         }
-        self.connection.prepare_cached("BEGIN IMMEDIATE")?.execute([]).map(drop)
+        self.connection.busy_timeout(Duration::ZERO)?;
+        let begun = self.begin_as_soon_as_possible();
+        self.connection.busy_timeout(self.shared.busy_timeout)?;
+        begun
+    }
+
+    /// Waits for another process that writes, in short steps: SQLite's own waiting soon sleeps for 100 ms at a time, in
+    /// which a busy neighbour gets dozens of turns.
+    fn begin_as_soon_as_possible(&self) -> rusqlite::Result<()> {
+        let mut waited = Duration::ZERO;
+        loop {
+            match self.connection.prepare_cached("BEGIN IMMEDIATE")?.execute([]) {
+                Err(error)
+                    if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy)
+                        && waited < self.shared.busy_timeout =>
+                {
+                    std::thread::sleep(BUSY_STEP);
+                    waited += BUSY_STEP;
+                }
+                begun => return begun.map(drop),
+            }
+        }
     }
 
     /// Tells whether the file was changed through another connection since this was last asked.
@@ -256,12 +285,5 @@ impl Drop for Writing {
     fn drop(&mut self) {
         // Also after a panic: whoever waits must hear that nothing will come.
         self.inbox.abort();
-    }
-}
-
-fn as_sqlite_error(error: SqliteError) -> rusqlite::Error {
-    match error {
-        SqliteError::Sqlite { source, .. } => source,
-        other => rusqlite::Error::ToSqlConversionFailure(Box::new(other)),
     }
 }

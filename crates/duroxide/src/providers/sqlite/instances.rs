@@ -1,0 +1,167 @@
+//! The rows of an instance and its executions, as a turn changes them.
+
+use rusqlite::params;
+
+use super::batch::Batch;
+use super::turns::TurnCommit;
+use crate::providers::inspect;
+
+/// The instance's row before a turn changes it.
+struct Before {
+    execution_id: i64,
+    status: Option<String>,
+}
+
+/// Applies what a turn says about its instance and execution. Returns the class by which fetches find the instance, if
+/// that changes: the version that its current execution is pinned to.
+pub(super) fn update(
+    batch: &mut Batch<'_>,
+    instance: &str,
+    turn: &TurnCommit,
+    now: i64,
+) -> rusqlite::Result<Option<String>> {
+    let before = batch.row(
+        "SELECT i.current_execution_id, e.status FROM instances i
+         LEFT JOIN executions e ON e.instance_id = i.instance_id AND e.execution_id = i.current_execution_id
+         WHERE i.instance_id = ?1",
+        [instance],
+        |row| Ok(Before { execution_id: row.get(0)?, status: row.get(1)? }),
+    )?;
+    update_execution(batch, instance, turn, before.as_ref(), now)?;
+    match before {
+        Some(before) => update_row(batch, instance, turn, before, now),
+        None => create_row(batch, instance, turn, now),
+    }
+}
+
+/// Records the execution, its status and the version that it is pinned to. Most turns change neither.
+fn update_execution(
+    batch: &mut Batch<'_>,
+    instance: &str,
+    turn: &TurnCommit,
+    before: Option<&Before>,
+    now: i64,
+) -> rusqlite::Result<()> {
+    let status = turn.metadata.status.as_deref();
+    let output = status.and(turn.metadata.output.as_deref());
+    let completed_at = status.filter(|status| inspect::is_terminal_status(status)).map(|_| now);
+    let (major, minor, patch) = turn.pinned.as_ref().map_or((None, None, None), |pinned| pinned.parts());
+    let is_known = before.is_some_and(|row| row.execution_id == turn.execution_id && row.status.is_some());
+    if !is_known {
+        let created = batch.execute(
+            "INSERT OR IGNORE INTO executions (instance_id, execution_id, status, started_at, completed_at,
+                duroxide_version_major, duroxide_version_minor, duroxide_version_patch, output)
+             VALUES (?1, ?2, ifnull(?3, 'Running'), ?4, ?5, ?6, ?7, ?8, ?9)",
+            params![instance, turn.execution_id, status, now, completed_at, major, minor, patch, output],
+        )?;
+        if created > 0 {
+            batch.effects.totals.executions += 1;
+            return Ok(());
+        }
+    }
+    if status.is_some() {
+        batch.execute(
+            "UPDATE executions SET status = ?3, output = ?4, completed_at = ?5
+             WHERE instance_id = ?1 AND execution_id = ?2",
+            params![instance, turn.execution_id, status, output, completed_at],
+        )?;
+    }
+    if turn.pinned.is_some() {
+        batch.execute(
+            "UPDATE executions SET duroxide_version_major = ?3, duroxide_version_minor = ?4,
+                duroxide_version_patch = ?5 WHERE instance_id = ?1 AND execution_id = ?2",
+            params![instance, turn.execution_id, major, minor, patch],
+        )?;
+    }
+    Ok(())
+}
+
+/// Creates the row if the turn names the orchestration.
+fn create_row(
+    batch: &mut Batch<'_>,
+    instance: &str,
+    turn: &TurnCommit,
+    now: i64,
+) -> rusqlite::Result<Option<String>> {
+    let metadata = &turn.metadata;
+    let (Some(name), Some(version)) = (&metadata.orchestration_name, &metadata.orchestration_version) else {
+        return Ok(None);
+    };
+    let class = turn.pinned.as_ref().map(|pinned| pinned.text.as_str()).unwrap_or_default();
+    let custom_status = &turn.changes.custom_status;
+    batch.execute(
+        "INSERT INTO instances (instance_id, orchestration_name, orchestration_version, current_execution_id,
+            created_at, updated_at, parent_instance_id, pinned_version, custom_status_version, custom_status)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6, ?7, ?8, ?9)",
+        params![
+            instance,
+            name,
+            version,
+            turn.execution_id,
+            now,
+            metadata.parent_instance_id,
+            class,
+            custom_status.is_some(),
+            custom_status.as_ref().and_then(Option::as_ref),
+        ],
+    )?;
+    let status = execution_status(batch, instance, turn.execution_id)?;
+    let totals = &mut batch.effects.totals;
+    totals.instances += 1;
+    totals.count_status(status.as_deref().unwrap_or_default(), 1);
+    Ok(Some(class.to_string()))
+}
+
+fn update_row(
+    batch: &mut Batch<'_>,
+    instance: &str,
+    turn: &TurnCommit,
+    before: Before,
+    now: i64,
+) -> rusqlite::Result<Option<String>> {
+    let execution_id = before.execution_id.max(turn.execution_id);
+    let moves_on = before.execution_id < execution_id;
+    let class = match &turn.pinned {
+        Some(pinned) if turn.execution_id == execution_id => Some(pinned.text.clone()),
+        None if moves_on => Some(String::new()),
+        _ => None,
+    };
+    batch.execute(
+        "UPDATE instances SET updated_at = ?2, current_execution_id = ?3, pinned_version = ifnull(?4, pinned_version)
+         WHERE instance_id = ?1",
+        params![instance, now, execution_id, class],
+    )?;
+    let metadata = &turn.metadata;
+    if let (Some(name), Some(version)) = (&metadata.orchestration_name, &metadata.orchestration_version) {
+        batch.execute(
+            "UPDATE instances SET orchestration_name = ?2, orchestration_version = ?3 WHERE instance_id = ?1",
+            params![instance, name, version],
+        )?;
+    }
+    if let Some(status) = &turn.changes.custom_status {
+        batch.execute(
+            "UPDATE instances SET custom_status = ?2, custom_status_version = custom_status_version + 1
+             WHERE instance_id = ?1",
+            params![instance, status],
+        )?;
+    }
+    if moves_on || metadata.status.is_some() {
+        let status = execution_status(batch, instance, execution_id)?;
+        let totals = &mut batch.effects.totals;
+        totals.count_status(before.status.as_deref().unwrap_or_default(), -1);
+        totals.count_status(status.as_deref().unwrap_or_default(), 1);
+    }
+    Ok(class)
+}
+
+fn execution_status(
+    batch: &Batch<'_>,
+    instance: &str,
+    execution_id: i64,
+) -> rusqlite::Result<Option<String>> {
+    batch.row(
+        "SELECT status FROM executions WHERE instance_id = ?1 AND execution_id = ?2",
+        params![instance, execution_id],
+        |row| row.get(0),
+    )
+}

@@ -1,0 +1,117 @@
+//! Rows that cannot be understood: one of them is set aside or reported, and is never in the way of the others.
+
+#![cfg(all(feature = "sqlite", feature = "test-hooks"))]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests, too")]
+
+#[path = "support/sqlite_store.rs"]
+mod support;
+
+use duroxide::providers::{ExtendedProvider, Provider, ProviderAdmin, WorkItem};
+use support::{StoreFile, activity, create, fetch, fetch_work, signal, start};
+
+/// What a payload may be after the file was damaged. The second is JSON but for one byte that is not UTF-8.
+const DAMAGES: [&str; 5] = [
+    "'{\"Cut'",
+    "CAST(replace(CAST(work_item AS BLOB), x'31', x'FF') AS TEXT)",
+    "CAST(x'FFFE00' AS TEXT)",
+    "''",
+    "'{\"SomethingNew\":{}}'",
+];
+
+#[tokio::test]
+async fn a_damaged_message_is_set_aside_and_the_next_instance_is_fetched() {
+    for damage in DAMAGES {
+        let file = StoreFile::new();
+        let store = file.open().await;
+        for instance in ["a1", "b1"] {
+            store.enqueue_for_orchestrator(start(instance), None).await.unwrap();
+        }
+        let spoil = format!("UPDATE orchestrator_queue SET work_item = {damage} WHERE instance_id = 'a1'");
+        store.execute_sql(&spoil).await.unwrap();
+        assert_eq!(fetch(&store).await.unwrap().0.instance, "b1", "{damage}");
+        let aside = store.list_quarantined(10).await.unwrap();
+        assert_eq!(aside.len(), 1, "{damage}");
+        assert_eq!(aside[0].instance.as_deref(), Some("a1"));
+        assert_eq!(file.number("SELECT count(*) FROM quarantine"), 1);
+        assert!(store.debug_dump().await.contains("orchestrator_queue: 1 rows"));
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_activity_is_set_aside_and_the_next_is_fetched() {
+    for damage in DAMAGES {
+        let file = StoreFile::new();
+        let store = file.open().await;
+        for id in [11, 22] {
+            store.enqueue_for_worker(activity("a", id)).await.unwrap();
+        }
+        let spoil = format!("UPDATE worker_queue SET work_item = {damage} WHERE activity_id = 11");
+        store.execute_sql(&spoil).await.unwrap();
+        let (item, _, _) = fetch_work(&store).await.unwrap();
+        assert!(matches!(item, WorkItem::ActivityExecute { id: 22, .. }), "{damage}: {item:?}");
+        assert_eq!(store.list_quarantined(10).await.unwrap().len(), 1, "{damage}");
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_history_is_reported_with_the_fetch_and_blocks_nobody() {
+    for damage in ["'{\"Cut'", "CAST(replace(CAST(event_data AS BLOB), 'Order', x'4FFF646572') AS TEXT)"] {
+        let file = StoreFile::new();
+        let store = file.open().await;
+        create(&store, "a").await;
+        create(&store, "b").await;
+        for instance in ["a", "b"] {
+            store.enqueue_for_orchestrator(signal(instance, "1"), None).await.unwrap();
+        }
+        store
+            .execute_sql(&format!("UPDATE history SET event_data = {damage} WHERE instance_id = 'a'"))
+            .await
+            .unwrap();
+        let (item, _, _) = fetch(&store).await.unwrap();
+        assert_eq!(item.instance, "a");
+        assert!(item.history.is_empty());
+        let error = item.history_error.expect("it is reported");
+        assert!(error.starts_with("Failed to deserialize history"), "{error}");
+        assert_eq!(fetch(&store).await.unwrap().0.instance, "b");
+        assert!(!store.read("a").await.unwrap_err().is_retryable());
+        assert!(!store.get_instance_stats("a").await.unwrap_err().is_retryable());
+        assert!(!store.read_recent("a", 5).await.unwrap_err().is_retryable());
+    }
+}
+
+#[tokio::test]
+async fn a_count_beyond_all_measure_is_clamped() {
+    let file = StoreFile::new();
+    let store = file.open().await;
+    store.enqueue_for_orchestrator(start("a"), None).await.unwrap();
+    store.enqueue_for_worker(activity("a", 1)).await.unwrap();
+    for queue in ["orchestrator_queue", "worker_queue"] {
+        store.execute_sql(&format!("UPDATE {queue} SET attempt_count = 1 << 40")).await.unwrap();
+    }
+    assert_eq!(fetch(&store).await.unwrap().2, u32::MAX);
+    assert_eq!(fetch_work(&store).await.unwrap().2, u32::MAX);
+}
+
+#[tokio::test]
+async fn messages_whose_schedule_is_gone_are_found_again_when_the_next_one_arrives() {
+    let file = StoreFile::new();
+    let store = file.open().await;
+    create(&store, "a").await;
+    store.enqueue_for_orchestrator(signal("a", "1"), None).await.unwrap();
+    store.execute_sql("DELETE FROM instance_schedule").await.unwrap();
+    assert!(fetch(&store).await.is_none());
+    store.enqueue_for_orchestrator(signal("a", "2"), None).await.unwrap();
+    assert_eq!(fetch(&store).await.unwrap().0.messages.len(), 2);
+}
+
+#[tokio::test]
+async fn messages_that_somebody_deleted_by_hand_leave_nothing_that_blocks() {
+    let file = StoreFile::new();
+    let store = file.open().await;
+    for instance in ["a", "b"] {
+        store.enqueue_for_orchestrator(start(instance), None).await.unwrap();
+    }
+    store.execute_sql("DELETE FROM orchestrator_queue WHERE instance_id = 'a'").await.unwrap();
+    assert_eq!(fetch(&store).await.unwrap().0.instance, "b");
+    assert_eq!(store.get_queue_depths().await.unwrap().orchestrator_queue, 0);
+}

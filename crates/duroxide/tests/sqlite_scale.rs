@@ -1,0 +1,248 @@
+//! Every statement of the SQLite store finds its rows through an index, so that no cost grows with what else is stored.
+//!
+//! The statements are collected from the store's source, so that a new one is checked without being listed here.
+//! Those that scan on purpose are listed, each with the reason.
+
+#![cfg(all(feature = "sqlite", feature = "test-hooks"))]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests, too")]
+
+#[path = "support/sqlite_store.rs"]
+mod support;
+
+use std::time::Duration;
+
+use duroxide::providers::{Provider, ProviderAdmin, SessionFetchConfig, TagFilter, WorkItem};
+use rusqlite::Connection;
+use support::{LEASE, StoreFile, activity, create, fetch, signal, start};
+
+/// Parts of statements that may scan or sort, and why.
+const ON_PURPOSE: [(&str, &str); 11] = [
+    ("FROM sqlite_schema", "looks at a file once, when it is opened"),
+    ("SELECT id, class, attempt_count, work_item FROM orchestrator_queue", "sorts what it hands out"),
+    ("FROM totals", "one row"),
+    ("UPDATE totals", "one row"),
+    ("FROM instances ORDER BY incarnation DESC", "lists all instances"),
+    ("WHERE e.status = ?1 ORDER BY i.incarnation DESC", "lists all instances of a status"),
+    ("SELECT (SELECT count(*) FROM orchestrator_queue)", "counts a queue for an operator"),
+    ("SELECT (SELECT count(*) FROM worker_queue)", "counts a queue for an operator"),
+    ("count(*) OVER ()", "a dump for a person"),
+    ("FROM quarantine ORDER BY id", "lists from the start"),
+    ("WHERE s.parked = 1", "lists for an operator"),
+];
+
+/// Statements that look at all rows of a small or rarely visited table. `cleanup_orphaned_sessions` runs once in minutes.
+const RARE: [&str; 1] = ["DELETE FROM sessions WHERE locked_until <= ?1"];
+
+fn sources() -> Vec<(String, String)> {
+    let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/src/providers/sqlite");
+    let mut sources: Vec<_> = std::fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| entry.unwrap())
+        .filter(|entry| entry.path().extension().is_some_and(|extension| extension == "rs"))
+        .map(|entry| {
+            (entry.file_name().into_string().unwrap(), std::fs::read_to_string(entry.path()).unwrap())
+        })
+        .collect();
+    sources.sort();
+    sources
+}
+
+/// The string literals of a source file that are whole statements.
+fn statements(source: &str) -> Vec<String> {
+    const VERBS: [&str; 5] = ["SELECT ", "SELECT\n", "INSERT ", "UPDATE ", "DELETE "];
+    // The store's sources hold neither quotes in characters nor escaped quotes in statements.
+    source
+        .split('"')
+        .skip(1)
+        .step_by(2)
+        .filter(|literal| VERBS.iter().any(|verb| literal.starts_with(verb)))
+        .filter(|literal| !literal.contains('{'))
+        .map(str::to_string)
+        .collect()
+}
+
+fn plan(connection: &Connection, sql: &str) -> Vec<String> {
+    let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).expect(sql);
+    let rows = statement.raw_query();
+    let read = rows.mapped(|row| row.get::<_, String>(3));
+    read.collect::<Result<_, _>>().unwrap()
+}
+
+fn all_statements() -> Vec<(String, String)> {
+    let of_file = |(name, source): (String, String)| {
+        statements(&source).into_iter().map(move |sql| (name.clone(), sql)).collect::<Vec<_>>()
+    };
+    sources().into_iter().flat_map(of_file).collect()
+}
+
+#[tokio::test]
+async fn no_statement_scans_a_table_or_sorts_but_those_that_are_meant_to() {
+    let file = StoreFile::new();
+    let _store = file.open().await;
+    let connection = file.connection();
+    let statements = all_statements();
+    assert!(statements.len() > 70, "only {} statements were found", statements.len());
+    let mut wrong = Vec::new();
+    for (name, sql) in &statements {
+        let excused = ON_PURPOSE.iter().any(|(part, _)| sql.contains(part))
+            || RARE.iter().any(|part| sql.contains(part));
+        let steps = plan(&connection, sql);
+        let costly = |step: &&String| {
+            step.starts_with("SCAN") && *step != "SCAN CONSTANT ROW" || step.contains("TEMP B-TREE")
+        };
+        if let Some(step) = steps.iter().find(costly).filter(|_| !excused) {
+            wrong.push(format!("{name}: {step}\n{sql}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+#[tokio::test]
+async fn the_statements_of_a_fetch_use_the_indexes_that_are_meant_for_them() {
+    let file = StoreFile::new();
+    let _store = file.open().await;
+    let connection = file.connection();
+    let statements = all_statements();
+    for (part, index) in [
+        ("FROM instance_schedule WHERE due_at <= ?1", "instance_schedule_due (due_at<?)"),
+        ("WHERE ready_seq IS NOT NULL AND class >= ?1", "instance_schedule_ready (class>?)"),
+        ("SELECT min(due_at) FROM instance_schedule", "instance_schedule_due"),
+        ("FROM worker_queue WHERE due_at <= ?1", "worker_queue_due (due_at<?)"),
+        (
+            "SELECT id, tag FROM worker_queue WHERE due_at IS NULL AND session_id IS NULL",
+            "worker_queue_ready (tag=?)",
+        ),
+        ("SELECT min(tag) FROM worker_queue WHERE due_at IS NULL", "worker_queue_ready (tag>?)"),
+        (
+            "FROM worker_queue WHERE ready_for = ?1 AND tag IS ?2",
+            "worker_queue_seated (ready_for=? AND tag=?)",
+        ),
+        (
+            "SELECT min(tag) FROM worker_queue WHERE ready_for = ?2",
+            "worker_queue_seated (ready_for=? AND tag>?)",
+        ),
+        ("SELECT session_id FROM sessions WHERE due_at <= ?1", "sessions_due (due_at<?)"),
+        ("ORDER BY id LIMIT 1), ?3)", "orchestrator_queue_by_instance (instance_id=? AND visible_at=?)"),
+        (
+            "DELETE FROM orchestrator_queue WHERE instance_id = ?1 AND visible_at <= ?2 AND id <= ?3",
+            "orchestrator_queue_by_instance (instance_id=? AND visible_at<?)",
+        ),
+        (
+            "DELETE FROM worker_queue WHERE instance_id = ?1 AND execution_id = ?2 AND activity_id = ?3",
+            "worker_queue_by_identity (instance_id=? AND execution_id=? AND activity_id=?)",
+        ),
+    ] {
+        let (_, sql) = statements.iter().find(|(_, sql)| sql.contains(part)).expect(part);
+        let steps = plan(&connection, sql);
+        assert!(steps.iter().any(|step| step.contains(index)), "{sql}\n{steps:?}");
+    }
+}
+
+#[tokio::test]
+async fn work_that_nobody_may_take_is_not_looked_at_one_by_one() {
+    let file = StoreFile::new();
+    let store = file.open().await;
+    create(&store, "a").await;
+    store.enqueue_for_orchestrator(signal("a", "1"), None).await.unwrap();
+    fetch(&store).await.unwrap();
+    // A hundred thousand messages for a leased instance, sleeping timers, and work with a tag that nobody serves.
+    store
+        .execute_sql(
+            "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000)
+             INSERT INTO orchestrator_queue (instance_id, class, created_at, work_item) SELECT 'a', 'signal', 0, '{}' FROM n;
+             WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000)
+             INSERT INTO orchestrator_queue (instance_id, class, visible_at, created_at, work_item)
+                SELECT 't' || i, 'completion', 9000000000000 + i, 0, '{}' FROM n;
+             WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000)
+             INSERT INTO worker_queue (instance_id, execution_id, activity_id, tag, created_at, work_item)
+                SELECT 'a', 1, i, 'gpu', 0, '{}' FROM n;",
+        )
+        .await
+        .unwrap();
+    for n in 0..20 {
+        assert!(fetch(&store).await.is_none());
+        let default = TagFilter::DefaultOnly;
+        assert!(store.fetch_work_item(LEASE, Duration::ZERO, None, &default).await.unwrap().is_none());
+        store.enqueue_for_orchestrator(start(&format!("i{n}")), None).await.unwrap();
+        store.enqueue_for_worker(activity("b", n)).await.unwrap();
+        assert_eq!(fetch(&store).await.unwrap().0.instance, format!("i{n}"));
+        assert!(store.fetch_work_item(LEASE, Duration::ZERO, None, &default).await.unwrap().is_some());
+    }
+    assert_eq!(store.get_queue_depths().await.unwrap().worker_queue, 100_000);
+}
+
+#[tokio::test]
+async fn a_fetch_finds_what_is_for_it_behind_any_number_of_due_rows_that_are_not() {
+    let file = StoreFile::new();
+    let store = file.open().await;
+    create(&store, "a").await;
+    let second = Duration::from_secs(1);
+    for n in 0..600 {
+        store.enqueue_for_orchestrator(signal(&format!("nobody-{n}"), "1"), Some(second)).await.unwrap();
+        store.enqueue_for_worker(tagged("gpu", n)).await.unwrap();
+    }
+    store.enqueue_for_orchestrator(signal("a", "1"), Some(second * 2)).await.unwrap();
+    let gpu = TagFilter::tags(["gpu"]);
+    while let Some((_, token, _)) = store.fetch_work_item(LEASE, Duration::ZERO, None, &gpu).await.unwrap() {
+        store.abandon_work_item(&token, Some(second), true).await.unwrap();
+    }
+    store.enqueue_for_worker(activity("a", 1)).await.unwrap();
+    let default = TagFilter::DefaultOnly;
+    let (_, token, _) = store.fetch_work_item(LEASE, Duration::ZERO, None, &default).await.unwrap().unwrap();
+    store.abandon_work_item(&token, Some(second * 2), true).await.unwrap();
+
+    file.clock.advance(second * 3);
+    assert_eq!(fetch(&store).await.expect("its signal is due").0.instance, "a");
+    assert!(store.fetch_work_item(LEASE, Duration::ZERO, None, &default).await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_fetch_finds_the_freed_session_behind_any_number_of_others() {
+    let file = StoreFile::new();
+    let store = file.open().await;
+    let owner = |name: &str| SessionFetchConfig { owner_id: name.into(), lock_timeout: LEASE };
+    for n in 0..600 {
+        let tag = if n == 599 { "wanted" } else { "other" };
+        store.enqueue_for_worker(in_session(&format!("s{n}"), tag, 0)).await.unwrap();
+        // The first of each session is taken for good, so that the session is somebody's and its second item waits.
+        let first = Some(&owner("first"));
+        let taken = store.fetch_work_item(LEASE * 100, Duration::ZERO, first, &TagFilter::Any).await.unwrap();
+        assert!(taken.is_some());
+        file.clock.advance(Duration::from_millis(1));
+    }
+    for n in 0..600 {
+        let tag = if n == 599 { "wanted" } else { "other" };
+        store.enqueue_for_worker(in_session(&format!("s{n}"), tag, 1)).await.unwrap();
+    }
+    file.clock.advance(LEASE * 2);
+    let wanted = TagFilter::tags(["wanted"]);
+    let found = store.fetch_work_item(LEASE, Duration::ZERO, Some(&owner("second")), &wanted).await.unwrap();
+    assert!(found.is_some());
+}
+
+fn tagged(tag: &str, id: u64) -> WorkItem {
+    match activity("a", id) {
+        WorkItem::ActivityExecute { instance, execution_id, id, name, input, session_id, .. } => {
+            WorkItem::ActivityExecute {
+                instance,
+                execution_id,
+                id,
+                name,
+                input,
+                session_id,
+                tag: Some(tag.into()),
+            }
+        }
+        other => other,
+    }
+}
+
+fn in_session(session: &str, tag: &str, id: u64) -> WorkItem {
+    match tagged(tag, id) {
+        WorkItem::ActivityExecute { instance, execution_id, id, name, input, tag, .. } => {
+            let session_id = Some(session.to_string());
+            WorkItem::ActivityExecute { instance, execution_id, id, name, input, session_id, tag }
+        }
+        other => other,
+    }
+}
