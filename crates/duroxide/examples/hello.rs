@@ -1,7 +1,7 @@
 //! The smallest durable program: one orchestration, one activity.
 //!
-//! `cargo run --example hello` keeps its state in memory; `cargo run --example hello -- sqlite:hello.db` keeps it in a
-//! file, and a second run then finds the first one's result.
+//! `cargo run --example hello` keeps its state in memory. With `-- 'sqlite:hello.db?mode=rwc'` it keeps it in a file, and
+//! a second run then finds the first one's result.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,7 @@
 //! The client: what it refuses, what it returns, and how it waits.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that fails may panic")]
+
 mod runtime_support;
 
 use std::time::Duration;

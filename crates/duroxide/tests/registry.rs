@@ -1,5 +1,7 @@
 //! Registries: versions, policies, merging, and what is wrong with a registration.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that fails may panic")]
+
 use duroxide::runtime::VersionPolicy;
 use duroxide::runtime::registry::{ActivityRegistry, ActivityRegistryBuilder};
 use duroxide::{ActivityContext, OrchestrationContext, OrchestrationRegistry};

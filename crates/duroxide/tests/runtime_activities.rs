@@ -1,5 +1,7 @@
 //! Activities: outcomes, context, cancellation, leases, attempts, tags and sessions.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that fails may panic")]
+
 mod runtime_support;
 
 use std::time::Duration;

@@ -1,5 +1,7 @@
 //! Orchestrations end to end on the store in memory: activities, timers, events, children, continue-as-new.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that fails may panic")]
+
 mod runtime_support;
 
 use std::time::Duration;
@@ -168,6 +170,38 @@ async fn a_resident_instance_is_not_run_again_from_the_beginning() {
     assert_eq!(runs(0).await, 11);
     // Once when it is new, once more when the store has told which creation of the id it is.
     assert!(runs(1000).await <= 2);
+}
+
+#[tokio::test]
+async fn residents_can_be_checked_against_their_histories_turn_by_turn() {
+    let world = World::new();
+    let options = RuntimeOptions { check_residents: true, ..Default::default() };
+    let runtime = world.start_with(all_activities(), all_orchestrations(), options).await;
+    assert_eq!(run_all_in_one(&world, "all").await, ALL_IN_ONE);
+    runtime.shutdown(None).await;
+}
+
+#[tokio::test]
+async fn a_resident_that_disagrees_with_its_history_is_found_and_the_history_decides() {
+    let world = World::new();
+    let stage = Stage::default();
+    let counter = stage.clone();
+    // Code that does something else each time it is run from the beginning.
+    let erratic = orchestrations().register("Erratic", move |ctx: OrchestrationContext, _: String| {
+        counter.report("run");
+        let run = counter.log().len();
+        async move {
+            ctx.schedule_activity("Echo", "1").await?;
+            ctx.schedule_activity("Echo", "2").await?;
+            ctx.schedule_activity("Echo", format!("run {run}")).await
+        }
+    });
+    let options = RuntimeOptions { check_residents: true, ..Default::default() };
+    let runtime = world.start_with(all_activities(), erratic, options).await;
+    let status = world.run("e", "Erratic", "").await;
+    let duroxide::OrchestrationStatus::Failed { details, .. } = status else { panic!("{status:?}") };
+    assert!(details.display_message().contains("nondeterministic"), "{details:?}");
+    runtime.shutdown(None).await;
 }
 
 #[tokio::test]

@@ -1,5 +1,7 @@
 //! A store that offers the documented contract and nothing more: polled, loaded in full, and just as correct.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that fails may panic")]
+
 mod runtime_support;
 
 use std::sync::Arc;

@@ -1,5 +1,7 @@
 //! Shutdown: it returns as soon as all is quiet, and leaves nothing behind.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that fails may panic")]
+
 mod runtime_support;
 
 use std::sync::Arc;

@@ -1,5 +1,7 @@
 //! Turns: starting, versions, children, cancellation, continue-as-new, limits, poison, and stores that fail.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that fails may panic")]
+
 mod runtime_support;
 
 use std::sync::Arc;

@@ -52,6 +52,9 @@ pub struct RuntimeOptions {
     /// How many suspended instances stay in memory, so that their next turn costs only what is new. 0 keeps none:
     /// every turn then replays the whole history. What is recorded does not differ.
     pub resident_instances: usize,
+    /// Whether each turn of a resident instance is also taken by one that is made anew from its stored history, and the
+    /// two compared. Costs what residency saves; for tests and for hunting code that is not deterministic.
+    pub check_residents: bool,
 }
 
 impl Default for RuntimeOptions {
@@ -78,6 +81,7 @@ impl Default for RuntimeOptions {
             worker_node_id: None,
             worker_tag_filter: TagFilter::DefaultOnly,
             resident_instances: 1000,
+            check_residents: false,
         }
     }
 }

@@ -20,6 +20,7 @@ pub enum Call {
     RenewTurn,
     Read,
     KvValue,
+    Load,
 }
 
 /// A call of `abandon_*`: delay and whether the attempt is not counted.
@@ -224,7 +225,8 @@ impl Provider for Faulty {
     }
 
     fn as_extended(&self) -> Option<&dyn ExtendedProvider> {
-        if self.extended { self.inner.as_extended() } else { None }
+        // The store behind is asked, so that this one pretends to nothing.
+        if self.extended && self.inner.as_extended().is_some() { Some(self) } else { None }
     }
 
     async fn get_custom_status(
@@ -246,5 +248,66 @@ impl Provider for Faulty {
 
     async fn get_instance_stats(&self, instance: &str) -> Result<Option<SystemStats>, ProviderError> {
         self.inner.get_instance_stats(instance).await
+    }
+}
+
+impl Faulty {
+    fn ext(&self) -> &dyn ExtendedProvider {
+        self.inner.as_extended().expect("checked in as_extended")
+    }
+}
+
+#[async_trait]
+impl ExtendedProvider for Faulty {
+    fn clock(&self) -> Arc<dyn Clock> {
+        self.ext().clock()
+    }
+
+    fn work_signal(&self, queue: WorkQueue) -> WorkSignal {
+        self.ext().work_signal(queue)
+    }
+
+    fn watch_instance(&self, instance: &str) -> InstanceWatch {
+        self.ext().watch_instance(instance)
+    }
+
+    async fn claim_instances(
+        &self,
+        request: &InstanceRequest<'_>,
+    ) -> Result<Vec<InstanceClaim>, ProviderError> {
+        self.before(Call::FetchTurn).await?;
+        self.ext().claim_instances(request).await
+    }
+
+    async fn load_history(&self, token: &str, after: u64) -> Result<HistoryPart, ProviderError> {
+        self.before(Call::Load).await?;
+        self.ext().load_history(token, after).await
+    }
+
+    async fn claim_work(&self, request: &WorkRequest<'_>) -> Result<Vec<WorkClaim>, ProviderError> {
+        self.before(Call::FetchWork).await?;
+        self.ext().claim_work(request).await
+    }
+
+    async fn read_metadata(&self, instance: &str) -> Result<Option<InstanceMetadata>, ProviderError> {
+        self.before(Call::Read).await?;
+        self.ext().read_metadata(instance).await
+    }
+
+    async fn read_recent(&self, instance: &str, limit: usize) -> Result<Vec<Event>, ProviderError> {
+        self.before(Call::Read).await?;
+        self.ext().read_recent(instance, limit).await
+    }
+
+    async fn enqueue_start_if_absent(&self, start: WorkItem) -> Result<StartOutcome, ProviderError> {
+        self.ext().enqueue_start_if_absent(start).await
+    }
+
+    async fn list_quarantined(&self, limit: usize) -> Result<Vec<QuarantinedRow>, ProviderError> {
+        self.ext().list_quarantined(limit).await
+    }
+
+    async fn list_parked(&self, limit: usize) -> Result<Vec<ParkedMessage>, ProviderError> {
+        self.ext().list_parked(limit).await
     }
 }

@@ -5,6 +5,7 @@
 //! one polling loop for each slot ([`polled`]).
 
 mod batch;
+mod check;
 mod claim;
 mod commit;
 mod decide;

@@ -53,7 +53,7 @@ impl Notice {
     }
 
     /// Makes the message if everything about the parent is known.
-    pub fn to_known_parent(self) -> Option<WorkItem> {
+    pub fn into_message_to_known_parent(self) -> Option<WorkItem> {
         let Addressee::Parent(link) = self.to else { return None };
         let execution_id = link.execution_id.unwrap_or(INITIAL_EXECUTION_ID);
         Some(message(link, execution_id, self.result))

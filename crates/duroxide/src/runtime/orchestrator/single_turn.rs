@@ -67,7 +67,7 @@ pub(crate) fn take(subject: Subject<'_>) -> SingleTurn {
         Some(Ending::Failed { details }) => Err(details.display_message()),
     };
     let mut orchestrator_items = outcome.orchestrator_items;
-    let notice = outcome.notice.and_then(|notice| notice.to_known_parent());
+    let notice = outcome.notice.and_then(|notice| notice.into_message_to_known_parent());
     orchestrator_items.extend(notice);
     (outcome.events, outcome.worker_items, orchestrator_items, outcome.cancelled_activities, result)
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::check;
 use super::claim::{Claim, Stored};
 use super::commit::{self, Commit};
 use super::decide::{Decision, Known, Rules, decide};
@@ -87,7 +88,12 @@ async fn take(
         now_ms: core.clock.now_ms(),
     };
     let began = core.clock.monotonic();
-    let (claim, decision) = decide(&rules, claim, known);
+    let (claim, decision) = match known {
+        Known::Resident(resident) if core.options.check_residents => {
+            check::take_both(&rules, &core, claim, resident).await
+        }
+        known => decide(&rules, claim, known),
+    };
     let took = core.clock.monotonic().saturating_sub(began);
     pace.record(took);
     core.metrics().record_orch_dispatcher_processing_duration(took.as_millis() as u64);

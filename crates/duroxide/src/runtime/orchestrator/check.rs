@@ -1,0 +1,50 @@
+//! Checks residents against their histories: both must decide alike.
+
+use super::claim::{Claim, Stored};
+use super::commit::Commit;
+use super::decide::{Decision, Known, Rules, decide};
+use super::residents::Resident;
+use crate::runtime::core::{Core, TARGET};
+
+/// Longer histories are not checked: the check would take longer than the turns.
+const LONGEST_HISTORY: usize = 1000;
+
+/// Takes the turn twice: with the resident, and with an execution made anew from the stored history. If they differ, the
+/// history is right.
+pub(super) async fn take_both(
+    rules: &Rules<'_>,
+    core: &Core,
+    claim: Claim,
+    resident: Box<Resident>,
+) -> (Claim, Decision) {
+    let stored = match core.store.as_extended() {
+        Some(store) => store.load_history(&claim.token, 0).await.ok().map(Stored::from),
+        None => None,
+    };
+    let Some(Stored::Decoded { events, kv }) = stored else {
+        return decide(rules, claim, Known::Resident(resident));
+    };
+    if events.len() > LONGEST_HISTORY {
+        return decide(rules, claim, Known::Resident(resident));
+    }
+    let (_, rebuilt) = decide(rules, claim.clone(), Known::Stored(Stored::Decoded { events, kv }));
+    let (claim, live) = decide(rules, claim, Known::Resident(resident));
+    let (live_text, rebuilt_text) = (describe(&live), describe(&rebuilt));
+    if live_text == rebuilt_text {
+        return (claim, live);
+    }
+    tracing::error!(target: TARGET, instance = %claim.instance, resident = live_text, rebuilt = rebuilt_text,
+        "a resident and its history disagree: the orchestration is not deterministic");
+    (claim, rebuilt)
+}
+
+/// What a decision changes, as text. Both were made at the same time, so that even the times are the same.
+fn describe(decision: &Decision) -> String {
+    match decision {
+        Decision::Defer(delay) => format!("defer {delay:?}"),
+        Decision::Commit(commit) => {
+            let Commit { events, worker_items, orchestrator_items, cancelled_activities, .. } = &**commit;
+            format!("{events:?} {worker_items:?} {orchestrator_items:?} {cancelled_activities:?}")
+        }
+    }
+}
