@@ -2,6 +2,7 @@
 //!
 //! The stores run on a clock that the checks move by hand, so nothing here sleeps.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 #![cfg(all(feature = "sqlite", feature = "provider-test", feature = "test-hooks"))]
 
 use std::sync::{Arc, Mutex};
