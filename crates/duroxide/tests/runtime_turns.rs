@@ -34,12 +34,10 @@ fn echo() -> duroxide::runtime::registry::ActivityRegistryBuilder {
 }
 
 /// Waits for two signals one after the other.
-fn two_signals(ctx: OrchestrationContext, _: String) -> impl Future<Output = Result<String, String>> + Send {
-    async move {
-        let first = ctx.schedule_wait("a").await;
-        let second = ctx.schedule_wait("b").await;
-        Ok(format!("{first}{second}"))
-    }
+async fn two_signals(ctx: OrchestrationContext, _: String) -> Result<String, String> {
+    let first = ctx.schedule_wait("a").await;
+    let second = ctx.schedule_wait("b").await;
+    Ok(format!("{first}{second}"))
 }
 
 /// Lets time pass in small steps until the instance has ended.
