@@ -4,11 +4,9 @@
 
 mod runtime_support;
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use duroxide::providers::memory::MemoryProvider;
-use duroxide::providers::{ManualClock, ProviderError, SemverRange, WorkItem};
+use duroxide::providers::{ProviderError, SemverRange, WorkItem};
 use duroxide::runtime::{UnregisteredBackoffConfig, VersionPolicy};
 use duroxide::{
     ActivityContext, AppErrorKind, Either2, ErrorDetails, Event, EventKind, OrchestrationContext,
@@ -619,10 +617,12 @@ async fn a_poisoned_child_fails_its_parent_with_the_same_details() {
     runtime.shutdown(None).await;
 }
 
+#[cfg(feature = "test-hooks")]
 #[tokio::test]
 async fn the_parent_of_a_child_whose_history_cannot_be_decoded_is_told() {
-    let clock = Arc::new(ManualClock::default());
-    let memory = Arc::new(MemoryProvider::with_clock(clock.clone()));
+    use duroxide::providers::{ManualClock, memory::MemoryProvider};
+    let clock = std::sync::Arc::new(ManualClock::default());
+    let memory = std::sync::Arc::new(MemoryProvider::with_clock(clock.clone()));
     let world = World::on(memory.clone(), clock);
     let runtime = world.start_with(activities(), family(), quick_backoff(2)).await;
     world.client.start_orchestration("p", "Parent", "Waiting").await.unwrap();
@@ -646,6 +646,7 @@ async fn the_parent_of_a_child_whose_history_cannot_be_decoded_is_told() {
     runtime.shutdown(None).await;
 }
 
+#[cfg(feature = "test-hooks")]
 async fn memory_recent(world: &World, instance: &str) -> Event {
     world.store.as_extended().unwrap().read_recent(instance, 1).await.unwrap().remove(0)
 }
