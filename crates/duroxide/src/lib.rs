@@ -21,7 +21,6 @@ pub mod provider_validation;
 pub mod provider_validations;
 pub mod providers;
 mod registry;
-#[allow(dead_code, unused_imports, reason = "the dispatchers use the rest")]
 mod replay;
 pub mod runtime;
 

@@ -4,11 +4,9 @@
 
 mod runtime_support;
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use duroxide::providers::memory::MemoryProvider;
-use duroxide::providers::{ManualClock, ProviderError, SemverRange, WorkItem};
+use duroxide::providers::{ProviderError, SemverRange, WorkItem};
 use duroxide::runtime::{UnregisteredBackoffConfig, VersionPolicy};
 use duroxide::{
     ActivityContext, AppErrorKind, Either2, ErrorDetails, Event, EventKind, OrchestrationContext,
@@ -34,12 +32,10 @@ fn echo() -> duroxide::runtime::registry::ActivityRegistryBuilder {
 }
 
 /// Waits for two signals one after the other.
-fn two_signals(ctx: OrchestrationContext, _: String) -> impl Future<Output = Result<String, String>> + Send {
-    async move {
-        let first = ctx.schedule_wait("a").await;
-        let second = ctx.schedule_wait("b").await;
-        Ok(format!("{first}{second}"))
-    }
+async fn two_signals(ctx: OrchestrationContext, _: String) -> Result<String, String> {
+    let first = ctx.schedule_wait("a").await;
+    let second = ctx.schedule_wait("b").await;
+    Ok(format!("{first}{second}"))
 }
 
 /// Lets time pass in small steps until the instance has ended.
@@ -621,10 +617,12 @@ async fn a_poisoned_child_fails_its_parent_with_the_same_details() {
     runtime.shutdown(None).await;
 }
 
+#[cfg(feature = "test-hooks")]
 #[tokio::test]
 async fn the_parent_of_a_child_whose_history_cannot_be_decoded_is_told() {
-    let clock = Arc::new(ManualClock::default());
-    let memory = Arc::new(MemoryProvider::with_clock(clock.clone()));
+    use duroxide::providers::{ManualClock, memory::MemoryProvider};
+    let clock = std::sync::Arc::new(ManualClock::default());
+    let memory = std::sync::Arc::new(MemoryProvider::with_clock(clock.clone()));
     let world = World::on(memory.clone(), clock);
     let runtime = world.start_with(activities(), family(), quick_backoff(2)).await;
     world.client.start_orchestration("p", "Parent", "Waiting").await.unwrap();
@@ -648,6 +646,7 @@ async fn the_parent_of_a_child_whose_history_cannot_be_decoded_is_told() {
     runtime.shutdown(None).await;
 }
 
+#[cfg(feature = "test-hooks")]
 async fn memory_recent(world: &World, instance: &str) -> Event {
     world.store.as_extended().unwrap().read_recent(instance, 1).await.unwrap().remove(0)
 }

@@ -5,10 +5,13 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinHandle};
+
+const RESTART_PAUSE: Duration = Duration::from_millis(100);
 
 type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
@@ -74,6 +77,8 @@ impl Tasks {
                     return;
                 }
                 tracing::error!(target: "duroxide::runtime", task = name, %error, "task panicked, starting it again");
+                // A loop that panics each time must not keep a core busy with that.
+                tokio::time::sleep(RESTART_PAUSE).await;
             }
         });
     }
@@ -170,7 +175,7 @@ mod tests {
         assert!(tasks.spawn(std::future::pending::<()>()).await.is_err_and(|error| error.is_cancelled()));
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_loop_that_panics_starts_again() {
         let tasks = Tasks::new(Handle::current());
         let runs = Arc::new(Mutex::new(0));

@@ -36,7 +36,8 @@ pub(super) async fn run(
     pace: Arc<Pace>,
 ) {
     let _session = session;
-    if claim.registration.cancellation.is_removed() {
+    // It was given up, or taken over by another worker, before its turn came.
+    if claim.registration.cancellation.token.is_cancelled() {
         return;
     }
     if claim.attempt_count > core.options.max_attempts {
