@@ -4,7 +4,7 @@
 //! fast: one lock around plain collections, no indexes, linear scans. Nothing survives the process. Programs may use
 //! it in tests, or where losing everything at exit is fine.
 //!
-//! Every operation is a plain function on [`State`](state::State) that is given the time. It first checks everything
+//! Every operation is a plain function on `State` that is given the time. It first checks everything
 //! and then applies, so that a refusal leaves nothing behind. Every future of the store is ready at once and holds
 //! nothing, so dropping one is harmless. Fetches return at once: `poll_timeout` is ignored, and whoever wants to wait
 //! uses the work signal.

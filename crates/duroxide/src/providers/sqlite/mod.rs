@@ -1,6 +1,6 @@
 //! The embedded store: a SQLite file.
 //!
-//! All writes go through one thread that owns the writing connection and commits in groups ([`writer`]), so a hundred
+//! All writes go through one thread that owns the writing connection and commits in groups (`writer`), so a hundred
 //! calls in flight cost one sync, and nothing is answered before it is durable. Reads use connections of their own.
 //! Several processes may use the same file.
 //!
