@@ -1,10 +1,52 @@
 //! Durable execution for Rust.
 //!
 //! An *orchestration* is an ordinary async function whose steps are recorded. If the process dies, the function goes
-//! on where it stopped, on this machine or on another.
+//! on where it stopped, on this machine or on another. *Activities* do the work: I/O, and anything else that is not
+//! deterministic.
 //!
 //! This crate is a library with no server to operate: state lives behind the [`providers::Provider`] trait, in a
 //! SQLite file by default.
+//!
+#![cfg_attr(feature = "sqlite", doc = "```")]
+#![cfg_attr(not(feature = "sqlite"), doc = "```ignore")]
+//! use std::sync::Arc;
+//! use std::time::Duration;
+//!
+//! use duroxide::providers::sqlite::SqliteProvider;
+//! use duroxide::runtime::{Runtime, registry::ActivityRegistry};
+//! use duroxide::{ActivityContext, Client, OrchestrationContext, OrchestrationRegistry, OrchestrationStatus};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let activities = ActivityRegistry::builder()
+//!     .register("Greet", |_: ActivityContext, name: String| async move { Ok(format!("Hello, {name}!")) })
+//!     .build();
+//! let orchestrations = OrchestrationRegistry::builder()
+//!     .register("Hello", |ctx: OrchestrationContext, name: String| async move {
+//!         ctx.schedule_activity("Greet", name).await
+//!     })
+//!     .build();
+//!
+//! // A file is opened by "sqlite:hello.db?mode=rwc".
+//! let store = Arc::new(SqliteProvider::new("sqlite::memory:", None).await?);
+//! let runtime = Runtime::start_with_store(store.clone(), activities, orchestrations).await;
+//!
+//! let client = Client::new(store);
+//! client.start_orchestration("hello-1", "Hello", "Ada").await?;
+//! match client.wait_for_orchestration("hello-1", Duration::from_secs(10)).await? {
+//!     OrchestrationStatus::Completed { output, .. } => assert_eq!(output, "Hello, Ada!"),
+//!     other => panic!("{other:?}"),
+//! }
+//! runtime.shutdown(None).await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Features
+//!
+//! - `sqlite` (default): the embedded store, [`providers::sqlite`](crate::providers).
+//! - `provider-test`: the kit that proves a storage provider right.
+//! - `test-hooks`: hooks into the machinery for tests; `test` is both of these.
 
 mod activity;
 pub mod client;
