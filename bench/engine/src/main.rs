@@ -1,0 +1,29 @@
+//! How the engine's costs grow: with the length of a history, with the number of orchestrations that a process has run,
+//! and with the number of instances that sleep. `README.md` in the directory above says how to run each program.
+
+mod growth;
+mod idle;
+mod memory;
+mod world;
+
+/// What can go wrong in a benchmark ends it.
+pub type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+const USAGE: &str = "engine-bench PROGRAM
+  growth [STEPS]      cost of a step of a chain, early and late in its history (10,000 steps)
+  memory [COUNT]      memory while COUNT typed orchestrations with 100 KB payloads run (20,000)
+  idle [SLEEPERS]     processor time of an idle runtime, empty and with SLEEPERS sleeping instances (100,000)";
+
+#[tokio::main]
+async fn main() -> Outcome<()> {
+    let mut arguments = std::env::args().skip(1);
+    let program = arguments.next().unwrap_or_default();
+    let count = arguments.next().map(|count| count.parse::<usize>()).transpose()?;
+    world::print_settings()?;
+    match program.as_str() {
+        "growth" => growth::run(count.unwrap_or(10_000)).await,
+        "memory" => memory::run(count.unwrap_or(20_000)).await,
+        "idle" => idle::run(count.unwrap_or(100_000)).await,
+        _ => Err(USAGE.into()),
+    }
+}
