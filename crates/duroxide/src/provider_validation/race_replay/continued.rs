@@ -74,11 +74,11 @@ pub async fn test_continue_as_new_unregistered_backoff<F: ProviderFactory>(facto
 
     let backoff = UnregisteredBackoffConfig { base_delay: ms(3_000), max_delay: ms(3_000) };
     let without_handler = RuntimeOptions { unregistered_backoff: backoff, ..options() };
-    let runtime = lab.start(OrchestrationRegistry::default(), without_handler).await;
+    let nothing = OrchestrationRegistry::default();
+    let runtime = lab.start(nothing.clone(), without_handler.clone()).await;
     lab.until_nothing_is_visible().await;
     lab.store.send(queue_message("waiting", "queue", "late")).await;
-    lab.until_nothing_is_visible().await;
-    lab.stop(runtime).await;
+    lab.stop_when_nothing_is_visible(runtime, nothing, without_handler).await;
     lab.store.expect_no_turn("start and message are hidden until the backoff is over").await;
     assert_eq!(lab.store.history_of("waiting", 1).await.len(), 2, "execution 1 has ended");
 
@@ -96,14 +96,14 @@ pub async fn test_continue_as_new_poisoned_successor_is_own_execution<F: Provide
     lab.store.send(continue_with("poisoned", "next")).await;
 
     let one_attempt = RuntimeOptions { max_attempts: 1, ..options() };
-    let runtime = lab.start(OrchestrationRegistry::default(), one_attempt).await;
+    let nothing = OrchestrationRegistry::default();
+    let runtime = lab.start(nothing.clone(), one_attempt.clone()).await;
     let status = lab.end_of("poisoned").await;
     let is_poison =
         matches!(&status, OrchestrationStatus::Failed { details: ErrorDetails::Poison { .. }, .. });
     assert!(is_poison, "the next execution should fail as poison, not end as {status:?}");
     lab.store.send(queue_message("poisoned", "queue", "late")).await;
-    lab.until_nothing_is_visible().await;
-    lab.stop(runtime).await;
+    lab.stop_when_nothing_is_visible(runtime, nothing, one_attempt).await;
     lab.store.expect_no_turn("the late message should be consumed").await;
 
     assert_eq!(lab.store.history_of("poisoned", 1).await, first.events, "execution 1 should keep its end");

@@ -85,18 +85,39 @@ impl<'a> Lab<'a> {
         panic!("this should come true: {what}");
     }
 
-    /// Waits until a runtime has hidden or consumed all messages, so that nobody else can fetch one.
-    ///
-    /// What a look fetches by itself is given back without a trace.
+    /// Waits until nobody else can fetch a message: a runtime has hidden or consumed all, or is about to.
     pub(super) async fn until_nothing_is_visible(&self) {
-        let nothing_visible = async || match self.store.try_turn().await {
+        self.until("a runtime takes all visible messages", async || self.nothing_is_visible().await).await;
+    }
+
+    /// Looks for a message that could be fetched. What a look fetches by itself is given back without a trace.
+    async fn nothing_is_visible(&self) -> bool {
+        match self.store.try_turn().await {
             None => true,
             Some(turn) => {
                 self.store.abandon_with(&turn, None, true).await;
                 false
             }
-        };
-        self.until("a runtime takes all visible messages", nothing_visible).await;
+        }
+    }
+
+    /// Lets runtimes work until all messages are hidden or consumed, and none of them is held any more.
+    ///
+    /// A runtime that is stopped gives back what it has taken and not begun with; then the next one goes on.
+    pub(super) async fn stop_when_nothing_is_visible(
+        &self,
+        mut runtime: Arc<Runtime>,
+        orchestrations: OrchestrationRegistry,
+        options: RuntimeOptions,
+    ) {
+        loop {
+            self.until_nothing_is_visible().await;
+            self.stop(runtime).await;
+            if self.nothing_is_visible().await {
+                return;
+            }
+            runtime = self.start(orchestrations.clone(), options.clone()).await;
+        }
     }
 
     /// Waits for a future; a clock that is moved by hand moves on meanwhile.
