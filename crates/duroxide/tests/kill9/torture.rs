@@ -47,6 +47,8 @@ pub struct Torture {
     random: Random,
     forecast: Forecast,
     kills_in_mid_step: usize,
+    /// How long the ledger was at each kill.
+    written: Vec<usize>,
     seen: BTreeMap<(String, u64, u64), String>,
     wrong: Vec<String>,
 }
@@ -59,6 +61,7 @@ impl Torture {
             random: Random::new(plan.seed),
             forecast: Forecast::default(),
             kills_in_mid_step: 0,
+            written: Vec::new(),
             seen: BTreeMap::new(),
             wrong: Vec::new(),
         }
@@ -135,7 +138,6 @@ impl Torture {
         // Each run of an activity writes two lines. Most of the work is done under fire, the rest without.
         let lines = self.forecast.activities as u64 * 2 * 8 / 10;
         let average = lines / self.plan.kills.max(1) as u64;
-        let mut written = 0;
         for round in 0..self.plan.kills {
             let worker = Worker::spawn(self, round);
             worker.progress(average / 3 + self.random.below(average * 4 / 3));
@@ -143,9 +145,10 @@ impl Torture {
             std::thread::sleep(Duration::from_micros(self.random.below(20_000)));
             worker.kill();
             let ledger = self.ledger();
+            let written = self.written.last().copied().unwrap_or(0);
             let begun = ledger[written..].iter().filter(|entry| entry.is_begin).count();
             self.kills_in_mid_step += usize::from(2 * begun > ledger.len() - written);
-            written = ledger.len();
+            self.written.push(ledger.len());
             self.check_append_only();
         }
     }
@@ -240,12 +243,17 @@ impl Torture {
             self.wrong.extend(check_history(key, events));
         }
         let ledger = self.ledger();
+        let starts = std::iter::once(0).chain(self.written.iter().copied());
+        let ends = self.written.iter().copied().chain([ledger.len()]);
+        // Under heavy load a living worker may lose a lease as well, so this is a figure and not a fault.
+        let by_living =
+            starts.zip(ends).map(|(start, end)| repeated_runs(&ledger[start..end])).sum::<usize>();
         self.wrong.extend(check_ledger(&ledger, &histories));
         let instances =
             histories.keys().map(|(instance, _)| instance).collect::<std::collections::BTreeSet<_>>();
         format!(
-            "{} instances with children, {} executions, {} events, {} runs of activities, {} of them repeated, \
-             {} kills in mid-step",
+            "{} instances with children, {} executions, {} events, {} runs of activities, {} of them repeated \
+             ({by_living} without a kill in between), {} kills in mid-step",
             instances.len(),
             histories.len(),
             self.seen.len(),
