@@ -232,6 +232,18 @@ async fn a_child_tells_its_parent_how_it_ended() {
 }
 
 #[tokio::test]
+async fn an_execution_that_continues_as_new_has_contiguous_ids() {
+    let world = World::new();
+    let runtime = world.start(activities(), family()).await;
+    world.client.start_orchestration("i", "Continues", "in").await.unwrap();
+    assert_eq!(world.output("i").await, "again");
+    let history = world.client.read_execution_history("i", 1).await.unwrap();
+    assert_eq!(kinds(&history), ["OrchestrationStarted", "OrchestrationContinuedAsNew"]);
+    assert_eq!(history.iter().map(Event::event_id).collect::<Vec<_>>(), [1, 2]);
+    runtime.shutdown(None).await;
+}
+
+#[tokio::test]
 async fn a_cancelled_parent_cancels_its_child() {
     let world = World::new();
     let runtime = world.start(activities(), family()).await;

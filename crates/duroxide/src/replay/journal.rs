@@ -100,11 +100,10 @@ impl Journal {
     /// Takes the next id. Ids go on after the last event, whatever gaps there are before it.
     pub(crate) fn take_event_id(&mut self) -> u64 {
         self.last_event_id += 1;
-        self.max_event_id = self.max_event_id.max(self.last_event_id);
         self.last_event_id
     }
 
-    /// Lets the next id come after every id seen so far.
+    /// Lets the next id come after those of all events so far. An id that was taken without an event is free again.
     pub(crate) fn skip_to_max(&mut self) {
         self.last_event_id = self.max_event_id;
     }
