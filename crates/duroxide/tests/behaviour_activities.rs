@@ -123,7 +123,8 @@ async fn a_result_for_an_earlier_execution_is_dropped() {
         world.store.enqueue_for_orchestrator(stale, None).await.unwrap();
     }
     world.drained().await;
-    let worker = world.start(echo(), orchestrations()).await;
+    let options = RuntimeOptions { orchestration_concurrency: 0, ..Default::default() };
+    let worker = world.start_with(echo(), orchestrations(), options).await;
     assert_eq!(world.output("i").await, "right");
     worker.shutdown(None).await;
     runtime.shutdown(None).await;

@@ -211,7 +211,7 @@ async fn parent_and_child_share_neither_values_nor_status() {
         "None None Some(\"of the parent\") Some(\"of the parent\")"
     );
     assert_eq!(
-        world.client.get_kv_value("p::sub::2", "key").await.unwrap().as_deref(),
+        world.client.get_kv_value("p::sub::4", "key").await.unwrap().as_deref(),
         Some("of the child")
     );
     runtime.shutdown(None).await;

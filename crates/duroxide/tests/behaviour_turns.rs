@@ -488,7 +488,10 @@ async fn a_continuation_wins_over_a_start_by_a_client_in_either_order() {
             .register("Other", |_: OrchestrationContext, _: String| async move { Ok("other".to_string()) });
         let runtime = world.start(activities(), code).await;
         assert_eq!(world.output("i").await, "second");
-        assert_eq!(world.client.list_executions("i").await.unwrap(), [1, 2]);
+        let first = world.store.read_with_execution("i", 1).await.unwrap();
+        assert_eq!(kinds(&first), ["OrchestrationStarted", "OrchestrationContinuedAsNew"]);
+        let second = world.store.read_with_execution("i", 2).await.unwrap();
+        assert_eq!(kinds(&second), ["OrchestrationStarted", "OrchestrationCompleted"]);
         runtime.shutdown(None).await;
     }
 }
