@@ -18,6 +18,7 @@ pub enum Call {
     AckWork,
     RenewWork,
     RenewTurn,
+    AbandonTurn,
     Read,
     KvValue,
     Load,
@@ -151,6 +152,7 @@ impl Provider for Faulty {
         ignore_attempt: bool,
     ) -> Result<(), ProviderError> {
         self.plan.lock().unwrap().abandoned_turns.push((delay, ignore_attempt));
+        self.before(Call::AbandonTurn).await?;
         self.inner.abandon_orchestration_item(lock_token, delay, ignore_attempt).await
     }
 
