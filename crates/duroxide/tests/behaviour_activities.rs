@@ -17,9 +17,7 @@ use duroxide::{
 };
 use runtime_support::faulty::Call;
 use runtime_support::logs::Logs;
-use runtime_support::{
-    Stage, World, activities, echo, faulty_world, few_attempts, kinds, orchestrations,
-};
+use runtime_support::{Stage, World, activities, echo, faulty_world, few_attempts, kinds, orchestrations};
 
 fn scheduled(history: &[Event]) -> Vec<String> {
     let names = history.iter().filter_map(|event| match &event.kind {
@@ -94,7 +92,11 @@ async fn an_activity_can_use_a_client_to_prune_its_own_instance() {
         Ok(result.unwrap().executions_deleted.to_string())
     });
     let code = orchestrations().register("Loop", |ctx: OrchestrationContext, input: String| async move {
-        if ctx.execution_id() < 3 { ctx.continue_as_new(input).await } else { ctx.schedule_activity("Prune", "").await }
+        if ctx.execution_id() < 3 {
+            ctx.continue_as_new(input).await
+        } else {
+            ctx.schedule_activity("Prune", "").await
+        }
     });
     let runtime = world.start(prune, code).await;
     world.client.start_orchestration("i", "Loop", "").await.unwrap();
@@ -406,9 +408,10 @@ async fn an_instance_that_is_deleted_by_force_disturbs_nobody() {
             ctx.schedule_timer(Duration::from_secs(10)).await;
             Ok(String::new())
         })
-        .register("Wait", |ctx: OrchestrationContext, _: String| async move {
-            Ok(ctx.schedule_wait("go").await)
-        })
+        .register(
+            "Wait",
+            |ctx: OrchestrationContext, _: String| async move { Ok(ctx.schedule_wait("go").await) },
+        )
         .register("Echo", |ctx: OrchestrationContext, _: String| async move {
             ctx.schedule_activity("Echo", "fine").await
         });

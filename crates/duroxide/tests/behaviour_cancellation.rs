@@ -174,8 +174,7 @@ async fn an_activity_in_flight_is_given_up_with_a_reason_that_tells_how_its_inst
 async fn all_children_of_a_cancelled_parent_are_cancelled_whatever_their_ids() {
     let world = World::new();
     let code = waiting().register("Parent", |ctx: OrchestrationContext, _: String| async move {
-        let mut children: Vec<_> =
-            (0..4).map(|_| ctx.schedule_sub_orchestration("Waiting", "")).collect();
+        let mut children: Vec<_> = (0..4).map(|_| ctx.schedule_sub_orchestration("Waiting", "")).collect();
         children.push(ctx.schedule_sub_orchestration_with_id("Waiting", "chosen", ""));
         ctx.join(children).await;
         Ok(String::new())
@@ -203,9 +202,8 @@ async fn all_children_of_a_cancelled_parent_are_cancelled_whatever_their_ids() {
 #[tokio::test]
 async fn a_cancellation_while_a_built_in_activity_waits_is_a_cancellation() {
     let world = World::new();
-    let code = orchestrations().register("Guid", |ctx: OrchestrationContext, _: String| async move {
-        ctx.new_guid().await
-    });
+    let code = orchestrations()
+        .register("Guid", |ctx: OrchestrationContext, _: String| async move { ctx.new_guid().await });
     let options = RuntimeOptions { worker_concurrency: 0, ..Default::default() };
     let runtime = world.start_with(activities(), code, options).await;
     world.client.start_orchestration("i", "Guid", "").await.unwrap();

@@ -67,8 +67,8 @@ async fn a_child_that_is_dropped_in_the_turn_that_asked_for_it_starts_and_is_can
 #[tokio::test]
 async fn input_that_does_not_decode_is_an_error_of_the_activity_and_the_orchestration_goes_on() {
     let world = World::new();
-    let typed =
-        activities().register_typed("Double", |_: ActivityContext, n: u32| async move { Ok::<_, String>(n * 2) });
+    let typed = activities()
+        .register_typed("Double", |_: ActivityContext, n: u32| async move { Ok::<_, String>(n * 2) });
     let code = orchestrations()
         .register("Untyped", |ctx: OrchestrationContext, _: String| async move {
             let bad = ctx.schedule_activity("Double", "not-json").await;
@@ -206,14 +206,8 @@ async fn parent_and_child_share_neither_values_nor_status() {
         });
     let runtime = world.start(activities(), code).await;
     world.client.start_orchestration("p", "Parent", "").await.unwrap();
-    assert_eq!(
-        world.output("p").await,
-        "None None Some(\"of the parent\") Some(\"of the parent\")"
-    );
-    assert_eq!(
-        world.client.get_kv_value("p::sub::4", "key").await.unwrap().as_deref(),
-        Some("of the child")
-    );
+    assert_eq!(world.output("p").await, "None None Some(\"of the parent\") Some(\"of the parent\")");
+    assert_eq!(world.client.get_kv_value("p::sub::4", "key").await.unwrap().as_deref(), Some("of the child"));
     runtime.shutdown(None).await;
 }
 

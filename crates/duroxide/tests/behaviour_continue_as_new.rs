@@ -204,9 +204,8 @@ async fn timers_and_results_of_the_execution_before_do_not_reach_the_successor()
     stage.seen("running", 1).await;
     world.client.raise_event("i", "go", "").await.unwrap();
     stage.seen("told", 1).await;
-    let second = |kind: &EventKind| {
-        matches!(kind, EventKind::OrchestrationStarted { input, .. } if input == "second")
-    };
+    let second =
+        |kind: &EventKind| matches!(kind, EventKind::OrchestrationStarted { input, .. } if input == "second");
     world.recorded("i", second).await;
     world.clock.advance(Duration::from_secs(20));
     assert_eq!(world.output("i").await, "second");
@@ -223,9 +222,10 @@ async fn timers_and_results_of_the_execution_before_do_not_reach_the_successor()
 async fn a_child_of_the_execution_before_runs_on_and_its_result_disturbs_nobody() {
     let world = World::new();
     let code = orchestrations()
-        .register("Child", |ctx: OrchestrationContext, _: String| async move {
-            Ok(ctx.schedule_wait("go").await)
-        })
+        .register(
+            "Child",
+            |ctx: OrchestrationContext, _: String| async move { Ok(ctx.schedule_wait("go").await) },
+        )
         .register("Loop", |ctx: OrchestrationContext, input: String| async move {
             if input.is_empty() {
                 let child = ctx.schedule_sub_orchestration("Child", "");
@@ -296,9 +296,7 @@ async fn a_continuation_runs_the_version_that_it_names_or_the_one_of_the_policy(
             _ => Ok(seen),
         }
     };
-    let code = orchestrations()
-        .register_versioned("V", "1.0.0", step)
-        .register_versioned("V", "2.0.0", step);
+    let code = orchestrations().register_versioned("V", "1.0.0", step).register_versioned("V", "2.0.0", step);
     let runtime = world.start(activities(), code).await;
     world.client.start_orchestration_versioned("i", "V", "1.0.0", "").await.unwrap();
     assert_eq!(world.output("i").await, "1.0.0,2.0.0,1.0.0");
@@ -356,11 +354,8 @@ async fn what_comes_after_a_poisoned_successor_is_drained_without_effect() {
 #[tokio::test]
 async fn a_failure_behind_a_continuation_is_an_end_and_nothing_waits_for_a_successor() {
     let (world, faulty) = faulty_world();
-    let failure = ErrorDetails::Infrastructure {
-        operation: "ack".into(),
-        message: "refused".into(),
-        retryable: false,
-    };
+    let failure =
+        ErrorDetails::Infrastructure { operation: "ack".into(), message: "refused".into(), retryable: false };
     let failed = EventKind::OrchestrationFailed { details: failure };
     let events = vec![
         start_of("i", 1, "Loop", "first"),

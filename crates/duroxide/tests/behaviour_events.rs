@@ -162,7 +162,8 @@ async fn queues_are_streams_of_their_own_and_never_mix_with_signals() {
     for (queue, data) in [("y", "y1"), ("y", "y2"), ("x", "x1"), ("x", "x2")] {
         world.client.enqueue_event("i", queue, data).await.unwrap();
     }
-    let read_all = |kind: &EventKind| matches!(kind, EventKind::QueueEventDelivered { data, .. } if data == "x2");
+    let read_all =
+        |kind: &EventKind| matches!(kind, EventKind::QueueEventDelivered { data, .. } if data == "x2");
     world.recorded("i", read_all).await;
     world.client.raise_event("i", "x", "signal").await.unwrap();
     assert_eq!(world.output("i").await, "x1,y1,x2,y2,signal");
@@ -251,8 +252,7 @@ async fn a_hundred_messages_are_carried_and_each_dropped_one_is_logged() {
         });
         let runtime = world.start(activities(), code).await;
         assert_eq!(world.output("i").await, "read all");
-        let dropped =
-            logs.with("Dropping carry-forward event beyond limit of 100 during continue-as-new");
+        let dropped = logs.with("Dropping carry-forward event beyond limit of 100 during continue-as-new");
         let fields: Vec<_> = dropped
             .iter()
             .map(|line| (line.field("instance"), line.field("name"), line.field("data")))

@@ -6,9 +6,7 @@ mod runtime_support;
 
 use std::time::Duration;
 
-use duroxide::{
-    Either2, EventKind, OrchestrationContext, OrchestrationStatus, PruneOptions, RuntimeOptions,
-};
+use duroxide::{Either2, EventKind, OrchestrationContext, OrchestrationStatus, PruneOptions, RuntimeOptions};
 use runtime_support::{World, activities, details, echo, kinds, orchestrations, output};
 
 // 10.5, 10.6
@@ -22,7 +20,11 @@ async fn values_grow_turn_by_turn_and_readers_see_the_last_committed_one() {
                 let count = ctx.get_kv_value_typed::<u32>("count")?.unwrap_or_default();
                 ctx.set_kv_value_typed("count", &(count + 1));
             }
-            if ctx.execution_id() == 1 { ctx.continue_as_new("3").await } else { Ok(format!("{:?}", ctx.get_kv_value("count"))) }
+            if ctx.execution_id() == 1 {
+                ctx.continue_as_new("3").await
+            } else {
+                Ok(format!("{:?}", ctx.get_kv_value("count")))
+            }
         });
         let options = RuntimeOptions { resident_instances, ..Default::default() };
         let runtime = world.start_with(activities(), code, options).await;
@@ -31,7 +33,8 @@ async fn values_grow_turn_by_turn_and_readers_see_the_last_committed_one() {
         for round in 1..=8_u32 {
             world.client.raise_event("i", "next", "").await.unwrap();
             loop {
-                let value = world.client.wait_for_kv_value("i", "count", Duration::from_secs(1)).await.unwrap();
+                let value =
+                    world.client.wait_for_kv_value("i", "count", Duration::from_secs(1)).await.unwrap();
                 let next_is_awaited = round == 8 || {
                     let history = world.history("i").await;
                     kinds(&history).last() == Some(&"ExternalSubscribed")
@@ -271,10 +274,7 @@ async fn a_turn_above_a_limit_sends_nothing_out_and_ends_the_instance_once() {
     });
     let runtime = world.start(echo(), code).await;
     let found = details(world.run("i", "Over", "").await);
-    assert_eq!(
-        found.display_message(),
-        "KV value for key 'key' (65537 bytes) exceeds limit (65536 bytes)"
-    );
+    assert_eq!(found.display_message(), "KV value for key 'key' (65537 bytes) exceeds limit (65536 bytes)");
     world.drained().await;
     assert_eq!(kinds(&world.history("i").await), ["OrchestrationStarted", "OrchestrationFailed"]);
     assert_eq!(world.history("another").await, []);
@@ -305,9 +305,8 @@ async fn writes_between_all_kinds_of_steps_are_stored_in_their_order() {
     });
     let runtime = world.start(echo(), code).await;
     world.client.start_orchestration("i", "Mixed", "").await.unwrap();
-    let second_timer = |event: &duroxide::Event| {
-        matches!(event.kind, EventKind::TimerCreated { .. }) && event.event_id > 5
-    };
+    let second_timer =
+        |event: &duroxide::Event| matches!(event.kind, EventKind::TimerCreated { .. }) && event.event_id > 5;
     while !world.history("i").await.iter().any(second_timer) {
         tokio::task::yield_now().await;
     }

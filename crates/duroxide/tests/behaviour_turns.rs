@@ -202,13 +202,14 @@ async fn rows_at_the_end_take_the_next_ids_also_after_a_gap() {
 #[tokio::test]
 async fn the_start_event_has_the_resolved_version_the_input_the_parent_and_the_stamp() {
     let world = World::new();
-    let code = orchestrations()
-        .register_versioned("Child", "2.3.4", |_: OrchestrationContext, input: String| async move {
-            Ok(input)
-        })
-        .register("Parent", |ctx: OrchestrationContext, _: String| async move {
-            ctx.schedule_sub_orchestration("Child", "hello").await
-        });
+    let code =
+        orchestrations()
+            .register_versioned("Child", "2.3.4", |_: OrchestrationContext, input: String| async move {
+                Ok(input)
+            })
+            .register("Parent", |ctx: OrchestrationContext, _: String| async move {
+                ctx.schedule_sub_orchestration("Child", "hello").await
+            });
     let runtime = world.start(activities(), code).await;
     world.run("p", "Parent", "in").await;
     let child = world.history("p::sub::2").await.remove(0);
@@ -281,12 +282,8 @@ async fn work_carries_the_execution_that_asked_for_it() {
         .expect("the activity");
     assert!(matches!(work, WorkItem::ActivityExecute { execution_id: 2, id: 2, .. }), "{work:?}");
     world.clock.advance(Duration::from_secs(5));
-    let (item, _, _) = world
-        .store
-        .fetch_orchestration_item(lease, Duration::ZERO, None)
-        .await
-        .unwrap()
-        .expect("the timer");
+    let (item, _, _) =
+        world.store.fetch_orchestration_item(lease, Duration::ZERO, None).await.unwrap().expect("the timer");
     assert!(
         matches!(item.messages[..], [WorkItem::TimerFired { execution_id: 2, id: 4, .. }]),
         "{:?}",
@@ -306,8 +303,8 @@ async fn each_kind_of_failure_is_told_by_its_details() {
         .register("Activity", |ctx: OrchestrationContext, _: String| async move {
             ctx.schedule_activity("Fails", "").await
         });
-    let fails = activities()
-        .register("Fails", |_: ActivityContext, _: String| async move { Err("no".to_string()) });
+    let fails =
+        activities().register("Fails", |_: ActivityContext, _: String| async move { Err("no".to_string()) });
     let runtime = world.start(fails, code).await;
     let application =
         |kind, message: &str| ErrorDetails::Application { kind, message: message.into(), retryable: false };
@@ -406,10 +403,7 @@ async fn what_the_last_turn_asks_for_is_recorded_and_never_runs() {
     for input in ["ok", "bad"] {
         world.run(input, "Last", input).await;
         let history = world.history(input).await;
-        assert_eq!(
-            kinds(&history)[1..4],
-            ["ActivityScheduled", "TimerCreated", "SubOrchestrationScheduled"]
-        );
+        assert_eq!(kinds(&history)[1..4], ["ActivityScheduled", "TimerCreated", "SubOrchestrationScheduled"]);
         assert_eq!(world.history(&format!("{input}::sub::4")).await, []);
     }
     let depths = world.client.get_queue_depths().await.unwrap();
@@ -450,8 +444,8 @@ async fn the_first_of_several_starts_in_one_batch_wins() {
     for input in ["first", "second", "third"] {
         world.client.start_orchestration("i", "Echo", input).await.unwrap();
     }
-    let code = orchestrations()
-        .register("Echo", |_: OrchestrationContext, input: String| async move { Ok(input) });
+    let code =
+        orchestrations().register("Echo", |_: OrchestrationContext, input: String| async move { Ok(input) });
     let runtime = world.start(activities(), code).await;
     assert_eq!(world.output("i").await, "first");
     let ignored = logs.with("Ignoring duplicate StartOrchestration for an existing instance");

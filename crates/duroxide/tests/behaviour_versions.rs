@@ -24,10 +24,7 @@ fn waiting() -> duroxide::OrchestrationRegistryBuilder {
 }
 
 fn supporting(min: Version, max: Version) -> RuntimeOptions {
-    RuntimeOptions {
-        supported_replay_versions: Some(SemverRange::new(min, max)),
-        ..Default::default()
-    }
+    RuntimeOptions { supported_replay_versions: Some(SemverRange::new(min, max)), ..Default::default() }
 }
 
 /// Stores an execution that waits for `go`, as a framework of this version left it.
@@ -57,11 +54,7 @@ async fn seed_pinned(world: &World, instance: &str, stamp: &str) {
         ..Default::default()
     };
     let events = vec![start, wait];
-    world
-        .store
-        .ack_orchestration_item(&token, 1, events, vec![], vec![], metadata, vec![])
-        .await
-        .unwrap();
+    world.store.ack_orchestration_item(&token, 1, events, vec![], vec![], metadata, vec![]).await.unwrap();
 }
 
 // 9.8
@@ -100,9 +93,11 @@ async fn an_instance_of_an_old_version_stays_with_it_over_an_upgrade_and_in_its_
     world.client.start_orchestration("i", "V", "in").await.unwrap();
     world.waits_for("i", "a").await;
     runtime.shutdown(None).await;
-    let both = orchestrations()
-        .register_versioned("V", "1.0.2", step("1.0.2"))
-        .register_versioned("V", "1.0.3", step("1.0.3"));
+    let both = orchestrations().register_versioned("V", "1.0.2", step("1.0.2")).register_versioned(
+        "V",
+        "1.0.3",
+        step("1.0.3"),
+    );
     let runtime = world.start_with(activities(), both, none()).await;
     world.client.raise_event("i", "a", "1").await.unwrap();
     world.waits_for("i", "b").await;

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use duroxide::providers::memory::MemoryProvider;
 use duroxide::providers::{Clock, ManualClock, Provider};
-use duroxide::runtime::{Runtime, UnregisteredBackoffConfig};
 use duroxide::runtime::registry::{ActivityRegistry, ActivityRegistryBuilder};
+use duroxide::runtime::{Runtime, UnregisteredBackoffConfig};
 use duroxide::{
-    ActivityContext, Client, ErrorDetails, Event, EventKind, OrchestrationRegistry, OrchestrationRegistryBuilder, OrchestrationStatus,
-    RuntimeOptions,
+    ActivityContext, Client, ErrorDetails, Event, EventKind, OrchestrationRegistry,
+    OrchestrationRegistryBuilder, OrchestrationStatus, RuntimeOptions,
 };
 
 /// Long enough for anything that happens at all; nothing waits for it to pass.

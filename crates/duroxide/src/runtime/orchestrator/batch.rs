@@ -62,7 +62,8 @@ impl Batch {
     /// Timers that came due while nobody took turns fire in the order of their times, in the places that they have
     /// among the other messages. A store delivers them in the order in which they were set.
     fn put_timers_in_order_of_their_times(&mut self) {
-        let places: Vec<usize> = (0..self.inputs.len()).filter(|&at| due(&self.inputs[at]).is_some()).collect();
+        let places: Vec<usize> =
+            (0..self.inputs.len()).filter(|&at| due(&self.inputs[at]).is_some()).collect();
         if places.is_sorted_by_key(|&at| due(&self.inputs[at])) {
             return;
         }
