@@ -331,6 +331,28 @@ async fn two_runtimes_split_sessions_and_each_session_lives_on_one_of_them() {
     south.shutdown(None).await;
 }
 
+// 3.74
+#[tokio::test]
+async fn sessions_that_nobody_uses_are_swept_at_the_interval_of_the_options() {
+    let (world, faulty) = faulty_world();
+    let options = RuntimeOptions { session_cleanup_interval: Duration::from_secs(60), ..Default::default() };
+    let code = orchestrations().register("One", |ctx: OrchestrationContext, _: String| async move {
+        ctx.schedule_activity_on_session("Echo", "in", "session").await
+    });
+    let runtime = world.start_with(echo(), code, options).await;
+    world.client.start_orchestration("i", "One", "").await.unwrap();
+    world.output("i").await;
+    for sweeps in 1..=3 {
+        while faulty.count(Call::SweepSessions) < sweeps {
+            world.clock.advance(Duration::from_secs(20));
+            for _ in 0..10 {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+    runtime.shutdown(None).await;
+}
+
 // 3.83, 14.27
 #[tokio::test]
 async fn a_tagged_activity_without_a_worker_loses_against_a_timer_and_is_cancelled() {

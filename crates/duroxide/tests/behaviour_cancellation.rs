@@ -75,6 +75,50 @@ async fn an_instance_that_is_started_and_cancelled_at_once_never_completes() {
     runtime.shutdown(None).await;
 }
 
+// 8.2, 8.11 with detached starts done better (14.19)
+#[tokio::test]
+async fn the_turn_of_a_cancellation_still_runs_and_what_it_asks_for_is_recorded_but_not_done() {
+    let world = World::new();
+    let code = || {
+        waiting().register("Asks", |ctx: OrchestrationContext, _: String| async move {
+            ctx.schedule_wait("go").await;
+            std::mem::forget(ctx.schedule_activity("Nobody", ""));
+            std::mem::forget(ctx.schedule_timer(Duration::from_secs(1)));
+            std::mem::forget(ctx.schedule_sub_orchestration("Waiting", ""));
+            ctx.schedule_orchestration("Waiting", "detached", "");
+            Ok("done".to_string())
+        })
+    };
+    let runtime = world.start(activities(), code()).await;
+    world.client.start_orchestration("i", "Asks", "").await.unwrap();
+    world.waits_for("i", "go").await;
+    runtime.shutdown(None).await;
+    world.client.raise_event("i", "go", "").await.unwrap();
+    world.client.cancel_instance("i", "stop").await.unwrap();
+    let runtime = world.start(activities(), code()).await;
+    assert_eq!(details(world.end("i").await), cancelled("stop"));
+    world.waits_for("detached", "go").await;
+    let history = world.history("i").await;
+    assert_eq!(
+        kinds(&history)[2..9],
+        [
+            "ExternalEvent",
+            "OrchestrationCancelRequested",
+            "ActivityScheduled",
+            "TimerCreated",
+            "SubOrchestrationScheduled",
+            "OrchestrationChained",
+            "OrchestrationFailed"
+        ]
+    );
+    let child = format!("i::sub::{}", history[6].event_id);
+    assert_eq!(world.history(&child).await, []);
+    let depths = world.client.get_queue_depths().await.unwrap();
+    assert_eq!((depths.orchestrator_queue, depths.worker_queue), (0, 0));
+    assert!(world.store.as_extended().unwrap().list_parked(10).await.unwrap().is_empty());
+    runtime.shutdown(None).await;
+}
+
 // 8.8
 #[tokio::test]
 async fn a_cancellation_hits_the_execution_that_runs() {

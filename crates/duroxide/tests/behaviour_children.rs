@@ -6,13 +6,14 @@ mod runtime_support;
 
 use std::time::Duration;
 
-use duroxide::providers::WorkItem;
+use duroxide::providers::{ProviderError, WorkItem};
 use duroxide::runtime::VersionPolicy;
 use duroxide::{
     ActivityContext, AppErrorKind, Either2, ErrorDetails, EventKind, OrchestrationContext,
     OrchestrationStatus, PoisonMessageType,
 };
-use runtime_support::{World, activities, details, echo, few_attempts, kinds, orchestrations};
+use runtime_support::faulty::Call;
+use runtime_support::{World, activities, details, echo, faulty_world, few_attempts, kinds, orchestrations};
 use semver::Version;
 
 fn family() -> duroxide::OrchestrationRegistryBuilder {
@@ -355,6 +356,106 @@ async fn an_instance_that_sits_on_the_id_of_a_later_child_makes_its_parent_fail_
         assert!(error.contains("already exists") && error.contains(child), "{error}");
         world.client.raise_event(child, "go", "undisturbed").await.unwrap();
         assert_eq!(world.output(child).await, "undisturbed");
+    }
+    runtime.shutdown(None).await;
+}
+
+/// The start of a child as a parent sends it.
+fn child_start(child: &str, parent: &str, parent_id: u64, parent_execution_id: Option<u64>) -> WorkItem {
+    WorkItem::StartOrchestration {
+        instance: child.into(),
+        orchestration: "Waiting".into(),
+        input: String::new(),
+        version: None,
+        parent_instance: Some(parent.into()),
+        parent_id: Some(parent_id),
+        parent_execution_id,
+        execution_id: 1,
+    }
+}
+
+// 6.31
+#[tokio::test]
+async fn a_start_that_is_delivered_twice_is_no_collision_unless_its_sender_is_not_known_for_sure() {
+    let world = World::new();
+    let code = family().register("Parent", |ctx: OrchestrationContext, _: String| async move {
+        let result = ctx.schedule_sub_orchestration("Waiting", "").await;
+        Ok(format!("{result:?}"))
+    });
+    let runtime = world.start(activities(), code).await;
+    for (parent, execution, expected) in [
+        ("again", Some(1), "Ok(\"went on\")"),
+        ("unsure", None, "Err(\"sub-orchestration instance id 'unsure::sub::2' already exists\")"),
+    ] {
+        let child = format!("{parent}::sub::2");
+        world.client.start_orchestration(parent, "Parent", "").await.unwrap();
+        world.waits_for(&child, "go").await;
+        let repeated = child_start(&child, parent, 2, execution);
+        world.store.enqueue_for_orchestrator(repeated, None).await.unwrap();
+        world.drained().await;
+        world.client.raise_event(&child, "go", "went on").await.unwrap();
+        assert_eq!(world.output(&child).await, "went on");
+        assert_eq!(world.output(parent).await, expected);
+    }
+    runtime.shutdown(None).await;
+}
+
+// 6.33, 1.80
+#[tokio::test]
+async fn a_collision_is_told_once_also_when_the_turn_that_met_it_cannot_be_stored() {
+    let (world, faulty) = faulty_world();
+    let with_parent = |registry: duroxide::OrchestrationRegistryBuilder| {
+        registry.register("Parent", |ctx: OrchestrationContext, _: String| async move {
+            let result = ctx.schedule_sub_orchestration_with_id("Waiting", "taken", "").await;
+            Ok(format!("{result:?}"))
+        })
+    };
+    let runtime = world.start(activities(), family()).await;
+    world.client.start_orchestration("taken", "Waiting", "").await.unwrap();
+    world.waits_for("taken", "go").await;
+    runtime.shutdown(None).await;
+    // Here nobody knows the code behind the taken id, so the start of the child waits.
+    let runtime = world.start(activities(), with_parent(orchestrations())).await;
+    world.client.start_orchestration("p", "Parent", "").await.unwrap();
+    world.recorded("p", |kind| matches!(kind, EventKind::SubOrchestrationScheduled { .. })).await;
+    runtime.shutdown(None).await;
+    // It comes in one batch with a signal, and the store refuses that turn.
+    world.client.raise_event("taken", "go", "").await.unwrap();
+    faulty.fail(Call::AckTurn, [ProviderError::permanent("ack_orchestration_item", "refused")]);
+    world.clock.advance(Duration::from_secs(60));
+    let runtime = world.start(activities(), with_parent(family())).await;
+    assert!(world.output("p").await.contains("already exists"));
+    assert_eq!(world.failure("taken").await, "infrastructure:ack_orchestration_item: refused");
+    world.drained().await;
+    runtime.shutdown(None).await;
+    let told = kinds(&world.history("p").await);
+    assert_eq!(told.iter().filter(|kind| **kind == "SubOrchestrationFailed").count(), 1);
+}
+
+// 2.64
+#[tokio::test]
+async fn a_panic_of_a_typed_wait_can_be_caught_and_the_orchestration_goes_on() {
+    let world = World::new();
+    let code = orchestrations().register("Typed", |ctx: OrchestrationContext, _: String| async move {
+        let mut wait = Box::pin(ctx.schedule_wait_typed::<u32>("number"));
+        let caught = std::future::poll_fn(|cx| {
+            let poll = std::panic::AssertUnwindSafe(|| wait.as_mut().poll(cx));
+            match std::panic::catch_unwind(poll) {
+                Ok(poll) => poll.map(Ok),
+                Err(_) => std::task::Poll::Ready(Err(())),
+            }
+        });
+        match caught.await {
+            Ok(number) => Ok(number.to_string()),
+            Err(()) => Ok("decode_err".to_string()),
+        }
+    });
+    let runtime = world.start(activities(), code).await;
+    for (data, expected) in [("7", "7"), ("no number", "decode_err")] {
+        world.client.start_orchestration(data, "Typed", "").await.unwrap();
+        world.waits_for(data, "number").await;
+        world.client.raise_event(data, "number", data).await.unwrap();
+        assert_eq!(world.output(data).await, expected);
     }
     runtime.shutdown(None).await;
 }

@@ -15,7 +15,8 @@ use duroxide::runtime::{Runtime, UnregisteredBackoffConfig};
 use duroxide::{
     ActivityContext, Client, Event, EventKind, OrchestrationContext, OrchestrationStatus, RuntimeOptions,
 };
-use runtime_support::{Stage, World, activities, echo, orchestrations, output};
+use runtime_support::faulty::Call;
+use runtime_support::{Stage, World, activities, echo, faulty_world, kinds, orchestrations, output};
 
 fn one() -> duroxide::OrchestrationRegistryBuilder {
     orchestrations().register("One", |ctx: OrchestrationContext, name: String| async move {
@@ -216,6 +217,58 @@ async fn odd_names_and_inputs_run_and_their_histories_are_in_order() {
         }
     }
     runtime.shutdown(None).await;
+}
+
+// 11.34, 11.47
+#[tokio::test]
+async fn a_runtime_that_is_aborted_at_any_call_of_its_store_leaves_work_that_completes_once() {
+    for call in [
+        Call::FetchTurn,
+        Call::FetchTurnDone,
+        Call::AckTurn,
+        Call::AckTurnDone,
+        Call::FetchWork,
+        Call::FetchWorkDone,
+        Call::AckWork,
+        Call::AckWorkDone,
+    ] {
+        let (world, faulty) = faulty_world();
+        let _gate = faulty.hold(call);
+        let aborted = world.start(echo(), one()).await;
+        world.client.start_orchestration("i", "One", "Echo").await.unwrap();
+        while faulty.count(call) == 0 {
+            tokio::task::yield_now().await;
+        }
+        aborted.shutdown(Some(0)).await;
+        faulty.release(call);
+        let runtime = world.start(echo(), one()).await;
+        assert_eq!(output(world.end_in_time("i", Duration::from_secs(1)).await), "in", "{call:?}");
+        runtime.shutdown(None).await;
+        let kinds = kinds(&world.history("i").await);
+        let expected =
+            ["OrchestrationStarted", "ActivityScheduled", "ActivityCompleted", "OrchestrationCompleted"];
+        assert_eq!(kinds, expected, "{call:?}");
+    }
+}
+
+// 1.80, 3.24
+#[tokio::test]
+async fn an_error_that_hides_a_success_of_the_store_repeats_nothing_that_was_recorded() {
+    for call in [Call::AckTurnDone, Call::AckWorkDone] {
+        let (world, faulty) = faulty_world();
+        let runtime = world.start(echo(), one()).await;
+        faulty.fail(call, [ProviderError::retryable("ack", "the answer was lost")]);
+        world.client.start_orchestration("i", "One", "Echo").await.unwrap();
+        assert_eq!(output(world.end_in_time("i", Duration::from_millis(100)).await), "in", "{call:?}");
+        // What was tried again in vain ends too.
+        let shutdown = tokio::spawn(runtime.shutdown(Some(60_000)));
+        while !shutdown.is_finished() {
+            world.clock.advance(Duration::from_millis(10));
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(world.history("i").await.len(), 4, "{call:?}");
+        assert!(matches!(world.end("i").await, OrchestrationStatus::Completed { .. }), "{call:?}");
+    }
 }
 
 /// A store that knows only the documented contract, and whose fetches block until there is work or time is up.

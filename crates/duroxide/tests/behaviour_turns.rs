@@ -383,6 +383,45 @@ async fn the_failure_of_a_grandparent_names_the_poisoned_activity() {
     runtime.shutdown(None).await;
 }
 
+// 1.81
+#[tokio::test]
+async fn a_commit_tells_of_the_instance_only_what_it_changes() {
+    let (world, faulty) = faulty_world();
+    let code = waiting().register("Loop", |ctx: OrchestrationContext, input: String| async move {
+        ctx.schedule_wait("go").await;
+        ctx.schedule_wait("end").await;
+        if input == "first" { ctx.continue_as_new("second").await } else { Err("bad".to_string()) }
+    });
+    let runtime = world.start(activities(), code).await;
+    world.client.start_orchestration("i", "Loop", "first").await.unwrap();
+    for execution in [1, 2] {
+        while world.history("i").await.last().map(|event| event.execution_id) != Some(execution) {
+            tokio::task::yield_now().await;
+        }
+        for signal in ["go", "end"] {
+            world.waits_for("i", signal).await;
+            world.client.raise_event("i", signal, "").await.unwrap();
+        }
+    }
+    world.end("i").await;
+    runtime.shutdown(None).await;
+    let told: Vec<_> = faulty
+        .acked_metadata()
+        .into_iter()
+        .map(|told| {
+            assert_eq!(told.parent_instance_id, None);
+            assert_eq!(told.pinned_duroxide_version.is_some(), told.orchestration_name.is_some());
+            (told.orchestration_name, told.orchestration_version, told.status, told.output)
+        })
+        .collect();
+    let text = |text: &str| Some(text.to_string());
+    let started = (text("Loop"), text("1.0.0"), None, None);
+    let nothing = (None, None, None, None);
+    let continued = (None, None, text("ContinuedAsNew"), text("second"));
+    let failed = (None, None, text("Failed"), text("bad"));
+    assert_eq!(told, [started.clone(), nothing.clone(), continued, started, nothing, failed]);
+}
+
 // 1.83, 4.12
 #[tokio::test]
 async fn what_the_last_turn_asks_for_is_recorded_and_never_runs() {

@@ -22,6 +22,12 @@ pub enum Call {
     Read,
     KvValue,
     Load,
+    SweepSessions,
+    /// After the call took effect in the store, and before its caller hears of it.
+    FetchTurnDone,
+    AckTurnDone,
+    FetchWorkDone,
+    AckWorkDone,
 }
 
 /// A call of `abandon_*`: delay and whether the attempt is not counted.
@@ -35,6 +41,7 @@ struct Plan {
     abandoned_turns: Vec<Abandon>,
     abandoned_work: Vec<Abandon>,
     acked_turns: Vec<Vec<Event>>,
+    acked_metadata: Vec<ExecutionMetadata>,
     attempts: Option<u32>,
 }
 
@@ -89,6 +96,16 @@ impl Faulty {
         self.plan.lock().unwrap().acked_turns.clone()
     }
 
+    /// What each of these turns changed about its instance.
+    pub fn acked_metadata(&self) -> Vec<ExecutionMetadata> {
+        self.plan.lock().unwrap().acked_metadata.clone()
+    }
+
+    /// Holds calls of this kind no longer.
+    pub fn release(&self, call: Call) {
+        self.plan.lock().unwrap().gates.remove(&call);
+    }
+
     async fn before(&self, call: Call) -> Result<(), ProviderError> {
         let gate = {
             let mut plan = self.plan.lock().unwrap();
@@ -117,6 +134,7 @@ impl Provider for Faulty {
     ) -> Result<Option<(OrchestrationItem, String, u32)>, ProviderError> {
         self.before(Call::FetchTurn).await?;
         let fetched = self.inner.fetch_orchestration_item(lock_timeout, poll_timeout, filter).await?;
+        self.before(Call::FetchTurnDone).await?;
         Ok(fetched.map(|(item, token, attempts)| (item, token, self.attempts(attempts))))
     }
 
@@ -130,7 +148,11 @@ impl Provider for Faulty {
         metadata: ExecutionMetadata,
         cancelled: Vec<ScheduledActivityIdentifier>,
     ) -> Result<(), ProviderError> {
-        self.plan.lock().unwrap().acked_turns.push(history_delta.clone());
+        {
+            let mut plan = self.plan.lock().unwrap();
+            plan.acked_turns.push(history_delta.clone());
+            plan.acked_metadata.push(metadata.clone());
+        }
         self.before(Call::AckTurn).await?;
         self.inner
             .ack_orchestration_item(
@@ -142,7 +164,8 @@ impl Provider for Faulty {
                 metadata,
                 cancelled,
             )
-            .await
+            .await?;
+        self.before(Call::AckTurnDone).await
     }
 
     async fn abandon_orchestration_item(
@@ -187,12 +210,14 @@ impl Provider for Faulty {
     ) -> Result<Option<(WorkItem, String, u32)>, ProviderError> {
         self.before(Call::FetchWork).await?;
         let fetched = self.inner.fetch_work_item(lock_timeout, poll_timeout, session, tag_filter).await?;
+        self.before(Call::FetchWorkDone).await?;
         Ok(fetched.map(|(item, token, attempts)| (item, token, self.attempts(attempts))))
     }
 
     async fn ack_work_item(&self, token: &str, completion: Option<WorkItem>) -> Result<(), ProviderError> {
         self.before(Call::AckWork).await?;
-        self.inner.ack_work_item(token, completion).await
+        self.inner.ack_work_item(token, completion).await?;
+        self.before(Call::AckWorkDone).await
     }
 
     async fn renew_work_item_lock(&self, token: &str, time: Duration) -> Result<(), ProviderError> {
@@ -215,6 +240,7 @@ impl Provider for Faulty {
     }
 
     async fn cleanup_orphaned_sessions(&self, idle: Duration) -> Result<usize, ProviderError> {
+        self.before(Call::SweepSessions).await?;
         self.inner.cleanup_orphaned_sessions(idle).await
     }
 
@@ -278,7 +304,11 @@ impl ExtendedProvider for Faulty {
         request: &InstanceRequest<'_>,
     ) -> Result<Vec<InstanceClaim>, ProviderError> {
         self.before(Call::FetchTurn).await?;
-        self.ext().claim_instances(request).await
+        let claims = self.ext().claim_instances(request).await?;
+        if !claims.is_empty() {
+            self.before(Call::FetchTurnDone).await?;
+        }
+        Ok(claims)
     }
 
     async fn load_history(&self, token: &str, after: u64) -> Result<HistoryPart, ProviderError> {
@@ -288,7 +318,11 @@ impl ExtendedProvider for Faulty {
 
     async fn claim_work(&self, request: &WorkRequest<'_>) -> Result<Vec<WorkClaim>, ProviderError> {
         self.before(Call::FetchWork).await?;
-        self.ext().claim_work(request).await
+        let claims = self.ext().claim_work(request).await?;
+        if !claims.is_empty() {
+            self.before(Call::FetchWorkDone).await?;
+        }
+        Ok(claims)
     }
 
     async fn read_metadata(&self, instance: &str) -> Result<Option<InstanceMetadata>, ProviderError> {
