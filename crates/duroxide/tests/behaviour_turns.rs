@@ -6,7 +6,7 @@ mod runtime_support;
 
 use std::time::Duration;
 
-use duroxide::providers::{TagFilter, WorkItem, current_build_version};
+use duroxide::providers::{OrchestrationItem, TagFilter, WorkItem, current_build_version};
 use duroxide::{
     ActivityContext, AppErrorKind, ErrorDetails, Event, EventKind, OrchestrationContext, OrchestrationStatus,
     PoisonMessageType, RuntimeOptions,
@@ -15,7 +15,7 @@ use runtime_support::faulty::Call;
 use runtime_support::logs::Logs;
 use runtime_support::{
     Stage, World, activities, details, echo, faulty_world, few_attempts, kinds, orchestrations, output,
-    start_of,
+    plain_world, start_of,
 };
 
 fn ids(history: &[Event]) -> Vec<u64> {
@@ -550,6 +550,72 @@ async fn a_version_that_nobody_has_is_waited_for_and_then_poisoned_with_its_name
     let text = "Orchestration not registered, abandoning with 0.1s backoff (will poison in 0 more attempts)";
     let line = logs.with("Orchestration not registered").remove(0);
     assert_eq!((line.message.as_str(), line.level), (text, tracing::Level::WARN));
+}
+
+// 1.88
+#[tokio::test]
+async fn a_batch_for_an_instance_that_nobody_started_is_acked_without_effect() {
+    let (world, faulty) = plain_world();
+    let (logs, _guard) = Logs::keep();
+    let signal = WorkItem::ExternalRaised { instance: "i".into(), name: "go".into(), data: String::new() };
+    faulty.inject_turn(OrchestrationItem {
+        instance: "i".into(),
+        orchestration_name: String::new(),
+        execution_id: 1,
+        version: String::new(),
+        history: vec![],
+        messages: vec![signal],
+        history_error: None,
+        kv_snapshot: Default::default(),
+    });
+    let runtime = world.start(activities(), waiting()).await;
+    while faulty.acked_turns().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    runtime.shutdown(None).await;
+    assert_eq!(faulty.acked_turns(), [vec![]]);
+    assert_eq!(faulty.acked_metadata()[0].orchestration_name, None);
+    assert_eq!(logs.one("empty effective batch - this should not happen").field("instance"), "i");
+}
+
+// 1.28, 1.72, 1.98, 4.11, 7.34
+#[tokio::test]
+async fn a_completion_that_nobody_asked_for_fails_the_instance_with_its_id() {
+    let world = World::new();
+    let runtime = world.start(activities(), waiting()).await;
+    let (execution_id, result) = (1, String::new());
+    for (instance, completion, text) in [
+        (
+            "activity",
+            WorkItem::ActivityCompleted {
+                instance: "activity".into(),
+                execution_id,
+                id: 999,
+                result: result.clone(),
+            },
+            "no matching schedule for completion id=999",
+        ),
+        (
+            "start",
+            WorkItem::ActivityCompleted { instance: "start".into(), execution_id, id: 1, result },
+            "no matching schedule for completion id=1",
+        ),
+        (
+            "timer",
+            WorkItem::TimerFired { instance: "timer".into(), execution_id, id: 123, fire_at_ms: 1 },
+            "no matching schedule for timer id=123",
+        ),
+    ] {
+        world.client.start_orchestration(instance, "Waiting", "").await.unwrap();
+        world.waits_for(instance, "go").await;
+        world.store.enqueue_for_orchestrator(completion, None).await.unwrap();
+        let failed = details(world.end(instance).await);
+        assert!(matches!(&failed, ErrorDetails::Configuration { .. }), "{failed:?}");
+        assert!(failed.display_message().contains(text), "{failed:?}");
+        let last = world.history(instance).await.pop().unwrap();
+        assert!(last.is_terminal());
+    }
+    runtime.shutdown(None).await;
 }
 
 // 1.97

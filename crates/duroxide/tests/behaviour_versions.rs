@@ -157,6 +157,29 @@ async fn a_runtime_says_at_start_what_it_is_and_what_it_can_replay() {
     other.shutdown(None).await;
 }
 
+// 9.34
+#[tokio::test]
+async fn an_execution_that_the_store_should_not_have_returned_is_warned_of_by_name() {
+    let world = World::new();
+    let (logs, _guard) = Logs::keep();
+    let mut start = start_of("i", 1, "Waiting", "");
+    start.duroxide_version = "9.9.9".into();
+    // No pin is stored, so the store cannot tell.
+    world.seed("i", 1, vec![start]).await;
+    world.client.raise_event("i", "go", "").await.unwrap();
+    let runtime = world.start(activities(), waiting()).await;
+    while logs.with("incompatible version").is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let line = logs.one("Execution pinned at incompatible version, abandoning (runtime-side check)");
+    assert_eq!((line.level, line.target.as_str()), (tracing::Level::WARN, "duroxide::runtime"));
+    assert_eq!((line.field("instance"), line.field("pinned_version")), ("i", "9.9.9"));
+    assert_eq!(line.field("attempt_count"), "1");
+    assert!(line.field("supported_range").starts_with(">=0.0.0"));
+    runtime.shutdown(None).await;
+    assert_eq!(world.history("i").await.len(), 1);
+}
+
 // 9.33, 9.36
 #[tokio::test]
 async fn runtimes_with_disjoint_ranges_take_their_own_and_leave_the_rest_untouched() {

@@ -43,7 +43,11 @@ struct Plan {
     acked_turns: Vec<Vec<Event>>,
     acked_metadata: Vec<ExecutionMetadata>,
     attempts: Option<u32>,
+    injected: Option<OrchestrationItem>,
 }
+
+/// The lock token of a turn that does not come from the store behind.
+const INJECTED: &str = "injected";
 
 pub struct Faulty {
     inner: Arc<dyn Provider>,
@@ -106,6 +110,11 @@ impl Faulty {
         self.plan.lock().unwrap().gates.remove(&call);
     }
 
+    /// Lets the next fetch by the plain contract return this turn, whatever the store behind holds.
+    pub fn inject_turn(&self, item: OrchestrationItem) {
+        self.plan.lock().unwrap().injected = Some(item);
+    }
+
     async fn before(&self, call: Call) -> Result<(), ProviderError> {
         let gate = {
             let mut plan = self.plan.lock().unwrap();
@@ -133,6 +142,9 @@ impl Provider for Faulty {
         filter: Option<&DispatcherCapabilityFilter>,
     ) -> Result<Option<(OrchestrationItem, String, u32)>, ProviderError> {
         self.before(Call::FetchTurn).await?;
+        if let Some(item) = self.plan.lock().unwrap().injected.take() {
+            return Ok(Some((item, INJECTED.to_string(), 1)));
+        }
         let fetched = self.inner.fetch_orchestration_item(lock_timeout, poll_timeout, filter).await?;
         self.before(Call::FetchTurnDone).await?;
         Ok(fetched.map(|(item, token, attempts)| (item, token, self.attempts(attempts))))
@@ -154,6 +166,9 @@ impl Provider for Faulty {
             plan.acked_metadata.push(metadata.clone());
         }
         self.before(Call::AckTurn).await?;
+        if lock_token == INJECTED {
+            return Ok(());
+        }
         self.inner
             .ack_orchestration_item(
                 lock_token,
