@@ -18,9 +18,16 @@ pub enum Call {
     AckWork,
     RenewWork,
     RenewTurn,
+    AbandonTurn,
     Read,
     KvValue,
     Load,
+    SweepSessions,
+    /// After the call took effect in the store, and before its caller hears of it.
+    FetchTurnDone,
+    AckTurnDone,
+    FetchWorkDone,
+    AckWorkDone,
 }
 
 /// A call of `abandon_*`: delay and whether the attempt is not counted.
@@ -34,8 +41,13 @@ struct Plan {
     abandoned_turns: Vec<Abandon>,
     abandoned_work: Vec<Abandon>,
     acked_turns: Vec<Vec<Event>>,
+    acked_metadata: Vec<ExecutionMetadata>,
     attempts: Option<u32>,
+    injected: Option<OrchestrationItem>,
 }
+
+/// The lock token of a turn that does not come from the store behind.
+const INJECTED: &str = "injected";
 
 pub struct Faulty {
     inner: Arc<dyn Provider>,
@@ -88,6 +100,21 @@ impl Faulty {
         self.plan.lock().unwrap().acked_turns.clone()
     }
 
+    /// What each of these turns changed about its instance.
+    pub fn acked_metadata(&self) -> Vec<ExecutionMetadata> {
+        self.plan.lock().unwrap().acked_metadata.clone()
+    }
+
+    /// Holds calls of this kind no longer.
+    pub fn release(&self, call: Call) {
+        self.plan.lock().unwrap().gates.remove(&call);
+    }
+
+    /// Lets the next fetch by the plain contract return this turn, whatever the store behind holds.
+    pub fn inject_turn(&self, item: OrchestrationItem) {
+        self.plan.lock().unwrap().injected = Some(item);
+    }
+
     async fn before(&self, call: Call) -> Result<(), ProviderError> {
         let gate = {
             let mut plan = self.plan.lock().unwrap();
@@ -115,7 +142,11 @@ impl Provider for Faulty {
         filter: Option<&DispatcherCapabilityFilter>,
     ) -> Result<Option<(OrchestrationItem, String, u32)>, ProviderError> {
         self.before(Call::FetchTurn).await?;
+        if let Some(item) = self.plan.lock().unwrap().injected.take() {
+            return Ok(Some((item, INJECTED.to_string(), 1)));
+        }
         let fetched = self.inner.fetch_orchestration_item(lock_timeout, poll_timeout, filter).await?;
+        self.before(Call::FetchTurnDone).await?;
         Ok(fetched.map(|(item, token, attempts)| (item, token, self.attempts(attempts))))
     }
 
@@ -129,8 +160,15 @@ impl Provider for Faulty {
         metadata: ExecutionMetadata,
         cancelled: Vec<ScheduledActivityIdentifier>,
     ) -> Result<(), ProviderError> {
-        self.plan.lock().unwrap().acked_turns.push(history_delta.clone());
+        {
+            let mut plan = self.plan.lock().unwrap();
+            plan.acked_turns.push(history_delta.clone());
+            plan.acked_metadata.push(metadata.clone());
+        }
         self.before(Call::AckTurn).await?;
+        if lock_token == INJECTED {
+            return Ok(());
+        }
         self.inner
             .ack_orchestration_item(
                 lock_token,
@@ -141,7 +179,8 @@ impl Provider for Faulty {
                 metadata,
                 cancelled,
             )
-            .await
+            .await?;
+        self.before(Call::AckTurnDone).await
     }
 
     async fn abandon_orchestration_item(
@@ -151,6 +190,7 @@ impl Provider for Faulty {
         ignore_attempt: bool,
     ) -> Result<(), ProviderError> {
         self.plan.lock().unwrap().abandoned_turns.push((delay, ignore_attempt));
+        self.before(Call::AbandonTurn).await?;
         self.inner.abandon_orchestration_item(lock_token, delay, ignore_attempt).await
     }
 
@@ -185,12 +225,14 @@ impl Provider for Faulty {
     ) -> Result<Option<(WorkItem, String, u32)>, ProviderError> {
         self.before(Call::FetchWork).await?;
         let fetched = self.inner.fetch_work_item(lock_timeout, poll_timeout, session, tag_filter).await?;
+        self.before(Call::FetchWorkDone).await?;
         Ok(fetched.map(|(item, token, attempts)| (item, token, self.attempts(attempts))))
     }
 
     async fn ack_work_item(&self, token: &str, completion: Option<WorkItem>) -> Result<(), ProviderError> {
         self.before(Call::AckWork).await?;
-        self.inner.ack_work_item(token, completion).await
+        self.inner.ack_work_item(token, completion).await?;
+        self.before(Call::AckWorkDone).await
     }
 
     async fn renew_work_item_lock(&self, token: &str, time: Duration) -> Result<(), ProviderError> {
@@ -213,6 +255,7 @@ impl Provider for Faulty {
     }
 
     async fn cleanup_orphaned_sessions(&self, idle: Duration) -> Result<usize, ProviderError> {
+        self.before(Call::SweepSessions).await?;
         self.inner.cleanup_orphaned_sessions(idle).await
     }
 
@@ -276,7 +319,11 @@ impl ExtendedProvider for Faulty {
         request: &InstanceRequest<'_>,
     ) -> Result<Vec<InstanceClaim>, ProviderError> {
         self.before(Call::FetchTurn).await?;
-        self.ext().claim_instances(request).await
+        let claims = self.ext().claim_instances(request).await?;
+        if !claims.is_empty() {
+            self.before(Call::FetchTurnDone).await?;
+        }
+        Ok(claims)
     }
 
     async fn load_history(&self, token: &str, after: u64) -> Result<HistoryPart, ProviderError> {
@@ -286,7 +333,11 @@ impl ExtendedProvider for Faulty {
 
     async fn claim_work(&self, request: &WorkRequest<'_>) -> Result<Vec<WorkClaim>, ProviderError> {
         self.before(Call::FetchWork).await?;
-        self.ext().claim_work(request).await
+        let claims = self.ext().claim_work(request).await?;
+        if !claims.is_empty() {
+            self.before(Call::FetchWorkDone).await?;
+        }
+        Ok(claims)
     }
 
     async fn read_metadata(&self, instance: &str) -> Result<Option<InstanceMetadata>, ProviderError> {

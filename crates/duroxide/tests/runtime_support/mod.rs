@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use duroxide::providers::memory::MemoryProvider;
 use duroxide::providers::{Clock, ManualClock, Provider};
-use duroxide::runtime::Runtime;
 use duroxide::runtime::registry::{ActivityRegistry, ActivityRegistryBuilder};
+use duroxide::runtime::{Runtime, UnregisteredBackoffConfig};
 use duroxide::{
-    Client, Event, EventKind, OrchestrationRegistry, OrchestrationRegistryBuilder, OrchestrationStatus,
-    RuntimeOptions,
+    ActivityContext, Client, ErrorDetails, Event, EventKind, OrchestrationRegistry,
+    OrchestrationRegistryBuilder, OrchestrationStatus, RuntimeOptions,
 };
 
 /// Long enough for anything that happens at all; nothing waits for it to pass.
@@ -111,6 +111,88 @@ impl World {
     pub fn now_ms(&self) -> u64 {
         self.clock.now_ms()
     }
+
+    /// Waits until an instance waits for a signal of this name.
+    pub async fn waits_for(&self, instance: &str, signal: &str) {
+        self.recorded(
+            instance,
+            |kind| matches!(kind, EventKind::ExternalSubscribed { name } if name == signal),
+        )
+        .await;
+    }
+
+    /// Waits until no message waits for any instance. Only for instances whose messages are due.
+    pub async fn drained(&self) {
+        while self.client.get_queue_depths().await.unwrap().orchestrator_queue > 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Lets time pass in small steps until the instance has ended.
+    pub async fn end_in_time(&self, instance: &str, step: Duration) -> OrchestrationStatus {
+        loop {
+            if let Ok(status) = self.client.wait_for_orchestration(instance, Duration::ZERO).await {
+                return status;
+            }
+            self.clock.advance(step);
+            for _ in 0..10 {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    /// Stores a history as another runtime would have left it.
+    pub async fn seed(&self, instance: &str, execution_id: u64, events: Vec<Event>) {
+        self.store.append_with_execution(instance, execution_id, events).await.unwrap();
+    }
+}
+
+/// The details of a failure.
+pub fn details(status: OrchestrationStatus) -> ErrorDetails {
+    match status {
+        OrchestrationStatus::Failed { details, .. } => details,
+        other => panic!("not failed: {other:?}"),
+    }
+}
+
+/// The output of an instance that completed.
+pub fn output(status: OrchestrationStatus) -> String {
+    match status {
+        OrchestrationStatus::Completed { output, .. } => output,
+        other => panic!("not completed: {other:?}"),
+    }
+}
+
+/// The first event of an execution.
+pub fn start_of(instance: &str, execution_id: u64, name: &str, input: &str) -> Event {
+    let kind = EventKind::OrchestrationStarted {
+        name: name.into(),
+        version: "1.0.0".into(),
+        input: input.into(),
+        parent_instance: None,
+        parent_id: None,
+        parent_execution_id: None,
+        carry_forward_events: None,
+        initial_custom_status: None,
+    };
+    Event::with_event_id(1, instance, execution_id, None, kind)
+}
+
+/// Few attempts, and little time between them.
+pub fn few_attempts(max_attempts: u32) -> RuntimeOptions {
+    RuntimeOptions {
+        max_attempts,
+        unregistered_backoff: UnregisteredBackoffConfig {
+            base_delay: Duration::from_millis(100),
+            max_delay: Duration::from_secs(1),
+        },
+        ..Default::default()
+    }
+}
+
+/// An activity that returns its input.
+pub fn echo() -> ActivityRegistryBuilder {
+    activities().register("Echo", |_: ActivityContext, text: String| async move { Ok(text) })
 }
 
 pub fn activities() -> ActivityRegistryBuilder {
@@ -127,6 +209,7 @@ pub fn kinds(history: &[Event]) -> Vec<&'static str> {
 }
 
 pub mod faulty;
+pub mod logs;
 
 /// A world whose store can be made to fail.
 pub fn faulty_world() -> (World, Arc<faulty::Faulty>) {

@@ -54,8 +54,24 @@ impl Batch {
                 input => batch.inputs.push(input),
             }
         }
+        batch.put_timers_in_order_of_their_times();
         batch.put_carried_first(instance);
         batch
+    }
+
+    /// Timers that came due while nobody took turns fire in the order of their times, in the places that they have
+    /// among the other messages. A store delivers them in the order in which they were set.
+    fn put_timers_in_order_of_their_times(&mut self) {
+        let places: Vec<usize> =
+            (0..self.inputs.len()).filter(|&at| due(&self.inputs[at]).is_some()).collect();
+        if places.is_sorted_by_key(|&at| due(&self.inputs[at])) {
+            return;
+        }
+        let mut timers: Vec<WorkItem> = places.iter().map(|&at| self.inputs[at].clone()).collect();
+        timers.sort_by_key(due);
+        for (at, timer) in places.into_iter().zip(timers) {
+            self.inputs[at] = timer;
+        }
     }
 
     fn take_start(&mut self, instance: &str, start: WorkItem, accepts_start: bool) {
@@ -104,6 +120,14 @@ impl Batch {
                 Notice::to(rival.clone(), Err(details))
             })
             .collect()
+    }
+}
+
+/// When a timer is due; `None` for what is no timer.
+fn due(message: &WorkItem) -> Option<u64> {
+    match message {
+        WorkItem::TimerFired { fire_at_ms, .. } => Some(*fire_at_ms),
+        _ => None,
     }
 }
 
