@@ -1,7 +1,7 @@
 //! A subscriber that keeps every line of the log, for tests on one thread.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 
 use tracing::field::{Field, Visit};
 use tracing::{Level, span};
@@ -48,6 +48,11 @@ pub struct Logs(Arc<Kept>);
 impl Logs {
     /// Keeps what this thread logs from now on, until the guard is dropped.
     pub fn keep() -> (Self, tracing::subscriber::DefaultGuard) {
+        // With a single subscriber in the process, `tracing` asks the thread that happens to reach a log line first
+        // whether anybody wants it, and remembers a no for all threads. A second one makes it ask all of them.
+        static LISTENS_EVERYWHERE: LazyLock<tracing::Dispatch> =
+            LazyLock::new(|| tracing::Dispatch::new(Logs::default()));
+        LazyLock::force(&LISTENS_EVERYWHERE);
         let logs = Self::default();
         let guard = tracing::subscriber::set_default(logs.clone());
         (logs, guard)
