@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::Outcome;
 
-const SYNC_SAMPLES: usize = 100;
+const SYNC_SAMPLES: usize = 60;
 
 pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(0, |cores| cores.get())

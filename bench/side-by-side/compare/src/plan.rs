@@ -119,10 +119,13 @@ pub fn cases(args: &Args) -> Outcome<Vec<Case>> {
 }
 
 impl Case {
-    /// What the table calls it on the given side of the comparison.
+    /// What the table calls it.
     pub fn label(&self) -> String {
         let sync = if self.sync == "full" { "" } else { " (normal)" };
         match (self.workload, self.size) {
+            (workload, size) if self.group == SYNCS_GROUP => {
+                format!("{workload} {} (strace)", thousands(size))
+            }
             ("idle", 0) => "idle, empty".to_string(),
             ("idle", size) => format!("idle, {} sleepers", thousands(size)),
             (workload, size) => format!("{workload} {}{sync}", thousands(size)),

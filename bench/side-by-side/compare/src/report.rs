@@ -25,6 +25,8 @@ pub struct Row {
 /// The median of a figure on one side, and what went wrong in its runs.
 pub struct Cell {
     pub value: f64,
+    /// What the disk took to sync a page, just before these runs.
+    pub sync_us: f64,
     pub failed: u64,
     pub is_capped: bool,
 }
@@ -32,7 +34,6 @@ pub struct Cell {
 pub struct Report {
     pub settings: Vec<(&'static str, String)>,
     pub rows: Vec<Row>,
-    pub sync_us: f64,
     /// What a run reported as errors, and how often.
     pub errors: Vec<String>,
     runs: Vec<Value>,
@@ -40,7 +41,8 @@ pub struct Report {
 
 impl Report {
     pub fn new(args: &Args, cases: &[Case], measured: Measured) -> Self {
-        let Measured { runs, sync_us, bare } = measured;
+        let Measured { runs, bare } = measured;
+        let sync_us = median(&runs.iter().map(|run| run.sync_us).collect::<Vec<_>>());
         let mut rows = Vec::new();
         for (index, case) in cases.iter().enumerate() {
             for figure in case.figures {
@@ -81,13 +83,7 @@ impl Report {
                 ),
             ));
         }
-        Self {
-            settings,
-            rows,
-            sync_us,
-            errors: errors(cases, &runs),
-            runs: runs.iter().map(run_json).collect(),
-        }
+        Self { settings, rows, errors: errors(cases, &runs), runs: runs.iter().map(run_json).collect() }
     }
 
     pub fn json(&self) -> Value {
@@ -110,7 +106,6 @@ impl Report {
             self.settings.iter().map(|(name, value)| ((*name).to_string(), json!(value))).collect();
         json!({
             "settings": settings,
-            "sync_us": self.sync_us,
             "rows": self.rows.iter().map(row).collect::<Vec<_>>(),
             "runs": self.runs,
         })
@@ -124,7 +119,7 @@ impl Report {
             _ => return None,
         };
         let cell = cell.as_ref().filter(|_| row.in_syncs)?;
-        Some(cell.value * us / self.sync_us)
+        Some(cell.value * us / cell.sync_us)
     }
 }
 
@@ -133,6 +128,7 @@ fn cell(runs: &[Run], case: usize, side: Side, figure: &Figure) -> Option<Cell> 
     let values: Vec<f64> = of_case().filter_map(|run| run.result["figures"][figure.name].as_f64()).collect();
     (!values.is_empty()).then(|| Cell {
         value: median(&values),
+        sync_us: median(&of_case().map(|run| run.sync_us).collect::<Vec<_>>()),
         failed: of_case().map(|run| run.result["failed"].as_u64().unwrap_or(0)).sum(),
         is_capped: of_case().any(|run| run.result["capped"] == true),
     })
@@ -174,5 +170,5 @@ fn errors(cases: &[Case], runs: &[Run]) -> Vec<String> {
 }
 
 fn run_json(run: &Run) -> Value {
-    json!({"side": run.side.name(), "round": run.round + 1, "result": run.result})
+    json!({"side": run.side.name(), "round": run.round + 1, "sync_us": run.sync_us, "result": run.result})
 }

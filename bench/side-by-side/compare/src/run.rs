@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::machine::{WorkDir, median, now};
+use crate::machine::{WorkDir, now};
 use crate::plan::{Case, SYNCS_GROUP};
 use crate::sides::{Programs, Side};
 use crate::{Outcome, bare};
@@ -21,6 +21,8 @@ pub struct Run {
     pub case: usize,
     pub side: Side,
     pub round: usize,
+    /// What the disk took to sync a page just before.
+    pub sync_us: f64,
     /// What the program printed, or `{"error": …}`.
     pub result: Value,
 }
@@ -28,7 +30,6 @@ pub struct Run {
 /// Everything that was measured.
 pub struct Measured {
     pub runs: Vec<Run>,
-    pub sync_us: f64,
     pub bare: Option<bare::Limit>,
 }
 
@@ -36,13 +37,12 @@ pub struct Runs<'a> {
     programs: &'a Programs,
     dir: &'a WorkDir,
     runs: Vec<Run>,
-    sync_samples: Vec<f64>,
     bare: Option<bare::Limit>,
 }
 
 impl<'a> Runs<'a> {
     pub fn new(programs: &'a Programs, dir: &'a WorkDir) -> Self {
-        Self { programs, dir, runs: Vec::new(), sync_samples: Vec::new(), bare: None }
+        Self { programs, dir, runs: Vec::new(), bare: None }
     }
 
     /// Runs every case once on each of its sides, one beside the other; the side that goes first changes.
@@ -51,17 +51,17 @@ impl<'a> Runs<'a> {
             if case.is_once && round > 0 {
                 continue;
             }
-            self.sync_samples.push(self.dir.sync_us()?);
             let mut sides = case.sides.to_vec();
             if round % 2 == 1 {
                 sides.reverse();
             }
             for side in sides {
                 eprint!("round {} {} {}: ", round + 1, case.label(), side.name());
+                let sync_us = self.dir.sync_us()?;
                 let began = now();
                 let result = self.one(case, side)?;
                 eprintln!("{:.1} s {}", began.elapsed().as_secs_f64(), brief(case, &result));
-                self.runs.push(Run { case: index, side, round, result });
+                self.runs.push(Run { case: index, side, round, sync_us, result });
                 self.dir.clear();
             }
         }
@@ -77,7 +77,7 @@ impl<'a> Runs<'a> {
     }
 
     pub fn finish(self) -> Measured {
-        Measured { runs: self.runs, sync_us: median(&self.sync_samples), bare: self.bare }
+        Measured { runs: self.runs, bare: self.bare }
     }
 
     fn one(&self, case: &Case, side: Side) -> Outcome<Value> {
