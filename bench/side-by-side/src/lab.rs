@@ -63,24 +63,28 @@ impl Lab {
         }
     }
 
-    /// Starts many instances at once; the ids of those that could be started are returned.
+    /// Starts many instances at once, until the time is up; the ids of those that could be started are returned.
     pub async fn start_all(&mut self, name: &'static str, inputs: Vec<String>) -> Vec<String> {
         let permits = Arc::new(Semaphore::new(STARTS_AT_ONCE));
         let mut starts = JoinSet::new();
         for (number, input) in inputs.into_iter().enumerate() {
-            let (client, permits) = (self.client.clone(), permits.clone());
+            let (client, permits, deadline) = (self.client.clone(), permits.clone(), self.deadline);
             starts.spawn(async move {
                 let _permit = permits.acquire_owned().await;
                 let instance = format!("{name}-{number}");
+                if Instant::now() > deadline {
+                    return (number, instance, None);
+                }
                 let result = client.start_orchestration(&instance, name, input).await;
-                (number, instance, result.map(|_| ()))
+                (number, instance, Some(result.map(|_| ())))
             });
         }
         let mut started = Vec::new();
         while let Some(Ok((number, instance, result))) = starts.join_next().await {
             match result {
-                Ok(()) => started.push((number, instance)),
-                Err(error) => self.figures.count_failed(&format!("start: {error}")),
+                Some(Ok(())) => started.push((number, instance)),
+                Some(Err(error)) => self.figures.count_failed(&format!("start: {error}")),
+                None => self.figures.cap(),
             }
         }
         started.sort();
