@@ -1,0 +1,53 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use crate::Outcome;
+
+pub const USAGE: &str = "side-by-side [options]
+
+  --quick           smaller sizes and one round: a try, not a measurement
+  --rounds N        how often each workload runs on each side (3)
+  --only A,B        only these workloads: chain, parallel, fanout, start, timers, events, children,
+                    continue_as_new, payload, recovery, idle, syncs, bare
+  --json            the figures of every run as JSON instead of the table
+  --svg PATH        also draws the table
+  --dir DIR         where the databases go: a disk, not a tmpfs";
+
+#[derive(Default)]
+pub struct Args {
+    pub is_help: bool,
+    pub is_quick: bool,
+    pub is_json: bool,
+    pub rounds: usize,
+    pub only: Vec<String>,
+    pub svg: Option<PathBuf>,
+    pub dir: Option<PathBuf>,
+}
+
+impl Args {
+    pub fn parse(mut arguments: impl Iterator<Item = String>) -> Outcome<Self> {
+        let mut args = Self::default();
+        let mut rounds = None;
+        while let Some(name) = arguments.next() {
+            let mut value = || arguments.next().ok_or_else(|| format!("{name} needs a value"));
+            match name.as_str() {
+                "--quick" => args.is_quick = true,
+                "--json" => args.is_json = true,
+                "--rounds" => rounds = Some(value()?.parse()?),
+                "--only" => args.only = value()?.split(',').map(|part| part.trim().to_string()).collect(),
+                "--svg" => args.svg = Some(value()?.into()),
+                "--dir" => args.dir = Some(value()?.into()),
+                "--help" | "-h" | "help" => args.is_help = true,
+                other => return Err(format!("there is no option {other}\n{USAGE}").into()),
+            }
+        }
+        args.rounds = rounds.unwrap_or(if args.is_quick { 1 } else { 3 }).max(1);
+        Ok(args)
+    }
+
+    /// Tells whether a workload was asked for.
+    pub fn wants(&self, workload: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|name| name == workload)
+    }
+}
