@@ -1,0 +1,344 @@
+-- Which instance comes next, and leasing it.
+--
+-- Functions carry a version in their name. A build calls the versions that it knows, so that builds of two versions can
+-- run side by side on one schema; a new version of a function is added, never put in the place of an old one.
+
+-- The time by which everything is decided: the database's, or the one that a test hands in.
+CREATE FUNCTION now_ms_1(p_now bigint) RETURNS bigint
+LANGUAGE sql VOLATILE AS $$
+    SELECT coalesce(p_now, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint)
+$$;
+
+-- What the messages of an instance say about its place: the oldest visible one, when another becomes visible, and since
+-- when the longest parked one is parked.
+CREATE FUNCTION outlook_1(p_instance text, p_now bigint)
+RETURNS TABLE (head bigint, next_visible bigint, parked_since bigint)
+LANGUAGE sql STABLE AS $$
+    SELECT
+        least(
+            (SELECT id FROM orchestrator_queue
+             WHERE instance_id = p_instance AND parked_at IS NULL AND visible_at = 0 ORDER BY visible_at, id LIMIT 1),
+            (SELECT min(id) FROM orchestrator_queue
+             WHERE instance_id = p_instance AND parked_at IS NULL AND visible_at > 0 AND visible_at <= p_now)),
+        (SELECT visible_at FROM orchestrator_queue
+         WHERE instance_id = p_instance AND parked_at IS NULL AND visible_at > p_now ORDER BY visible_at LIMIT 1),
+        (SELECT min(parked_at) FROM orchestrator_queue WHERE instance_id = p_instance AND parked_at IS NOT NULL)
+$$;
+
+-- Puts instances that are neither ready nor leased where they belong. The caller saw a change of each of them after that
+-- was committed; what is written only ever moves an instance forward, so an older view does no harm.
+CREATE FUNCTION place_1(p_instances text[], p_now bigint, p_parking_ms bigint) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO instance_schedule AS s (instance_id, class, ready_seq, due_at, parked)
+    SELECT t.instance_id, coalesce(n.pinned_version, ''), o.head, least(o.next_visible, o.parked_since + p_parking_ms),
+        o.parked_since IS NOT NULL
+    FROM (SELECT DISTINCT i COLLATE "C" AS instance_id FROM unnest(p_instances) i) t
+    LEFT JOIN instances n ON n.instance_id = t.instance_id
+    CROSS JOIN LATERAL outlook_1(t.instance_id, p_now) o
+    WHERE coalesce(o.head, o.next_visible, o.parked_since) IS NOT NULL
+    ORDER BY t.instance_id
+    ON CONFLICT (instance_id) DO UPDATE SET
+        class = excluded.class,
+        ready_seq = least(s.ready_seq, excluded.ready_seq),
+        due_at = least(s.due_at, excluded.due_at),
+        parked = s.parked OR excluded.parked
+    WHERE s.lock_token IS NULL;
+END $$;
+
+-- Looks at the instances that others touched. Returns whether there may be more of them, and whether some were left
+-- alone because somebody is committing a turn of theirs right now.
+CREATE FUNCTION absorb_1(p_now bigint, p_parking_ms bigint, OUT more boolean, OUT busy boolean)
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_rows integer;
+    v_taken text[];
+    v_present text[];
+    v_free text[];
+BEGIN
+    more := false;
+    busy := false;
+    WITH oldest AS (SELECT id FROM arrivals ORDER BY id LIMIT 32 FOR UPDATE SKIP LOCKED),
+         gone AS (DELETE FROM arrivals a USING oldest o WHERE a.id = o.id RETURNING a.instances)
+    SELECT count(*), (SELECT array_agg(DISTINCT i) FROM gone g, unnest(g.instances) i)
+    INTO v_rows, v_taken FROM gone;
+    IF v_taken IS NULL THEN
+        RETURN;
+    END IF;
+    more := v_rows = 32;
+    SELECT array_agg(instance_id) INTO v_present FROM instance_schedule WHERE instance_id = ANY (v_taken);
+    IF v_present IS NOT NULL THEN
+        SELECT array_agg(l.instance_id) INTO v_free FROM (
+            SELECT instance_id FROM instance_schedule WHERE instance_id = ANY (v_present)
+            ORDER BY instance_id FOR UPDATE SKIP LOCKED) l;
+        IF cardinality(v_present) > coalesce(cardinality(v_free), 0) THEN
+            busy := true;
+            INSERT INTO arrivals (instances)
+            SELECT array_agg(i) FROM unnest(v_present) i WHERE i <> ALL (coalesce(v_free, '{}'));
+        END IF;
+        -- What is ready keeps its place, what is leased is looked at when the lease ends.
+        SELECT array_agg(t.i) INTO v_taken FROM unnest(v_taken) t(i)
+        LEFT JOIN instance_schedule s ON s.instance_id = t.i
+        WHERE s.instance_id IS NULL
+            OR (t.i = ANY (v_free) AND s.ready_seq IS NULL AND s.lock_token IS NULL);
+    END IF;
+    PERFORM place_1(v_taken, p_now, p_parking_ms);
+END $$;
+
+-- Moves instances whose time has come to where they belong now; tells whether there may be more of them.
+CREATE FUNCTION promote_1(p_now bigint, p_parking_ms bigint) RETURNS boolean
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_due text[];
+BEGIN
+    SELECT array_agg(d.instance_id) INTO v_due FROM (
+        SELECT instance_id FROM instance_schedule WHERE due_at <= p_now ORDER BY due_at LIMIT 256
+        FOR UPDATE SKIP LOCKED) d;
+    IF v_due IS NULL THEN
+        RETURN false;
+    END IF;
+    DELETE FROM orchestrator_queue
+    WHERE instance_id = ANY (v_due) AND parked_at IS NOT NULL AND parked_at <= p_now - p_parking_ms;
+    -- The token stays: whoever holds it may still give the turn back, until somebody takes over.
+    UPDATE instance_schedule s SET
+        ready_seq = o.head, due_at = least(o.next_visible, o.parked_since + p_parking_ms),
+        parked = o.parked_since IS NOT NULL,
+        lock_token = CASE WHEN o.head IS NOT NULL THEN s.lock_token END
+    FROM unnest(v_due) t(i) CROSS JOIN LATERAL outlook_1(t.i, p_now) o
+    WHERE s.instance_id = t.i;
+    DELETE FROM instance_schedule WHERE instance_id = ANY (v_due) AND ready_seq IS NULL AND due_at IS NULL;
+    RETURN cardinality(v_due) = 256;
+END $$;
+
+-- Deals with the visible messages of an instance that does not exist. Completions belong to an instance that is gone and
+-- are dropped, or they would reach a later one of the same id. Signals and cancellations may have overtaken the start:
+-- they are parked, with whatever came with them. Returns how many messages were dropped.
+CREATE FUNCTION set_aside_1(p_instance text, p_now bigint, p_parking_ms bigint) RETURNS bigint
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_dropped bigint;
+    v_more bigint;
+BEGIN
+    DELETE FROM orchestrator_queue WHERE instance_id = p_instance AND parked_at IS NULL AND visible_at <= p_now
+        AND class = 'completion';
+    GET DIAGNOSTICS v_dropped = ROW_COUNT;
+    IF EXISTS (SELECT 1 FROM orchestrator_queue WHERE instance_id = p_instance AND parked_at IS NULL
+               AND (class = 'start' OR (class = 'signal' AND visible_at <= p_now)))
+        OR EXISTS (SELECT 1 FROM orchestrator_queue WHERE instance_id = p_instance AND parked_at IS NOT NULL
+                   AND class = 'signal') THEN
+        UPDATE orchestrator_queue SET parked_at = p_now
+        WHERE instance_id = p_instance AND parked_at IS NULL AND visible_at <= p_now;
+    ELSE
+        DELETE FROM orchestrator_queue WHERE instance_id = p_instance AND parked_at IS NULL AND visible_at <= p_now;
+        GET DIAGNOSTICS v_more = ROW_COUNT;
+        v_dropped := v_dropped + v_more;
+        DELETE FROM orchestrator_queue WHERE instance_id = p_instance AND parked_at IS NOT NULL;
+        GET DIAGNOSTICS v_more = ROW_COUNT;
+        v_dropped := v_dropped + v_more;
+    END IF;
+    DELETE FROM instance_schedule WHERE instance_id = p_instance;
+    PERFORM place_1(ARRAY[p_instance], p_now, p_parking_ms);
+    RETURN v_dropped;
+END $$;
+
+-- The versions that ready instances are pinned to, by hopping from one to the next in the index.
+CREATE FUNCTION ready_classes_1() RETURNS text[]
+LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN (WITH RECURSIVE c (class) AS (
+        (SELECT class FROM instance_schedule WHERE ready_seq IS NOT NULL ORDER BY class LIMIT 1)
+        UNION ALL
+        SELECT (SELECT s.class FROM instance_schedule s
+                WHERE s.ready_seq IS NOT NULL AND s.class > c.class ORDER BY s.class LIMIT 1)
+        FROM c WHERE c.class IS NOT NULL)
+    SELECT coalesce(array_agg(class), '{}') FROM c WHERE class IS NOT NULL);
+END $$;
+
+-- The highest execution that an instance without a row has anything of, or 1.
+CREATE FUNCTION highest_execution_1(p_instance text) RETURNS bigint
+LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN greatest(
+        coalesce((SELECT max(execution_id) FROM executions WHERE instance_id = p_instance), 1),
+        coalesce((SELECT max(execution_id) FROM history WHERE instance_id = p_instance), 1));
+END $$;
+
+-- Leases up to `p_max` instances, the one with the oldest message first.
+--
+-- `p_known` are the classes that the caller has made up its mind about, `p_allowed` those it takes; both NULL for any.
+-- If a ready instance is of another class, nothing is leased and `unknown_classes` asks about it.
+--
+-- The last row has no instance and describes the rest: the time, whether there is more to look at, when to look again.
+CREATE FUNCTION claim_instances_1(
+    p_now bigint, p_max integer, p_lease_ms bigint, p_parking_ms bigint, p_known text[], p_allowed text[])
+RETURNS TABLE (
+    instance text, token text, name text, version text, execution bigint, incarnation bigint, last_event bigint,
+    status text, start_event text, message_ids bigint[], attempts bigint[], texts text[],
+    now_at bigint, next_due bigint, more boolean, busy boolean, unknown_classes text[],
+    dropped_for text[], dropped_count bigint[])
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    v_now bigint := now_ms_1(p_now);
+    v_until bigint;
+    v_more boolean;
+    v_busy boolean;
+    v_set_aside integer := 0;
+    v_classes text[];
+    v_candidates text[];
+    v_locked text[];
+    v_known text[];
+    v_skipped text[] := '{}';
+    v_found integer := 0;
+    v_leased integer;
+    v_one text;
+    v_dropped bigint;
+    v_dropped_for text[];
+    v_dropped_count bigint[];
+BEGIN
+    SELECT a.more, a.busy INTO v_more, v_busy FROM absorb_1(v_now, p_parking_ms) a;
+    v_more := promote_1(v_now, p_parking_ms) OR v_more;
+    v_classes := ready_classes_1();
+    IF p_known IS NOT NULL THEN
+        IF NOT v_classes <@ p_known THEN
+            RETURN QUERY SELECT NULL::text, NULL::text, NULL::text, NULL::text, NULL::bigint, NULL::bigint, NULL::bigint,
+                NULL::text, NULL::text, NULL::bigint[], NULL::bigint[], NULL::text[], v_now, NULL::bigint, true, false,
+                (SELECT array_agg(c) FROM unnest(v_classes) c WHERE c <> ALL (p_known)), NULL::text[], NULL::bigint[];
+            RETURN;
+        END IF;
+        SELECT coalesce(array_agg(c), '{}') INTO v_classes FROM unnest(v_classes) c WHERE c = ANY (p_allowed);
+    END IF;
+    WHILE v_found < p_max AND cardinality(v_classes) > 0 LOOP
+        SELECT array_agg(x.instance_id ORDER BY x.ready_seq) INTO v_candidates FROM (
+            SELECT h.instance_id, h.ready_seq FROM unnest(v_classes) c(class) CROSS JOIN LATERAL (
+                SELECT s.instance_id, s.ready_seq FROM instance_schedule s
+                WHERE s.class = c.class AND s.ready_seq IS NOT NULL
+                    AND (cardinality(v_skipped) = 0 OR s.instance_id <> ALL (v_skipped))
+                ORDER BY s.ready_seq LIMIT p_max - v_found) h
+            ORDER BY h.ready_seq LIMIT p_max - v_found) x;
+        EXIT WHEN v_candidates IS NULL;
+        SELECT array_agg(l.instance_id ORDER BY l.ready_seq) INTO v_locked FROM (
+            SELECT instance_id, ready_seq FROM instance_schedule
+            WHERE instance_id = ANY (v_candidates) AND ready_seq IS NOT NULL FOR UPDATE SKIP LOCKED) l;
+        v_skipped := v_skipped || v_candidates;
+        CONTINUE WHEN v_locked IS NULL;
+
+        -- An attempt whose lease ran out is counted by whoever takes over.
+        UPDATE orchestrator_queue SET attempt_count = attempt_count + 1 WHERE id IN (
+            SELECT b FROM instance_schedule s, unnest(s.batch) b
+            WHERE s.instance_id = ANY (v_locked) AND s.lock_token IS NOT NULL);
+        SELECT array_agg(t.i ORDER BY t.place) INTO v_known FROM unnest(v_locked) WITH ORDINALITY t(i, place)
+        WHERE EXISTS (SELECT 1 FROM instances n WHERE n.instance_id = t.i)
+            OR EXISTS (SELECT 1 FROM orchestrator_queue q WHERE q.instance_id = t.i AND q.parked_at IS NULL
+                       AND q.visible_at <= v_now AND q.class = 'start')
+            OR EXISTS (SELECT 1 FROM history h WHERE h.instance_id = t.i);
+        IF v_known IS NULL OR cardinality(v_known) < cardinality(v_locked) THEN
+            FOR v_one IN SELECT i FROM unnest(v_locked) i WHERE v_known IS NULL OR i <> ALL (v_known) LOOP
+                v_dropped := set_aside_1(v_one, v_now, p_parking_ms);
+                v_set_aside := v_set_aside + 1;
+                IF v_dropped > 0 THEN
+                    v_dropped_for := v_dropped_for || v_one;
+                    v_dropped_count := v_dropped_count || v_dropped;
+                END IF;
+            END LOOP;
+            IF v_set_aside >= 64 THEN
+                v_more := true;
+                p_max := 0;
+            END IF;
+            CONTINUE WHEN v_known IS NULL;
+        END IF;
+        IF EXISTS (SELECT 1 FROM instance_schedule WHERE instance_id = ANY (v_known) AND parked) THEN
+            UPDATE orchestrator_queue SET parked_at = NULL WHERE instance_id = ANY (v_known) AND parked_at IS NOT NULL;
+        END IF;
+
+        -- The lease begins now, not when it was asked for.
+        v_until := now_ms_1(p_now) + least(p_lease_ms, 9223372036854775807 - now_ms_1(p_now));
+        RETURN QUERY
+        WITH m AS (
+            SELECT q.instance_id, array_agg(q.id ORDER BY q.id) AS ids, array_agg(q.attempt_count ORDER BY q.id) AS attempts,
+                array_agg(q.work_item ORDER BY q.id) AS texts
+            FROM orchestrator_queue q
+            WHERE q.instance_id = ANY (v_known) AND q.parked_at IS NULL AND q.visible_at <= v_now
+            GROUP BY q.instance_id),
+        leased AS (
+            UPDATE instance_schedule s SET ready_seq = NULL, due_at = v_until, parked = false,
+                lock_token = 'lock_' || replace(gen_random_uuid()::text, '-', '') || '_' || s.instance_id,
+                locked_until = v_until, locked_at = v_now, batch = m.ids
+            FROM m WHERE s.instance_id = m.instance_id
+            RETURNING s.instance_id, s.lock_token, m.ids, m.attempts, m.texts)
+        SELECT l.instance_id, l.lock_token, n.orchestration_name, n.orchestration_version,
+            x.execution_id, coalesce(n.incarnation, 0),
+            coalesce((SELECT max(h.event_id) FROM history h
+                      WHERE h.instance_id = l.instance_id AND h.execution_id = x.execution_id), 0),
+            (SELECT e.status FROM executions e WHERE e.instance_id = l.instance_id AND e.execution_id = x.execution_id),
+            CASE WHEN n.instance_id IS NULL THEN
+                (SELECT h.event_data FROM history h WHERE h.instance_id = l.instance_id
+                 AND h.execution_id = x.execution_id AND h.event_type = 'OrchestrationStarted'
+                 ORDER BY h.event_id LIMIT 1) END,
+            l.ids, l.attempts, l.texts, NULL::bigint, NULL::bigint, NULL::boolean, NULL::boolean, NULL::text[],
+            NULL::text[], NULL::bigint[]
+        FROM leased l
+        LEFT JOIN instances n ON n.instance_id = l.instance_id
+        CROSS JOIN LATERAL (SELECT coalesce(n.current_execution_id, highest_execution_1(l.instance_id)) AS execution_id) x
+        ORDER BY array_position(v_known, l.instance_id);
+        GET DIAGNOSTICS v_leased = ROW_COUNT;
+        v_found := v_found + v_leased;
+        IF v_leased < cardinality(v_known) THEN
+            -- Somebody removed the messages behind the store's back, or the place was an old one.
+            WITH gone AS (
+                DELETE FROM instance_schedule WHERE instance_id = ANY (v_known) AND ready_seq IS NOT NULL
+                RETURNING instance_id)
+            SELECT array_agg(instance_id) INTO v_locked FROM gone;
+            PERFORM place_1(v_locked, v_now, p_parking_ms);
+        END IF;
+    END LOOP;
+    RETURN QUERY SELECT NULL::text, NULL::text, NULL::text, NULL::text, NULL::bigint, NULL::bigint, NULL::bigint,
+        NULL::text, NULL::text, NULL::bigint[], NULL::bigint[], NULL::text[], now_ms_1(p_now),
+        (SELECT s.due_at FROM instance_schedule s WHERE s.due_at IS NOT NULL ORDER BY s.due_at LIMIT 1),
+        v_found = 0 AND v_more, v_busy, NULL::text[], v_dropped_for, v_dropped_count;
+END $$;
+
+-- Extends a live lease on an instance; never shortens it. A lease that was live when the request arrived is honoured,
+-- however long that waited, as long as nobody has taken over.
+CREATE FUNCTION renew_turn_1(p_now bigint, p_instance text, p_token text, p_waited_ms bigint, p_extend_ms bigint)
+RETURNS boolean
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_arrived bigint := now_ms_1(p_now) - p_waited_ms;
+    v_until bigint;
+BEGIN
+    SELECT locked_until INTO v_until FROM instance_schedule
+    WHERE instance_id = p_instance AND lock_token = p_token FOR UPDATE;
+    IF v_until IS NULL OR v_until <= v_arrived THEN
+        RETURN false;
+    END IF;
+    v_until := greatest(v_until, now_ms_1(p_now) + least(p_extend_ms, 9223372036854775807 - now_ms_1(p_now)));
+    UPDATE instance_schedule SET locked_until = v_until, due_at = v_until, ready_seq = NULL
+    WHERE instance_id = p_instance;
+    RETURN true;
+END $$;
+
+-- Gives a turn back. A lease that has run out can still be given back as long as nobody has taken over.
+CREATE FUNCTION abandon_turn_1(p_now bigint, p_instance text, p_token text, p_delay_ms bigint, p_ignore_attempt boolean)
+RETURNS boolean
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_batch bigint[];
+BEGIN
+    SELECT batch INTO v_batch FROM instance_schedule
+    WHERE instance_id = p_instance AND lock_token = p_token FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    IF NOT p_ignore_attempt THEN
+        UPDATE orchestrator_queue SET attempt_count = attempt_count + 1 WHERE id = ANY (v_batch);
+    END IF;
+    IF p_delay_ms > 0 THEN
+        UPDATE orchestrator_queue
+        SET visible_at = now_ms_1(p_now) + least(p_delay_ms, 9223372036854775807 - now_ms_1(p_now))
+        WHERE id = ANY (v_batch);
+    END IF;
+    DELETE FROM instance_schedule WHERE instance_id = p_instance;
+    INSERT INTO arrivals (instances) VALUES (ARRAY[p_instance]);
+    RETURN true;
+END $$;

@@ -1,0 +1,27 @@
+-- Resolving a commit whose answer was lost; see the table `committers`.
+
+-- Notes that this transaction is the batch. Fails if the committer has given up on it.
+CREATE FUNCTION begin_batch_1(p_committer text, p_epoch bigint, p_batch bigint) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE committers SET batch = p_batch, turn_verdicts = NULL, refused_work = NULL, taken_starts = NULL
+    WHERE committer = p_committer AND epoch = p_epoch;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'this batch was given up by its committer' USING ERRCODE = 'serialization_failure';
+    END IF;
+END $$;
+
+-- Makes the committer known, or begins its next epoch: from here on no earlier batch can be committed. Returns the epoch
+-- and the last batch that was, with what was refused in it.
+CREATE FUNCTION begin_epoch_1(p_committer text, OUT epoch bigint, OUT batch bigint, OUT turn_verdicts integer[],
+    OUT refused_work integer[], OUT taken_starts integer[])
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+BEGIN
+    INSERT INTO committers AS c (committer) VALUES (p_committer)
+    ON CONFLICT (committer) DO UPDATE SET epoch = c.epoch + 1, seen_at = now()
+    RETURNING c.epoch, c.batch, c.turn_verdicts, c.refused_work, c.taken_starts
+    INTO epoch, batch, turn_verdicts, refused_work, taken_starts;
+    -- Those of processes that are long gone.
+    DELETE FROM committers WHERE seen_at < now() - interval '30 days' AND committer <> p_committer;
+END $$;

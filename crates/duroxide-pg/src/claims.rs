@@ -1,0 +1,378 @@
+//! Leasing instances and activities, and decoding what they bring.
+
+use std::collections::BTreeSet;
+
+use duroxide::Event;
+use duroxide::providers::inspect::{self, Origin};
+use duroxide::providers::{
+    DispatcherCapabilityFilter, InstanceClaim, InstanceRequest, ProviderError, TagFilter, WorkClaim, WorkItem,
+    WorkRequest,
+};
+use tokio_postgres::Row;
+
+use crate::PostgresProvider;
+use crate::encode::route;
+use crate::errands::{Held, Queue};
+use crate::error::StoreError;
+use crate::shared::{positive, whole_ms};
+use crate::text::{original, stored};
+
+const CLAIM_INSTANCES: &str = "SELECT * FROM claim_instances_1($1, $2, $3, $4, $5, $6)";
+const CLAIM_WORK: &str = "SELECT * FROM claim_work_1($1, $2, $3, $4, $5, $6)";
+const QUARANTINE_MESSAGES: &str = "SELECT quarantine_messages_1($1, $2, $3)";
+const QUARANTINE_WORK: &str = "SELECT quarantine_work_1($1, $2, $3)";
+
+/// A row that does not decode.
+struct BadRow {
+    id: i64,
+    reason: String,
+}
+
+/// What one fetch of instances found.
+struct Fetched {
+    claims: Vec<StoredClaim>,
+    held: Held,
+    /// Nothing was found so far, but there is more to look at.
+    unfinished: bool,
+    /// Versions that the caller has to make up its mind about first.
+    unknown_classes: Vec<String>,
+}
+
+/// An instance that was leased, with its messages still as text.
+struct StoredClaim {
+    instance: String,
+    token: String,
+    name: Option<String>,
+    version: Option<String>,
+    execution_id: i64,
+    incarnation: i64,
+    last_event_id: i64,
+    status: Option<String>,
+    start_event: Option<String>,
+    ids: Vec<i64>,
+    attempts: Vec<i64>,
+    texts: Vec<String>,
+}
+
+impl PostgresProvider {
+    /// Leases instances and decodes their messages. What does not decode is set aside; if nothing is left of a lease
+    /// after that, the next instance takes its place.
+    ///
+    /// The leases are given back unless the caller hands them over.
+    pub(crate) async fn claim(
+        &self,
+        operation: &'static str,
+        request: &InstanceRequest<'_>,
+    ) -> Result<(Vec<InstanceClaim>, Held), ProviderError> {
+        let mut claimed = Vec::new();
+        let mut held = Held::new(Queue::Orchestrator, Vec::new(), self.returns.clone());
+        if request.filter.is_some_and(|filter| filter.supported_duroxide_versions.is_empty()) {
+            return Ok((claimed, held));
+        }
+        while claimed.len() < request.max {
+            let fetched = self
+                .fetch_instances(request.max - claimed.len(), request)
+                .await
+                .map_err(|error| error.into_provider_error(operation))?;
+            held.add(fetched.held);
+            let (before, leased) = (claimed.len(), fetched.claims.len());
+            for claim in fetched.claims {
+                claimed.extend(self.decoded(operation, claim).await?);
+            }
+            let all_decoded = claimed.len() - before == leased;
+            if !all_decoded || fetched.unfinished || !fetched.unknown_classes.is_empty() {
+                continue;
+            }
+            // What is being given back just now may be what was looked for.
+            if claimed.is_empty() && self.returns.errands.finish().await {
+                continue;
+            }
+            break;
+        }
+        Ok((claimed, held))
+    }
+
+    async fn fetch_instances(&self, max: usize, request: &InstanceRequest<'_>) -> Result<Fetched, StoreError> {
+        let max = i32::try_from(max).unwrap_or(i32::MAX);
+        let lease_ms = whole_ms(request.lock_timeout);
+        let (known, allowed) = match request.filter {
+            Some(filter) => {
+                let known: Vec<String> = self.classes().iter().cloned().collect();
+                let allowed = known.iter().filter(|class| is_compatible(filter, class)).cloned().collect();
+                (Some(known), Some::<Vec<String>>(allowed))
+            }
+            None => (None, None),
+        };
+        let (returns, parking_ms) = (self.returns.clone(), self.shared.parking_ms);
+        let (now, sent) = (self.shared.time.given_ms(), self.shared.time.monotonic());
+        let claim = async move {
+            let params: [&(dyn tokio_postgres::types::ToSql + Sync); 6] =
+                [&now, &max, &lease_ms, &parking_ms, &known, &allowed];
+            let mut rows = returns.line.query(CLAIM_INSTANCES, &params).await?;
+            let about = rows.pop();
+            let claims: Vec<StoredClaim> = rows.iter().map(StoredClaim::read).collect();
+            let tokens = claims.iter().map(|claim| claim.token.clone()).collect();
+            let held = Held::new(Queue::Orchestrator, tokens, returns.clone());
+            let mut fetched = Fetched { claims, held, unfinished: false, unknown_classes: Vec::new() };
+            if let Some(about) = about {
+                let shared = &returns.shared;
+                shared.time.learn(about.get(12), sent);
+                fetched.unfinished = about.get::<_, Option<bool>>(14).unwrap_or(false);
+                fetched.unknown_classes = about.get::<_, Option<Vec<String>>>(16).unwrap_or_default();
+                if fetched.unknown_classes.is_empty() {
+                    shared.instances_ready.is_due_at(about.get(13));
+                }
+                if about.get::<_, Option<bool>>(15).unwrap_or(false) {
+                    look_again(&returns);
+                }
+                report_dropped(&about);
+            }
+            Ok(fetched)
+        };
+        let fetched = self.returns.errands.see_through(claim).await?;
+        if !fetched.unknown_classes.is_empty() {
+            self.classes().extend(fetched.unknown_classes.iter().cloned());
+        }
+        Ok(fetched)
+    }
+
+    /// Decodes a claim; `None` if none of its messages could be decoded, and the lease is over.
+    async fn decoded(
+        &self,
+        operation: &'static str,
+        claim: StoredClaim,
+    ) -> Result<Option<InstanceClaim>, ProviderError> {
+        let (mut messages, mut attempts, mut bad) = (Vec::with_capacity(claim.texts.len()), 0, Vec::new());
+        for ((id, tried), text) in claim.ids.iter().zip(&claim.attempts).zip(&claim.texts) {
+            match serde_json::from_str::<WorkItem>(text) {
+                Ok(item) => {
+                    messages.push(item);
+                    attempts = attempts.max(*tried);
+                }
+                Err(error) => bad.push(BadRow { id: *id, reason: error.to_string() }),
+            }
+        }
+        if !bad.is_empty() {
+            self.set_aside(operation, Queue::Orchestrator, &bad).await?;
+            if messages.is_empty() {
+                let over = self.returns.give_back(Queue::Orchestrator, &claim.token, 0, true).await;
+                over.map_err(|error| error.into_provider_error(operation))?;
+                return Ok(None);
+            }
+        }
+        let attempt_count = u32::try_from(attempts).unwrap_or(u32::MAX).saturating_add(1);
+        Ok(Some(claim.describe(messages, attempt_count)))
+    }
+
+    /// Leases activities and decodes them. What does not decode is set aside, and the next takes its place.
+    pub(crate) async fn claim_activities(
+        &self,
+        operation: &'static str,
+        request: &WorkRequest<'_>,
+    ) -> Result<Vec<WorkClaim>, ProviderError> {
+        let mut claimed = Vec::new();
+        if *request.tag_filter == TagFilter::None {
+            return Ok(claimed);
+        }
+        let mut held = Held::new(Queue::Worker, Vec::new(), self.returns.clone());
+        while claimed.len() < request.max {
+            let (stored, leases, unfinished) = self
+                .fetch_work(request.max - claimed.len(), request)
+                .await
+                .map_err(|error| error.into_provider_error(operation))?;
+            held.add(leases);
+            let (good, bad) = decode_work(stored);
+            claimed.extend(good);
+            if !bad.is_empty() {
+                self.set_aside(operation, Queue::Worker, &bad).await?;
+                continue;
+            }
+            if unfinished || (claimed.is_empty() && self.returns.errands.finish().await) {
+                continue;
+            }
+            break;
+        }
+        held.hand_over();
+        Ok(claimed)
+    }
+
+    async fn fetch_work(
+        &self,
+        max: usize,
+        request: &WorkRequest<'_>,
+    ) -> Result<(Vec<StoredWork>, Held, bool), StoreError> {
+        let max = i32::try_from(max).unwrap_or(i32::MAX);
+        let lease_ms = whole_ms(request.lock_timeout);
+        let owner = request.session.map(|session| stored(&session.owner_id).into_owned());
+        let session_ms = request.session.map_or(0, |session| whole_ms(session.lock_timeout));
+        let routes = routes(request.tag_filter);
+        let returns = self.returns.clone();
+        let (now, sent) = (self.shared.time.given_ms(), self.shared.time.monotonic());
+        let claim = async move {
+            let params: [&(dyn tokio_postgres::types::ToSql + Sync); 6] =
+                [&now, &max, &lease_ms, &owner, &session_ms, &routes];
+            let mut rows = returns.line.query(CLAIM_WORK, &params).await?;
+            let about = rows.pop();
+            let claims: Vec<StoredWork> = rows.iter().map(StoredWork::read).collect();
+            let tokens = claims.iter().map(|claim| claim.token.clone()).collect();
+            let held = Held::new(Queue::Worker, tokens, returns.clone());
+            let unfinished = about.as_ref().is_some_and(|about| about.get::<_, Option<bool>>(6) == Some(true));
+            if let Some(about) = about {
+                returns.shared.time.learn(about.get(4), sent);
+                returns.shared.work_ready.is_due_at(about.get(5));
+            }
+            Ok((claims, held, unfinished))
+        };
+        self.returns.errands.see_through(claim).await
+    }
+
+    /// Moves rows that do not decode out of everybody's way.
+    async fn set_aside(
+        &self,
+        operation: &'static str,
+        queue: Queue,
+        rows: &[BadRow],
+    ) -> Result<(), ProviderError> {
+        let (sql, table) = match queue {
+            Queue::Orchestrator => (QUARANTINE_MESSAGES, "orchestrator_queue"),
+            Queue::Worker => (QUARANTINE_WORK, "worker_queue"),
+        };
+        let ids: Vec<i64> = rows.iter().map(|row| row.id).collect();
+        let reasons: Vec<&str> = rows.iter().map(|row| row.reason.as_str()).collect();
+        let now = self.shared.time.given_ms();
+        let moved = self.returns.line.query(sql, &[&now, &ids, &reasons]).await;
+        moved.map_err(|failure| StoreError::from(failure).into_provider_error(operation))?;
+        for row in rows {
+            tracing::error!(
+                target: "duroxide::providers::postgres",
+                queue = table, row = row.id, reason = row.reason,
+                "a stored row does not decode and was set aside; its text is in the table `quarantine`"
+            );
+        }
+        Ok(())
+    }
+
+    fn classes(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
+        self.known_classes.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+/// Somebody is committing a turn of an instance that has new messages. That takes about as long as a sync; if it is another
+/// process, nobody tells us when it is over.
+fn look_again(returns: &crate::errands::Returns) {
+    let shared = std::sync::Arc::downgrade(&returns.shared);
+    tokio::spawn(async move {
+        tokio::time::sleep(std::time::Duration::from_millis(3)).await;
+        if let Some(shared) = shared.upgrade() {
+            shared.instances_ready.source.notify();
+        }
+    });
+}
+
+fn report_dropped(about: &Row) {
+    let instances: Vec<String> = about.get::<_, Option<Vec<String>>>(17).unwrap_or_default();
+    let counts: Vec<i64> = about.get::<_, Option<Vec<i64>>>(18).unwrap_or_default();
+    for (instance, messages) in instances.into_iter().map(original).zip(counts) {
+        tracing::warn!(
+            target: "duroxide::providers::postgres",
+            instance, messages, "dropped messages for an instance that does not exist"
+        );
+    }
+}
+
+/// A class is the version that an execution is pinned to; '' if to none.
+fn is_compatible(filter: &DispatcherCapabilityFilter, class: &str) -> bool {
+    class.is_empty() || semver::Version::parse(class).is_ok_and(|version| filter.is_compatible(&version))
+}
+
+/// The routes that a filter lets through; `None` for all.
+fn routes(filter: &TagFilter) -> Option<Vec<String>> {
+    let tagged = |tags: &std::collections::HashSet<String>| tags.iter().map(|tag| route(Some(tag))).collect();
+    match filter {
+        TagFilter::Any => None,
+        TagFilter::None => Some(Vec::new()),
+        TagFilter::DefaultOnly => Some(vec![route(None)]),
+        TagFilter::Tags(tags) => Some(tagged(tags)),
+        TagFilter::DefaultAnd(tags) => {
+            let mut routes: Vec<String> = tagged(tags);
+            routes.push(route(None));
+            Some(routes)
+        }
+    }
+}
+
+impl StoredClaim {
+    fn read(row: &Row) -> Self {
+        Self {
+            instance: row.get(0),
+            token: row.get(1),
+            name: row.get::<_, Option<String>>(2).map(original),
+            version: row.get::<_, Option<String>>(3).map(original),
+            execution_id: row.get(4),
+            incarnation: row.get(5),
+            last_event_id: row.get(6),
+            status: row.get(7),
+            start_event: row.get(8),
+            ids: row.get(9),
+            attempts: row.get(10),
+            texts: row.get(11),
+        }
+    }
+
+    /// Puts together what a caller is told about an instance that it leased.
+    fn describe(self, messages: Vec<WorkItem>, attempt_count: u32) -> InstanceClaim {
+        let origin = match self.name {
+            Some(name) => Some(Origin { name, version: self.version }),
+            None => {
+                // A start event that does not decode shows when the history is loaded; the name may still be in a
+                // message.
+                let event = self.start_event.and_then(|text| serde_json::from_str::<Event>(&text).ok());
+                event
+                    .and_then(|event| inspect::origin_in_history(std::slice::from_ref(&event)))
+                    .or_else(|| inspect::origin_in_messages(&messages))
+            }
+        };
+        let origin = origin.unwrap_or_else(|| Origin { name: "unknown".into(), version: None });
+        InstanceClaim {
+            instance: original(self.instance),
+            orchestration_name: origin.name,
+            version: origin.version.unwrap_or_else(|| "unknown".into()),
+            execution_id: positive(self.execution_id),
+            incarnation: positive(self.incarnation),
+            last_event_id: positive(self.last_event_id),
+            status: self.status.map(original),
+            messages,
+            lock_token: self.token,
+            attempt_count,
+        }
+    }
+}
+
+/// An activity that was leased, still as text.
+struct StoredWork {
+    id: i64,
+    token: String,
+    attempts: i64,
+    text: String,
+}
+
+impl StoredWork {
+    fn read(row: &Row) -> Self {
+        Self { id: row.get(0), token: row.get(1), attempts: row.get(2), text: row.get(3) }
+    }
+}
+
+fn decode_work(stored: Vec<StoredWork>) -> (Vec<WorkClaim>, Vec<BadRow>) {
+    let (mut good, mut bad) = (Vec::with_capacity(stored.len()), Vec::new());
+    for work in stored {
+        match serde_json::from_str(&work.text) {
+            Ok(item @ WorkItem::ActivityExecute { .. }) => {
+                let attempt_count = u32::try_from(work.attempts).unwrap_or(u32::MAX);
+                good.push(WorkClaim { item, lock_token: work.token, attempt_count });
+            }
+            Ok(_) => bad.push(BadRow { id: work.id, reason: "not an activity".into() }),
+            Err(error) => bad.push(BadRow { id: work.id, reason: error.to_string() }),
+        }
+    }
+    (good, bad)
+}

@@ -1,0 +1,197 @@
+//! A PostgreSQL server that is made for tests and thrown away after them.
+//!
+//! Every process that uses a server holds a shared lock on a file. A small shell script waits for that lock to be free,
+//! which it is when the last user has ended, in whatever way, and then stops the server and removes its files. So the
+//! tests of one run share a server although each may be a process of its own, and no server is left behind.
+//!
+//! PostgreSQL does not run as root; if we are, its tools are run as the user `postgres` or `nobody`.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// A server, as long as this lives.
+pub struct Cluster {
+    directory: PathBuf,
+    port: u16,
+    tools: Tools,
+    /// Held while we use the server.
+    _in_use: File,
+}
+
+/// What survives what, and how it is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Fast: nothing is synced.
+    Forgetful,
+    /// Every commit is synced.
+    Durable,
+}
+
+impl Cluster {
+    /// The server that the tests of a run share; it does not sync.
+    pub fn shared() -> Self {
+        // One for each build directory, so that two checkouts do not share one.
+        let build = env!("CARGO_TARGET_TMPDIR");
+        let fingerprint = build.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        let directory = std::env::temp_dir().join(format!("duroxide-pg-{fingerprint:016x}"));
+        Self::join(directory, Kind::Forgetful, &[])
+    }
+
+    /// A server of one test, with settings of its own.
+    pub fn own(kind: Kind, settings: &[&str]) -> Self {
+        let name = format!("duroxide-pg-{}", uuid::Uuid::new_v4().simple());
+        Self::join(std::env::temp_dir().join(name), kind, settings)
+    }
+
+    fn join(directory: PathBuf, kind: Kind, settings: &[&str]) -> Self {
+        let tools = Tools::find();
+        std::fs::create_dir_all(&directory).unwrap();
+        let lock = |name: &str| {
+            OpenOptions::new().create(true).append(true).open(directory.join(name)).unwrap()
+        };
+        let starting = lock("starting.lock");
+        starting.lock().unwrap();
+        let in_use = lock("users.lock");
+        in_use.lock_shared().unwrap();
+        let port = match std::fs::read_to_string(directory.join("port")) {
+            Ok(port) => port.trim().parse().unwrap(),
+            Err(_) => {
+                let port = free_port();
+                tools.create(&directory, port, kind, settings);
+                watch(&directory, &tools);
+                std::fs::write(directory.join("port"), port.to_string()).unwrap();
+                port
+            }
+        };
+        Self { directory, port, tools, _in_use: in_use }
+    }
+
+    /// The way over the server's Unix socket.
+    pub fn url(&self) -> String {
+        let directory = self.directory.display().to_string().replace('/', "%2F");
+        format!("postgres://postgres@{directory}:{}/postgres", self.port)
+    }
+
+    /// The way over TCP, through this port: the server's own or that of a proxy.
+    pub fn url_through(&self, port: u16) -> String {
+        format!("postgres://postgres:not-a-secret@127.0.0.1:{port}/postgres")
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Stops the server as a crash would, and starts it again.
+    pub fn crash(&self) {
+        self.stop();
+        self.start();
+    }
+
+    pub fn stop(&self) {
+        self.tools.run(&self.directory, "pg_ctl", &["-D", "data", "-m", "immediate", "-w", "stop"]);
+    }
+
+    pub fn start(&self) {
+        self.tools.run(&self.directory, "pg_ctl", &["-D", "data", "-l", "log", "-w", "start"]);
+    }
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// Stops the server when nobody uses it any more.
+fn watch(directory: &Path, tools: &Tools) {
+    let stop = tools.command_line("pg_ctl", &["-D", "data", "-m", "immediate", "-w", "stop"]);
+    let script = format!(
+        "cd '{directory}' || exit; exec 8>>starting.lock 9>>users.lock
+         while :; do
+             flock -x 9; flock -u 9; sleep 2
+             flock -x 8
+             if flock -n -x 9; then {stop}; cd /; rm -rf '{directory}'; exit; fi
+             flock -u 8
+         done",
+        directory = directory.display()
+    );
+    Command::new("setsid")
+        .args(["sh", "-c", &script])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("setsid and flock (util-linux) are needed to look after the server");
+}
+
+/// PostgreSQL's own programs.
+struct Tools {
+    directory: PathBuf,
+    /// The user that runs them, if it is not us.
+    user: Option<&'static str>,
+}
+
+impl Tools {
+    fn find() -> Self {
+        let on_path = std::env::var_os("PATH").unwrap_or_default();
+        let mut places: Vec<PathBuf> = std::env::split_paths(&on_path).collect();
+        let installed = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+        let mut versions: Vec<PathBuf> = installed.map(|entry| entry.path().join("bin")).collect();
+        versions.sort();
+        places.extend(versions.into_iter().rev());
+        let found = places.into_iter().find(|place| place.join("initdb").exists() && place.join("pg_ctl").exists());
+        let directory = found.expect(
+            "PostgreSQL is needed: install it (Debian: apt-get install postgresql) or set DATABASE_URL",
+        );
+        let is_root = Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout == b"0\n");
+        let exists = |user: &str| Command::new("id").arg(user).output().is_ok_and(|id| id.status.success());
+        let user = match is_root {
+            false => None,
+            true => Some(if exists("postgres") { "postgres" } else { "nobody" }),
+        };
+        Self { directory, user }
+    }
+
+    fn create(&self, directory: &Path, port: u16, kind: Kind, settings: &[&str]) {
+        if let Some(user) = self.user {
+            let owned = Command::new("chown").arg(user).arg(directory).status().unwrap();
+            assert!(owned.success(), "cannot give {} to {user}", directory.display());
+        }
+        self.run(directory, "initdb", &["-D", "data", "-A", "trust", "-U", "postgres", "-E", "UTF8", "--no-sync"]);
+        let sync = match kind {
+            Kind::Forgetful => "fsync = off\nsynchronous_commit = off\nfull_page_writes = off",
+            Kind::Durable => "fsync = on",
+        };
+        let mut file = OpenOptions::new().append(true).open(directory.join("data/postgresql.conf")).unwrap();
+        writeln!(
+            file,
+            "listen_addresses = '127.0.0.1'\nport = {port}\nunix_socket_directories = '{}'\nmax_connections = 400\n\
+             shared_buffers = 64MB\n{sync}\n{}",
+            directory.display(),
+            settings.join("\n")
+        )
+        .unwrap();
+        drop(file);
+        self.run(directory, "pg_ctl", &["-D", "data", "-l", "log", "-w", "start"]);
+    }
+
+    fn run(&self, directory: &Path, program: &str, arguments: &[&str]) {
+        let output = Command::new("sh")
+            .args(["-c", &format!("{} >tools.log 2>&1", self.command_line(program, arguments))])
+            .current_dir(directory)
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let said = || std::fs::read_to_string(directory.join("tools.log")).unwrap_or_default();
+        assert!(output.status.success(), "{program} failed: {}", said());
+    }
+
+    fn command_line(&self, program: &str, arguments: &[&str]) -> String {
+        let program = self.directory.join(program).display().to_string();
+        let prefix = self.user.map(|user| format!("runuser -u {user} -- ")).unwrap_or_default();
+        format!("{prefix}'{program}' {}", arguments.join(" "))
+    }
+}
