@@ -9,6 +9,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::net::TcpListener;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -50,13 +51,8 @@ impl Cluster {
 
     fn join(directory: PathBuf, kind: Kind, settings: &[&str]) -> Self {
         let tools = Tools::find();
-        std::fs::create_dir_all(&directory).unwrap();
-        let lock = |name: &str| {
-            OpenOptions::new().create(true).append(true).open(directory.join(name)).unwrap()
-        };
-        let starting = lock("starting.lock");
-        starting.lock().unwrap();
-        let in_use = lock("users.lock");
+        let starting = lock_for_starting(&directory);
+        let in_use = open_lock(&directory, "users.lock").unwrap();
         in_use.lock_shared().unwrap();
         let port = match std::fs::read_to_string(directory.join("port")) {
             Ok(port) => port.trim().parse().unwrap(),
@@ -68,6 +64,7 @@ impl Cluster {
                 port
             }
         };
+        drop(starting);
         Self { directory, port, tools, _in_use: in_use }
     }
 
@@ -98,6 +95,24 @@ impl Cluster {
 
     pub fn start(&self) {
         self.tools.run(&self.directory, "pg_ctl", &["-D", "data", "-l", "log", "-w", "start"]);
+    }
+}
+
+fn open_lock(directory: &Path, name: &str) -> std::io::Result<File> {
+    OpenOptions::new().create(true).append(true).open(directory.join(name))
+}
+
+/// Keeps others from starting or stopping the server. The files may be removed while we wait for them; then we begin again
+/// with new ones.
+fn lock_for_starting(directory: &Path) -> File {
+    loop {
+        std::fs::create_dir_all(directory).unwrap();
+        let Ok(file) = open_lock(directory, "starting.lock") else { continue };
+        file.lock().unwrap();
+        let there = std::fs::metadata(directory.join("starting.lock"));
+        if there.is_ok_and(|there| there.ino() == file.metadata().unwrap().ino()) {
+            return file;
+        }
     }
 }
 
