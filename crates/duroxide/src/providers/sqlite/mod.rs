@@ -12,6 +12,7 @@
 //! | `schedule`, `claims`, `turns`, `messages`, `orphans` | leasing instances, committing turns |
 //! | `work`, `sessions` | leasing activities |
 //! | `instances`, `history`, `kv`, `removal`, `quarantine` | what their names say |
+//! | `leasing`, `held`, `hand_over` | leases on their way to the caller |
 //! | `readers`, `reads` | reading |
 //! | `provider`, `admin`, `extended` | the traits |
 
@@ -22,11 +23,13 @@ mod connection;
 mod encode;
 mod error;
 mod extended;
+mod hand_over;
 mod held;
 mod history;
 mod inbox;
 mod instances;
 mod kv;
+mod leasing;
 mod messages;
 mod options;
 mod orphans;

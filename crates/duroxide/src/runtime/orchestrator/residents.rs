@@ -17,6 +17,14 @@ pub(crate) struct Resident {
 }
 
 impl Resident {
+    /// Notes which creation of its id the instance is, if that has become known with its first turn.
+    pub(super) fn of_incarnation(mut self, incarnation: u64) -> Self {
+        if incarnation != 0 {
+            self.incarnation = incarnation;
+        }
+        self
+    }
+
     /// Tells whether the instance may stay in memory. Without an incarnation, nobody could tell later whether it is
     /// still the same instance.
     pub(super) fn may_stay(&self) -> bool {
