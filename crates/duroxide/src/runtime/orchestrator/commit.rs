@@ -29,9 +29,9 @@ pub(super) struct Commit {
     /// Messages to parents: of this instance, and of children whose id was taken.
     pub notices: Vec<Notice>,
     /// What to store if the store refuses this.
-    pub fallback: Option<Fallback>,
+    pub fallback: Option<Box<Fallback>>,
     /// The instance as it is after this turn, if it goes on.
-    pub suspended: Option<Resident>,
+    pub suspended: Option<Box<Resident>>,
     pub report: Report,
 }
 
@@ -72,8 +72,8 @@ pub(super) async fn store(core: &Arc<Core>, claim: &Claim, commit: Commit) {
         Ok(messages) => messages,
         Err(error) => {
             let cancelled = commit.cancelled_activities;
-            return refused(core, claim, Refused { execution_id, fallback, suspended, cancelled, error })
-                .await;
+            let turn = Refused { execution_id, fallback, suspended, cancelled, error };
+            return Box::pin(refused(core, claim, turn)).await;
         }
     };
     orchestrator_items.extend(messages);
@@ -89,9 +89,11 @@ pub(super) async fn store(core: &Arc<Core>, claim: &Claim, commit: Commit) {
         Ok(StoredTurn { incarnation, claims }) => {
             // Whoever runs one of these learns it now, not at the next renewal.
             core.running.cancel(&ack.cancelled_activities);
-            let suspended = suspended.map(|resident| resident.of_incarnation(incarnation));
-            if let Some(suspended) = suspended.filter(Resident::may_stay) {
-                core.residents.keep(claim.instance.clone(), suspended);
+            if let Some(mut suspended) = suspended {
+                suspended.note_incarnation(incarnation);
+                if suspended.may_stay() {
+                    core.residents.keep(claim.instance.clone(), suspended);
+                }
             }
             // Not before: the activities may lead to the next turn at once.
             worker::receive(core, claims).await;
@@ -99,7 +101,8 @@ pub(super) async fn store(core: &Arc<Core>, claim: &Claim, commit: Commit) {
         }
         Err(error) => {
             let cancelled = ack.cancelled_activities;
-            refused(core, claim, Refused { execution_id, fallback, suspended, cancelled, error }).await;
+            let turn = Refused { execution_id, fallback, suspended, cancelled, error };
+            Box::pin(refused(core, claim, turn)).await;
         }
     }
 }
@@ -107,8 +110,8 @@ pub(super) async fn store(core: &Arc<Core>, claim: &Claim, commit: Commit) {
 /// A turn that the store did not take.
 struct Refused {
     execution_id: u64,
-    fallback: Option<Fallback>,
-    suspended: Option<Resident>,
+    fallback: Option<Box<Fallback>>,
+    suspended: Option<Box<Resident>>,
     cancelled: Vec<ScheduledActivityIdentifier>,
     error: ProviderError,
 }
@@ -144,7 +147,7 @@ async fn refused(core: &Core, claim: &Claim, mut turn: Refused) {
     let cancelled = turn.open_activities(&claim.instance);
     drop(turn.suspended);
     let failed = match turn.fallback {
-        Some(fallback) => fail(core, claim, execution_id, fallback, cancelled, &error).await,
+        Some(fallback) => fail(core, claim, execution_id, *fallback, cancelled, &error).await,
         None => Err(error),
     };
     match failed {

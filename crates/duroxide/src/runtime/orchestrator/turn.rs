@@ -82,7 +82,7 @@ async fn take(core: Arc<Core>, leased: LeasedClaim, known: Known, slot: OwnedSem
     let began = core.clock.monotonic();
     let (claim, decision) = match known {
         Known::Resident(resident) if core.options.check_residents => {
-            check::take_both(&rules, &core, claim, resident).await
+            Box::pin(check::take_both(&rules, &core, claim, resident)).await
         }
         known => decide(&rules, claim, known),
     };
@@ -115,8 +115,11 @@ async fn recall(core: &Core, claim: &Claim) -> Result<Known, ProviderError> {
     if claim.is_known_to_have_ended() {
         return Ok(Known::Ended);
     }
+    if claim.is_fresh() {
+        return Ok(Known::Stored(Stored::nothing()));
+    }
     if let Some(resident) = core.residents.take(claim) {
-        return Ok(Known::Resident(Box::new(resident)));
+        return Ok(Known::Resident(resident));
     }
     match core.store.as_extended() {
         Some(store) => Ok(Known::Stored(store.load_history(&claim.token, 0).await?.into())),
