@@ -25,6 +25,7 @@ use super::connection::{self, SyncLevel};
 use super::error::{StoreError, classify};
 use super::inbox::{Answer, Debt, Envelope, Inbox, Job, JobClass, Taken};
 use super::shared::Shared;
+use super::statements::Statements;
 use super::{Durability, SqliteError};
 use crate::providers::{Durable, ProviderError};
 
@@ -49,18 +50,14 @@ impl Writer {
     /// Starts the thread on a connection that is set up.
     pub(super) fn start(connection: Connection, shared: Arc<Shared>) -> Result<Self, SqliteError> {
         let inbox = Arc::new(Inbox::new());
-        let writing = Writing {
-            connection,
-            shared,
-            inbox: inbox.clone(),
-            sync_level: None,
-            data_version: 0,
-            debts: Vec::new(),
-            unsynced: 0,
+        let given = inbox.clone();
+        let write = move || {
+            let statements = Statements::new(&connection);
+            Writing::new(&statements, &shared, given).run();
         };
         let thread = std::thread::Builder::new()
             .name("duroxide-sqlite".into())
-            .spawn(move || writing.run())
+            .spawn(write)
             .map_err(|source| SqliteError::CannotOpen { path: "the writer thread".into(), source })?;
         Ok(Self { inbox, thread: Some(thread) })
     }
@@ -72,7 +69,7 @@ impl Writer {
         &self,
         operation: &'static str,
         class: JobClass,
-        work: impl FnOnce(&mut Batch<'_>) -> Result<T, StoreError> + Send + 'static,
+        work: impl FnOnce(&mut Batch<'_, '_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, ProviderError> {
         self.send(operation, class, work, no_claim, None).await
     }
@@ -82,8 +79,8 @@ impl Writer {
         &self,
         operation: &'static str,
         class: JobClass,
-        work: impl FnOnce(&mut Batch<'_>) -> Result<T, StoreError> + Send + 'static,
-        claim: impl FnOnce(&mut Batch<'_>, &mut T) -> Result<(), StoreError> + Send + 'static,
+        work: impl FnOnce(&mut Batch<'_, '_>) -> Result<T, StoreError> + Send + 'static,
+        claim: impl FnOnce(&mut Batch<'_, '_>, &mut T) -> Result<(), StoreError> + Send + 'static,
     ) -> Result<T, ProviderError> {
         self.send(operation, class, work, claim, None).await
     }
@@ -92,8 +89,8 @@ impl Writer {
     pub(super) async fn submit_ahead<T: Send + 'static>(
         &self,
         operation: &'static str,
-        work: impl FnOnce(&mut Batch<'_>) -> Result<T, StoreError> + Send + 'static,
-        claim: impl FnOnce(&mut Batch<'_>, &mut T) -> Result<(), StoreError> + Send + 'static,
+        work: impl FnOnce(&mut Batch<'_, '_>) -> Result<T, StoreError> + Send + 'static,
+        claim: impl FnOnce(&mut Batch<'_, '_>, &mut T) -> Result<(), StoreError> + Send + 'static,
     ) -> Result<(T, Durable), ProviderError> {
         let (creditor, told) = oneshot::channel();
         let debt = Debt::new(operation, creditor);
@@ -105,8 +102,8 @@ impl Writer {
         &self,
         operation: &'static str,
         class: JobClass,
-        work: impl FnOnce(&mut Batch<'_>) -> Result<T, StoreError> + Send + 'static,
-        claim: impl FnOnce(&mut Batch<'_>, &mut T) -> Result<(), StoreError> + Send + 'static,
+        work: impl FnOnce(&mut Batch<'_, '_>) -> Result<T, StoreError> + Send + 'static,
+        claim: impl FnOnce(&mut Batch<'_, '_>, &mut T) -> Result<(), StoreError> + Send + 'static,
         debt: Option<Debt>,
     ) -> Result<T, ProviderError> {
         if !self.inbox.wait_for_room().await {
@@ -142,7 +139,7 @@ impl Errands {
     pub(super) fn leave(
         &self,
         operation: &'static str,
-        work: impl FnOnce(&mut Batch<'_>) -> Result<(), StoreError> + Send + 'static,
+        work: impl FnOnce(&mut Batch<'_, '_>) -> Result<(), StoreError> + Send + 'static,
     ) {
         let (sender, _) = oneshot::channel();
         let work = Unattended(work);
@@ -155,26 +152,26 @@ impl Errands {
 trait Work<T> {
     /// Tells whether the work is wanted even if nobody waits for it.
     const UNATTENDED: bool;
-    fn perform(self, batch: &mut Batch<'_>) -> Result<T, StoreError>;
+    fn perform(self, batch: &mut Batch<'_, '_>) -> Result<T, StoreError>;
 }
 
-impl<T, F: FnOnce(&mut Batch<'_>) -> Result<T, StoreError>> Work<T> for F {
+impl<T, F: FnOnce(&mut Batch<'_, '_>) -> Result<T, StoreError>> Work<T> for F {
     const UNATTENDED: bool = false;
-    fn perform(self, batch: &mut Batch<'_>) -> Result<T, StoreError> {
+    fn perform(self, batch: &mut Batch<'_, '_>) -> Result<T, StoreError> {
         self(batch)
     }
 }
 
 struct Unattended<F>(F);
 
-impl<F: FnOnce(&mut Batch<'_>) -> Result<(), StoreError>> Work<()> for Unattended<F> {
+impl<F: FnOnce(&mut Batch<'_, '_>) -> Result<(), StoreError>> Work<()> for Unattended<F> {
     const UNATTENDED: bool = true;
-    fn perform(self, batch: &mut Batch<'_>) -> Result<(), StoreError> {
+    fn perform(self, batch: &mut Batch<'_, '_>) -> Result<(), StoreError> {
         (self.0)(batch)
     }
 }
 
-fn no_claim<T>(_: &mut Batch<'_>, _: &mut T) -> Result<(), StoreError> {
+fn no_claim<T>(_: &mut Batch<'_, '_>, _: &mut T) -> Result<(), StoreError> {
     Ok(())
 }
 
@@ -190,9 +187,9 @@ impl<T, W, C> Job for AwaitedJob<T, W, C>
 where
     T: Send + 'static,
     W: Work<T> + Send,
-    C: FnOnce(&mut Batch<'_>, &mut T) -> Result<(), StoreError> + Send + 'static,
+    C: FnOnce(&mut Batch<'_, '_>, &mut T) -> Result<(), StoreError> + Send + 'static,
 {
-    fn run(self: Box<Self>, batch: &mut Batch<'_>) -> Box<dyn Answer> {
+    fn run(self: Box<Self>, batch: &mut Batch<'_, '_>) -> Box<dyn Answer> {
         let Self { operation, work, claim, sender, debt } = *self;
         // Nothing of this batch will be kept, or the caller went away before anything was done.
         let is_pointless = batch.is_spoiled() || (sender.is_closed() && !W::UNATTENDED);
@@ -217,15 +214,15 @@ struct PreparedAnswer<T, C> {
 
 impl<T, C> PreparedAnswer<T, C> {
     /// Gives up the batch if a statement failed half-way.
-    fn note_failure(&mut self, batch: &mut Batch<'_>) {
+    fn note_failure(&mut self, batch: &mut Batch<'_, '_>) {
         if let Err(StoreError::Sqlite(error)) = &self.result {
             batch.spoil(error);
         }
     }
 }
 
-impl<T, C: FnOnce(&mut Batch<'_>, &mut T) -> Result<(), StoreError>> Answer for PreparedAnswer<T, C> {
-    fn claim(&mut self, batch: &mut Batch<'_>) {
+impl<T, C: FnOnce(&mut Batch<'_, '_>, &mut T) -> Result<(), StoreError>> Answer for PreparedAnswer<T, C> {
+    fn claim(&mut self, batch: &mut Batch<'_, '_>) {
         let (Ok(result), Some(claim)) = (&mut self.result, self.claim.take()) else { return };
         if batch.is_spoiled() {
             return;
@@ -254,9 +251,9 @@ impl<T, C: FnOnce(&mut Batch<'_>, &mut T) -> Result<(), StoreError>> Answer for 
 }
 
 /// What the writer thread holds.
-struct Writing {
-    connection: Connection,
-    shared: Arc<Shared>,
+struct Writing<'c, 's> {
+    statements: &'c Statements<'s>,
+    shared: &'c Shared,
     inbox: Arc<Inbox>,
     sync_level: Option<SyncLevel>,
     data_version: i64,
@@ -266,10 +263,14 @@ struct Writing {
     unsynced: usize,
 }
 
-impl Writing {
+impl<'c, 's> Writing<'c, 's> {
+    fn new(statements: &'c Statements<'s>, shared: &'c Shared, inbox: Arc<Inbox>) -> Self {
+        Self { statements, shared, inbox, sync_level: None, data_version: 0, debts: Vec::new(), unsynced: 0 }
+    }
+
     fn run(mut self) {
         self.other_process_wrote();
-        self.shared.announce_due_times(&self.connection);
+        self.shared.announce_due_times(self.connection());
         let mut quiet_for = Duration::ZERO;
         let mut jobs = Vec::with_capacity(BATCH_SIZE);
         loop {
@@ -289,7 +290,7 @@ impl Writing {
             // Also under load, or the due times that others set would be missed as long as it lasts.
             if self.shared.is_file && self.other_process_wrote() {
                 quiet_for = Duration::ZERO;
-                self.shared.announce_due_times(&self.connection);
+                self.shared.announce_due_times(self.connection());
                 self.shared.announce_everything();
             }
         }
@@ -301,7 +302,7 @@ impl Writing {
             self.transact(writes);
         }
         for read in reads {
-            let mut batch = Batch::new(&self.connection, &self.shared);
+            let mut batch = Batch::new(self.statements, self.shared);
             read.job.run(&mut batch).give(Ok(()));
         }
     }
@@ -314,7 +315,7 @@ impl Writing {
             jobs.into_iter().for_each(|envelope| envelope.job.fail(&error));
             return;
         }
-        let mut batch = Batch::new(&self.connection, &self.shared);
+        let mut batch = Batch::new(self.statements, self.shared);
         let mut answers: Vec<_> = jobs.into_iter().map(|envelope| envelope.job.run(&mut batch)).collect();
         answers.iter_mut().for_each(|answer| answer.claim(&mut batch));
         if is_overdue && let Err(error) = batch.touch() {
@@ -322,7 +323,7 @@ impl Writing {
         }
         let (effects, committed) = batch.commit();
         if committed.is_ok() {
-            self.shared.announce(effects, &self.connection);
+            self.shared.announce(effects, self.connection());
         }
         for answer in answers {
             self.debts.extend(answer.give(committed.as_ref().copied()));
@@ -347,13 +348,17 @@ impl Writing {
             return;
         }
         let synced = self.begin(true).and_then(|()| {
-            let batch = Batch::new(&self.connection, &self.shared);
+            let batch = Batch::new(self.statements, self.shared);
             let touched = batch.touch();
             let (_, committed) = batch.commit();
             touched.and(committed)
         });
         self.unsynced = 0;
         self.debts.drain(..).for_each(|debt| debt.settle(synced.as_ref().copied()));
+    }
+
+    fn connection(&self) -> &'c Connection {
+        self.statements.connection()
     }
 
     /// Begins a transaction that will be synced if it must be durable.
@@ -364,12 +369,12 @@ impl Writing {
             (true, _, _) => SyncLevel::Normal,
         };
         if self.sync_level != Some(level) {
-            connection::set_sync_level(&self.connection, level)?;
+            connection::set_sync_level(self.connection(), level)?;
             self.sync_level = Some(level);
         }
-        self.connection.busy_timeout(Duration::ZERO)?;
+        self.connection().busy_timeout(Duration::ZERO)?;
         let begun = self.begin_as_soon_as_possible();
-        self.connection.busy_timeout(self.shared.busy_timeout)?;
+        self.connection().busy_timeout(self.shared.busy_timeout)?;
         begun
     }
 
@@ -378,7 +383,7 @@ impl Writing {
     fn begin_as_soon_as_possible(&self) -> rusqlite::Result<()> {
         let mut waited = Duration::ZERO;
         loop {
-            match self.connection.prepare_cached("BEGIN IMMEDIATE")?.execute([]) {
+            match self.statements.run("BEGIN IMMEDIATE", |statement| statement.execute([])) {
                 Err(error)
                     if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy)
                         && waited < self.shared.busy_timeout =>
@@ -393,10 +398,8 @@ impl Writing {
 
     /// Tells whether the file was changed through another connection since this was last asked.
     fn other_process_wrote(&mut self) -> bool {
-        let version = self
-            .connection
-            .prepare_cached("PRAGMA data_version")
-            .and_then(|mut statement| statement.query_row([], |row| row.get(0)));
+        let version =
+            self.statements.run("PRAGMA data_version", |statement| statement.query_row([], |row| row.get(0)));
         match version {
             Ok(version) => std::mem::replace(&mut self.data_version, version) != version,
             // Not being able to look is not a reason to stop; the next write will report what is wrong.
@@ -405,7 +408,7 @@ impl Writing {
     }
 }
 
-impl Drop for Writing {
+impl Drop for Writing<'_, '_> {
     fn drop(&mut self) {
         // Also after a panic: whoever waits must hear that nothing will come.
         self.inbox.abort();
