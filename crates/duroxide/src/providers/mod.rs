@@ -22,6 +22,7 @@ pub mod management;
 pub mod memory;
 mod provider;
 pub mod refusal;
+mod running_mark;
 mod signal;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
@@ -42,5 +43,6 @@ pub use management::{
     PruneOptions, PruneResult, QueueDepths, SystemMetrics,
 };
 pub use provider::Provider;
+pub use running_mark::RunningMark;
 pub use signal::{InstanceWatch, InstanceWatchers, WorkSignal, WorkSignalSource};
 pub use store_limits::StoreLimits;

@@ -20,8 +20,8 @@ use crate::model::{Clock, Event, WorkItem, whole_ms};
 use crate::providers::inspect::{self, Origin};
 use crate::providers::{
     ExtendedProvider, HistoryPart, InstanceClaim, InstanceMetadata, InstanceRequest, InstanceWatch,
-    ParkedMessage, ProviderError, QuarantinedRow, StartOutcome, WorkClaim, WorkQueue, WorkRequest,
-    WorkSignal, refusal,
+    ParkedMessage, ProviderError, QuarantinedRow, RunningMark, StartOutcome, WorkClaim, WorkQueue,
+    WorkRequest, WorkSignal, refusal,
 };
 
 #[async_trait]
@@ -114,6 +114,13 @@ impl ExtendedProvider for SqliteProvider {
             Ok(reads::parked(connection, parking_ms, row_limit(limit))?)
         })
         .await
+    }
+
+    fn mark_running(&self, lock_token: &str) -> RunningMark {
+        let marked = self.shared.owners.as_ref().and_then(|owners| Some((owners.mark(lock_token)?, owners)));
+        let Some((slot, owners)) = marked else { return RunningMark::none() };
+        let owners = owners.clone();
+        RunningMark::new(move || owners.erase(slot))
     }
 }
 

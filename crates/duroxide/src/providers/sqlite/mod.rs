@@ -11,6 +11,7 @@
 //! | `inbox`, `writer`, `batch` | the writer thread, its queue, and one transaction of it |
 //! | `schedule`, `claims`, `turns`, `messages`, `orphans` | leasing instances, committing turns |
 //! | `work`, `sessions` | leasing activities |
+//! | `owners`, `owner_file` | whose leases these are, and releasing those of a process that died |
 //! | `instances`, `history`, `kv`, `removal`, `quarantine` | what their names say |
 //! | `readers`, `reads` | reading |
 //! | `provider`, `admin`, `extended` | the traits |
@@ -30,6 +31,8 @@ mod kv;
 mod messages;
 mod options;
 mod orphans;
+mod owner_file;
+mod owners;
 mod provider;
 mod quarantine;
 mod readers;
@@ -54,6 +57,7 @@ pub use options::{Durability, SqliteBuilder, SqliteOptions};
 use crate::providers::{InstanceWatchers, ProviderError, WorkSignalSource};
 use error::StoreError;
 use inbox::JobClass;
+use owners::Owners;
 use readers::Readers;
 use shared::Shared;
 use url::Location;
@@ -119,6 +123,10 @@ impl SqliteProvider {
         let writing = connection::open_writer(location, settings.busy_timeout)?;
         schema::prepare(&writing, location)?;
         connection::configure_writer(&writing, location, settings.busy_timeout)?;
+        let owners = match location {
+            Location::Memory => None,
+            Location::File { path, .. } => Owners::join(path).map(Arc::new),
+        };
         let shared = Arc::new(Shared {
             clock: settings.clock.clone(),
             durability: settings.durability,
@@ -126,6 +134,7 @@ impl SqliteProvider {
             parking_time: settings.parking_time,
             busy_timeout: settings.busy_timeout,
             is_file: matches!(location, Location::File { .. }),
+            owners,
             orchestrator_signal: WorkSignalSource::new(settings.clock.clone()),
             worker_signal: WorkSignalSource::new(settings.clock.clone()),
             watchers: Arc::new(InstanceWatchers::default()),

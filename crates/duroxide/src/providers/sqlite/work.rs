@@ -214,8 +214,8 @@ fn lease(batch: &Batch<'_>, id: i64, now: i64, lock_timeout: Duration) -> rusqli
     let until = after(now, lock_timeout);
     let (attempts, text) = batch.execute_returning(
         "UPDATE worker_queue SET lock_token = ?2, locked_until = ?3, due_at = ?3, ready_for = NULL,
-            attempt_count = attempt_count + 1 WHERE id = ?1 RETURNING attempt_count, work_item",
-        params![id, token, until],
+            owner = ?4, attempt_count = attempt_count + 1 WHERE id = ?1 RETURNING attempt_count, work_item",
+        params![id, token, until, batch.owner_until(until)],
         |row| Ok((count(row, 0)?, text_bytes(row, 1)?)),
     )?;
     Ok(StoredWork { id, token, attempts, text })
@@ -270,8 +270,8 @@ pub(super) fn renew(
     let now = batch.now_ms();
     let until = after(now, extend_for).max(held.locked_until);
     batch.execute(
-        "UPDATE worker_queue SET locked_until = ?2, due_at = ?2, ready_for = NULL WHERE id = ?1",
-        params![held.id, until],
+        "UPDATE worker_queue SET locked_until = ?2, due_at = ?2, ready_for = NULL, owner = ?3 WHERE id = ?1",
+        params![held.id, until, batch.owner_until(until)],
     )?;
     if let Some(session_id) = held.session_id {
         sessions::note_activity(batch, &session_id, now)?;

@@ -53,8 +53,10 @@ pub(super) async fn run(
     log_started(&claim, &worker_id);
     let started = core.clock.monotonic();
     let input = claim.work.input.clone();
+    let running = core.mark_running(&claim.token);
     let mut task = core.work.spawn(async move { handler.invoke(ctx, input).await });
     let ended = wait(&core, &claim, &mut task, &worker_id).await;
+    drop(running);
     let took = core.clock.monotonic().saturating_sub(started);
     pace.record(took);
     drop(slot);
