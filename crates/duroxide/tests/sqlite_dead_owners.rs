@@ -13,7 +13,7 @@ mod support;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use duroxide::providers::sqlite::SqliteProvider;
@@ -27,10 +27,13 @@ use duroxide::{
     ActivityContext, Client, ErrorDetails, OrchestrationContext, OrchestrationRegistry, RuntimeOptions,
 };
 use support::{FAILURE_BOUND, StoreFile, activity, soon, start};
+use tokio::sync::watch;
 
 /// Longer than any test.
 const LONG: Duration = Duration::from_secs(3600);
 const URL: &str = "DUROXIDE_TEST_OWNER_URL";
+/// Set for a child that also fetches by the plain contract.
+const PLAIN: &str = "DUROXIDE_TEST_OWNER_PLAIN";
 
 async fn open(file: &StoreFile) -> Arc<SqliteProvider> {
     // The clock of the machine, as the other processes have it.
@@ -68,30 +71,38 @@ async fn claim_all(store: &SqliteProvider, worker: &str) -> Vec<(String, String,
     }
 }
 
+/// What was claimed, with its attempts.
+type Claimed = watch::Sender<BTreeMap<String, u32>>;
+
 /// Claims until `count` were claimed, waiting for what comes free.
 async fn claim_until(store: &SqliteProvider, worker: &str, count: usize) -> BTreeMap<String, u32> {
-    let claimed = Mutex::default();
+    let claimed = Claimed::default();
     share(store, worker, count, &claimed).await;
-    claimed.into_inner().unwrap()
+    claimed.borrow().clone()
 }
 
 /// Claims as long as fewer than `count` were claimed by all who share `claimed`.
-async fn share(store: &SqliteProvider, worker: &str, count: usize, claimed: &Mutex<BTreeMap<String, u32>>) {
-    let (mut turns, mut work) =
-        (store.work_signal(WorkQueue::Orchestrator), store.work_signal(WorkQueue::Worker));
-    soon(async {
+async fn share(store: &SqliteProvider, worker: &str, count: usize, claimed: &Claimed) {
+    let mut turns = store.work_signal(WorkQueue::Orchestrator);
+    let mut work = store.work_signal(WorkQueue::Worker);
+    let mut by_others = claimed.subscribe();
+    let claim = async {
         loop {
             turns.mark_seen();
             work.mark_seen();
             for (name, _, attempts) in claim_all(store, worker).await {
-                let before = claimed.lock().unwrap().insert(name.clone(), attempts);
-                assert_eq!(before, None, "{name} was claimed twice");
+                claimed.send_modify(|all| {
+                    assert_eq!(all.insert(name.clone(), attempts), None, "{name} was claimed twice");
+                });
             }
-            if claimed.lock().unwrap().len() >= count {
+            if claimed.borrow().len() >= count {
                 return;
             }
             tokio::select! { () = turns.wait() => {}, () = work.wait() => {} }
         }
+    };
+    soon(async {
+        tokio::select! { () = claim => {}, _ = by_others.wait_for(|all| all.len() >= count) => {} }
     })
     .await;
 }
@@ -112,6 +123,10 @@ fn child_claims_all_and_waits() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
         let store = SqliteProvider::new(&url, None).await.unwrap();
+        if std::env::var(PLAIN).is_ok() {
+            let item = store.fetch_work_item(LONG, Duration::ZERO, None, &TagFilter::Any).await.unwrap();
+            assert!(item.is_some());
+        }
         let claimed = claim_all(&store, "child").await;
         let mut marks = Vec::new();
         for (place, (name, token, attempts)) in claimed.iter().enumerate() {
@@ -141,9 +156,14 @@ struct Holder {
 
 impl Holder {
     fn spawn(file: &StoreFile) -> Self {
+        Self::spawn_with(file, &[])
+    }
+
+    fn spawn_with(file: &StoreFile, settings: &[(&str, &str)]) -> Self {
         let mut process = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "child_claims_all_and_waits", "--nocapture"])
             .env(URL, file.url())
+            .envs(settings.iter().copied())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -245,14 +265,14 @@ async fn several_who_find_a_dead_owner_at_once_share_its_leases_without_a_double
     let stores = [open(&file).await, open(&file).await, open(&file).await];
     enqueue(&stores[0], "a").await;
     let holder = Holder::spawn(&file).kill();
-    let claimed = Mutex::default();
+    let claimed = Claimed::default();
     let [one, two, three] = &stores;
     tokio::join!(
         share(one, "one", holder.count(), &claimed),
         share(two, "two", holder.count(), &claimed),
         share(three, "three", holder.count(), &claimed),
     );
-    holder.assert_counted(&claimed.into_inner().unwrap());
+    holder.assert_counted(&claimed.borrow());
     // Whoever released them has then also removed the file.
     for store in &stores {
         assert!(claim_all(store, "late").await.is_empty());
@@ -292,6 +312,19 @@ async fn whoever_renews_a_lease_owns_it() {
     assert_eq!(claimed.len(), others);
     assert!(renewed.keys().all(|name| !claimed.contains_key(name)), "{claimed:?}");
     renew(&store, &renewed).await;
+}
+
+/// A runtime on a store of the plain contract says nothing of what it runs. If nothing were counted, what crashes it
+/// would do so for ever.
+#[tokio::test]
+async fn of_a_killed_process_that_did_not_say_what_it_runs_everything_counts() {
+    let file = StoreFile::new();
+    let store = open(&file).await;
+    enqueue(&store, "a").await;
+    let holder = Holder::spawn_with(&file, &[(PLAIN, "1")]).kill();
+    assert_eq!(holder.count(), 199);
+    let claimed = claim_until(&store, "parent", 200).await;
+    assert!(claimed.values().all(|attempts| *attempts == 2), "{claimed:?}");
 }
 
 #[tokio::test]

@@ -79,7 +79,7 @@ pub trait ExtendedProvider: Send + Sync {
     ///
     /// A store that notices the death of a process can then tell what was running, and may have been the cause, from
     /// what was only leased: only the former's attempt counts. It is called before each run, so it must cost little and
-    /// must not wait.
+    /// must not wait. A wrapper that forwards claims has to forward this too.
     fn mark_running(&self, lock_token: &str) -> RunningMark {
         let _ = lock_token;
         RunningMark::none()

@@ -65,7 +65,10 @@ use writer::Writer;
 
 /// A store in a SQLite file, or in memory for tests.
 ///
-/// Dropping it finishes what was begun and closes the file.
+/// While it is open, a file has a directory `NAME-owners` beside it, with a lock file for each open handle. If the process
+/// dies, others see that the lock is free, and release what it held at once.
+///
+/// Dropping it finishes what was begun and closes the file. What is still leased then is free when its time is over.
 pub struct SqliteProvider {
     shared: Arc<Shared>,
     /// `None` in memory, where the writer's connection is the only one.

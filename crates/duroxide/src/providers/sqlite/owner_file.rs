@@ -4,6 +4,7 @@
 //! |---|---|
 //! | 0 to 255 | on which boot of which host the owner runs, as text |
 //! | 256 to 263 | a time, little-endian, in milliseconds: no lease of the owner ends later |
+//! | 264 | 1 if some of its leases were taken by callers who do not say what they run, otherwise 0 |
 //! | from 272 on | 16 bytes for each piece of user code that is running: the random part of its lease's token, or zeros |
 //!
 //! The operating system lets go of the lock when the process ends, however it ends. Nothing here is ever synced: after a
@@ -13,15 +14,18 @@ use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const HEADER_BYTES: usize = 256;
 const MAGIC: &[u8] = b"duroxide owner 1\n";
 const HORIZON_AT: u64 = 256;
+const UNMARKED_AT: u64 = 264;
 const MARKS_AT: usize = 272;
 /// A page: marks are then mostly written over bytes that are there.
 const FIRST_SIZE: usize = 4096;
+/// More than any owner writes.
+const LARGEST_SIZE: u64 = 1 << 20;
 /// By how much the horizon is set ahead of the lease that needs it, so that it is written once in a while only.
 const HORIZON_STEP_MS: i64 = 60_000;
 
@@ -55,6 +59,7 @@ pub(super) struct OwnerFile {
     file: File,
     path: PathBuf,
     horizon: AtomicI64,
+    has_unmarked: AtomicBool,
     slots: Mutex<Slots>,
 }
 
@@ -76,7 +81,13 @@ impl OwnerFile {
             let _ = fs::remove_file(&unnamed);
             return Err(error);
         }
-        Ok(Self { file, path, horizon: AtomicI64::new(0), slots: Mutex::default() })
+        Ok(Self {
+            file,
+            path,
+            horizon: AtomicI64::new(0),
+            has_unmarked: AtomicBool::new(false),
+            slots: Mutex::default(),
+        })
     }
 
     /// Takes note that a lease ends at this time. Only the writer calls it.
@@ -87,6 +98,13 @@ impl OwnerFile {
             if write_at(&self.file, &horizon.to_le_bytes(), HORIZON_AT).is_ok() {
                 self.horizon.store(horizon, Ordering::Relaxed);
             }
+        }
+    }
+
+    /// Takes note that a caller takes leases who does not say what it runs.
+    pub(super) fn note_unmarked(&self) {
+        if !self.has_unmarked.load(Ordering::Relaxed) && write_at(&self.file, &[1], UNMARKED_AT).is_ok() {
+            self.has_unmarked.store(true, Ordering::Relaxed);
         }
     }
 
@@ -133,22 +151,23 @@ pub(super) struct DeadOwner {
     path: PathBuf,
     /// No lease of the owner ends later.
     pub(super) horizon: i64,
-    /// What it was running when it died.
-    pub(super) running: HashSet<Mark>,
+    running: HashSet<Mark>,
+    /// Whether what it ran is not all in `running`.
+    has_unmarked: bool,
 }
 
 impl DeadOwner {
     /// Looks at the file of another owner; `None` if that lives, if nobody can tell, or if there is nothing left to do
     /// for it.
     pub(super) fn find(path: &Path, place: &Place, now: i64) -> io::Result<Option<Self>> {
-        let mut file = OpenOptions::new().read(true).write(true).open(path)?;
+        let file = OpenOptions::new().read(true).write(true).open(path)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Ok(None),
             Err(TryLockError::Error(error)) => return Err(error),
         }
         let mut content = Vec::new();
-        file.read_to_end(&mut content)?;
+        (&file).take(LARGEST_SIZE).read_to_end(&mut content)?;
         let horizon = content.get(HORIZON_AT as usize..).and_then(|rest| rest.first_chunk());
         let horizon = horizon.map_or(0, |bytes| i64::from_le_bytes(*bytes));
         if !content.starts_with(&place.0) {
@@ -160,7 +179,13 @@ impl DeadOwner {
         }
         let (marks, _) = content.get(MARKS_AT..).unwrap_or_default().as_chunks();
         let running = marks.iter().copied().filter(|mark| *mark != Mark::default()).collect();
-        Ok(Some(Self { _lock: file, path: path.to_path_buf(), horizon, running }))
+        let has_unmarked = content.get(UNMARKED_AT as usize) == Some(&1);
+        Ok(Some(Self { _lock: file, path: path.to_path_buf(), horizon, running, has_unmarked }))
+    }
+
+    /// Tells whether the user's code of a lease was running when the owner died, or may have been.
+    pub(super) fn ran(&self, mark: Mark) -> bool {
+        self.has_unmarked || self.running.contains(&mark)
     }
 
     /// Removes the file of an owner that holds nothing any more.
@@ -207,6 +232,7 @@ fn write_at(_file: &File, _bytes: &[u8], _at: u64) -> io::Result<()> {
 }
 
 #[cfg(all(test, unix))]
+#[allow(clippy::unwrap_used, reason = "helpers of tests, too")]
 mod tests {
     use super::*;
 
@@ -253,9 +279,20 @@ mod tests {
         assert!(dead.horizon >= NOW);
         let expected = [599u128, 600, 1000].map(u128::to_le_bytes);
         assert_eq!(dead.running, HashSet::from(expected));
+        assert!(expected.into_iter().all(|mark| dead.ran(mark)) && !dead.ran(1u128.to_le_bytes()));
         assert!(found(&path, &place("h")).is_none(), "somebody is dealing with it");
         dead.remove();
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn of_an_owner_that_did_not_always_say_what_it_runs_everything_may_have_run() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.lock");
+        let owner = OwnerFile::create(path.clone(), &place("h"), 0o600).unwrap();
+        owner.note_unmarked();
+        left_behind(&path, owner);
+        assert!(found(&path, &place("h")).unwrap().ran(1u128.to_le_bytes()));
     }
 
     #[test]

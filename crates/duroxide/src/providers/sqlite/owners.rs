@@ -3,12 +3,11 @@
 //! An owner is an open store handle. It holds a lock on a file of its own, next to the database in `NAME-owners`, and its
 //! leases carry its id. When another handle finds that lock free, the process has died: its leases are released at once
 //! instead of running out. The attempt counts for what was running, which may have been the cause, and is given back for
-//! what was only leased.
+//! what was only leased. Callers of the plain contract do not say what they run: with one of them, all counts.
 //!
 //! Where this is not possible (no such directory can be made, the system does not tell on which boot it runs), and for
 //! owners on another host, leases run out as ever.
 
-use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,7 +18,7 @@ use uuid::Uuid;
 use super::batch::Batch;
 use super::encode::random_part;
 use super::error::StoreError;
-use super::owner_file::{DeadOwner, Mark, OwnerFile, Place};
+use super::owner_file::{DeadOwner, OwnerFile, Place};
 use super::{sessions, turns, work};
 
 const TARGET: &str = "duroxide::providers::sqlite";
@@ -78,6 +77,13 @@ impl Owners {
     pub(super) fn note_lease(&self, until: i64) {
         if let Some(file) = &self.file {
             file.note_lease(until);
+        }
+    }
+
+    /// Takes note that this handle leases something to a caller who does not say what it runs.
+    pub(super) fn note_unmarked(&self) {
+        if let Some(file) = &self.file {
+            file.note_unmarked();
         }
     }
 
@@ -178,17 +184,17 @@ pub(super) fn release(batch: &mut Batch<'_>, owner: &str, dead: &DeadOwner) -> R
     )?;
     let sessions = leases("SELECT session_id FROM sessions WHERE due_at <= ?1 AND owner = ?2")?;
     for token in &instances {
-        unless_gone(turns::abandon(batch, token, None, !ran(&dead.running, token)))?;
+        unless_gone(turns::abandon(batch, token, None, !ran(dead, token)))?;
     }
     // First, so that their activities are seated for anybody.
     for session in &sessions {
         sessions::free(batch, session)?;
     }
     for token in &activities {
-        unless_gone(work::abandon(batch, token, None, !ran(&dead.running, token)))?;
+        unless_gone(work::abandon(batch, token, None, !ran(dead, token)))?;
     }
     tracing::info!(target: TARGET, owner, instances = instances.len(), activities = activities.len(),
-        sessions = sessions.len(), running = dead.running.len(), "released the leases of a process that died");
+        sessions = sessions.len(), "released the leases of a process that died");
     Ok(())
 }
 
@@ -200,8 +206,8 @@ fn unless_gone(abandoned: Result<(), StoreError>) -> Result<(), StoreError> {
     }
 }
 
-fn ran(running: &HashSet<Mark>, token: &str) -> bool {
-    random_part(token).is_some_and(|part| running.contains(&part))
+fn ran(dead: &DeadOwner, token: &str) -> bool {
+    random_part(token).is_none_or(|mark| dead.ran(mark))
 }
 
 #[cfg(test)]
