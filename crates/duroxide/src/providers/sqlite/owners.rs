@@ -11,6 +11,8 @@
 use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::SystemTime;
 
 use rusqlite::params;
 use uuid::Uuid;
@@ -26,6 +28,9 @@ const TARGET: &str = "duroxide::providers::sqlite";
 /// Attempts to make a file while others, who close the same store, remove the directory.
 const CREATE_ATTEMPTS: usize = 10;
 
+/// After so many looks at the others their directory is listed again even if it seems unchanged.
+const LOOKS_PER_LISTING: u32 = 10;
+
 /// This handle's place among the owners of leases on its database.
 pub(super) struct Owners {
     id: String,
@@ -33,6 +38,7 @@ pub(super) struct Owners {
     file: Option<OwnerFile>,
     directory: PathBuf,
     place: Place,
+    others: Mutex<Others>,
 }
 
 impl Owners {
@@ -65,7 +71,7 @@ impl Owners {
                 created => break created?,
             }
         };
-        Ok(Self { id, file: Some(file), directory, place })
+        Ok(Self { id, file: Some(file), directory, place, others: Mutex::default() })
     }
 
     /// What the leases of this handle carry.
@@ -101,14 +107,38 @@ impl Owners {
 
     /// Finds owners that have died.
     pub(super) fn dead(&self, now: i64) -> Vec<(String, DeadOwner)> {
-        // Not being able to look is not a reason to stop: leases run out all the same.
-        let Ok(entries) = std::fs::read_dir(&self.directory) else { return Vec::new() };
-        let others = entries.filter_map(Result::ok).map(|entry| entry.path());
-        let others = others.filter_map(|path| Some((owner_of(&path)?.to_string(), path)));
-        others
-            .filter(|(id, _)| *id != self.id)
-            .filter_map(|(id, path)| Some((id, DeadOwner::find(&path, &self.place, now).ok()??)))
-            .collect()
+        let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        others.update(&self.directory, &self.id);
+        let find = |(id, path): &(String, PathBuf)| {
+            // Not being able to look is not a reason to stop: leases run out all the same.
+            Some((id.clone(), DeadOwner::find(path, &self.place, now).ok()??))
+        };
+        others.files.iter().filter_map(find).collect()
+    }
+}
+
+/// The files of the other owners, as they were last listed.
+#[derive(Default)]
+struct Others {
+    files: Vec<(String, PathBuf)>,
+    /// When the directory had last been changed then.
+    changed: Option<SystemTime>,
+    looks_since: u32,
+}
+
+impl Others {
+    /// Lists the directory anew if it was changed; and now and then in any case, for its time of change is coarse.
+    fn update(&mut self, directory: &Path, own_id: &str) {
+        let changed = std::fs::metadata(directory).and_then(|metadata| metadata.modified()).ok();
+        self.looks_since += 1;
+        if changed.is_some() && changed == self.changed && self.looks_since < LOOKS_PER_LISTING {
+            return;
+        }
+        let entries = std::fs::read_dir(directory).into_iter().flatten().filter_map(Result::ok);
+        let paths = entries.map(|entry| entry.path());
+        let files = paths.filter_map(|path| Some((owner_of(&path)?.to_string(), path)));
+        self.files = files.filter(|(id, _)| id != own_id).collect();
+        (self.changed, self.looks_since) = (changed, 0);
     }
 }
 
