@@ -14,7 +14,7 @@ use super::tasks::Tasks;
 use super::worker::Desk;
 use crate::model::Clock;
 use crate::observability::{MetricsProvider, ObservabilityHandle};
-use crate::providers::{DispatcherCapabilityFilter, Provider};
+use crate::providers::{DispatcherCapabilityFilter, Provider, RunningMark};
 use crate::registry::{ActivityRegistry, OrchestrationRegistry};
 
 pub(crate) const TARGET: &str = "duroxide::runtime";
@@ -77,6 +77,11 @@ impl Core {
         let duration = self.options.worker_lock_timeout;
         let interval = renewal_interval(duration, self.options.worker_lock_renewal_buffer);
         LeaseTerms { kind: LeaseKind::Activity, duration, interval }
+    }
+
+    /// Tells the store that user code is about to run under this lease, until the mark is dropped.
+    pub fn mark_running(&self, token: &str) -> RunningMark {
+        self.store.as_extended().map_or_else(RunningMark::none, |store| store.mark_running(token))
     }
 
     /// Returns how many attempts are left after this one.

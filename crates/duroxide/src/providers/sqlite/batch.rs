@@ -90,6 +90,13 @@ impl<'c, 's> Batch<'c, 's> {
         after(self.now_ms(), duration)
     }
 
+    /// What a lease that this handle takes or renews until then carries.
+    pub(super) fn owner_until(&self, until: i64) -> Option<&'c str> {
+        let owners = self.shared.owners.as_deref()?;
+        owners.note_lease(until);
+        Some(owners.id())
+    }
+
     /// The connection, for reads that are written once for both the writer and the readers.
     pub(super) fn connection(&self) -> &'c Connection {
         self.statements.connection()

@@ -106,8 +106,8 @@ fn claim_one(
     let locked_until = after(now, lock_timeout);
     batch.execute(
         "UPDATE instance_schedule SET ready_seq = NULL, due_at = ?3, parked = 0, lock_token = ?2, locked_until = ?3,
-            locked_at = ?4, batch_visible_at = ?4, batch_last_id = ?5 WHERE instance_id = ?1",
-        params![instance, token, locked_until, now, last_id],
+            locked_at = ?4, batch_visible_at = ?4, batch_last_id = ?5, owner = ?6 WHERE instance_id = ?1",
+        params![instance, token, locked_until, now, last_id, batch.owner_until(locked_until)],
     )?;
     batch.effects.ready_instances.remove(&instance);
     batch.effects.instances_due.note(locked_until);

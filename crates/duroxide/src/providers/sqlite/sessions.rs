@@ -17,13 +17,14 @@ pub(super) fn claim(
     config: &SessionFetchConfig,
     now: i64,
 ) -> rusqlite::Result<()> {
+    let until = after(now, config.lock_timeout);
     batch.execute(
-        "INSERT INTO sessions (session_id, worker_id, locked_until, last_activity_at, due_at)
-         VALUES (?1, ?2, ?3, ?4, ?3)
-         ON CONFLICT (session_id) DO UPDATE SET worker_id = ?2, last_activity_at = ?4,
+        "INSERT INTO sessions (session_id, worker_id, locked_until, last_activity_at, due_at, owner)
+         VALUES (?1, ?2, ?3, ?4, ?3, ?5)
+         ON CONFLICT (session_id) DO UPDATE SET worker_id = ?2, last_activity_at = ?4, owner = ?5,
             locked_until = iif(worker_id = ?2, max(locked_until, ?3), ?3),
             due_at = iif(worker_id = ?2, max(locked_until, ?3), ?3)",
-        params![session_id, config.owner_id, after(now, config.lock_timeout), now],
+        params![session_id, config.owner_id, until, now, batch.owner_until(until)],
     )?;
     batch.effects.work_due.note(after(now, config.lock_timeout));
     // Its activities with other tags are the owner's too from now on.
@@ -61,14 +62,23 @@ pub(super) fn free_expired(batch: &mut Batch<'_, '_>, now: i64) -> rusqlite::Res
     )?;
     let more = expired.len() == PROMOTIONS_AT_ONCE;
     for session_id in expired {
-        batch.execute("UPDATE sessions SET due_at = NULL WHERE session_id = ?1", [&session_id])?;
-        let freed = batch.execute(
-            "UPDATE worker_queue SET ready_for = '' WHERE session_id = ?1 AND ready_for IS NOT NULL",
-            [&session_id],
-        )?;
-        batch.effects.work_ready |= freed > 0;
+        free(batch, &session_id)?;
     }
     Ok(more)
+}
+
+/// Ends the lease on a session, if it has not run out: its activities are anybody's.
+pub(super) fn free(batch: &mut Batch<'_, '_>, session_id: &str) -> rusqlite::Result<()> {
+    batch.execute(
+        "UPDATE sessions SET due_at = NULL, locked_until = min(locked_until, ?2), owner = NULL WHERE session_id = ?1",
+        params![session_id, batch.now_ms()],
+    )?;
+    let freed = batch.execute(
+        "UPDATE worker_queue SET ready_for = '' WHERE session_id = ?1 AND ready_for IS NOT NULL",
+        [session_id],
+    )?;
+    batch.effects.work_ready |= freed > 0;
+    Ok(())
 }
 
 /// Notes that a session was used, if it is still somebody's.
@@ -89,14 +99,15 @@ pub(super) fn renew(
     idle_timeout: Duration,
 ) -> Result<usize, StoreError> {
     let now = batch.now_ms();
+    let until = after(now, extend_for);
     let active_since = now.saturating_sub(after(0, idle_timeout));
     let mut renewed = 0;
     let mut seen = std::collections::HashSet::new();
     for owner in owners.iter().filter(|owner| seen.insert(owner.as_str())) {
         renewed += batch.execute(
-            "UPDATE sessions SET locked_until = max(locked_until, ?2), due_at = max(locked_until, ?2)
+            "UPDATE sessions SET locked_until = max(locked_until, ?2), due_at = max(locked_until, ?2), owner = ?5
              WHERE worker_id = ?1 AND locked_until > ?3 AND last_activity_at > ?4",
-            params![owner, after(now, extend_for), now, active_since],
+            params![owner, until, now, active_since, batch.owner_until(until)],
         )?;
     }
     if renewed > 0 {

@@ -108,8 +108,8 @@ pub(super) fn renew(
     let lease = lease.ok_or_else(refusal::turn_not_renewable)?;
     let until = batch.in_ms(extend_for).max(lease.locked_until);
     batch.execute(
-        "UPDATE instance_schedule SET locked_until = ?2, due_at = ?2, ready_seq = NULL WHERE instance_id = ?1",
-        params![lease.instance, until],
+        "UPDATE instance_schedule SET locked_until = ?2, due_at = ?2, ready_seq = NULL, owner = ?3 WHERE instance_id = ?1",
+        params![lease.instance, until, batch.owner_until(until)],
     )?;
     batch.effects.instances_due.note(until);
     Ok(())

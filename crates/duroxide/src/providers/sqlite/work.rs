@@ -221,8 +221,8 @@ fn lease(
     let until = after(now, lock_timeout);
     let (attempts, text) = batch.execute_returning(
         "UPDATE worker_queue SET lock_token = ?2, locked_until = ?3, due_at = ?3, ready_for = NULL,
-            attempt_count = attempt_count + 1 WHERE id = ?1 RETURNING attempt_count, work_item",
-        params![id, token, until],
+            owner = ?4, attempt_count = attempt_count + 1 WHERE id = ?1 RETURNING attempt_count, work_item",
+        params![id, token, until, batch.owner_until(until)],
         |row| Ok((count(row, 0)?, text_bytes(row, 1)?)),
     )?;
     batch.effects.ready_work.remove(&id);
@@ -279,8 +279,8 @@ pub(super) fn renew(
     let now = batch.now_ms();
     let until = after(now, extend_for).max(held.locked_until);
     batch.execute(
-        "UPDATE worker_queue SET locked_until = ?2, due_at = ?2, ready_for = NULL WHERE id = ?1",
-        params![held.id, until],
+        "UPDATE worker_queue SET locked_until = ?2, due_at = ?2, ready_for = NULL, owner = ?3 WHERE id = ?1",
+        params![held.id, until, batch.owner_until(until)],
     )?;
     batch.effects.work_due.note(until);
     if let Some(session_id) = held.session_id {

@@ -24,9 +24,12 @@ use super::batch::Batch;
 use super::connection::{self, SyncLevel};
 use super::error::{StoreError, classify};
 use super::inbox::{Answer, Debt, Envelope, Inbox, Job, JobClass, Taken};
+use super::owner_file::DeadOwner;
+use super::owners;
 use super::shared::Shared;
 use super::statements::Statements;
 use super::{Durability, SqliteError};
+use crate::model::{Clock, SystemClock};
 use crate::providers::{Durable, ProviderError};
 
 /// Jobs in one transaction, at most: bounds how long a commit, and with it every lease operation, can take.
@@ -37,6 +40,10 @@ const DEBT_PATIENCE: Duration = Duration::from_millis(5);
 const MOST_UNSYNCED: usize = 16;
 /// How often an idle writer looks whether another process has written: at first, and when nothing happens for long.
 const PEEK_INTERVAL: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(100));
+/// How often the writer looks whether another process has died, at most. A look is a few system calls and no query.
+const OWNER_CHECK_INTERVAL: Duration = Duration::from_millis(100);
+/// When the writer looks again after it could not release the leases of one.
+const OWNER_CHECK_AGAIN: Duration = Duration::from_secs(2);
 /// How long the writer sleeps between two attempts to begin while another process writes.
 const BUSY_STEP: Duration = Duration::from_millis(1);
 
@@ -261,14 +268,25 @@ struct Writing<'c, 's> {
     debts: Vec<Debt>,
     /// How many transactions were committed since the oldest of the debts was made.
     unsynced: usize,
+    next_owner_check: Duration,
 }
 
 impl<'c, 's> Writing<'c, 's> {
     fn new(statements: &'c Statements<'s>, shared: &'c Shared, inbox: Arc<Inbox>) -> Self {
-        Self { statements, shared, inbox, sync_level: None, data_version: 0, debts: Vec::new(), unsynced: 0 }
+        Self {
+            statements,
+            shared,
+            inbox,
+            sync_level: None,
+            data_version: 0,
+            debts: Vec::new(),
+            unsynced: 0,
+            next_owner_check: Duration::ZERO,
+        }
     }
 
     fn run(mut self) {
+        self.release_dead_owners();
         self.other_process_wrote();
         self.shared.announce_due_times(self.connection());
         let mut quiet_for = Duration::ZERO;
@@ -293,6 +311,7 @@ impl<'c, 's> Writing<'c, 's> {
                 self.shared.announce_due_times(self.connection());
                 self.shared.announce_everything();
             }
+            self.release_dead_owners();
         }
     }
 
@@ -359,6 +378,39 @@ impl<'c, 's> Writing<'c, 's> {
 
     fn connection(&self) -> &'c Connection {
         self.statements.connection()
+    }
+
+    /// Releases the leases of processes that died, if it is time to look again.
+    fn release_dead_owners(&mut self) {
+        let Some(owners) = self.shared.owners.clone() else { return };
+        // The machine's own time, whatever clock the store has: this is about real processes.
+        let now = SystemClock.monotonic();
+        if now < self.next_owner_check {
+            return;
+        }
+        self.next_owner_check = now + OWNER_CHECK_INTERVAL;
+        for (owner, dead) in owners.dead(self.shared.now_ms()) {
+            match self.release(&owner, &dead) {
+                Ok(()) => dead.remove(),
+                Err(error) => {
+                    tracing::warn!(target: "duroxide::providers::sqlite", owner, %error,
+                        "the leases of a process that died are not released yet");
+                    self.next_owner_check = now + OWNER_CHECK_AGAIN;
+                }
+            }
+        }
+    }
+
+    fn release(&mut self, owner: &str, dead: &DeadOwner) -> Result<(), ProviderError> {
+        const OPERATION: &str = "release_dead_owner";
+        self.begin(false).map_err(|error| classify(OPERATION, &error))?;
+        let mut batch = Batch::new(self.statements, self.shared);
+        let released = batch.atomically(|batch| owners::release(batch, owner, dead));
+        let (effects, committed) = batch.commit();
+        committed.map_err(|error| classify(OPERATION, &error))?;
+        released.map_err(|error| error.into_provider_error(OPERATION))?;
+        self.shared.announce(effects, self.connection());
+        Ok(())
     }
 
     /// Begins a transaction that will be synced if it must be durable.

@@ -80,12 +80,14 @@ async fn take(core: Arc<Core>, leased: LeasedClaim, known: Known, slot: OwnedSem
         now_ms: core.clock.now_ms(),
     };
     let began = core.clock.monotonic();
+    let running = core.mark_running(&claim.token);
     let (claim, decision) = match known {
         Known::Resident(resident) if core.options.check_residents => {
             Box::pin(check::take_both(&rules, &core, claim, resident)).await
         }
         known => decide(&rules, claim, known),
     };
+    drop(running);
     let took = core.clock.monotonic().saturating_sub(began);
     core.seats.pace.record(took);
     core.metrics().record_orch_dispatcher_processing_duration(took.as_millis() as u64);
