@@ -413,15 +413,14 @@ async fn recorded_ids_and_times_can_be_inputs_of_other_steps_in_every_replay() {
 async fn an_instance_that_is_deleted_by_force_disturbs_nobody() {
     let world = World::new();
     let stage = Stage::default();
-    let reporter = stage.clone();
-    let work = echo().register("Work", move |_: ActivityContext, _: String| {
-        let stage = reporter.clone();
-        async move {
+    let work = echo().register(
+        "Work",
+        stage.activity(|stage, _, _| async move {
             stage.report("running");
             stage.wait().await;
             Ok(String::new())
-        }
-    });
+        }),
+    );
     let code = orchestrations()
         .register("Work", |ctx: OrchestrationContext, _: String| async move {
             ctx.schedule_activity("Work", "").await

@@ -7,7 +7,7 @@ mod runtime_support;
 use std::time::Duration;
 
 use duroxide::{
-    ActivityContext, AppErrorKind, ErrorDetails, EventKind, OrchestrationContext, OrchestrationStatus,
+    AppErrorKind, ErrorDetails, EventKind, OrchestrationContext, OrchestrationStatus,
     RuntimeOptions,
 };
 use runtime_support::{Stage, World, activities, details, kinds, orchestrations};
@@ -142,16 +142,15 @@ async fn a_cancellation_hits_the_execution_that_runs() {
 async fn everything_that_a_cancelled_instance_has_open_is_given_up_with_its_reason() {
     let world = World::new();
     let stage = Stage::default();
-    let reporter = stage.clone();
-    let work = activities().register("Work", move |ctx: ActivityContext, _: String| {
-        let stage = reporter.clone();
-        async move {
+    let work = activities().register(
+        "Work",
+        stage.activity(|stage, ctx, _| async move {
             stage.report("running");
             ctx.cancelled().await;
             stage.report("told");
             Ok("too late".to_string())
-        }
-    });
+        }),
+    );
     let code = waiting().register("All", |ctx: OrchestrationContext, _: String| async move {
         let work = ctx.schedule_activity("Work", "");
         let child = ctx.schedule_sub_orchestration("Waiting", "");

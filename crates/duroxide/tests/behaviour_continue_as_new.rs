@@ -179,16 +179,15 @@ async fn values_status_its_version_and_unread_messages_go_along() {
 async fn timers_and_results_of_the_execution_before_do_not_reach_the_successor() {
     let world = World::new();
     let stage = Stage::default();
-    let reporter = stage.clone();
-    let slow = activities().register("Slow", move |ctx: ActivityContext, _: String| {
-        let stage = reporter.clone();
-        async move {
+    let slow = activities().register(
+        "Slow",
+        stage.activity(|stage, ctx, _| async move {
             stage.report("running");
             ctx.cancelled().await;
             stage.report("told");
             Ok("too late".to_string())
-        }
-    });
+        }),
+    );
     let code = orchestrations().register("Loop", |ctx: OrchestrationContext, input: String| async move {
         if input.is_empty() {
             std::mem::forget(ctx.schedule_activity("Slow", ""));

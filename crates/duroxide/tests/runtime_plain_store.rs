@@ -98,16 +98,12 @@ async fn the_attempt_count_that_the_store_reports_decides() {
 async fn a_cancelled_activity_hears_of_it_at_once_here_too() {
     let (world, _) = plain_world();
     let stage = Stage::default();
-    let reporter = stage.clone();
-    let work = move |ctx: ActivityContext, _: String| {
-        let stage = reporter.clone();
-        async move {
-            stage.report("running");
-            ctx.cancelled().await;
-            stage.report("cancelled");
-            Ok(String::new())
-        }
-    };
+    let work = stage.activity(|stage, ctx, _| async move {
+        stage.report("running");
+        ctx.cancelled().await;
+        stage.report("cancelled");
+        Ok(String::new())
+    });
     let race = orchestrations().register("Race", |ctx: OrchestrationContext, _: String| async move {
         match ctx.select2(ctx.schedule_activity("Work", ""), ctx.schedule_wait("stop")).await {
             Either2::First(result) => result,

@@ -10,6 +10,7 @@ use super::orchestrator::Residents;
 use super::origins::Origins;
 use super::running::RunningActivities;
 use super::sessions::Sessions;
+use super::slots::Slots;
 use super::tasks::Tasks;
 use crate::model::Clock;
 use crate::observability::{MetricsProvider, ObservabilityHandle};
@@ -39,6 +40,8 @@ pub(crate) struct Core {
     pub leases: Arc<Leases>,
     pub running: Arc<RunningActivities>,
     pub sessions: Arc<Sessions>,
+    /// Which of the orchestration slots are in use, by number; how many there are is the dispatcher's business.
+    pub turn_slots: Slots,
     pub residents: Residents,
     pub origins: Origins,
 }
@@ -52,6 +55,11 @@ impl Core {
     pub fn worker_id(&self, slot: usize) -> String {
         let node = self.options.worker_node_id.as_deref().unwrap_or(&self.runtime_id);
         format!("work-{slot}-{node}")
+    }
+
+    /// Returns the id of an orchestration slot.
+    pub fn turn_worker_id(&self, slot: usize) -> String {
+        format!("orch-{slot}-{}", self.runtime_id)
     }
 
     /// Returns who owns the sessions that a worker slot takes.

@@ -24,8 +24,12 @@ impl Slots {
 
     /// Takes the lowest free slot.
     pub fn take_any(&self) -> Option<Slot> {
-        let index = self.free.borrow().first().copied()?;
-        self.take(index)
+        let mut index = None;
+        self.free.send_if_modified(|free| {
+            index = free.pop_first();
+            index.is_some()
+        });
+        index.map(|index| Slot { free: self.free.clone(), index })
     }
 
     /// Lists the free slots.
@@ -72,5 +76,20 @@ impl Drop for Slot {
         self.free.send_modify(|free| {
             free.insert(self.index);
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lowest_free_slot_is_taken_and_comes_back() {
+        let slots = Slots::new(2);
+        let (first, second) = (slots.take_any().unwrap(), slots.take_any().unwrap());
+        assert_eq!((first.index(), second.index()), (0, 1));
+        assert!(slots.take_any().is_none() && slots.take(0).is_none());
+        drop(first);
+        assert_eq!(slots.take_any().map(|slot| slot.index()), Some(0));
     }
 }

@@ -11,6 +11,7 @@ use super::orchestrator::{self, Residents};
 use super::origins::Origins;
 use super::running::RunningActivities;
 use super::sessions::Sessions;
+use super::slots::Slots;
 use super::tasks::Tasks;
 use super::{Runtime, RuntimeOptions, gauges, worker};
 use crate::model::{Clock, SystemClock};
@@ -90,6 +91,7 @@ fn core(
         leases: Arc::new(Leases::new(store.clone(), clock.clone())),
         activities: worker::with_builtins(&activities, clock.clone()),
         sessions: Arc::new(Sessions::new(options.max_sessions_per_runtime)),
+        turn_slots: Slots::new(options.orchestration_concurrency),
         residents: Residents::new(options.resident_instances),
         origins: Origins::new(),
         runtime_id: runtime_id(),

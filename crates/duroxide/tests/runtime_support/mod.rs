@@ -10,7 +10,7 @@ use duroxide::providers::{Clock, ManualClock, Provider};
 use duroxide::runtime::registry::{ActivityRegistry, ActivityRegistryBuilder};
 use duroxide::runtime::{Runtime, UnregisteredBackoffConfig};
 use duroxide::{
-    ActivityContext, Client, ErrorDetails, Event, EventKind, OrchestrationRegistry,
+    ActivityContext, Client, ErrorDetails, Event, EventKind, OrchestrationContext, OrchestrationRegistry,
     OrchestrationRegistryBuilder, OrchestrationStatus, RuntimeOptions,
 };
 
@@ -203,6 +203,40 @@ pub fn orchestrations() -> OrchestrationRegistryBuilder {
     OrchestrationRegistry::builder()
 }
 
+/// Runs the activity that its input names and returns its result.
+pub fn one_activity() -> OrchestrationRegistryBuilder {
+    orchestrations().register("One", |ctx: OrchestrationContext, name: String| async move {
+        ctx.schedule_activity(name, "in").await
+    })
+}
+
+/// A parent of any child, and children that end in every way.
+pub fn family() -> OrchestrationRegistryBuilder {
+    orchestrations()
+        .register("Parent", |ctx: OrchestrationContext, child: String| async move {
+            match ctx.schedule_sub_orchestration(child, "in").await {
+                Ok(output) => Ok(format!("child said {output}")),
+                Err(error) => Ok(format!("child failed: {error}")),
+            }
+        })
+        .register("Named", |ctx: OrchestrationContext, id: String| async move {
+            let result = ctx.schedule_sub_orchestration_with_id("Waiting", id, "in").await;
+            Ok(format!("{result:?}"))
+        })
+        .register("Waiting", |ctx: OrchestrationContext, _: String| async move {
+            Ok(ctx.schedule_wait("go").await)
+        })
+        .register("Echo", |_: OrchestrationContext, input: String| async move { Ok(input) })
+        .register("Fails", |_: OrchestrationContext, _: String| async move { Err("bad".to_string()) })
+        .register("TooMuchStatus", |ctx: OrchestrationContext, _: String| async move {
+            ctx.set_custom_status("x".repeat(262_145));
+            Ok("never".to_string())
+        })
+        .register("Continues", |ctx: OrchestrationContext, input: String| async move {
+            if input == "in" { ctx.continue_as_new("again").await } else { Ok(input) }
+        })
+}
+
 /// The names of the events of a history, in order.
 pub fn kinds(history: &[Event]) -> Vec<&'static str> {
     history.iter().map(|event| duroxide::providers::inspect::event_type(&event.kind)).collect()
@@ -261,6 +295,19 @@ impl Stage {
             }
             changed.await;
         }
+    }
+
+    /// An activity that is handed this stage with each call.
+    pub fn activity<F, Fut>(
+        &self,
+        body: F,
+    ) -> impl Fn(ActivityContext, String) -> Fut + Clone + Send + Sync + 'static + use<F, Fut>
+    where
+        F: Fn(Stage, ActivityContext, String) -> Fut + Clone + Send + Sync + 'static,
+        Fut: Future<Output = Result<String, String>> + Send + 'static,
+    {
+        let stage = self.clone();
+        move |ctx, input| body(stage.clone(), ctx, input)
     }
 
     /// Counts as running until the guard is dropped.

@@ -14,7 +14,7 @@ use crate::runtime::pace::Pace;
 pub(super) async fn run(core: Arc<Core>, slots: Arc<Semaphore>, index: usize) {
     let pace = Arc::new(Pace::new(1));
     let mut backoff = FetchBackoff::default();
-    tracing::debug!(target: TARGET, worker_id = format!("orch-{index}-{}", core.runtime_id), "polling for turns");
+    tracing::debug!(target: TARGET, worker_id = core.turn_worker_id(index), "polling for turns");
     loop {
         let slot = tokio::select! {
             biased;

@@ -13,6 +13,7 @@ use crate::providers::ProviderError;
 use crate::runtime::core::{Core, TARGET};
 use crate::runtime::leases::Lease;
 use crate::runtime::pace::Pace;
+use crate::runtime::slots::Slot;
 
 /// How long an instance waits whose history could not be loaded. The attempt is not the messages' fault.
 const LOAD_AGAIN_DELAY: Duration = Duration::from_millis(200);
@@ -80,6 +81,9 @@ async fn take(
     pace: Arc<Pace>,
 ) {
     let LeasedClaim { claim, _lease: lease } = leased;
+    // There are as many numbers as permits, and a number is free before its permit is.
+    let number = core.turn_slots.take_any();
+    let worker_id = core.turn_worker_id(number.as_ref().map_or(0, Slot::index));
     let rules = Rules {
         registry: &core.orchestrations,
         filter: &core.filter,
@@ -97,12 +101,13 @@ async fn take(
     let took = core.clock.monotonic().saturating_sub(began);
     pace.record(took);
     core.metrics().record_orch_dispatcher_processing_duration(took.as_millis() as u64);
+    drop(number);
     drop(slot);
     match decision {
         Decision::Defer(delay) => abandon(&core, &claim, Some(delay), false).await,
         Decision::Commit(commit) => {
             remember_origin(&core, &claim, &commit);
-            commit::store(&core, &claim, *commit).await;
+            commit::store(&core, &claim, *commit, &worker_id).await;
         }
     }
     // Only now: a lease that ends while its ack is under way would let another runtime take the same turn.

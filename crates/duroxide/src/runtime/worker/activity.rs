@@ -57,6 +57,7 @@ pub(super) async fn run(
     let ended = wait(&core, &claim, &mut task, &worker_id).await;
     let took = core.clock.monotonic().saturating_sub(started);
     pace.record(took);
+    core.metrics().record_worker_dispatcher_execution_duration(took.as_millis() as u64);
     drop(slot);
     report(&core, &claim, ended, took, &worker_id).await;
 }
