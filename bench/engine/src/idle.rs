@@ -1,12 +1,13 @@
 //! What a runtime costs that has nothing to do: processor time, calls of the store, reads and writes of its file.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use duroxide::providers::sqlite::Durability;
 use duroxide::runtime::registry::ActivityRegistry;
 use duroxide::{OrchestrationContext, OrchestrationRegistry};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use crate::Outcome;
 use crate::calls::StoreCalls;

@@ -7,8 +7,7 @@ mod runtime_support;
 use std::time::Duration;
 
 use duroxide::{
-    AppErrorKind, ErrorDetails, EventKind, OrchestrationContext, OrchestrationStatus,
-    RuntimeOptions,
+    AppErrorKind, ErrorDetails, EventKind, OrchestrationContext, OrchestrationStatus, RuntimeOptions,
 };
 use runtime_support::{Stage, World, activities, details, kinds, orchestrations};
 

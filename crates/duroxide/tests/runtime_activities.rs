@@ -6,7 +6,7 @@ mod runtime_support;
 
 use std::time::Duration;
 
-use duroxide::providers::{ProviderError, TagFilter, WorkItem};
+use duroxide::providers::{ProviderError, TagFilter};
 use duroxide::{
     ActivityContext, Either2, ErrorDetails, EventKind, OrchestrationContext, PoisonMessageType,
     RuntimeOptions,
@@ -382,28 +382,6 @@ async fn an_activity_that_nobody_knows_is_poisoned_and_fails_the_orchestration()
     runtime.shutdown(None).await;
 }
 
-#[tokio::test]
-async fn a_stray_item_in_the_worker_queue_is_in_nobodys_way() {
-    let (world, faulty) = faulty_world();
-    // A store that checks refuses such an item, so it comes through one that does not.
-    let refused = world
-        .store
-        .enqueue_for_worker(WorkItem::CancelInstance { instance: "x".into(), reason: "y".into() })
-        .await;
-    assert!(refused.is_err());
-    let runtime = world
-        .start(
-            activities()
-                .register("Fine", |_: ActivityContext, _: String| async move { Ok("fine".to_string()) }),
-            one_activity(),
-        )
-        .await;
-    world.client.start_orchestration("i", "One", "Fine").await.unwrap();
-    assert_eq!(world.output("i").await, "fine");
-    drop(faulty);
-    runtime.shutdown(None).await;
-}
-
 fn on_session(stage: &Stage) -> duroxide::runtime::registry::ActivityRegistryBuilder {
     let stage = stage.clone();
     activities().register("Step", move |ctx: ActivityContext, _: String| {
@@ -517,5 +495,30 @@ async fn a_thousand_activities_in_one_join_are_fine() {
     world.client.start_orchestration("i", "Wide", "1000").await.unwrap();
     assert_eq!(world.output("i").await, "1000");
     assert_eq!(runtime.metrics_snapshot().unwrap().activity_success, 1000);
+    runtime.shutdown(None).await;
+}
+
+// 11.22
+#[tokio::test]
+async fn one_poisoned_activity_among_many_fails_the_whole_orchestration() {
+    let world = World::new();
+    let many = orchestrations().register("Many", |ctx: OrchestrationContext, _: String| async move {
+        let names = ["Echo", "Echo", "Nobody", "Echo", "Echo"];
+        let all = ctx.join(names.map(|name| ctx.schedule_activity(name, "x")).into()).await;
+        Ok(format!("{all:?}"))
+    });
+    let runtime = world.start_with(echo(), many, few_attempts(2)).await;
+    world.client.start_orchestration("i", "Many", "").await.unwrap();
+    let details = details(world.end_in_time("i", Duration::from_millis(100)).await);
+    let ErrorDetails::Poison { message_type: PoisonMessageType::Activity { activity_name, .. }, .. } =
+        details
+    else {
+        panic!("{details:?}")
+    };
+    assert_eq!(activity_name, "Nobody");
+    let history = world.history("i").await;
+    let done =
+        history.iter().filter(|event| matches!(event.kind, EventKind::ActivityCompleted { .. })).count();
+    assert_eq!(done, 4, "what the others gave is recorded");
     runtime.shutdown(None).await;
 }
