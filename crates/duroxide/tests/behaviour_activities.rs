@@ -137,11 +137,7 @@ async fn a_result_for_an_earlier_execution_is_dropped() {
 async fn an_activity_of_an_instance_that_ended_first_never_runs() {
     let world = World::new();
     let stage = Stage::default();
-    let reporter = stage.clone();
-    let work = activities().register("Work", move |ctx: ActivityContext, _: String| {
-        reporter.report(ctx.instance_id());
-        async { Ok(String::new()) }
-    });
+    let work = activities().register("Work", stage.naming_instances());
     let code = || {
         orchestrations().register("One", |ctx: OrchestrationContext, _: String| async move {
             ctx.schedule_activity("Work", "").await

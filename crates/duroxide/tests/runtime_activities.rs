@@ -138,12 +138,7 @@ async fn an_activity_finds_its_orchestration_also_in_a_runtime_that_takes_no_tur
 async fn a_cancelled_activity_of_the_same_process_hears_of_it_at_once() {
     let world = World::new();
     let stage = Stage::default();
-    let work = stage.activity(|stage, ctx, _| async move {
-        stage.report("running");
-        ctx.cancelled().await;
-        stage.report("cancelled");
-        Ok("too late".to_string())
-    });
+    let work = stage.until_cancelled();
     let runtime = world.start(activities().register("Work", work), giving_up()).await;
     world.client.start_orchestration("i", "GiveUp", "").await.unwrap();
     stage.seen("running", 1).await;
@@ -161,12 +156,7 @@ async fn a_cancelled_activity_of_the_same_process_hears_of_it_at_once() {
 async fn a_cancelled_activity_of_another_runtime_on_the_same_store_hears_of_it_at_once() {
     let world = World::new();
     let stage = Stage::default();
-    let work = stage.activity(|stage, ctx, _| async move {
-        stage.report("running");
-        ctx.cancelled().await;
-        stage.report("cancelled");
-        Ok(String::new())
-    });
+    let work = stage.until_cancelled();
     let worker = RuntimeOptions { orchestration_concurrency: 0, ..Default::default() };
     let worker = world.start_with(activities().register("Work", work), orchestrations(), worker).await;
     let turns = RuntimeOptions { worker_concurrency: 0, ..Default::default() };

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use duroxide::providers::{ProviderError, WorkItem};
 use duroxide::{
-    Either2, ErrorDetails, EventKind, OrchestrationContext, OrchestrationStatus,
-    PoisonMessageType, RuntimeOptions,
+    Either2, ErrorDetails, EventKind, OrchestrationContext, OrchestrationStatus, PoisonMessageType,
+    RuntimeOptions,
 };
 use runtime_support::faulty::Call;
 use runtime_support::{
@@ -96,12 +96,7 @@ async fn the_attempt_count_that_the_store_reports_decides() {
 async fn a_cancelled_activity_hears_of_it_at_once_here_too() {
     let (world, _) = plain_world();
     let stage = Stage::default();
-    let work = stage.activity(|stage, ctx, _| async move {
-        stage.report("running");
-        ctx.cancelled().await;
-        stage.report("cancelled");
-        Ok(String::new())
-    });
+    let work = stage.until_cancelled();
     let race = orchestrations().register("Race", |ctx: OrchestrationContext, _: String| async move {
         match ctx.select2(ctx.schedule_activity("Work", ""), ctx.schedule_wait("stop")).await {
             Either2::First(result) => result,

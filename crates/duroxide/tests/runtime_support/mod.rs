@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duroxide::providers::memory::MemoryProvider;
-use duroxide::providers::{Clock, ManualClock, Provider};
+use duroxide::providers::{Clock, ManualClock, Provider, WorkItem};
 use duroxide::runtime::registry::{ActivityRegistry, ActivityRegistryBuilder};
 use duroxide::runtime::{Runtime, UnregisteredBackoffConfig};
 use duroxide::{
@@ -178,6 +178,30 @@ pub fn start_of(instance: &str, execution_id: u64, name: &str, input: &str) -> E
     Event::with_event_id(1, instance, execution_id, None, kind)
 }
 
+/// The last event of a first execution that continues as new.
+pub fn continued(instance: &str, event_id: u64) -> Event {
+    let kind = EventKind::OrchestrationContinuedAsNew { input: "second".into() };
+    Event::with_event_id(event_id, instance, 1, None, kind)
+}
+
+/// What starts the execution after it, with the messages that it carries along.
+pub fn successor(instance: &str, name: &str, carried: &[(&str, &str)]) -> WorkItem {
+    WorkItem::ContinueAsNew {
+        instance: instance.into(),
+        orchestration: name.into(),
+        input: "second".into(),
+        version: None,
+        parent_instance: None,
+        parent_id: None,
+        parent_execution_id: None,
+        carry_forward_events: carried
+            .iter()
+            .map(|(queue, data)| (queue.to_string(), data.to_string()))
+            .collect(),
+        initial_custom_status: None,
+    }
+}
+
 /// Few attempts, and little time between them.
 pub fn few_attempts(max_attempts: u32) -> RuntimeOptions {
     RuntimeOptions {
@@ -259,6 +283,9 @@ pub fn plain_world() -> (World, Arc<faulty::Faulty>) {
     (World::on(faulty.clone(), Arc::new(ManualClock::default())), faulty)
 }
 
+/// What an activity returns.
+pub type BoxedResult = std::pin::Pin<Box<dyn Future<Output = Result<String, String>> + Send>>;
+
 /// A place where activities report, and where they wait to be let go.
 #[derive(Clone, Default)]
 pub struct Stage {
@@ -308,6 +335,30 @@ impl Stage {
     {
         let stage = self.clone();
         move |ctx, input| body(stage.clone(), ctx, input)
+    }
+
+    /// An activity that runs until it is cancelled. It reports `running` and `cancelled`.
+    pub fn until_cancelled(
+        &self,
+    ) -> impl Fn(ActivityContext, String) -> BoxedResult + Clone + Send + Sync + 'static {
+        self.activity(|stage, ctx, _| -> BoxedResult {
+            Box::pin(async move {
+                stage.report("running");
+                ctx.cancelled().await;
+                stage.report("cancelled");
+                Ok("too late".to_string())
+            })
+        })
+    }
+
+    /// An activity that reports the instance that it runs for.
+    pub fn naming_instances(
+        &self,
+    ) -> impl Fn(ActivityContext, String) -> BoxedResult + Clone + Send + Sync + 'static {
+        self.activity(|stage, ctx, _| -> BoxedResult {
+            stage.report(ctx.instance_id());
+            Box::pin(async { Ok(String::new()) })
+        })
     }
 
     /// Counts as running until the guard is dropped.

@@ -2,15 +2,14 @@
 
 use std::time::Duration;
 
-use duroxide::providers::WorkItem;
 use duroxide::{
     AppErrorKind, Either2, ErrorDetails, Event, EventKind, OrchestrationContext, OrchestrationStatus,
     PoisonMessageType,
 };
 
 use crate::runtime_support::{
-    Stage, World, activities, details, echo, family, faulty_world, few_attempts, kinds, orchestrations,
-    output, start_of,
+    Stage, World, activities, continued, details, echo, family, faulty_world, few_attempts, kinds,
+    orchestrations, output, start_of, successor,
 };
 
 #[tokio::test]
@@ -151,14 +150,7 @@ async fn inputs_wait_while_the_successor_has_not_begun_and_then_reach_it() {
         })
     };
     // An execution that ended, and no start of the next.
-    let ended = Event::with_event_id(
-        2,
-        "i",
-        1,
-        None,
-        EventKind::OrchestrationContinuedAsNew { input: "second".into() },
-    );
-    world.seed("i", 1, vec![start_of("i", 1, "Loop", "first"), ended]).await;
+    world.seed("i", 1, vec![start_of("i", 1, "Loop", "first"), continued("i", 2)]).await;
     world.client.enqueue_event("i", "inbox", "mail").await.unwrap();
     let runtime = world.start_with(activities(), code(), few_attempts(10)).await;
     while faulty.abandoned_turns().is_empty() {
@@ -171,18 +163,7 @@ async fn inputs_wait_while_the_successor_has_not_begun_and_then_reach_it() {
     let counted = |ms| (Some(Duration::from_millis(ms)), false);
     assert_eq!(faulty.abandoned_turns(), [counted(100), counted(200)]);
     assert_eq!(world.history("i").await.len(), 2);
-    let successor = WorkItem::ContinueAsNew {
-        instance: "i".into(),
-        orchestration: "Loop".into(),
-        input: "second".into(),
-        version: None,
-        parent_instance: None,
-        parent_id: None,
-        parent_execution_id: None,
-        carry_forward_events: vec![],
-        initial_custom_status: None,
-    };
-    world.store.enqueue_for_orchestrator(successor, None).await.unwrap();
+    world.store.enqueue_for_orchestrator(successor("i", "Loop", &[]), None).await.unwrap();
     assert_eq!(output(world.end_in_time("i", Duration::from_millis(100)).await), "mail");
     runtime.shutdown(None).await;
 }
@@ -190,14 +171,7 @@ async fn inputs_wait_while_the_successor_has_not_begun_and_then_reach_it() {
 #[tokio::test]
 async fn a_successor_that_never_begins_is_poisoned_as_an_execution_of_its_own() {
     let world = World::new();
-    let ended = Event::with_event_id(
-        2,
-        "i",
-        1,
-        None,
-        EventKind::OrchestrationContinuedAsNew { input: "second".into() },
-    );
-    world.seed("i", 1, vec![start_of("i", 1, "Loop", "first"), ended]).await;
+    world.seed("i", 1, vec![start_of("i", 1, "Loop", "first"), continued("i", 2)]).await;
     world.client.cancel_instance("i", "please").await.unwrap();
     let runtime = world.start_with(activities(), orchestrations(), few_attempts(2)).await;
     let details = details(world.end_in_time("i", Duration::from_millis(100)).await);
