@@ -222,7 +222,7 @@ async fn an_unregistered_activity_is_logged_with_its_delay_and_the_attempts_that
         );
         (tracing::Level::WARN, text)
     };
-    assert_eq!(texts, [text("0.1", 1), text("0.2", 0)]);
+    assert_eq!(texts, [text("0.1", 2), text("0.2", 1)]);
     runtime.shutdown(None).await;
 }
 

@@ -311,7 +311,7 @@ async fn what_comes_after_a_poisoned_successor_is_drained_without_effect() {
     let line = logs.one("CAN successor start not visible");
     assert_eq!(
         line.message,
-        "CAN successor start not visible, abandoning instance inputs with 0.1s backoff (will poison in 0 more attempts)"
+        "CAN successor start not visible, abandoning instance inputs with 0.1s backoff (will poison in 1 more attempts)"
     );
     world.client.enqueue_event("i", "q", "late").await.unwrap();
     world.client.raise_event("i", "s", "late").await.unwrap();

@@ -393,3 +393,21 @@ async fn starting_a_runtime_installs_no_subscriber() {
     assert!(nobody);
     runtime.shutdown(None).await;
 }
+
+// 11.8
+#[tokio::test]
+async fn a_runtime_measures_what_it_asks_of_its_store() {
+    let recorder = MetricRecorder::default();
+    let _guard = metrics::set_default_local_recorder(&recorder);
+    let world = World::new();
+    let runtime = world.start(echo(), code()).await;
+    world.run("i", "One", "Echo").await;
+    runtime.shutdown(None).await;
+    let histograms = recorder.histograms();
+    let measured = of(&histograms, "provider_operation_duration_seconds");
+    for (operation, calls) in [("ack_orchestration_item", 2), ("ack_work_item", 1)] {
+        let labels = format!("operation={operation},status=success");
+        let times = measured.iter().find(|(found, _)| *found == labels).map(|(_, times)| times.len());
+        assert_eq!(times, Some(calls), "{operation}");
+    }
+}

@@ -534,7 +534,7 @@ async fn a_version_that_nobody_has_is_waited_for_and_then_poisoned_with_its_name
         assert_eq!((name.as_str(), recorded.as_str(), input.as_str()), ("Waiting", version, "in"));
         runtime.shutdown(None).await;
     }
-    let text = "Orchestration not registered, abandoning with 0.1s backoff (will poison in 0 more attempts)";
+    let text = "Orchestration not registered, abandoning with 0.1s backoff (will poison in 1 more attempts)";
     let line = logs.with("Orchestration not registered").remove(0);
     assert_eq!((line.message.as_str(), line.level), (text, tracing::Level::WARN));
 }

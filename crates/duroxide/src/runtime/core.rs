@@ -81,9 +81,4 @@ impl Core {
         let interval = renewal_interval(duration, self.options.worker_lock_renewal_buffer);
         LeaseTerms { kind: LeaseKind::Activity, duration, interval }
     }
-
-    /// Returns how many attempts are left after this one.
-    pub fn attempts_left(&self, attempt_count: u32) -> u32 {
-        self.options.max_attempts.saturating_sub(attempt_count)
-    }
 }

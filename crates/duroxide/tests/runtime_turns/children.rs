@@ -205,3 +205,26 @@ async fn the_parent_of_a_child_whose_history_cannot_be_decoded_is_told() {
 async fn memory_recent(world: &World, instance: &str) -> Event {
     world.store.as_extended().unwrap().read_recent(instance, 1).await.unwrap().remove(0)
 }
+
+// 6.34
+#[tokio::test]
+async fn a_detached_start_of_a_taken_id_is_ignored() {
+    let world = World::new();
+    let code = family().register("Again", |ctx: OrchestrationContext, id: String| async move {
+        ctx.schedule_orchestration("Echo", id, "again");
+        Ok("sent".to_string())
+    });
+    let runtime = world.start(activities(), code).await;
+    world.client.start_orchestration("taken", "Waiting", "").await.unwrap();
+    world.waits_for("taken", "go").await;
+    world.client.start_orchestration("a", "Again", "taken").await.unwrap();
+    assert_eq!(world.output("a").await, "sent");
+    world.drained().await;
+    world.client.raise_event("taken", "go", "first").await.unwrap();
+    assert_eq!(world.output("taken").await, "first");
+    world.client.start_orchestration("b", "Again", "taken").await.unwrap();
+    assert_eq!(world.output("b").await, "sent");
+    world.drained().await;
+    assert_eq!(world.output("taken").await, "first");
+    runtime.shutdown(None).await;
+}

@@ -10,6 +10,7 @@ use super::claim::{ActivityWork, ClaimedActivity};
 use crate::activity::{ActivityContext, ActivityIdentity};
 use crate::model::{AppErrorKind, ErrorDetails, PoisonMessageType, WorkItem};
 use crate::runtime::core::{Core, TARGET};
+use crate::runtime::options::attempts_until_poison;
 use crate::runtime::pace::Pace;
 use crate::runtime::sessions::InSession;
 use crate::runtime::slots::Slot;
@@ -218,7 +219,7 @@ async fn poison(core: &Core, claim: &ClaimedActivity) {
 async fn postpone_unregistered(core: &Core, claim: &ClaimedActivity) {
     let work = &claim.work;
     let delay = core.options.unregistered_backoff.delay(claim.attempt_count);
-    let remaining = core.attempts_left(claim.attempt_count);
+    let remaining = attempts_until_poison(core.options.max_attempts, claim.attempt_count);
     let seconds = delay.as_secs_f64();
     tracing::warn!(target: TARGET, instance = %work.instance, activity_name = %work.name,
         attempt_count = claim.attempt_count, max_attempts = core.options.max_attempts,
