@@ -139,15 +139,11 @@ async fn an_execution_of_a_version_that_cannot_be_replayed_is_put_back_for_a_sec
 async fn a_running_session_is_kept_beyond_its_lease() {
     let world = World::new();
     let stage = Stage::default();
-    let reporter = stage.clone();
-    let work = move |ctx: ActivityContext, _: String| {
-        let stage = reporter.clone();
-        async move {
-            stage.report(ctx.worker_id());
-            stage.wait().await;
-            Ok(ctx.worker_id().to_string())
-        }
-    };
+    let work = stage.activity(|stage, ctx, _| async move {
+        stage.report(ctx.worker_id());
+        stage.wait().await;
+        Ok(ctx.worker_id().to_string())
+    });
     let session = orchestrations().register("Session", |ctx: OrchestrationContext, _: String| async move {
         let first = ctx.schedule_activity_on_session("Work", "", "s").await?;
         ctx.schedule_wait("go").await;

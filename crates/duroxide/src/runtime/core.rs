@@ -59,6 +59,11 @@ impl Core {
         format!("work-{slot}-{node}")
     }
 
+    /// Returns the id of an orchestration slot.
+    pub fn turn_worker_id(&self, slot: usize) -> String {
+        format!("orch-{slot}-{}", self.runtime_id)
+    }
+
     /// Returns who owns the sessions that a worker slot takes.
     pub fn session_owner(&self, slot: usize) -> String {
         match &self.options.worker_node_id {
@@ -82,10 +87,5 @@ impl Core {
     /// Tells the store that user code is about to run under this lease, until the mark is dropped.
     pub fn mark_running(&self, token: &str) -> RunningMark {
         self.store.as_extended().map_or_else(RunningMark::none, |store| store.mark_running(token))
-    }
-
-    /// Returns how many attempts are left after this one.
-    pub fn attempts_left(&self, attempt_count: u32) -> u32 {
-        self.options.max_attempts.saturating_sub(attempt_count)
     }
 }
