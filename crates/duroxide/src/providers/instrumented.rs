@@ -11,8 +11,8 @@ use super::{
     DispatcherCapabilityFilter, ExecutionMetadata, ExtendedProvider, HistoryPart, InstanceClaim,
     InstanceMetadata, InstanceRequest, InstanceWatch, InstanceWatchers, OrchestrationItem, ParkedMessage,
     Provider, ProviderAdmin, ProviderError, QuarantinedRow, RunningMark, ScheduledActivityIdentifier,
-    SessionFetchConfig, StartOutcome, TagFilter, WorkClaim, WorkQueue, WorkRequest, WorkSignal,
-    WorkSignalSource,
+    SessionFetchConfig, StartOutcome, StoredResult, StoredTurn, TagFilter, TurnToStore, WorkClaim, WorkQueue,
+    WorkRequest, WorkSignal, WorkSignalSource,
 };
 use crate::model::{Clock, Event, SystemClock, SystemStats, WorkItem};
 use crate::observability::MetricsProvider;
@@ -26,10 +26,10 @@ use crate::observability::MetricsProvider;
 /// | operation | calls |
 /// |---|---|
 /// | `fetch_orchestration_item` | itself and `claim_instances` |
-/// | `ack_orchestration_item` | itself |
+/// | `ack_orchestration_item` | itself and `store_turn` |
 /// | `read` | itself, `load_history`, `read_recent` and `read_metadata` |
 /// | `fetch_work_item` | itself and `claim_work` |
-/// | `ack_work_item` | itself |
+/// | `ack_work_item` | itself and `store_result` |
 /// | `renew_session_lock` | itself |
 /// | `cleanup_orphaned_sessions` | itself |
 /// | `enqueue_orchestrator` | `enqueue_for_orchestrator` and `enqueue_start_if_absent` |
@@ -311,6 +311,25 @@ impl ExtendedProvider for InstrumentedProvider {
     async fn claim_work(&self, request: &WorkRequest<'_>) -> Result<Vec<WorkClaim>, ProviderError> {
         let extended = self.extended("claim_work")?;
         self.measure("fetch_work_item", extended.claim_work(request)).await
+    }
+
+    async fn store_turn(
+        &self,
+        turn: TurnToStore<'_>,
+        claim: Option<&WorkRequest<'_>>,
+    ) -> Result<StoredTurn, ProviderError> {
+        let extended = self.extended("store_turn")?;
+        self.measure("ack_orchestration_item", extended.store_turn(turn, claim)).await
+    }
+
+    async fn store_result(
+        &self,
+        lock_token: &str,
+        completion: Option<WorkItem>,
+        claim: Option<&InstanceRequest<'_>>,
+    ) -> Result<StoredResult, ProviderError> {
+        let extended = self.extended("store_result")?;
+        self.measure("ack_work_item", extended.store_result(lock_token, completion, claim)).await
     }
 
     async fn read_metadata(&self, instance: &str) -> Result<Option<InstanceMetadata>, ProviderError> {

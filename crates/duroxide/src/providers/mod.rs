@@ -15,6 +15,7 @@ mod admin;
 pub mod error;
 mod extended;
 mod filters;
+mod hand_over;
 pub mod inspect;
 pub mod instrumented;
 mod items;
@@ -37,6 +38,7 @@ pub use extended::{
     ParkedMessage, QuarantinedRow, StartOutcome, WorkClaim, WorkQueue, WorkRequest,
 };
 pub use filters::{DispatcherCapabilityFilter, SemverRange, TagFilter, current_build_version};
+pub use hand_over::{Durable, StoredResult, StoredTurn, TurnToStore};
 pub use items::{ExecutionMetadata, OrchestrationItem, ScheduledActivityIdentifier, SessionFetchConfig};
 pub use management::{
     DeleteInstanceResult, ExecutionInfo, InstanceFilter, InstanceInfo, InstanceTree, ManagementProvider,

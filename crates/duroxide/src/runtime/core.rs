@@ -6,11 +6,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::leases::{LeaseKind, LeaseTerms, Leases};
 use super::options::{RuntimeOptions, renewal_interval};
-use super::orchestrator::Residents;
+use super::orchestrator::{Residents, Seats};
 use super::origins::Origins;
 use super::running::RunningActivities;
 use super::sessions::Sessions;
 use super::tasks::Tasks;
+use super::worker::Desk;
 use crate::model::Clock;
 use crate::observability::{MetricsProvider, ObservabilityHandle};
 use crate::providers::{DispatcherCapabilityFilter, Provider, RunningMark};
@@ -41,6 +42,10 @@ pub(crate) struct Core {
     pub sessions: Arc<Sessions>,
     pub residents: Residents,
     pub origins: Origins,
+    /// Room for turns.
+    pub seats: Seats,
+    /// Room for activities.
+    pub desk: Arc<Desk>,
 }
 
 impl Core {

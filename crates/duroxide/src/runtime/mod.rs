@@ -24,7 +24,6 @@ pub mod replay_engine;
 mod running;
 mod sessions;
 mod shutdown;
-mod slots;
 mod start;
 mod status;
 mod tasks;

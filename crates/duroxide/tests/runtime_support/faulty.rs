@@ -128,6 +128,14 @@ impl Faulty {
         error.map_or(Ok(()), Err)
     }
 
+    /// Tells whether one of these calls is to be held or to fail. Then nothing is claimed on the side either.
+    fn has_plans_for(&self, calls: &[Call]) -> bool {
+        let plan = self.plan.lock().unwrap();
+        calls.iter().any(|call| {
+            plan.gates.contains_key(call) || plan.errors.get(call).is_some_and(|errors| !errors.is_empty())
+        })
+    }
+
     fn attempts(&self, real: u32) -> u32 {
         self.plan.lock().unwrap().attempts.unwrap_or(real)
     }
@@ -338,6 +346,36 @@ impl ExtendedProvider for Faulty {
             self.before(Call::FetchWorkDone).await?;
         }
         Ok(claims)
+    }
+
+    async fn store_turn(
+        &self,
+        turn: TurnToStore<'_>,
+        claim: Option<&WorkRequest<'_>>,
+    ) -> Result<StoredTurn, ProviderError> {
+        {
+            let mut plan = self.plan.lock().unwrap();
+            plan.acked_turns.push(turn.history_delta.to_vec());
+            plan.acked_metadata.push(turn.metadata.clone());
+        }
+        self.before(Call::AckTurn).await?;
+        let claim = claim.filter(|_| !self.has_plans_for(&[Call::FetchWork, Call::FetchWorkDone]));
+        let stored = self.ext().store_turn(turn, claim).await?;
+        self.before(Call::AckTurnDone).await?;
+        Ok(stored)
+    }
+
+    async fn store_result(
+        &self,
+        token: &str,
+        completion: Option<WorkItem>,
+        claim: Option<&InstanceRequest<'_>>,
+    ) -> Result<StoredResult, ProviderError> {
+        self.before(Call::AckWork).await?;
+        let claim = claim.filter(|_| !self.has_plans_for(&[Call::FetchTurn, Call::FetchTurnDone]));
+        let stored = self.ext().store_result(token, completion, claim).await?;
+        self.before(Call::AckWorkDone).await?;
+        Ok(stored)
     }
 
     async fn read_metadata(&self, instance: &str) -> Result<Option<InstanceMetadata>, ProviderError> {

@@ -1,6 +1,7 @@
 //! One transaction of the writer, as the jobs in it see it.
 
 use std::cell::Cell;
+use std::collections::HashSet;
 use std::time::Duration;
 
 use rusqlite::{Connection, Params, Row};
@@ -13,13 +14,29 @@ use super::shared::{Shared, after};
 pub(super) struct Effects {
     /// Anything was changed at all.
     pub(super) rows_changed: bool,
-    /// An instance may have become ready.
-    pub(super) instances_ready: bool,
-    /// An activity may have become ready.
+    /// Instances that became ready and were not claimed in the same transaction.
+    pub(super) ready_instances: HashSet<String>,
+    /// Activities that became ready and were not claimed in the same transaction.
+    pub(super) ready_work: HashSet<i64>,
+    /// Something else happened by which a worker may find an activity.
     pub(super) work_ready: bool,
+    /// The earliest time at which a row of these queues has to be looked at again, among those that were written.
+    pub(super) instances_due: Due,
+    pub(super) work_due: Due,
     /// Instances whose status, custom status or values changed.
     pub(super) changed_instances: Vec<String>,
     pub(super) totals: Totals,
+}
+
+/// The earliest of some times.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Due(pub(super) Option<i64>);
+
+impl Due {
+    /// Takes another time into account.
+    pub(super) fn note(&mut self, at: i64) {
+        self.0 = Some(self.0.map_or(at, |due| due.min(at)));
+    }
 }
 
 /// Changes of the store's totals.
@@ -89,6 +106,11 @@ impl<'c> Batch<'c> {
         let changed = self.connection.prepare_cached(sql)?.execute(params)?;
         self.changed.set(self.changed.get() || changed > 0);
         Ok(changed)
+    }
+
+    /// Makes the transaction one that has to be written, and so synced: a commit that changes nothing does neither.
+    pub(super) fn touch(&self) -> rusqlite::Result<()> {
+        self.execute("UPDATE totals SET instances = instances", []).map(drop)
     }
 
     /// Changes one row and returns what the statement says about it.
@@ -203,8 +225,11 @@ impl<'c> Batch<'c> {
 
 impl Effects {
     fn absorb(&mut self, new: Self) {
-        self.instances_ready |= new.instances_ready;
+        self.ready_instances.extend(new.ready_instances);
+        self.ready_work.extend(new.ready_work);
         self.work_ready |= new.work_ready;
+        new.instances_due.0.into_iter().for_each(|at| self.instances_due.note(at));
+        new.work_due.0.into_iter().for_each(|at| self.work_due.note(at));
         self.changed_instances.extend(new.changed_instances);
         let (sum, add) = (&mut self.totals, new.totals);
         sum.instances += add.instances;

@@ -109,6 +109,8 @@ fn claim_one(
             locked_at = ?4, batch_visible_at = ?4, batch_last_id = ?5, owner = ?6 WHERE instance_id = ?1",
         params![instance, token, locked_until, now, last_id, batch.owner_until(locked_until)],
     )?;
+    batch.effects.ready_instances.remove(&instance);
+    batch.effects.instances_due.note(locked_until);
     Ok(Some(StoredClaim { instance, token, known, messages }))
 }
 

@@ -21,6 +21,11 @@ impl Held {
         Self { queue, tokens, errands }
     }
 
+    /// Holds these leases as well.
+    pub(super) fn note(&mut self, tokens: impl Iterator<Item = String>) {
+        self.tokens.extend(tokens);
+    }
+
     /// Holds the leases of `other` as well.
     pub(super) fn add(&mut self, mut other: Self) {
         self.tokens.append(&mut other.tokens);

@@ -27,7 +27,12 @@ pub(super) fn insert(
          VALUES (?1, ?2, ?3, ?4, ?5)",
         params![message.instance, message.class, visible_at, now, message.text],
     )?;
-    batch.effects.instances_ready |= visible_at == 0;
+    match visible_at {
+        0 => {
+            batch.effects.ready_instances.insert(message.instance.clone());
+        }
+        later => batch.effects.instances_due.note(later),
+    }
     Ok(())
 }
 

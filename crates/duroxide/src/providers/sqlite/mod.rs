@@ -13,6 +13,7 @@
 //! | `work`, `sessions` | leasing activities |
 //! | `owners`, `owner_file` | whose leases these are, and releasing those of a process that died |
 //! | `instances`, `history`, `kv`, `removal`, `quarantine` | what their names say |
+//! | `leasing`, `held`, `hand_over` | leases on their way to the caller |
 //! | `readers`, `reads` | reading |
 //! | `provider`, `admin`, `extended` | the traits |
 
@@ -23,11 +24,13 @@ mod connection;
 mod encode;
 mod error;
 mod extended;
+mod hand_over;
 mod held;
 mod history;
 mod inbox;
 mod instances;
 mod kv;
+mod leasing;
 mod messages;
 mod options;
 mod orphans;

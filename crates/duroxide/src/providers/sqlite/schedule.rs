@@ -140,7 +140,10 @@ pub(super) fn settle(batch: &mut Batch<'_>, instance: &str, now: i64, lease: Lea
     let expiry = outlook.parked_since.map(|since| since.saturating_add(orphans::parking_ms(batch)));
     let due_at = outlook.next_visible.into_iter().chain(expiry).min();
     let parked = outlook.parked_since.is_some();
-    batch.effects.instances_ready |= outlook.head.is_some();
+    if outlook.head.is_some() {
+        batch.effects.ready_instances.insert(instance.to_string());
+    }
+    due_at.into_iter().for_each(|at| batch.effects.instances_due.note(at));
     match (outlook.head, due_at, lease) {
         (None, None, _) => {
             batch.execute("DELETE FROM instance_schedule WHERE instance_id = ?1", [instance])?

@@ -12,7 +12,7 @@ use crate::providers::SessionFetchConfig;
 
 /// Makes a session the owner's, or its again.
 pub(super) fn claim(
-    batch: &Batch<'_>,
+    batch: &mut Batch<'_>,
     session_id: &str,
     config: &SessionFetchConfig,
     now: i64,
@@ -26,6 +26,7 @@ pub(super) fn claim(
             due_at = iif(worker_id = ?2, max(locked_until, ?3), ?3)",
         params![session_id, config.owner_id, until, now, batch.owner_until(until)],
     )?;
+    batch.effects.work_due.note(after(now, config.lock_timeout));
     // Its activities with other tags are the owner's too from now on.
     batch.execute(
         "UPDATE worker_queue SET ready_for = ?2
@@ -108,6 +109,9 @@ pub(super) fn renew(
              WHERE worker_id = ?1 AND locked_until > ?3 AND last_activity_at > ?4",
             params![owner, until, now, active_since, batch.owner_until(until)],
         )?;
+    }
+    if renewed > 0 {
+        batch.effects.work_due.note(after(now, extend_for));
     }
     Ok(renewed)
 }

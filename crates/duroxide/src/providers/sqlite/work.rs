@@ -42,7 +42,8 @@ pub(super) fn insert(batch: &mut Batch<'_>, activity: &NewActivity, now: i64) ->
             activity.text
         ],
     )?;
-    batch.effects.work_ready = true;
+    let id = batch.connection().last_insert_rowid();
+    batch.effects.ready_work.insert(id);
     Ok(())
 }
 
@@ -57,11 +58,12 @@ pub(super) fn cancel(
         // Beyond what the store can hold, so it was never here.
         return Ok(());
     };
-    batch.execute(
+    let removed = batch.execute(
         "DELETE FROM worker_queue WHERE instance_id = ?1 AND execution_id = ?2 AND activity_id = ?3",
         params![activity.instance, execution_id, activity_id],
     )?;
-    batch.effects.work_ready = true;
+    // The next one of its session may be ready now.
+    batch.effects.work_ready |= removed > 0;
     Ok(())
 }
 
@@ -113,7 +115,7 @@ fn promote_due(batch: &mut Batch<'_>, now: i64) -> rusqlite::Result<bool> {
         if let Some(session_id) = session_id {
             sessions::seat(batch, &session_id, tag.as_deref())?;
         }
-        batch.effects.work_ready = true;
+        batch.effects.ready_work.insert(id);
     }
     Ok(more)
 }
@@ -209,7 +211,7 @@ fn hop(
     Ok(())
 }
 
-fn lease(batch: &Batch<'_>, id: i64, now: i64, lock_timeout: Duration) -> rusqlite::Result<StoredWork> {
+fn lease(batch: &mut Batch<'_>, id: i64, now: i64, lock_timeout: Duration) -> rusqlite::Result<StoredWork> {
     let token = new_token(id);
     let until = after(now, lock_timeout);
     let (attempts, text) = batch.execute_returning(
@@ -218,6 +220,8 @@ fn lease(batch: &Batch<'_>, id: i64, now: i64, lock_timeout: Duration) -> rusqli
         params![id, token, until, batch.owner_until(until)],
         |row| Ok((count(row, 0)?, text_bytes(row, 1)?)),
     )?;
+    batch.effects.ready_work.remove(&id);
+    batch.effects.work_due.note(until);
     Ok(StoredWork { id, token, attempts, text })
 }
 
@@ -273,6 +277,7 @@ pub(super) fn renew(
         "UPDATE worker_queue SET locked_until = ?2, due_at = ?2, ready_for = NULL, owner = ?3 WHERE id = ?1",
         params![held.id, until, batch.owner_until(until)],
     )?;
+    batch.effects.work_due.note(until);
     if let Some(session_id) = held.session_id {
         sessions::note_activity(batch, &session_id, now)?;
     }
@@ -297,6 +302,9 @@ pub(super) fn abandon(
     if let Some(session_id) = held.session_id {
         sessions::seat(batch, &session_id, held.tag.as_deref())?;
     }
-    batch.effects.work_ready = true;
+    match visible_at {
+        Some(later) => batch.effects.work_due.note(later),
+        None => batch.effects.work_ready = true,
+    }
     Ok(())
 }

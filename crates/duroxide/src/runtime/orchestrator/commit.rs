@@ -1,5 +1,6 @@
 //! Commits a turn: once if all goes well, and as a failure of the instance if the store refuses it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::claim::Claim;
@@ -7,9 +8,12 @@ use super::parents::{Notice, ParentLink};
 use super::report::{Ended, Report};
 use super::residents::Resident;
 use crate::model::{ErrorDetails, Event, EventKind, WorkItem};
-use crate::providers::{ExecutionMetadata, ProviderError, ScheduledActivityIdentifier};
+use crate::providers::{
+    ExecutionMetadata, ExtendedProvider, ProviderError, ScheduledActivityIdentifier, StoredTurn, TurnToStore,
+};
 use crate::replay::Ending;
 use crate::runtime::core::{Core, TARGET};
+use crate::runtime::worker;
 
 /// The pauses before a commit is tried again.
 const RETRY_PAUSES_MS: [u64; 5] = [10, 20, 40, 80, 160];
@@ -25,9 +29,9 @@ pub(super) struct Commit {
     /// Messages to parents: of this instance, and of children whose id was taken.
     pub notices: Vec<Notice>,
     /// What to store if the store refuses this.
-    pub fallback: Option<Fallback>,
+    pub fallback: Option<Box<Fallback>>,
     /// The instance as it is after this turn, if it goes on.
-    pub suspended: Option<Resident>,
+    pub suspended: Option<Box<Resident>>,
     pub report: Report,
 }
 
@@ -62,14 +66,14 @@ impl Commit {
 }
 
 /// Stores a turn. Returns only when the store has answered for good.
-pub(super) async fn store(core: &Core, claim: &Claim, commit: Commit) {
+pub(super) async fn store(core: &Arc<Core>, claim: &Claim, commit: Commit) {
     let Commit { execution_id, mut orchestrator_items, notices, fallback, suspended, report, .. } = commit;
     let messages = match messages(core, notices).await {
         Ok(messages) => messages,
         Err(error) => {
             let cancelled = commit.cancelled_activities;
-            return refused(core, claim, Refused { execution_id, fallback, suspended, cancelled, error })
-                .await;
+            let turn = Refused { execution_id, fallback, suspended, cancelled, error };
+            return Box::pin(refused(core, claim, turn)).await;
         }
     };
     orchestrator_items.extend(messages);
@@ -82,17 +86,23 @@ pub(super) async fn store(core: &Core, claim: &Claim, commit: Commit) {
         cancelled_activities: commit.cancelled_activities,
     };
     match ack.store(core, claim).await {
-        Ok(()) => {
+        Ok(StoredTurn { incarnation, claims }) => {
             // Whoever runs one of these learns it now, not at the next renewal.
             core.running.cancel(&ack.cancelled_activities);
-            if let Some(suspended) = suspended.filter(Resident::may_stay) {
-                core.residents.keep(claim.instance.clone(), suspended);
+            if let Some(mut suspended) = suspended {
+                suspended.note_incarnation(incarnation);
+                if suspended.may_stay() {
+                    core.residents.keep(claim.instance.clone(), suspended);
+                }
             }
+            // Not before: the activities may lead to the next turn at once.
+            worker::receive(core, claims).await;
             report.publish(core, &claim.instance, execution_id);
         }
         Err(error) => {
             let cancelled = ack.cancelled_activities;
-            refused(core, claim, Refused { execution_id, fallback, suspended, cancelled, error }).await;
+            let turn = Refused { execution_id, fallback, suspended, cancelled, error };
+            Box::pin(refused(core, claim, turn)).await;
         }
     }
 }
@@ -100,8 +110,8 @@ pub(super) async fn store(core: &Core, claim: &Claim, commit: Commit) {
 /// A turn that the store did not take.
 struct Refused {
     execution_id: u64,
-    fallback: Option<Fallback>,
-    suspended: Option<Resident>,
+    fallback: Option<Box<Fallback>>,
+    suspended: Option<Box<Resident>>,
     cancelled: Vec<ScheduledActivityIdentifier>,
     error: ProviderError,
 }
@@ -137,7 +147,7 @@ async fn refused(core: &Core, claim: &Claim, mut turn: Refused) {
     let cancelled = turn.open_activities(&claim.instance);
     drop(turn.suspended);
     let failed = match turn.fallback {
-        Some(fallback) => fail(core, claim, execution_id, fallback, cancelled, &error).await,
+        Some(fallback) => fail(core, claim, execution_id, *fallback, cancelled, &error).await,
         None => Err(error),
     };
     match failed {
@@ -212,21 +222,14 @@ struct Ack {
 }
 
 impl Ack {
-    async fn store(&self, core: &Core, claim: &Claim) -> Result<(), ProviderError> {
+    /// Stores the turn, trying again if that may help.
+    async fn store(&self, core: &Core, claim: &Claim) -> Result<StoredTurn, ProviderError> {
         let mut pauses = RETRY_PAUSES_MS.into_iter();
         loop {
-            let result = core
-                .store
-                .ack_orchestration_item(
-                    &claim.token,
-                    self.execution_id,
-                    self.events.clone(),
-                    self.worker_items.clone(),
-                    self.orchestrator_items.clone(),
-                    self.metadata.clone(),
-                    self.cancelled_activities.clone(),
-                )
-                .await;
+            let result = match core.store.as_extended() {
+                Some(store) => self.store_and_claim(core, store, claim).await,
+                None => self.store_plainly(core, claim).await,
+            };
             match result {
                 Err(error) if error.retryable => {
                     let Some(pause) = pauses.next() else { return Err(error) };
@@ -237,5 +240,39 @@ impl Ack {
                 result => return result,
             }
         }
+    }
+
+    async fn store_plainly(&self, core: &Core, claim: &Claim) -> Result<StoredTurn, ProviderError> {
+        let stored = core.store.ack_orchestration_item(
+            &claim.token,
+            self.execution_id,
+            self.events.clone(),
+            self.worker_items.clone(),
+            self.orchestrator_items.clone(),
+            self.metadata.clone(),
+            self.cancelled_activities.clone(),
+        );
+        stored.await.map(|()| StoredTurn::default())
+    }
+
+    /// If the workers of this runtime have time for what the turn schedules, they claim it in the same commit.
+    async fn store_and_claim(
+        &self,
+        core: &Core,
+        store: &dyn ExtendedProvider,
+        claim: &Claim,
+    ) -> Result<StoredTurn, ProviderError> {
+        let turn = TurnToStore {
+            lock_token: &claim.token,
+            execution_id: self.execution_id,
+            history_delta: &self.events,
+            worker_items: &self.worker_items,
+            orchestrator_items: &self.orchestrator_items,
+            metadata: &self.metadata,
+            cancelled_activities: &self.cancelled_activities,
+        };
+        let places = worker::reserve(core, &self.worker_items);
+        let request = places.as_ref().map(|places| worker::request(core, places));
+        store.store_turn(turn, request.as_ref()).await
     }
 }

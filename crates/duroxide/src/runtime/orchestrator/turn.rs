@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::check;
 use super::claim::{Claim, Stored};
@@ -12,7 +12,6 @@ use super::decide::{Decision, Known, Rules, decide};
 use crate::providers::ProviderError;
 use crate::runtime::core::{Core, TARGET};
 use crate::runtime::leases::Lease;
-use crate::runtime::pace::Pace;
 
 /// How long an instance waits whose history could not be loaded. The attempt is not the messages' fault.
 const LOAD_AGAIN_DELAY: Duration = Duration::from_millis(200);
@@ -37,7 +36,7 @@ impl LeasedClaim {
 }
 
 /// Takes the turn of an instance that was claimed without its history.
-pub(super) async fn claimed(core: Arc<Core>, leased: LeasedClaim, slots: Arc<Semaphore>, pace: Arc<Pace>) {
+pub(super) async fn claimed(core: Arc<Core>, leased: LeasedClaim) {
     hold_for_test(&core, &leased.claim).await;
     let known = match recall(&core, &leased.claim).await {
         Ok(known) => known,
@@ -48,11 +47,11 @@ pub(super) async fn claimed(core: Arc<Core>, leased: LeasedClaim, slots: Arc<Sem
     };
     let slot = tokio::select! {
         biased;
-        slot = slots.acquire_owned() => slot,
+        slot = core.seats.slots.clone().acquire_owned() => slot,
         () = core.stop.cancelled() => return leased.give_back(&core).await,
     };
     let Ok(slot) = slot else { return };
-    take(core, leased, known, slot, pace).await;
+    take(core, leased, known, slot).await;
 }
 
 /// Takes the turn of an instance that was fetched with its history.
@@ -61,24 +60,17 @@ pub(super) async fn fetched(
     leased: LeasedClaim,
     stored: Stored,
     slot: OwnedSemaphorePermit,
-    pace: Arc<Pace>,
 ) {
     hold_for_test(&core, &leased.claim).await;
     let mut leased = leased;
     if matches!(stored, Stored::Undecodable(_)) {
         leased.claim.status = status(&core, &leased.claim.instance).await;
     }
-    take(core, leased, Known::Stored(stored), slot, pace).await;
+    take(core, leased, Known::Stored(stored), slot).await;
 }
 
 /// Runs the turn in `slot`, which is free again before the commit.
-async fn take(
-    core: Arc<Core>,
-    leased: LeasedClaim,
-    known: Known,
-    slot: OwnedSemaphorePermit,
-    pace: Arc<Pace>,
-) {
+async fn take(core: Arc<Core>, leased: LeasedClaim, known: Known, slot: OwnedSemaphorePermit) {
     let LeasedClaim { claim, _lease: lease } = leased;
     let rules = Rules {
         registry: &core.orchestrations,
@@ -91,13 +83,13 @@ async fn take(
     let running = core.mark_running(&claim.token);
     let (claim, decision) = match known {
         Known::Resident(resident) if core.options.check_residents => {
-            check::take_both(&rules, &core, claim, resident).await
+            Box::pin(check::take_both(&rules, &core, claim, resident)).await
         }
         known => decide(&rules, claim, known),
     };
     drop(running);
     let took = core.clock.monotonic().saturating_sub(began);
-    pace.record(took);
+    core.seats.pace.record(took);
     core.metrics().record_orch_dispatcher_processing_duration(took.as_millis() as u64);
     drop(slot);
     match decision {
@@ -125,8 +117,11 @@ async fn recall(core: &Core, claim: &Claim) -> Result<Known, ProviderError> {
     if claim.is_known_to_have_ended() {
         return Ok(Known::Ended);
     }
+    if claim.is_fresh() {
+        return Ok(Known::Stored(Stored::nothing()));
+    }
     if let Some(resident) = core.residents.take(claim) {
-        return Ok(Known::Resident(Box::new(resident)));
+        return Ok(Known::Resident(resident));
     }
     match core.store.as_extended() {
         Some(store) => Ok(Known::Stored(store.load_history(&claim.token, 0).await?.into())),
