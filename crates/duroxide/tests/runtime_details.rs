@@ -265,7 +265,9 @@ async fn claims_and_loads_that_fail_are_tried_again() {
     let one = orchestrations().register("One", |ctx: OrchestrationContext, input: String| async move {
         ctx.schedule_activity("Echo", input).await
     });
-    let runtime = world.start(echo, one).await;
+    // The second turn has to load its history.
+    let options = RuntimeOptions { resident_instances: 0, ..Default::default() };
+    let runtime = world.start_with(echo, one, options).await;
     world.client.start_orchestration("i", "One", "fine").await.unwrap();
     while world.client.wait_for_orchestration("i", Duration::ZERO).await.is_err() {
         world.clock.advance(Duration::from_millis(100));

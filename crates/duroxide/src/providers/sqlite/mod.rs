@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `schema.sql`, `schema`, `migrate_published.sql` | the tables, and how a file comes to have them |
 //! | `url`, `options`, `connection` | opening |
-//! | `inbox`, `writer`, `batch` | the writer thread, its queue, and one transaction of it |
+//! | `inbox`, `writer`, `batch`, `statements` | the writer thread, its queue, and one transaction of it |
 //! | `schedule`, `claims`, `turns`, `messages`, `orphans` | leasing instances, committing turns |
 //! | `work`, `sessions` | leasing activities |
 //! | `owners`, `owner_file` | whose leases these are, and releasing those of a process that died |
@@ -45,6 +45,7 @@ mod schedule;
 mod schema;
 mod sessions;
 mod shared;
+mod statements;
 mod turns;
 mod url;
 mod work;
@@ -159,7 +160,7 @@ impl SqliteProvider {
     /// If another process keeps it from doing so.
     pub async fn checkpoint(&self) -> Result<(), ProviderError> {
         // A read, for the writer: it runs between transactions, as a checkpoint must.
-        let work = |batch: &mut batch::Batch<'_>| {
+        let work = |batch: &mut batch::Batch<'_, '_>| {
             let busy =
                 batch.row("PRAGMA wal_checkpoint(FULL)", [], |row| row.get::<_, bool>(0))?.unwrap_or(false);
             let held =
@@ -185,7 +186,7 @@ impl SqliteProvider {
     #[cfg(feature = "test-hooks")]
     pub async fn execute_sql(&self, sql: &str) -> Result<usize, ProviderError> {
         let sql = sql.to_string();
-        let work = move |batch: &mut batch::Batch<'_>| {
+        let work = move |batch: &mut batch::Batch<'_, '_>| {
             batch.connection().execute_batch(&sql)?;
             Ok(usize::try_from(batch.connection().changes()).unwrap_or(usize::MAX))
         };

@@ -204,7 +204,7 @@ fn make_directory(path: &Path, mode: u32) -> io::Result<()> {
 }
 
 /// Releases all leases of an owner that died.
-pub(super) fn release(batch: &mut Batch<'_>, owner: &str, dead: &DeadOwner) -> Result<(), StoreError> {
+pub(super) fn release(batch: &mut Batch<'_, '_>, owner: &str, dead: &DeadOwner) -> Result<(), StoreError> {
     let leases = |sql| batch.rows(sql, params![dead.horizon, owner], |row| row.get::<_, String>(0));
     let instances = leases(
         "SELECT lock_token FROM instance_schedule WHERE due_at <= ?1 AND owner = ?2 AND lock_token IS NOT NULL",

@@ -12,7 +12,7 @@ use crate::providers::SessionFetchConfig;
 
 /// Makes a session the owner's, or its again.
 pub(super) fn claim(
-    batch: &mut Batch<'_>,
+    batch: &mut Batch<'_, '_>,
     session_id: &str,
     config: &SessionFetchConfig,
     now: i64,
@@ -37,7 +37,7 @@ pub(super) fn claim(
 }
 
 /// Seats the first ready activity of a session and tag, for the session's owner or for anybody.
-pub(super) fn seat(batch: &Batch<'_>, session_id: &str, tag: Option<&str>) -> rusqlite::Result<()> {
+pub(super) fn seat(batch: &Batch<'_, '_>, session_id: &str, tag: Option<&str>) -> rusqlite::Result<()> {
     batch.execute(
         "UPDATE worker_queue SET ready_for = NULL
          WHERE session_id = ?1 AND tag IS ?2 AND ready_for IS NOT NULL",
@@ -54,7 +54,7 @@ pub(super) fn seat(batch: &Batch<'_>, session_id: &str, tag: Option<&str>) -> ru
 }
 
 /// Frees sessions whose owner did not renew them: their activities are anybody's. Tells whether there may be more.
-pub(super) fn free_expired(batch: &mut Batch<'_>, now: i64) -> rusqlite::Result<bool> {
+pub(super) fn free_expired(batch: &mut Batch<'_, '_>, now: i64) -> rusqlite::Result<bool> {
     let expired = batch.rows(
         "SELECT session_id FROM sessions WHERE due_at <= ?1 ORDER BY due_at LIMIT ?2",
         params![now, PROMOTIONS_AT_ONCE as i64],
@@ -68,7 +68,7 @@ pub(super) fn free_expired(batch: &mut Batch<'_>, now: i64) -> rusqlite::Result<
 }
 
 /// Ends the lease on a session, if it has not run out: its activities are anybody's.
-pub(super) fn free(batch: &mut Batch<'_>, session_id: &str) -> rusqlite::Result<()> {
+pub(super) fn free(batch: &mut Batch<'_, '_>, session_id: &str) -> rusqlite::Result<()> {
     batch.execute(
         "UPDATE sessions SET due_at = NULL, locked_until = min(locked_until, ?2), owner = NULL WHERE session_id = ?1",
         params![session_id, batch.now_ms()],
@@ -82,7 +82,7 @@ pub(super) fn free(batch: &mut Batch<'_>, session_id: &str) -> rusqlite::Result<
 }
 
 /// Notes that a session was used, if it is still somebody's.
-pub(super) fn note_activity(batch: &Batch<'_>, session_id: &str, now: i64) -> rusqlite::Result<()> {
+pub(super) fn note_activity(batch: &Batch<'_, '_>, session_id: &str, now: i64) -> rusqlite::Result<()> {
     batch
         .execute(
             "UPDATE sessions SET last_activity_at = ?2 WHERE session_id = ?1 AND locked_until > ?2",
@@ -93,7 +93,7 @@ pub(super) fn note_activity(batch: &Batch<'_>, session_id: &str, now: i64) -> ru
 
 /// Extends the live sessions of these owners that were used within `idle_timeout`; returns how many.
 pub(super) fn renew(
-    batch: &mut Batch<'_>,
+    batch: &mut Batch<'_, '_>,
     owners: &[String],
     extend_for: Duration,
     idle_timeout: Duration,
@@ -117,7 +117,7 @@ pub(super) fn renew(
 }
 
 /// Removes sessions that have expired and have nothing queued; returns how many.
-pub(super) fn remove_orphaned(batch: &mut Batch<'_>) -> Result<usize, StoreError> {
+pub(super) fn remove_orphaned(batch: &mut Batch<'_, '_>) -> Result<usize, StoreError> {
     let now = batch.now_ms();
     let removed = batch.execute(
         "DELETE FROM sessions WHERE locked_until <= ?1
