@@ -15,7 +15,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::{
-    DispatcherCapabilityFilter, InstanceWatch, ProviderError, SessionFetchConfig, TagFilter, WorkSignal,
+    DispatcherCapabilityFilter, InstanceWatch, ProviderError, RunningMark, SessionFetchConfig, StoredResult,
+    StoredTurn, TagFilter, TurnToStore, WorkSignal,
 };
 use crate::model::{Clock, Event, KvEntry, WorkItem};
 
@@ -55,6 +56,28 @@ pub trait ExtendedProvider: Send + Sync {
     /// most one of them is bound to a session, for a session's items must not wait behind each other in one claimant.
     async fn claim_work(&self, request: &WorkRequest<'_>) -> Result<Vec<WorkClaim>, ProviderError>;
 
+    /// Stores a turn as [`ack_orchestration_item`](super::Provider::ack_orchestration_item) does, and claims activities
+    /// in the same step as [`claim_work`](Self::claim_work) does: afterwards, so that new ones count.
+    ///
+    /// The answer comes when both are durable. A turn that is refused claims nothing.
+    async fn store_turn(
+        &self,
+        turn: TurnToStore<'_>,
+        claim: Option<&WorkRequest<'_>>,
+    ) -> Result<StoredTurn, ProviderError>;
+
+    /// Stores the result of an activity as [`ack_work_item`](super::Provider::ack_work_item) does, and claims instances
+    /// in the same step as [`claim_instances`](Self::claim_instances) does: afterwards, so that the result counts.
+    ///
+    /// The answer comes when both are committed, which may be before they are durable: see [`Durable`]. A result that
+    /// is refused claims nothing.
+    async fn store_result(
+        &self,
+        lock_token: &str,
+        completion: Option<WorkItem>,
+        claim: Option<&InstanceRequest<'_>>,
+    ) -> Result<StoredResult, ProviderError>;
+
     /// Describes an instance without reading its history; `None` if it has no row.
     async fn read_metadata(&self, instance: &str) -> Result<Option<InstanceMetadata>, ProviderError>;
 
@@ -73,6 +96,16 @@ pub trait ExtendedProvider: Send + Sync {
     ///
     /// They are delivered when the instance is started, and dropped with a warning after a day.
     async fn list_parked(&self, limit: usize) -> Result<Vec<ParkedMessage>, ProviderError>;
+
+    /// Takes note that the user's code of a lease is about to run, until the returned mark is dropped.
+    ///
+    /// A store that notices the death of a process can then tell what was running, and may have been the cause, from
+    /// what was only leased: only the former's attempt counts. It is called before each run, so it must cost little and
+    /// must not wait. A wrapper that forwards claims has to forward this too.
+    fn mark_running(&self, lock_token: &str) -> RunningMark {
+        let _ = lock_token;
+        RunningMark::none()
+    }
 }
 
 /// How long signals and cancellations for an instance that does not exist are kept, unless a store is told otherwise.

@@ -10,8 +10,9 @@ use async_trait::async_trait;
 use super::{
     DispatcherCapabilityFilter, ExecutionMetadata, ExtendedProvider, HistoryPart, InstanceClaim,
     InstanceMetadata, InstanceRequest, InstanceWatch, InstanceWatchers, OrchestrationItem, ParkedMessage,
-    Provider, ProviderAdmin, ProviderError, QuarantinedRow, ScheduledActivityIdentifier, SessionFetchConfig,
-    StartOutcome, TagFilter, WorkClaim, WorkQueue, WorkRequest, WorkSignal, WorkSignalSource,
+    Provider, ProviderAdmin, ProviderError, QuarantinedRow, RunningMark, ScheduledActivityIdentifier,
+    SessionFetchConfig, StartOutcome, StoredResult, StoredTurn, TagFilter, TurnToStore, WorkClaim, WorkQueue,
+    WorkRequest, WorkSignal, WorkSignalSource,
 };
 use crate::model::{Clock, Event, SystemClock, SystemStats, WorkItem};
 use crate::observability::MetricsProvider;
@@ -25,10 +26,10 @@ use crate::observability::MetricsProvider;
 /// | operation | calls |
 /// |---|---|
 /// | `fetch_orchestration_item` | itself and `claim_instances` |
-/// | `ack_orchestration_item` | itself |
+/// | `ack_orchestration_item` | itself and `store_turn` |
 /// | `read` | itself, `load_history`, `read_recent` and `read_metadata` |
 /// | `fetch_work_item` | itself and `claim_work` |
-/// | `ack_work_item` | itself |
+/// | `ack_work_item` | itself and `store_result` |
 /// | `renew_session_lock` | itself |
 /// | `cleanup_orphaned_sessions` | itself |
 /// | `enqueue_orchestrator` | `enqueue_for_orchestrator` and `enqueue_start_if_absent` |
@@ -312,6 +313,25 @@ impl ExtendedProvider for InstrumentedProvider {
         self.measure("fetch_work_item", extended.claim_work(request)).await
     }
 
+    async fn store_turn(
+        &self,
+        turn: TurnToStore<'_>,
+        claim: Option<&WorkRequest<'_>>,
+    ) -> Result<StoredTurn, ProviderError> {
+        let extended = self.extended("store_turn")?;
+        self.measure("ack_orchestration_item", extended.store_turn(turn, claim)).await
+    }
+
+    async fn store_result(
+        &self,
+        lock_token: &str,
+        completion: Option<WorkItem>,
+        claim: Option<&InstanceRequest<'_>>,
+    ) -> Result<StoredResult, ProviderError> {
+        let extended = self.extended("store_result")?;
+        self.measure("ack_work_item", extended.store_result(lock_token, completion, claim)).await
+    }
+
     async fn read_metadata(&self, instance: &str) -> Result<Option<InstanceMetadata>, ProviderError> {
         let extended = self.extended("read_metadata")?;
         self.measure("read", extended.read_metadata(instance)).await
@@ -333,5 +353,12 @@ impl ExtendedProvider for InstrumentedProvider {
 
     async fn list_parked(&self, limit: usize) -> Result<Vec<ParkedMessage>, ProviderError> {
         self.extended("list_parked")?.list_parked(limit).await
+    }
+
+    fn mark_running(&self, lock_token: &str) -> RunningMark {
+        match self.inner.as_extended() {
+            Some(extended) => extended.mark_running(lock_token),
+            None => RunningMark::none(),
+        }
     }
 }

@@ -15,6 +15,7 @@ mod admin;
 pub mod error;
 mod extended;
 mod filters;
+mod hand_over;
 pub mod inspect;
 pub mod instrumented;
 mod items;
@@ -22,6 +23,7 @@ pub mod management;
 pub mod memory;
 mod provider;
 pub mod refusal;
+mod running_mark;
 mod signal;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
@@ -36,11 +38,13 @@ pub use extended::{
     ParkedMessage, QuarantinedRow, StartOutcome, WorkClaim, WorkQueue, WorkRequest,
 };
 pub use filters::{DispatcherCapabilityFilter, SemverRange, TagFilter, current_build_version};
+pub use hand_over::{Durable, StoredResult, StoredTurn, TurnToStore};
 pub use items::{ExecutionMetadata, OrchestrationItem, ScheduledActivityIdentifier, SessionFetchConfig};
 pub use management::{
     DeleteInstanceResult, ExecutionInfo, InstanceFilter, InstanceInfo, InstanceTree, ManagementProvider,
     PruneOptions, PruneResult, QueueDepths, SystemMetrics,
 };
 pub use provider::Provider;
+pub use running_mark::RunningMark;
 pub use signal::{InstanceWatch, InstanceWatchers, WorkSignal, WorkSignalSource};
 pub use store_limits::StoreLimits;

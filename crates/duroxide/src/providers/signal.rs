@@ -53,6 +53,11 @@ impl WorkSignalSource {
         });
     }
 
+    /// Returns when the earliest delayed work is due, as far as was said.
+    pub fn next_due_ms(&self) -> Option<u64> {
+        self.state.borrow().next_due_ms
+    }
+
     /// Returns an end to wait on. It starts as if everything up to now had been seen.
     pub fn subscribe(&self) -> WorkSignal {
         let state = self.state.subscribe();

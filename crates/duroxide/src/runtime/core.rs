@@ -6,14 +6,15 @@ use tokio_util::sync::CancellationToken;
 
 use super::leases::{LeaseKind, LeaseTerms, Leases};
 use super::options::{RuntimeOptions, renewal_interval};
-use super::orchestrator::Residents;
+use super::orchestrator::{Residents, Seats};
 use super::origins::Origins;
 use super::running::RunningActivities;
 use super::sessions::Sessions;
 use super::tasks::Tasks;
+use super::worker::Desk;
 use crate::model::Clock;
 use crate::observability::{MetricsProvider, ObservabilityHandle};
-use crate::providers::{DispatcherCapabilityFilter, Provider};
+use crate::providers::{DispatcherCapabilityFilter, Provider, RunningMark};
 use crate::registry::{ActivityRegistry, OrchestrationRegistry};
 
 pub(crate) const TARGET: &str = "duroxide::runtime";
@@ -41,6 +42,10 @@ pub(crate) struct Core {
     pub sessions: Arc<Sessions>,
     pub residents: Residents,
     pub origins: Origins,
+    /// Room for turns.
+    pub seats: Seats,
+    /// Room for activities.
+    pub desk: Arc<Desk>,
 }
 
 impl Core {
@@ -52,6 +57,11 @@ impl Core {
     pub fn worker_id(&self, slot: usize) -> String {
         let node = self.options.worker_node_id.as_deref().unwrap_or(&self.runtime_id);
         format!("work-{slot}-{node}")
+    }
+
+    /// Returns the id of an orchestration slot.
+    pub fn turn_worker_id(&self, slot: usize) -> String {
+        format!("orch-{slot}-{}", self.runtime_id)
     }
 
     /// Returns who owns the sessions that a worker slot takes.
@@ -74,8 +84,8 @@ impl Core {
         LeaseTerms { kind: LeaseKind::Activity, duration, interval }
     }
 
-    /// Returns how many attempts are left after this one.
-    pub fn attempts_left(&self, attempt_count: u32) -> u32 {
-        self.options.max_attempts.saturating_sub(attempt_count)
+    /// Tells the store that user code is about to run under this lease, until the mark is dropped.
+    pub fn mark_running(&self, token: &str) -> RunningMark {
+        self.store.as_extended().map_or_else(RunningMark::none, |store| store.mark_running(token))
     }
 }

@@ -24,12 +24,13 @@ pub mod replay_engine;
 mod running;
 mod sessions;
 mod shutdown;
-mod slots;
 mod start;
 mod status;
 mod tasks;
 #[cfg(feature = "test-hooks")]
 pub mod test_hooks;
+#[cfg(test)]
+mod tidy_tests;
 mod work_item_reader;
 mod worker;
 

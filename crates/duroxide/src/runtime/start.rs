@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::core::{Core, TARGET};
 use super::leases::Leases;
-use super::orchestrator::{self, Residents};
+use super::orchestrator::{self, Residents, Seats};
 use super::origins::Origins;
 use super::running::RunningActivities;
 use super::sessions::Sessions;
@@ -92,6 +92,8 @@ fn core(
         sessions: Arc::new(Sessions::new(options.max_sessions_per_runtime)),
         residents: Residents::new(options.resident_instances),
         origins: Origins::new(),
+        seats: Seats::new(options.orchestration_concurrency),
+        desk: Arc::new(worker::Desk::new(options.worker_concurrency)),
         runtime_id: runtime_id(),
         stop: CancellationToken::new(),
         work: Tasks::new(handle.clone()),

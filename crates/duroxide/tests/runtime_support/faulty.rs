@@ -44,6 +44,7 @@ struct Plan {
     acked_metadata: Vec<ExecutionMetadata>,
     attempts: Option<u32>,
     injected: Option<OrchestrationItem>,
+    injected_work: VecDeque<(WorkItem, u32)>,
 }
 
 /// The lock token of a turn that does not come from the store behind.
@@ -115,6 +116,11 @@ impl Faulty {
         self.plan.lock().unwrap().injected = Some(item);
     }
 
+    /// Lets the next fetches of work by the plain contract return these, with their attempt counts.
+    pub fn inject_work(&self, items: impl IntoIterator<Item = (WorkItem, u32)>) {
+        self.plan.lock().unwrap().injected_work.extend(items);
+    }
+
     async fn before(&self, call: Call) -> Result<(), ProviderError> {
         let gate = {
             let mut plan = self.plan.lock().unwrap();
@@ -126,6 +132,14 @@ impl Faulty {
         }
         let error = self.plan.lock().unwrap().errors.get_mut(&call).and_then(VecDeque::pop_front);
         error.map_or(Ok(()), Err)
+    }
+
+    /// Tells whether one of these calls is to be held or to fail. Then nothing is claimed on the side either.
+    fn has_plans_for(&self, calls: &[Call]) -> bool {
+        let plan = self.plan.lock().unwrap();
+        calls.iter().any(|call| {
+            plan.gates.contains_key(call) || plan.errors.get(call).is_some_and(|errors| !errors.is_empty())
+        })
     }
 
     fn attempts(&self, real: u32) -> u32 {
@@ -224,6 +238,9 @@ impl Provider for Faulty {
         tag_filter: &TagFilter,
     ) -> Result<Option<(WorkItem, String, u32)>, ProviderError> {
         self.before(Call::FetchWork).await?;
+        if let Some((item, attempts)) = self.plan.lock().unwrap().injected_work.pop_front() {
+            return Ok(Some((item, INJECTED.to_string(), attempts)));
+        }
         let fetched = self.inner.fetch_work_item(lock_timeout, poll_timeout, session, tag_filter).await?;
         self.before(Call::FetchWorkDone).await?;
         Ok(fetched.map(|(item, token, attempts)| (item, token, self.attempts(attempts))))
@@ -231,6 +248,9 @@ impl Provider for Faulty {
 
     async fn ack_work_item(&self, token: &str, completion: Option<WorkItem>) -> Result<(), ProviderError> {
         self.before(Call::AckWork).await?;
+        if token == INJECTED {
+            return Ok(());
+        }
         self.inner.ack_work_item(token, completion).await?;
         self.before(Call::AckWorkDone).await
     }
@@ -338,6 +358,36 @@ impl ExtendedProvider for Faulty {
             self.before(Call::FetchWorkDone).await?;
         }
         Ok(claims)
+    }
+
+    async fn store_turn(
+        &self,
+        turn: TurnToStore<'_>,
+        claim: Option<&WorkRequest<'_>>,
+    ) -> Result<StoredTurn, ProviderError> {
+        {
+            let mut plan = self.plan.lock().unwrap();
+            plan.acked_turns.push(turn.history_delta.to_vec());
+            plan.acked_metadata.push(turn.metadata.clone());
+        }
+        self.before(Call::AckTurn).await?;
+        let claim = claim.filter(|_| !self.has_plans_for(&[Call::FetchWork, Call::FetchWorkDone]));
+        let stored = self.ext().store_turn(turn, claim).await?;
+        self.before(Call::AckTurnDone).await?;
+        Ok(stored)
+    }
+
+    async fn store_result(
+        &self,
+        token: &str,
+        completion: Option<WorkItem>,
+        claim: Option<&InstanceRequest<'_>>,
+    ) -> Result<StoredResult, ProviderError> {
+        self.before(Call::AckWork).await?;
+        let claim = claim.filter(|_| !self.has_plans_for(&[Call::FetchTurn, Call::FetchTurnDone]));
+        let stored = self.ext().store_result(token, completion, claim).await?;
+        self.before(Call::AckWorkDone).await?;
+        Ok(stored)
     }
 
     async fn read_metadata(&self, instance: &str) -> Result<Option<InstanceMetadata>, ProviderError> {

@@ -9,9 +9,9 @@ use super::state::State;
 use crate::model::{Clock, Event, WorkItem};
 use crate::providers::inspect::MessageClass;
 use crate::providers::{
-    ExtendedProvider, HistoryPart, InstanceClaim, InstanceMetadata, InstanceRequest, InstanceWatch,
-    ParkedMessage, ProviderError, QuarantinedRow, StartOutcome, WorkClaim, WorkQueue, WorkRequest,
-    WorkSignal, refusal,
+    Durable, ExtendedProvider, HistoryPart, InstanceClaim, InstanceMetadata, InstanceRequest, InstanceWatch,
+    ParkedMessage, ProviderError, QuarantinedRow, StartOutcome, StoredResult, StoredTurn, TurnToStore,
+    WorkClaim, WorkQueue, WorkRequest, WorkSignal, refusal,
 };
 
 #[async_trait]
@@ -48,6 +48,34 @@ impl ExtendedProvider for MemoryProvider {
 
     async fn claim_work(&self, request: &WorkRequest<'_>) -> Result<Vec<WorkClaim>, ProviderError> {
         Ok(self.lease(|state, now| state.claim_work(request, now)))
+    }
+
+    async fn store_turn(
+        &self,
+        turn: TurnToStore<'_>,
+        claim: Option<&WorkRequest<'_>>,
+    ) -> Result<StoredTurn, ProviderError> {
+        let (instance, stored) = self.change(|state, now| -> Result<_, ProviderError> {
+            let instance = state.commit_turn(turn, now)?;
+            let incarnation = state.instances.get(&instance).map_or(0, |row| row.incarnation);
+            let claims = claim.map(|request| state.claim_work(request, now)).unwrap_or_default();
+            Ok((instance, StoredTurn { incarnation, claims }))
+        })?;
+        self.watchers.notify(&instance);
+        Ok(stored)
+    }
+
+    async fn store_result(
+        &self,
+        lock_token: &str,
+        completion: Option<WorkItem>,
+        claim: Option<&InstanceRequest<'_>>,
+    ) -> Result<StoredResult, ProviderError> {
+        self.change(|state, now| {
+            state.complete_activity(lock_token, completion.as_ref(), now)?;
+            let claims = claim.map(|request| state.claim_instances(request, now)).unwrap_or_default();
+            Ok(StoredResult { claims, durable: Durable::already() })
+        })
     }
 
     async fn read_metadata(&self, instance: &str) -> Result<Option<InstanceMetadata>, ProviderError> {

@@ -6,12 +6,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::MemoryProvider;
-use super::turns::TurnCommit;
 use crate::model::{BUILD_VERSION, Event, SystemStats, WorkItem};
 use crate::providers::{
     DispatcherCapabilityFilter, ExecutionMetadata, ExtendedProvider, InstanceRequest, OrchestrationItem,
     Provider, ProviderAdmin, ProviderError, ScheduledActivityIdentifier, SessionFetchConfig, TagFilter,
-    WorkRequest,
+    TurnToStore, WorkRequest,
 };
 
 #[async_trait]
@@ -52,17 +51,16 @@ impl Provider for MemoryProvider {
         metadata: ExecutionMetadata,
         cancelled_activities: Vec<ScheduledActivityIdentifier>,
     ) -> Result<(), ProviderError> {
-        let turn = TurnCommit {
+        let turn = TurnToStore {
+            lock_token,
             execution_id,
-            history_delta,
-            worker_items,
-            orchestrator_items,
-            metadata,
-            cancelled_activities,
+            history_delta: &history_delta,
+            worker_items: &worker_items,
+            orchestrator_items: &orchestrator_items,
+            metadata: &metadata,
+            cancelled_activities: &cancelled_activities,
         };
-        let instance = self.change(|state, now| state.commit_turn(lock_token, &turn, now))?;
-        self.watchers.notify(&instance);
-        Ok(())
+        self.store_turn(turn, None).await.map(drop)
     }
 
     async fn abandon_orchestration_item(

@@ -5,25 +5,15 @@ use std::time::Duration;
 
 use super::history::decode_events;
 use super::state::{ExecutionRow, InstanceRow, Lease, State, time_after, visible_from};
-use crate::model::{Event, WorkItem};
+use crate::model::WorkItem;
 use crate::providers::inspect::{self, Origin};
 use crate::providers::{
     DispatcherCapabilityFilter, ExecutionMetadata, HistoryPart, InstanceClaim, InstanceRequest,
-    OrchestrationItem, ProviderError, ScheduledActivityIdentifier, refusal,
+    OrchestrationItem, ProviderError, TurnToStore, refusal,
 };
 
 /// What is said of a name or version that nothing tells.
 const UNKNOWN: &str = "unknown";
-
-/// All that a turn commits.
-pub(super) struct TurnCommit {
-    pub execution_id: u64,
-    pub history_delta: Vec<Event>,
-    pub worker_items: Vec<WorkItem>,
-    pub orchestrator_items: Vec<WorkItem>,
-    pub metadata: ExecutionMetadata,
-    pub cancelled_activities: Vec<ScheduledActivityIdentifier>,
-}
 
 impl State {
     /// Claims up to `max` instances with visible messages, each for a lease of its own.
@@ -188,20 +178,16 @@ impl State {
     }
 
     /// Commits a turn and ends its lease; returns the instance.
-    pub fn commit_turn(
-        &mut self,
-        lock_token: &str,
-        turn: &TurnCommit,
-        now: u64,
-    ) -> Result<String, ProviderError> {
+    pub fn commit_turn(&mut self, turn: TurnToStore<'_>, now: u64) -> Result<String, ProviderError> {
         const OPERATION: &str = "ack_orchestration_item";
+        let lock_token = turn.lock_token;
         let (instance, lease) =
             self.turn(lock_token).ok_or_else(|| refusal::unknown_turn_token(OPERATION))?;
         if !lease.is_live(now) {
             return Err(refusal::turn_lease_expired());
         }
         let instance = instance.to_string();
-        let events = self.encode_events(OPERATION, &instance, turn.execution_id, &turn.history_delta)?;
+        let events = self.encode_events(OPERATION, &instance, turn.execution_id, turn.history_delta)?;
         let new_activities = turn.worker_items.iter().map(|item| self.new_activity(OPERATION, item));
         let new_activities = new_activities.collect::<Result<Vec<_>, _>>()?;
         let new_messages = turn.orchestrator_items.iter();
@@ -209,8 +195,8 @@ impl State {
         let new_messages = new_messages.collect::<Result<Vec<_>, _>>()?;
 
         // Everything is checked: from here on, nothing fails.
-        self.record_instance(&instance, turn.execution_id, &turn.metadata, now);
-        self.record_execution(&instance, turn.execution_id, &turn.metadata, now);
+        self.record_instance(&instance, turn.execution_id, turn.metadata, now);
+        self.record_execution(&instance, turn.execution_id, turn.metadata, now);
         self.append_events(&instance, turn.execution_id, events);
         self.apply_delta(&instance, turn);
         self.activities.extend(new_activities);
@@ -273,8 +259,8 @@ impl State {
     }
 
     /// Applies what the new events change outside the history. Without a row a custom status has no place.
-    fn apply_delta(&mut self, instance: &str, turn: &TurnCommit) {
-        let changes = inspect::delta_changes(&turn.history_delta);
+    fn apply_delta(&mut self, instance: &str, turn: TurnToStore<'_>) {
+        let changes = inspect::delta_changes(turn.history_delta);
         if let (Some(status), Some(row)) = (changes.custom_status, self.instances.get_mut(instance)) {
             row.custom_status = status;
             row.custom_status_version += 1;

@@ -1,25 +1,43 @@
 //! One transaction of the writer, as the jobs in it see it.
 
 use std::cell::Cell;
+use std::collections::HashSet;
 use std::time::Duration;
 
 use rusqlite::{Connection, Params, Row};
 
 use super::error::StoreError;
 use super::shared::{Shared, after};
+use super::statements::Statements;
 
 /// What a commit changes beyond its rows: who has to be told, and by how much the totals move.
 #[derive(Debug, Default)]
 pub(super) struct Effects {
     /// Anything was changed at all.
     pub(super) rows_changed: bool,
-    /// An instance may have become ready.
-    pub(super) instances_ready: bool,
-    /// An activity may have become ready.
+    /// Instances that became ready and were not claimed in the same transaction.
+    pub(super) ready_instances: HashSet<String>,
+    /// Activities that became ready and were not claimed in the same transaction.
+    pub(super) ready_work: HashSet<i64>,
+    /// Something else happened by which a worker may find an activity.
     pub(super) work_ready: bool,
+    /// The earliest time at which a row of these queues has to be looked at again, among those that were written.
+    pub(super) instances_due: Due,
+    pub(super) work_due: Due,
     /// Instances whose status, custom status or values changed.
     pub(super) changed_instances: Vec<String>,
     pub(super) totals: Totals,
+}
+
+/// The earliest of some times.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Due(pub(super) Option<i64>);
+
+impl Due {
+    /// Takes another time into account.
+    pub(super) fn note(&mut self, at: i64) {
+        self.0 = Some(self.0.map_or(at, |due| due.min(at)));
+    }
 }
 
 /// Changes of the store's totals.
@@ -46,8 +64,8 @@ impl Totals {
 }
 
 /// A transaction that several jobs share.
-pub(super) struct Batch<'c> {
-    connection: &'c Connection,
+pub(super) struct Batch<'c, 's> {
+    statements: &'c Statements<'s>,
     pub(super) shared: &'c Shared,
     pub(super) effects: Effects,
     /// Set when a statement failed outside a savepoint: what was written then cannot be told apart any more, and the
@@ -57,9 +75,9 @@ pub(super) struct Batch<'c> {
     changed: Cell<bool>,
 }
 
-impl<'c> Batch<'c> {
-    pub(super) fn new(connection: &'c Connection, shared: &'c Shared) -> Self {
-        Self { connection, shared, effects: Effects::default(), spoiled: None, changed: Cell::new(false) }
+impl<'c, 's> Batch<'c, 's> {
+    pub(super) fn new(statements: &'c Statements<'s>, shared: &'c Shared) -> Self {
+        Self { statements, shared, effects: Effects::default(), spoiled: None, changed: Cell::new(false) }
     }
 
     /// The time at which this is called: leases begin when they are taken, not when they were asked for.
@@ -72,47 +90,59 @@ impl<'c> Batch<'c> {
         after(self.now_ms(), duration)
     }
 
+    /// What a lease that this handle takes or renews until then carries.
+    pub(super) fn owner_until(&self, until: i64) -> Option<&'c str> {
+        let owners = self.shared.owners.as_deref()?;
+        owners.note_lease(until);
+        Some(owners.id())
+    }
+
     /// The connection, for reads that are written once for both the writer and the readers.
     pub(super) fn connection(&self) -> &'c Connection {
-        self.connection
+        self.statements.connection()
     }
 
     /// Runs a statement and returns how many rows it changed.
-    pub(super) fn execute(&self, sql: &str, params: impl Params) -> rusqlite::Result<usize> {
-        let changed = self.connection.prepare_cached(sql)?.execute(params)?;
+    pub(super) fn execute(&self, sql: &'static str, params: impl Params) -> rusqlite::Result<usize> {
+        let changed = self.statements.run(sql, |statement| statement.execute(params))?;
         self.changed.set(self.changed.get() || changed > 0);
         Ok(changed)
+    }
+
+    /// Makes the transaction one that has to be written, and so synced: a commit that changes nothing does neither.
+    pub(super) fn touch(&self) -> rusqlite::Result<()> {
+        self.execute("UPDATE totals SET instances = instances", []).map(drop)
     }
 
     /// Changes one row and returns what the statement says about it.
     pub(super) fn execute_returning<T>(
         &self,
-        sql: &str,
+        sql: &'static str,
         params: impl Params,
         read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
     ) -> rusqlite::Result<T> {
         self.changed.set(true);
-        self.connection.prepare_cached(sql)?.query_row(params, read)
+        self.statements.run(sql, |statement| statement.query_row(params, read))
     }
 
     /// Reads one row, if there is one.
     pub(super) fn row<T>(
         &self,
-        sql: &str,
+        sql: &'static str,
         params: impl Params,
         read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
     ) -> rusqlite::Result<Option<T>> {
-        read_row(self.connection, sql, params, read)
+        self.statements.run(sql, |statement| statement.query(params)?.next()?.map(read).transpose())
     }
 
     /// Reads all rows.
     pub(super) fn rows<T>(
         &self,
-        sql: &str,
+        sql: &'static str,
         params: impl Params,
         read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
     ) -> rusqlite::Result<Vec<T>> {
-        read_rows(self.connection, sql, params, read)
+        self.statements.run(sql, |statement| statement.query_map(params, read)?.collect())
     }
 
     /// Runs something that can fail half-way: if it does, nothing of it remains.
@@ -139,7 +169,7 @@ impl<'c> Batch<'c> {
     /// Takes back what was written since the savepoint, and says what became of the job.
     fn undo<T>(&self, error: StoreError) -> Result<T, StoreError> {
         // A full disk and the like make SQLite end the whole transaction by itself, savepoint and all.
-        if self.connection.is_autocommit() {
+        if self.connection().is_autocommit() {
             return Err(error);
         }
         self.execute("ROLLBACK TO job", [])?;
@@ -172,9 +202,9 @@ impl<'c> Batch<'c> {
             Some(error) => Err(error),
             None => self.write_totals().and_then(|()| self.execute("COMMIT", []).map(drop)),
         };
-        if committed.is_err() && !self.connection.is_autocommit() {
+        if committed.is_err() && !self.connection().is_autocommit() {
             // If even this fails the connection is beyond help, and the next BEGIN reports it.
-            let _ = self.connection.execute_batch("ROLLBACK");
+            let _ = self.connection().execute_batch("ROLLBACK");
         }
         (self.effects, committed)
     }
@@ -196,8 +226,11 @@ impl<'c> Batch<'c> {
 
 impl Effects {
     fn absorb(&mut self, new: Self) {
-        self.instances_ready |= new.instances_ready;
+        self.ready_instances.extend(new.ready_instances);
+        self.ready_work.extend(new.ready_work);
         self.work_ready |= new.work_ready;
+        new.instances_due.0.into_iter().for_each(|at| self.instances_due.note(at));
+        new.work_due.0.into_iter().for_each(|at| self.work_due.note(at));
         self.changed_instances.extend(new.changed_instances);
         let (sum, add) = (&mut self.totals, new.totals);
         sum.instances += add.instances;

@@ -21,6 +21,11 @@ impl Held {
         Self { queue, tokens, errands }
     }
 
+    /// Holds these leases as well.
+    pub(super) fn note(&mut self, tokens: impl Iterator<Item = String>) {
+        self.tokens.extend(tokens);
+    }
+
     /// Holds the leases of `other` as well.
     pub(super) fn add(&mut self, mut other: Self) {
         self.tokens.append(&mut other.tokens);
@@ -42,7 +47,7 @@ impl Drop for Held {
 }
 
 /// Ends leases as if they had never been taken.
-fn give_back(batch: &mut Batch<'_>, queue: Queue, tokens: &[String]) -> Result<(), StoreError> {
+fn give_back(batch: &mut Batch<'_, '_>, queue: Queue, tokens: &[String]) -> Result<(), StoreError> {
     for token in tokens {
         let given_back = match queue {
             Queue::Orchestrator => super::turns::abandon(batch, token, None, true),

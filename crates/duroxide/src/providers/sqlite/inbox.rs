@@ -4,9 +4,11 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
 
 use super::batch::Batch;
+use super::error::classify;
+use crate::providers::ProviderError;
 
 /// Jobs that wait for the writer, at most; more callers wait outside.
 const INBOX_SIZE: usize = 4_096;
@@ -20,6 +22,9 @@ pub(super) enum JobClass {
     Lease,
     /// Changes data: must be durable before it is answered.
     Data,
+    /// Changes queues and leases in a way that something else will soon follow from, and is answered twice: when it is
+    /// committed, and when it is durable. What follows comes later in the same log, so it cannot outlive its cause.
+    Ahead,
     /// Only reads; runs after the commit. For a database in memory, which has no other connection to read from.
     Read,
 }
@@ -27,7 +32,7 @@ pub(super) enum JobClass {
 /// Something for the writer to do.
 pub(super) trait Job: Send {
     /// Runs in the transaction; the answer is given when that has been committed, or not.
-    fn run(self: Box<Self>, batch: &mut Batch<'_>) -> Box<dyn Answer>;
+    fn run(self: Box<Self>, batch: &mut Batch<'_, '_>) -> Box<dyn Answer>;
 
     /// Says that no transaction could be begun.
     fn fail(self: Box<Self>, error: &rusqlite::Error);
@@ -35,8 +40,30 @@ pub(super) trait Job: Send {
 
 /// What is to be told to whoever waits for a job.
 pub(super) trait Answer {
-    /// Gives the answer: the job's own result, or the failure of the commit.
-    fn give(self: Box<Self>, committed: Result<(), &rusqlite::Error>);
+    /// Claims what the job asks for besides. Called when all jobs of the batch have run, so that everything counts.
+    fn claim(&mut self, batch: &mut Batch<'_, '_>);
+
+    /// Gives the answer: the job's own result, or the failure of the commit. Returns who is to be told when all is
+    /// durable.
+    fn give(self: Box<Self>, committed: Result<(), &rusqlite::Error>) -> Option<Debt>;
+}
+
+/// Somebody who is still to be told that what was committed for them is durable.
+pub(super) struct Debt {
+    operation: &'static str,
+    creditor: oneshot::Sender<Result<(), ProviderError>>,
+}
+
+impl Debt {
+    pub(super) fn new(operation: &'static str, creditor: oneshot::Sender<Result<(), ProviderError>>) -> Self {
+        Self { operation, creditor }
+    }
+
+    /// Says that all is durable, or that it could not be made so.
+    pub(super) fn settle(self, synced: Result<(), &rusqlite::Error>) {
+        // A caller that went away does not hear it.
+        let _ = self.creditor.send(synced.map_err(|error| classify(self.operation, error)));
+    }
 }
 
 /// A job on its way to the writer.

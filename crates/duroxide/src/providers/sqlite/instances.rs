@@ -6,37 +6,48 @@ use super::batch::Batch;
 use super::turns::TurnCommit;
 use crate::providers::inspect;
 
+/// What a turn made of its instance.
+pub(super) struct Updated {
+    /// Which creation of its id it is; 0 if it has no row.
+    pub(super) incarnation: i64,
+    /// The class by which fetches find it, if that changes: the version that its current execution is pinned to.
+    pub(super) class: Option<String>,
+}
+
 /// The instance's row before a turn changes it.
 struct Before {
+    incarnation: i64,
     execution_id: i64,
     status: Option<String>,
 }
 
-/// Applies what a turn says about its instance and execution. Returns the class by which fetches find the instance, if
-/// that changes: the version that its current execution is pinned to.
+/// Applies what a turn says about its instance and execution.
 pub(super) fn update(
-    batch: &mut Batch<'_>,
+    batch: &mut Batch<'_, '_>,
     instance: &str,
     turn: &TurnCommit,
     now: i64,
-) -> rusqlite::Result<Option<String>> {
+) -> rusqlite::Result<Updated> {
     let before = batch.row(
-        "SELECT i.current_execution_id, e.status FROM instances i
+        "SELECT i.incarnation, i.current_execution_id, e.status FROM instances i
          LEFT JOIN executions e ON e.instance_id = i.instance_id AND e.execution_id = i.current_execution_id
          WHERE i.instance_id = ?1",
         [instance],
-        |row| Ok(Before { execution_id: row.get(0)?, status: row.get(1)? }),
+        |row| Ok(Before { incarnation: row.get(0)?, execution_id: row.get(1)?, status: row.get(2)? }),
     )?;
     update_execution(batch, instance, turn, before.as_ref(), now)?;
     match before {
-        Some(before) => update_row(batch, instance, turn, before, now),
+        Some(before) => {
+            let incarnation = before.incarnation;
+            Ok(Updated { incarnation, class: update_row(batch, instance, turn, before, now)? })
+        }
         None => create_row(batch, instance, turn, now),
     }
 }
 
 /// Records the execution, its status and the version that it is pinned to. Most turns change neither.
 fn update_execution(
-    batch: &mut Batch<'_>,
+    batch: &mut Batch<'_, '_>,
     instance: &str,
     turn: &TurnCommit,
     before: Option<&Before>,
@@ -78,14 +89,14 @@ fn update_execution(
 
 /// Creates the row if the turn names the orchestration.
 fn create_row(
-    batch: &mut Batch<'_>,
+    batch: &mut Batch<'_, '_>,
     instance: &str,
     turn: &TurnCommit,
     now: i64,
-) -> rusqlite::Result<Option<String>> {
+) -> rusqlite::Result<Updated> {
     let metadata = &turn.metadata;
     let (Some(name), Some(version)) = (&metadata.orchestration_name, &metadata.orchestration_version) else {
-        return Ok(None);
+        return Ok(Updated { incarnation: 0, class: None });
     };
     let class = turn.pinned.as_ref().map(|pinned| pinned.text.as_str()).unwrap_or_default();
     let custom_status = &turn.changes.custom_status;
@@ -105,15 +116,16 @@ fn create_row(
             custom_status.as_ref().and_then(Option::as_ref),
         ],
     )?;
+    let incarnation = batch.connection().last_insert_rowid();
     let status = execution_status(batch, instance, turn.execution_id)?;
     let totals = &mut batch.effects.totals;
     totals.instances += 1;
     totals.count_status(status.as_deref().unwrap_or_default(), 1);
-    Ok(Some(class.to_string()))
+    Ok(Updated { incarnation, class: Some(class.to_string()) })
 }
 
 fn update_row(
-    batch: &mut Batch<'_>,
+    batch: &mut Batch<'_, '_>,
     instance: &str,
     turn: &TurnCommit,
     before: Before,
@@ -155,7 +167,7 @@ fn update_row(
 }
 
 fn execution_status(
-    batch: &Batch<'_>,
+    batch: &Batch<'_, '_>,
     instance: &str,
     execution_id: i64,
 ) -> rusqlite::Result<Option<String>> {

@@ -7,13 +7,12 @@ use async_trait::async_trait;
 
 use super::inbox::JobClass;
 use super::shared::after;
-use super::turns::TurnCommit;
 use super::{SqliteProvider, encode, history, kv, messages, reads, sessions, turns, work};
 use crate::model::{Event, SystemStats, WorkItem};
 use crate::providers::{
     DispatcherCapabilityFilter, ExecutionMetadata, ExtendedProvider, HistoryPart, InstanceRequest,
     OrchestrationItem, Provider, ProviderAdmin, ProviderError, ScheduledActivityIdentifier,
-    SessionFetchConfig, TagFilter, WorkRequest, inspect, refusal,
+    SessionFetchConfig, TagFilter, TurnToStore, WorkRequest,
 };
 
 #[async_trait]
@@ -33,8 +32,9 @@ impl Provider for SqliteProvider {
         filter: Option<&DispatcherCapabilityFilter>,
     ) -> Result<Option<(OrchestrationItem, String, u32)>, ProviderError> {
         const OPERATION: &str = "fetch_orchestration_item";
+        self.note_unmarked();
         let request = InstanceRequest { max: 1, lock_timeout, filter };
-        let (mut claims, held) = self.claim(OPERATION, &request).await?;
+        let (mut claims, held) = self.claim_turns(OPERATION, &request).await?;
         let Some(claim) = claims.pop() else { return Ok(None) };
         // If this fails, or the caller goes away meanwhile, the lease is given back.
         let part = match claim.is_fresh() {
@@ -65,25 +65,16 @@ impl Provider for SqliteProvider {
         metadata: ExecutionMetadata,
         cancelled_activities: Vec<ScheduledActivityIdentifier>,
     ) -> Result<(), ProviderError> {
-        const OPERATION: &str = "ack_orchestration_item";
-        let limits = &self.shared.limits;
-        let turn = TurnCommit {
-            token: lock_token.to_string(),
-            arrived_ms: self.shared.now_ms(),
-            execution_id: encode::id(OPERATION, "execution id", execution_id)?,
-            events: encode::events(limits, OPERATION, &history_delta)?,
-            changes: inspect::delta_changes(&history_delta),
-            activities: encode::activities(limits, OPERATION, &worker_items)?,
-            messages: encode::messages(limits, OPERATION, &orchestrator_items)?,
-            pinned: metadata
-                .pinned_duroxide_version
-                .as_ref()
-                .map(|version| encode::PinnedVersion::new(OPERATION, version))
-                .transpose()?,
-            metadata,
-            cancelled: cancelled_activities,
+        let turn = TurnToStore {
+            lock_token,
+            execution_id,
+            history_delta: &history_delta,
+            worker_items: &worker_items,
+            orchestrator_items: &orchestrator_items,
+            metadata: &metadata,
+            cancelled_activities: &cancelled_activities,
         };
-        self.writer.submit(OPERATION, JobClass::Data, |batch| turns::ack(batch, turn)).await
+        self.store_turn(turn, None).await.map(drop)
     }
 
     async fn abandon_orchestration_item(
@@ -168,21 +159,17 @@ impl Provider for SqliteProvider {
         session: Option<&SessionFetchConfig>,
         tag_filter: &TagFilter,
     ) -> Result<Option<(WorkItem, String, u32)>, ProviderError> {
+        self.note_unmarked();
         let request = WorkRequest { max: 1, lock_timeout, session, tag_filter };
         let claim = self.claim_activities("fetch_work_item", &request).await?.pop();
         Ok(claim.map(|claim| (claim.item, claim.lock_token, claim.attempt_count)))
     }
 
     async fn ack_work_item(&self, token: &str, completion: Option<WorkItem>) -> Result<(), ProviderError> {
-        const OPERATION: &str = "ack_work_item";
-        if completion.as_ref().is_some_and(|item| !inspect::is_activity_completion(item)) {
-            return Err(refusal::wrong_completion());
-        }
-        let completion =
-            completion.map(|item| encode::message(&self.shared.limits, OPERATION, &item)).transpose()?;
         let (token, arrived_ms) = (token.to_string(), self.shared.now_ms());
+        let completion = self.encode_result(completion)?;
         self.writer
-            .submit(OPERATION, JobClass::Data, move |batch| {
+            .submit("ack_work_item", JobClass::Data, move |batch| {
                 work::ack(batch, &token, arrived_ms, completion.as_ref())
             })
             .await
@@ -282,6 +269,13 @@ impl Provider for SqliteProvider {
 }
 
 impl SqliteProvider {
+    /// Who fetches by the plain contract does not say what it runs.
+    fn note_unmarked(&self) {
+        if let Some(owners) = &self.shared.owners {
+            owners.note_unmarked();
+        }
+    }
+
     pub(super) async fn read_events(
         &self,
         operation: &'static str,

@@ -7,6 +7,7 @@ use rusqlite::Connection;
 
 use super::Durability;
 use super::batch::Effects;
+use super::owners::Owners;
 use crate::model::Clock;
 use crate::providers::{InstanceWatchers, StoreLimits, WorkSignalSource};
 
@@ -20,6 +21,8 @@ pub(super) struct Shared {
     pub(super) busy_timeout: Duration,
     /// Whether others may write to the same database, and commits need syncing.
     pub(super) is_file: bool,
+    /// `None` if a death of this process could not be told.
+    pub(super) owners: Option<Arc<Owners>>,
     pub(super) orchestrator_signal: WorkSignalSource,
     pub(super) worker_signal: WorkSignalSource,
     pub(super) watchers: Arc<InstanceWatchers>,
@@ -33,18 +36,34 @@ impl Shared {
 
     /// Tells everybody concerned what a commit changed.
     pub(super) fn announce(&self, effects: Effects, connection: &Connection) {
-        if !effects.rows_changed {
-            return;
-        }
-        self.announce_due_times(connection);
-        if effects.instances_ready {
+        self.announce_dues(&effects, connection);
+        if !effects.ready_instances.is_empty() {
             self.orchestrator_signal.notify();
         }
-        if effects.work_ready {
+        if effects.work_ready || !effects.ready_work.is_empty() {
             self.worker_signal.notify();
         }
         for instance in &effects.changed_instances {
             self.watchers.notify(instance);
+        }
+    }
+
+    /// Tells waiting dispatchers of an earlier time at which to look again. A time that turns out to be too early, since
+    /// its row is gone meanwhile, wakes them once; then the tables are asked.
+    fn announce_dues(&self, effects: &Effects, connection: &Connection) {
+        let now = self.clock.now_ms();
+        let has_passed = |signal: &WorkSignalSource| signal.next_due_ms().is_some_and(|due| due <= now);
+        if has_passed(&self.orchestrator_signal) || has_passed(&self.worker_signal) {
+            return self.announce_due_times(connection);
+        }
+        for (signal, due) in
+            [(&self.orchestrator_signal, effects.instances_due), (&self.worker_signal, effects.work_due)]
+        {
+            if let Some(due) = due.0.map(|due| u64::try_from(due).unwrap_or(0))
+                && signal.next_due_ms().is_none_or(|known| due < known)
+            {
+                signal.set_next_due(Some(due));
+            }
         }
     }
 

@@ -30,8 +30,19 @@ pub(super) struct TurnCommit {
     pub(super) cancelled: Vec<ScheduledActivityIdentifier>,
 }
 
-/// Commits a turn, wholly or not at all: everything that can be refused is checked before the first write.
-pub(super) fn ack(batch: &mut Batch<'_>, turn: TurnCommit) -> Result<(), StoreError> {
+impl TurnCommit {
+    /// Tells whether the turn changes what watchers of its instance look at: status, custom status, values.
+    fn is_noticed_outside(&self) -> bool {
+        let metadata = &self.metadata;
+        metadata.status.is_some()
+            || metadata.orchestration_name.is_some()
+            || self.changes != DeltaChanges::default()
+    }
+}
+
+/// Commits a turn, wholly or not at all: everything that can be refused is checked before the first write. Returns the
+/// incarnation of its instance.
+pub(super) fn ack(batch: &mut Batch<'_, '_>, turn: &TurnCommit) -> Result<i64, StoreError> {
     let lease = held_lease(batch, &turn.token)?.ok_or_else(|| refusal::unknown_turn_token(ACK))?;
     if lease.locked_until <= turn.arrived_ms {
         return Err(refusal::turn_lease_expired().into());
@@ -41,7 +52,7 @@ pub(super) fn ack(batch: &mut Batch<'_>, turn: TurnCommit) -> Result<(), StoreEr
 
     let now = batch.now_ms();
     history::append(batch, instance, turn.execution_id, &turn.events, now)?;
-    let new_class = instances::update(batch, instance, &turn, now)?;
+    let updated = instances::update(batch, instance, turn, now)?;
     kv::apply(batch, instance, &turn.changes.kv, now)?;
     if turn.metadata.status.as_deref().is_some_and(inspect::is_terminal_status) {
         kv::merge(batch, instance)?;
@@ -57,16 +68,18 @@ pub(super) fn ack(batch: &mut Batch<'_>, turn: TurnCommit) -> Result<(), StoreEr
         messages::insert(batch, message, message.due_at, now)?;
     }
     schedule::settle(batch, instance, now, Lease::End)?;
-    if let Some(class) = new_class {
-        schedule::classify(batch, instance, &class)?;
+    if let Some(class) = &updated.class {
+        schedule::classify(batch, instance, class)?;
     }
-    batch.effects.changed_instances.push(lease.instance);
-    Ok(())
+    if turn.is_noticed_outside() || updated.class.is_some() {
+        batch.effects.changed_instances.push(lease.instance);
+    }
+    Ok(updated.incarnation)
 }
 
 /// Gives a turn back. A lease that has run out can still be given back as long as nobody has taken over.
 pub(super) fn abandon(
-    batch: &mut Batch<'_>,
+    batch: &mut Batch<'_, '_>,
     token: &str,
     delay: Option<Duration>,
     ignore_attempt: bool,
@@ -86,7 +99,7 @@ pub(super) fn abandon(
 
 /// Extends a live lease; never shortens it.
 pub(super) fn renew(
-    batch: &mut Batch<'_>,
+    batch: &mut Batch<'_, '_>,
     token: &str,
     arrived_ms: i64,
     extend_for: Duration,
@@ -95,8 +108,9 @@ pub(super) fn renew(
     let lease = lease.ok_or_else(refusal::turn_not_renewable)?;
     let until = batch.in_ms(extend_for).max(lease.locked_until);
     batch.execute(
-        "UPDATE instance_schedule SET locked_until = ?2, due_at = ?2, ready_seq = NULL WHERE instance_id = ?1",
-        params![lease.instance, until],
+        "UPDATE instance_schedule SET locked_until = ?2, due_at = ?2, ready_seq = NULL, owner = ?3 WHERE instance_id = ?1",
+        params![lease.instance, until, batch.owner_until(until)],
     )?;
+    batch.effects.instances_due.note(until);
     Ok(())
 }

@@ -7,7 +7,10 @@
 //! - A job that is refused leaves nothing behind and does not disturb its neighbours: it either checks everything before
 //!   it writes, or runs inside a savepoint ([`Batch::atomically`]).
 //! - A batch that holds nothing but leases is not synced: a lease that is lost with the power is free again.
-//! - Renewals go first. A caller beyond the inbox's bound waits.
+//! - Renewals go first, and claims last, so that they find what the other jobs of the batch made ready. A caller beyond
+//!   the inbox's bound waits.
+//! - The result of an activity is committed ahead of its sync ([`JobClass::Ahead`]): the turn that it leads to is synced,
+//!   and with it all that is before it in the log. If no turn follows, the writer syncs by itself after a moment.
 //! - A failed commit is the failure of every job in the batch, and so is a statement that fails for a reason that is not
 //!   the job's own (a full disk): nothing of the batch is kept, and everybody is told.
 
@@ -20,15 +23,27 @@ use tokio::sync::oneshot;
 use super::batch::Batch;
 use super::connection::{self, SyncLevel};
 use super::error::{StoreError, classify};
-use super::inbox::{Answer, Envelope, Inbox, Job, JobClass, Taken};
+use super::inbox::{Answer, Debt, Envelope, Inbox, Job, JobClass, Taken};
+use super::owner_file::DeadOwner;
+use super::owners;
 use super::shared::Shared;
+use super::statements::Statements;
 use super::{Durability, SqliteError};
-use crate::providers::ProviderError;
+use crate::model::{Clock, SystemClock};
+use crate::providers::{Durable, ProviderError};
 
 /// Jobs in one transaction, at most: bounds how long a commit, and with it every lease operation, can take.
 const BATCH_SIZE: usize = 512;
+/// How long the result of an activity waits for a commit that is synced, before it gets one of its own.
+const DEBT_PATIENCE: Duration = Duration::from_millis(5);
+/// How many transactions may follow it unsynced.
+const MOST_UNSYNCED: usize = 16;
 /// How often an idle writer looks whether another process has written: at first, and when nothing happens for long.
 const PEEK_INTERVAL: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(100));
+/// How often the writer looks whether another process has died, at most. A look is a few system calls and no query.
+const OWNER_CHECK_INTERVAL: Duration = Duration::from_millis(100);
+/// When the writer looks again after it could not release the leases of one.
+const OWNER_CHECK_AGAIN: Duration = Duration::from_secs(2);
 /// How long the writer sleeps between two attempts to begin while another process writes.
 const BUSY_STEP: Duration = Duration::from_millis(1);
 
@@ -42,10 +57,14 @@ impl Writer {
     /// Starts the thread on a connection that is set up.
     pub(super) fn start(connection: Connection, shared: Arc<Shared>) -> Result<Self, SqliteError> {
         let inbox = Arc::new(Inbox::new());
-        let writing = Writing { connection, shared, inbox: inbox.clone(), sync_level: None, data_version: 0 };
+        let given = inbox.clone();
+        let write = move || {
+            let statements = Statements::new(&connection);
+            Writing::new(&statements, &shared, given).run();
+        };
         let thread = std::thread::Builder::new()
             .name("duroxide-sqlite".into())
-            .spawn(move || writing.run())
+            .spawn(write)
             .map_err(|source| SqliteError::CannotOpen { path: "the writer thread".into(), source })?;
         Ok(Self { inbox, thread: Some(thread) })
     }
@@ -57,13 +76,48 @@ impl Writer {
         &self,
         operation: &'static str,
         class: JobClass,
-        work: impl FnOnce(&mut Batch<'_>) -> Result<T, StoreError> + Send + 'static,
+        work: impl FnOnce(&mut Batch<'_, '_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, ProviderError> {
+        self.send(operation, class, work, no_claim, None).await
+    }
+
+    /// Runs `work`, and `claim` when all other jobs of the same transaction have run.
+    pub(super) async fn submit_and_claim<T: Send + 'static>(
+        &self,
+        operation: &'static str,
+        class: JobClass,
+        work: impl FnOnce(&mut Batch<'_, '_>) -> Result<T, StoreError> + Send + 'static,
+        claim: impl FnOnce(&mut Batch<'_, '_>, &mut T) -> Result<(), StoreError> + Send + 'static,
+    ) -> Result<T, ProviderError> {
+        self.send(operation, class, work, claim, None).await
+    }
+
+    /// As [`submit_and_claim`](Self::submit_and_claim), without waiting for the sync.
+    pub(super) async fn submit_ahead<T: Send + 'static>(
+        &self,
+        operation: &'static str,
+        work: impl FnOnce(&mut Batch<'_, '_>) -> Result<T, StoreError> + Send + 'static,
+        claim: impl FnOnce(&mut Batch<'_, '_>, &mut T) -> Result<(), StoreError> + Send + 'static,
+    ) -> Result<(T, Durable), ProviderError> {
+        let (creditor, told) = oneshot::channel();
+        let debt = Debt::new(operation, creditor);
+        let result = self.send(operation, JobClass::Ahead, work, claim, Some(debt)).await?;
+        Ok((result, Durable::when(told)))
+    }
+
+    async fn send<T: Send + 'static>(
+        &self,
+        operation: &'static str,
+        class: JobClass,
+        work: impl FnOnce(&mut Batch<'_, '_>) -> Result<T, StoreError> + Send + 'static,
+        claim: impl FnOnce(&mut Batch<'_, '_>, &mut T) -> Result<(), StoreError> + Send + 'static,
+        debt: Option<Debt>,
     ) -> Result<T, ProviderError> {
         if !self.inbox.wait_for_room().await {
             return Err(StoreError::Closed.into_provider_error(operation));
         }
         let (sender, receiver) = oneshot::channel();
-        let job = Box::new(AwaitedJob { operation, work, sender });
+        let job = Box::new(AwaitedJob { operation, work, claim, sender, debt });
         self.inbox.push(Envelope { class, job, counted: true });
         receiver.await.unwrap_or_else(|_| Err(StoreError::Closed.into_provider_error(operation)))
     }
@@ -92,10 +146,11 @@ impl Errands {
     pub(super) fn leave(
         &self,
         operation: &'static str,
-        work: impl FnOnce(&mut Batch<'_>) -> Result<(), StoreError> + Send + 'static,
+        work: impl FnOnce(&mut Batch<'_, '_>) -> Result<(), StoreError> + Send + 'static,
     ) {
         let (sender, _) = oneshot::channel();
-        let job = Box::new(AwaitedJob { operation, work: Unattended(work), sender });
+        let work = Unattended(work);
+        let job = Box::new(AwaitedJob { operation, work, claim: no_claim, sender, debt: None });
         self.0.push(Envelope { class: JobClass::Lease, job, counted: false });
     }
 }
@@ -104,43 +159,51 @@ impl Errands {
 trait Work<T> {
     /// Tells whether the work is wanted even if nobody waits for it.
     const UNATTENDED: bool;
-    fn perform(self, batch: &mut Batch<'_>) -> Result<T, StoreError>;
+    fn perform(self, batch: &mut Batch<'_, '_>) -> Result<T, StoreError>;
 }
 
-impl<T, F: FnOnce(&mut Batch<'_>) -> Result<T, StoreError>> Work<T> for F {
+impl<T, F: FnOnce(&mut Batch<'_, '_>) -> Result<T, StoreError>> Work<T> for F {
     const UNATTENDED: bool = false;
-    fn perform(self, batch: &mut Batch<'_>) -> Result<T, StoreError> {
+    fn perform(self, batch: &mut Batch<'_, '_>) -> Result<T, StoreError> {
         self(batch)
     }
 }
 
 struct Unattended<F>(F);
 
-impl<F: FnOnce(&mut Batch<'_>) -> Result<(), StoreError>> Work<()> for Unattended<F> {
+impl<F: FnOnce(&mut Batch<'_, '_>) -> Result<(), StoreError>> Work<()> for Unattended<F> {
     const UNATTENDED: bool = true;
-    fn perform(self, batch: &mut Batch<'_>) -> Result<(), StoreError> {
+    fn perform(self, batch: &mut Batch<'_, '_>) -> Result<(), StoreError> {
         (self.0)(batch)
     }
 }
 
-struct AwaitedJob<T, W> {
-    operation: &'static str,
-    work: W,
-    sender: oneshot::Sender<Result<T, ProviderError>>,
+fn no_claim<T>(_: &mut Batch<'_, '_>, _: &mut T) -> Result<(), StoreError> {
+    Ok(())
 }
 
-impl<T: Send + 'static, W: Work<T> + Send> Job for AwaitedJob<T, W> {
-    fn run(self: Box<Self>, batch: &mut Batch<'_>) -> Box<dyn Answer> {
-        let Self { operation, work, sender } = *self;
-        if batch.is_spoiled() || (sender.is_closed() && !W::UNATTENDED) {
-            // Nothing of this batch will be kept, or the caller went away before anything was done.
-            return Box::new(PreparedAnswer { operation, result: Err(StoreError::Closed), sender });
-        }
-        let result = work.perform(batch);
-        if let Err(StoreError::Sqlite(error)) = &result {
-            batch.spoil(error);
-        }
-        Box::new(PreparedAnswer { operation, result, sender })
+struct AwaitedJob<T, W, C> {
+    operation: &'static str,
+    work: W,
+    claim: C,
+    sender: oneshot::Sender<Result<T, ProviderError>>,
+    debt: Option<Debt>,
+}
+
+impl<T, W, C> Job for AwaitedJob<T, W, C>
+where
+    T: Send + 'static,
+    W: Work<T> + Send,
+    C: FnOnce(&mut Batch<'_, '_>, &mut T) -> Result<(), StoreError> + Send + 'static,
+{
+    fn run(self: Box<Self>, batch: &mut Batch<'_, '_>) -> Box<dyn Answer> {
+        let Self { operation, work, claim, sender, debt } = *self;
+        // Nothing of this batch will be kept, or the caller went away before anything was done.
+        let is_pointless = batch.is_spoiled() || (sender.is_closed() && !W::UNATTENDED);
+        let result = if is_pointless { Err(StoreError::Closed) } else { work.perform(batch) };
+        let mut answer = PreparedAnswer { operation, result, claim: Some(claim), sender, debt };
+        answer.note_failure(batch);
+        Box::new(answer)
     }
 
     fn fail(self: Box<Self>, error: &rusqlite::Error) {
@@ -148,14 +211,36 @@ impl<T: Send + 'static, W: Work<T> + Send> Job for AwaitedJob<T, W> {
     }
 }
 
-struct PreparedAnswer<T> {
+struct PreparedAnswer<T, C> {
     operation: &'static str,
     result: Result<T, StoreError>,
+    claim: Option<C>,
     sender: oneshot::Sender<Result<T, ProviderError>>,
+    debt: Option<Debt>,
 }
 
-impl<T> Answer for PreparedAnswer<T> {
-    fn give(self: Box<Self>, committed: Result<(), &rusqlite::Error>) {
+impl<T, C> PreparedAnswer<T, C> {
+    /// Gives up the batch if a statement failed half-way.
+    fn note_failure(&mut self, batch: &mut Batch<'_, '_>) {
+        if let Err(StoreError::Sqlite(error)) = &self.result {
+            batch.spoil(error);
+        }
+    }
+}
+
+impl<T, C: FnOnce(&mut Batch<'_, '_>, &mut T) -> Result<(), StoreError>> Answer for PreparedAnswer<T, C> {
+    fn claim(&mut self, batch: &mut Batch<'_, '_>) {
+        let (Ok(result), Some(claim)) = (&mut self.result, self.claim.take()) else { return };
+        if batch.is_spoiled() {
+            return;
+        }
+        if let Err(error) = claim(batch, result) {
+            self.result = Err(error);
+            self.note_failure(batch);
+        }
+    }
+
+    fn give(self: Box<Self>, committed: Result<(), &rusqlite::Error>) -> Option<Debt> {
         let answer = match (committed, self.result) {
             (Ok(()), result) => result.map_err(|error| error.into_provider_error(self.operation)),
             // The job that failed hears its own failure; its neighbours, that nothing of theirs was kept either and
@@ -165,42 +250,68 @@ impl<T> Answer for PreparedAnswer<T> {
                 Err(ProviderError::retryable(self.operation, classify(self.operation, error).message))
             }
         };
+        let debt = self.debt.filter(|_| answer.is_ok());
         // A caller that went away does not hear it.
         let _ = self.sender.send(answer);
+        debt
     }
 }
 
 /// What the writer thread holds.
-struct Writing {
-    connection: Connection,
-    shared: Arc<Shared>,
+struct Writing<'c, 's> {
+    statements: &'c Statements<'s>,
+    shared: &'c Shared,
     inbox: Arc<Inbox>,
     sync_level: Option<SyncLevel>,
     data_version: i64,
+    /// Who waits for the next sync.
+    debts: Vec<Debt>,
+    /// How many transactions were committed since the oldest of the debts was made.
+    unsynced: usize,
+    next_owner_check: Duration,
 }
 
-impl Writing {
+impl<'c, 's> Writing<'c, 's> {
+    fn new(statements: &'c Statements<'s>, shared: &'c Shared, inbox: Arc<Inbox>) -> Self {
+        Self {
+            statements,
+            shared,
+            inbox,
+            sync_level: None,
+            data_version: 0,
+            debts: Vec::new(),
+            unsynced: 0,
+            next_owner_check: Duration::ZERO,
+        }
+    }
+
     fn run(mut self) {
+        self.release_dead_owners();
         self.other_process_wrote();
-        self.shared.announce_due_times(&self.connection);
+        self.shared.announce_due_times(self.connection());
         let mut quiet_for = Duration::ZERO;
         let mut jobs = Vec::with_capacity(BATCH_SIZE);
         loop {
-            let patience = self.shared.is_file.then(|| quiet_for.clamp(PEEK_INTERVAL.0, PEEK_INTERVAL.1));
+            let patience = match self.debts.is_empty() {
+                true => self.shared.is_file.then(|| quiet_for.clamp(PEEK_INTERVAL.0, PEEK_INTERVAL.1)),
+                false => Some(DEBT_PATIENCE),
+            };
             match self.inbox.take(&mut jobs, BATCH_SIZE, patience) {
-                Taken::Closed => return,
+                Taken::Closed => return self.settle_debts(),
                 Taken::Jobs => {
                     quiet_for = Duration::ZERO;
                     self.process(&mut jobs);
                 }
+                Taken::Nothing if !self.debts.is_empty() => self.settle_debts(),
                 Taken::Nothing => quiet_for += patience.unwrap_or_default(),
             }
             // Also under load, or the due times that others set would be missed as long as it lasts.
             if self.shared.is_file && self.other_process_wrote() {
                 quiet_for = Duration::ZERO;
-                self.shared.announce_due_times(&self.connection);
+                self.shared.announce_due_times(self.connection());
                 self.shared.announce_everything();
             }
+            self.release_dead_owners();
         }
     }
 
@@ -210,26 +321,96 @@ impl Writing {
             self.transact(writes);
         }
         for read in reads {
-            let mut batch = Batch::new(&self.connection, &self.shared);
+            let mut batch = Batch::new(self.statements, self.shared);
             read.job.run(&mut batch).give(Ok(()));
         }
     }
 
     fn transact(&mut self, jobs: Vec<Envelope>) {
-        let durable = jobs.iter().any(|job| job.class == JobClass::Data);
+        let has_data = jobs.iter().any(|job| job.class == JobClass::Data);
+        let is_overdue = self.unsynced >= MOST_UNSYNCED;
+        let durable = has_data || is_overdue;
         if let Err(error) = self.begin(durable) {
             jobs.into_iter().for_each(|envelope| envelope.job.fail(&error));
             return;
         }
-        let mut batch = Batch::new(&self.connection, &self.shared);
-        let answers: Vec<_> = jobs.into_iter().map(|envelope| envelope.job.run(&mut batch)).collect();
+        let mut batch = Batch::new(self.statements, self.shared);
+        let mut answers: Vec<_> = jobs.into_iter().map(|envelope| envelope.job.run(&mut batch)).collect();
+        answers.iter_mut().for_each(|answer| answer.claim(&mut batch));
+        if is_overdue && let Err(error) = batch.touch() {
+            batch.spoil(&error);
+        }
         let (effects, committed) = batch.commit();
         if committed.is_ok() {
-            self.shared.announce(effects, &self.connection);
+            self.shared.announce(effects, self.connection());
         }
         for answer in answers {
-            answer.give(committed.as_ref().copied());
+            self.debts.extend(answer.give(committed.as_ref().copied()));
         }
+        self.note_commit(durable, committed.as_ref().copied());
+    }
+
+    /// Tells those who wait for a sync, if this commit was one.
+    fn note_commit(&mut self, durable: bool, committed: Result<(), &rusqlite::Error>) {
+        let nothing_is_synced = !self.shared.is_file || self.shared.durability != Durability::Full;
+        if nothing_is_synced || (durable && committed.is_ok()) {
+            self.unsynced = 0;
+            self.debts.drain(..).for_each(|debt| debt.settle(Ok(())));
+        } else if !self.debts.is_empty() {
+            self.unsynced += 1;
+        }
+    }
+
+    /// Makes durable what was committed ahead: any synced commit is a sync of all before it.
+    fn settle_debts(&mut self) {
+        if self.debts.is_empty() {
+            return;
+        }
+        let synced = self.begin(true).and_then(|()| {
+            let batch = Batch::new(self.statements, self.shared);
+            let touched = batch.touch();
+            let (_, committed) = batch.commit();
+            touched.and(committed)
+        });
+        self.unsynced = 0;
+        self.debts.drain(..).for_each(|debt| debt.settle(synced.as_ref().copied()));
+    }
+
+    fn connection(&self) -> &'c Connection {
+        self.statements.connection()
+    }
+
+    /// Releases the leases of processes that died, if it is time to look again.
+    fn release_dead_owners(&mut self) {
+        let Some(owners) = self.shared.owners.clone() else { return };
+        // The machine's own time, whatever clock the store has: this is about real processes.
+        let now = SystemClock.monotonic();
+        if now < self.next_owner_check {
+            return;
+        }
+        self.next_owner_check = now + OWNER_CHECK_INTERVAL;
+        for (owner, dead) in owners.dead(self.shared.now_ms()) {
+            match self.release(&owner, &dead) {
+                Ok(()) => dead.remove(),
+                Err(error) => {
+                    tracing::warn!(target: "duroxide::providers::sqlite", owner, %error,
+                        "the leases of a process that died are not released yet");
+                    self.next_owner_check = now + OWNER_CHECK_AGAIN;
+                }
+            }
+        }
+    }
+
+    fn release(&mut self, owner: &str, dead: &DeadOwner) -> Result<(), ProviderError> {
+        const OPERATION: &str = "release_dead_owner";
+        self.begin(false).map_err(|error| classify(OPERATION, &error))?;
+        let mut batch = Batch::new(self.statements, self.shared);
+        let released = batch.atomically(|batch| owners::release(batch, owner, dead));
+        let (effects, committed) = batch.commit();
+        committed.map_err(|error| classify(OPERATION, &error))?;
+        released.map_err(|error| error.into_provider_error(OPERATION))?;
+        self.shared.announce(effects, self.connection());
+        Ok(())
     }
 
     /// Begins a transaction that will be synced if it must be durable.
@@ -240,12 +421,12 @@ impl Writing {
             (true, _, _) => SyncLevel::Normal,
         };
         if self.sync_level != Some(level) {
-            connection::set_sync_level(&self.connection, level)?;
+            connection::set_sync_level(self.connection(), level)?;
             self.sync_level = Some(level);
         }
-        self.connection.busy_timeout(Duration::ZERO)?;
+        self.connection().busy_timeout(Duration::ZERO)?;
         let begun = self.begin_as_soon_as_possible();
-        self.connection.busy_timeout(self.shared.busy_timeout)?;
+        self.connection().busy_timeout(self.shared.busy_timeout)?;
         begun
     }
 
@@ -254,7 +435,7 @@ impl Writing {
     fn begin_as_soon_as_possible(&self) -> rusqlite::Result<()> {
         let mut waited = Duration::ZERO;
         loop {
-            match self.connection.prepare_cached("BEGIN IMMEDIATE")?.execute([]) {
+            match self.statements.run("BEGIN IMMEDIATE", |statement| statement.execute([])) {
                 Err(error)
                     if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy)
                         && waited < self.shared.busy_timeout =>
@@ -269,10 +450,8 @@ impl Writing {
 
     /// Tells whether the file was changed through another connection since this was last asked.
     fn other_process_wrote(&mut self) -> bool {
-        let version = self
-            .connection
-            .prepare_cached("PRAGMA data_version")
-            .and_then(|mut statement| statement.query_row([], |row| row.get(0)));
+        let version =
+            self.statements.run("PRAGMA data_version", |statement| statement.query_row([], |row| row.get(0)));
         match version {
             Ok(version) => std::mem::replace(&mut self.data_version, version) != version,
             // Not being able to look is not a reason to stop; the next write will report what is wrong.
@@ -281,7 +460,7 @@ impl Writing {
     }
 }
 
-impl Drop for Writing {
+impl Drop for Writing<'_, '_> {
     fn drop(&mut self) {
         // Also after a panic: whoever waits must hear that nothing will come.
         self.inbox.abort();

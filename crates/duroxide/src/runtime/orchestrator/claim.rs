@@ -25,6 +25,11 @@ pub(super) struct Claim {
 }
 
 impl Claim {
+    /// Tells whether nothing is stored of the instance but its messages: there is no history to load.
+    pub fn is_fresh(&self) -> bool {
+        self.incarnation == 0 && self.last_event_id == Some(0) && self.status.is_none()
+    }
+
     /// Tells whether the store knows that the instance has ended, whatever its history says.
     pub fn is_known_to_have_ended(&self) -> bool {
         matches!(self.status.as_deref(), Some("Completed" | "Failed"))
@@ -57,6 +62,13 @@ pub(super) enum Stored {
     },
     /// It cannot be decoded, for this reason.
     Undecodable(String),
+}
+
+impl Stored {
+    /// The history of an execution that has not begun.
+    pub fn nothing() -> Self {
+        Self::Decoded { events: Vec::new(), kv: HashMap::new() }
+    }
 }
 
 impl From<HistoryPart> for Stored {

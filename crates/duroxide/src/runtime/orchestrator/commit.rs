@@ -1,5 +1,6 @@
 //! Commits a turn: once if all goes well, and as a failure of the instance if the store refuses it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::claim::Claim;
@@ -7,12 +8,18 @@ use super::parents::{Notice, ParentLink};
 use super::report::{Ended, Report};
 use super::residents::Resident;
 use crate::model::{ErrorDetails, Event, EventKind, WorkItem};
-use crate::providers::{ExecutionMetadata, ProviderError, ScheduledActivityIdentifier};
+use crate::providers::{
+    ExecutionMetadata, ExtendedProvider, ProviderError, ScheduledActivityIdentifier, StoredTurn, TurnToStore,
+};
 use crate::replay::Ending;
 use crate::runtime::core::{Core, TARGET};
+use crate::runtime::worker;
 
 /// The pauses before a commit is tried again.
 const RETRY_PAUSES_MS: [u64; 5] = [10, 20, 40, 80, 160];
+
+/// How long a turn waits that a store in trouble could not take.
+const OUTAGE_DELAY: Duration = Duration::from_secs(1);
 
 /// A turn that is ready to be stored.
 pub(super) struct Commit {
@@ -25,9 +32,9 @@ pub(super) struct Commit {
     /// Messages to parents: of this instance, and of children whose id was taken.
     pub notices: Vec<Notice>,
     /// What to store if the store refuses this.
-    pub fallback: Option<Fallback>,
+    pub fallback: Option<Box<Fallback>>,
     /// The instance as it is after this turn, if it goes on.
-    pub suspended: Option<Resident>,
+    pub suspended: Option<Box<Resident>>,
     pub report: Report,
 }
 
@@ -62,14 +69,14 @@ impl Commit {
 }
 
 /// Stores a turn. Returns only when the store has answered for good.
-pub(super) async fn store(core: &Core, claim: &Claim, commit: Commit) {
+pub(super) async fn store(core: &Arc<Core>, claim: &Claim, commit: Commit, worker_id: &str) {
     let Commit { execution_id, mut orchestrator_items, notices, fallback, suspended, report, .. } = commit;
     let messages = match messages(core, notices).await {
         Ok(messages) => messages,
         Err(error) => {
             let cancelled = commit.cancelled_activities;
-            return refused(core, claim, Refused { execution_id, fallback, suspended, cancelled, error })
-                .await;
+            let turn = Refused { execution_id, fallback, suspended, cancelled, error };
+            return Box::pin(refused(core, claim, turn, worker_id)).await;
         }
     };
     orchestrator_items.extend(messages);
@@ -82,17 +89,23 @@ pub(super) async fn store(core: &Core, claim: &Claim, commit: Commit) {
         cancelled_activities: commit.cancelled_activities,
     };
     match ack.store(core, claim).await {
-        Ok(()) => {
+        Ok(StoredTurn { incarnation, claims }) => {
             // Whoever runs one of these learns it now, not at the next renewal.
             core.running.cancel(&ack.cancelled_activities);
-            if let Some(suspended) = suspended.filter(Resident::may_stay) {
-                core.residents.keep(claim.instance.clone(), suspended);
+            if let Some(mut suspended) = suspended {
+                suspended.note_incarnation(incarnation);
+                if suspended.may_stay() {
+                    core.residents.keep(claim.instance.clone(), suspended);
+                }
             }
-            report.publish(core, &claim.instance, execution_id);
+            // Not before: the activities may lead to the next turn at once.
+            worker::receive(core, claims).await;
+            report.publish(core, &claim.instance, execution_id, worker_id);
         }
         Err(error) => {
             let cancelled = ack.cancelled_activities;
-            refused(core, claim, Refused { execution_id, fallback, suspended, cancelled, error }).await;
+            let turn = Refused { execution_id, fallback, suspended, cancelled, error };
+            Box::pin(refused(core, claim, turn, worker_id)).await;
         }
     }
 }
@@ -100,8 +113,8 @@ pub(super) async fn store(core: &Core, claim: &Claim, commit: Commit) {
 /// A turn that the store did not take.
 struct Refused {
     execution_id: u64,
-    fallback: Option<Fallback>,
-    suspended: Option<Resident>,
+    fallback: Option<Box<Fallback>>,
+    suspended: Option<Box<Resident>>,
     cancelled: Vec<ScheduledActivityIdentifier>,
     error: ProviderError,
 }
@@ -130,22 +143,25 @@ async fn messages(core: &Core, notices: Vec<Notice>) -> Result<Vec<WorkItem>, Pr
 
 /// The store did not take the turn: the instance fails for that reason, in a commit of its own. What the turn left in
 /// memory is not what is stored, so it is dropped.
-async fn refused(core: &Core, claim: &Claim, mut turn: Refused) {
+///
+/// A store that is merely in trouble gets one chance to take the failure, and no pauses. While the trouble lasts, it has
+/// none, and the turn is taken again later: an outage is no reason to lose an instance.
+async fn refused(core: &Core, claim: &Claim, mut turn: Refused, worker_id: &str) {
     let (execution_id, error) = (turn.execution_id, turn.error.clone());
-    tracing::warn!(target: TARGET, instance = %claim.instance, execution_id, %error, retryable = error.retryable,
-        "turn not stored");
+    tracing::warn!(target: TARGET, instance = %claim.instance, execution_id, worker_id, %error,
+        retryable = error.retryable, "turn not stored");
     let cancelled = turn.open_activities(&claim.instance);
     drop(turn.suspended);
     let failed = match turn.fallback {
-        Some(fallback) => fail(core, claim, execution_id, fallback, cancelled, &error).await,
+        Some(fallback) => fail(core, claim, execution_id, *fallback, cancelled, &error).await,
         None => Err(error),
     };
     match failed {
-        Ok(report) => report.publish(core, &claim.instance, execution_id),
+        Ok(report) => report.publish(core, &claim.instance, execution_id, worker_id),
         Err(error) => {
             tracing::warn!(target: TARGET, instance = %claim.instance, execution_id, %error,
                 "the turn will be taken again");
-            give_back(core, claim).await;
+            give_back(core, claim, &error).await;
         }
     }
 }
@@ -176,7 +192,10 @@ async fn fail(
     let orchestrator_items = messages(core, notices).await?;
     let worker_items = Vec::new();
     let ack = Ack { execution_id, events, worker_items, orchestrator_items, metadata, cancelled_activities };
-    ack.store(core, claim).await?;
+    match error.retryable {
+        true => ack.store_once(core, claim).await?,
+        false => ack.store(core, claim).await?,
+    };
     core.running.cancel(&ack.cancelled_activities);
     Ok(report)
 }
@@ -194,8 +213,11 @@ pub(super) fn failure_event(
     Event { timestamp_ms: at_ms, ..event }
 }
 
-async fn give_back(core: &Core, claim: &Claim) {
-    if let Err(error) = core.store.abandon_orchestration_item(&claim.token, None, false).await {
+/// Lets the turn be taken again. The attempt counts if the store refused the turn, not if it could not take any.
+async fn give_back(core: &Core, claim: &Claim, error: &ProviderError) {
+    let delay = error.retryable.then_some(OUTAGE_DELAY);
+    let abandoned = core.store.abandon_orchestration_item(&claim.token, delay, error.retryable).await;
+    if let Err(error) = abandoned {
         tracing::debug!(target: TARGET, instance = %claim.instance, %error,
             "turn not given back; it returns when its lease ends");
     }
@@ -212,22 +234,11 @@ struct Ack {
 }
 
 impl Ack {
-    async fn store(&self, core: &Core, claim: &Claim) -> Result<(), ProviderError> {
+    /// Stores the turn, trying again if that may help.
+    async fn store(&self, core: &Core, claim: &Claim) -> Result<StoredTurn, ProviderError> {
         let mut pauses = RETRY_PAUSES_MS.into_iter();
         loop {
-            let result = core
-                .store
-                .ack_orchestration_item(
-                    &claim.token,
-                    self.execution_id,
-                    self.events.clone(),
-                    self.worker_items.clone(),
-                    self.orchestrator_items.clone(),
-                    self.metadata.clone(),
-                    self.cancelled_activities.clone(),
-                )
-                .await;
-            match result {
+            match self.store_once(core, claim).await {
                 Err(error) if error.retryable => {
                     let Some(pause) = pauses.next() else { return Err(error) };
                     tracing::warn!(target: TARGET, instance = %claim.instance, %error, pause_ms = pause,
@@ -237,5 +248,46 @@ impl Ack {
                 result => return result,
             }
         }
+    }
+
+    async fn store_once(&self, core: &Core, claim: &Claim) -> Result<StoredTurn, ProviderError> {
+        match core.store.as_extended() {
+            Some(store) => self.store_and_claim(core, store, claim).await,
+            None => self.store_plainly(core, claim).await,
+        }
+    }
+
+    async fn store_plainly(&self, core: &Core, claim: &Claim) -> Result<StoredTurn, ProviderError> {
+        let stored = core.store.ack_orchestration_item(
+            &claim.token,
+            self.execution_id,
+            self.events.clone(),
+            self.worker_items.clone(),
+            self.orchestrator_items.clone(),
+            self.metadata.clone(),
+            self.cancelled_activities.clone(),
+        );
+        stored.await.map(|()| StoredTurn::default())
+    }
+
+    /// If the workers of this runtime have time for what the turn schedules, they claim it in the same commit.
+    async fn store_and_claim(
+        &self,
+        core: &Core,
+        store: &dyn ExtendedProvider,
+        claim: &Claim,
+    ) -> Result<StoredTurn, ProviderError> {
+        let turn = TurnToStore {
+            lock_token: &claim.token,
+            execution_id: self.execution_id,
+            history_delta: &self.events,
+            worker_items: &self.worker_items,
+            orchestrator_items: &self.orchestrator_items,
+            metadata: &self.metadata,
+            cancelled_activities: &self.cancelled_activities,
+        };
+        let places = worker::reserve(core, &self.worker_items);
+        let request = places.as_ref().map(|places| worker::request(core, places));
+        store.store_turn(turn, request.as_ref()).await
     }
 }

@@ -20,7 +20,7 @@ use crate::providers::{DispatcherCapabilityFilter, ExecutionMetadata, current_bu
 use crate::registry::OrchestrationRegistry;
 use crate::replay::{Ending, Execution, Journal};
 use crate::runtime::OrchestrationHandler;
-use crate::runtime::options::UnregisteredBackoffConfig;
+use crate::runtime::options::{UnregisteredBackoffConfig, attempts_until_poison};
 use crate::runtime::program::{Assignment, open_execution};
 
 const TARGET: &str = "duroxide::runtime";
@@ -58,7 +58,7 @@ pub(super) enum Decision {
 /// Takes the turn.
 pub(super) fn decide(rules: &Rules<'_>, mut claim: Claim, known: Known) -> (Claim, Decision) {
     let decision = match known {
-        Known::Resident(resident) => resident_turn(rules, &mut claim, *resident),
+        Known::Resident(resident) => resident_turn(rules, &mut claim, resident),
         Known::Stored(Stored::Decoded { events, kv }) => stored_turn(rules, &mut claim, &events, kv),
         Known::Stored(Stored::Undecodable(error)) => undecodable(rules, &mut claim, error),
         Known::Ended => ended(&mut claim),
@@ -74,7 +74,7 @@ impl Rules<'_> {
     /// Gives a claim back because something is missing that may come.
     fn wait_for(&self, claim: &Claim, what: &str, name: &str, version: Option<&str>) -> Decision {
         let delay = self.unregistered_backoff.delay(claim.attempt_count);
-        let remaining = self.max_attempts.saturating_sub(claim.attempt_count);
+        let remaining = attempts_until_poison(self.max_attempts, claim.attempt_count);
         let seconds = delay.as_secs_f64();
         tracing::warn!(target: TARGET, instance = %claim.instance, orchestration_name = name, version,
             attempt_count = claim.attempt_count, max_attempts = self.max_attempts,
@@ -101,7 +101,7 @@ impl Rules<'_> {
 }
 
 /// An instance that is in memory: it hears of the messages and goes on.
-fn resident_turn(rules: &Rules<'_>, claim: &mut Claim, resident: Resident) -> Decision {
+fn resident_turn(rules: &Rules<'_>, claim: &mut Claim, resident: Box<Resident>) -> Decision {
     let poison = rules.is_poison(claim).then(|| poison::Poison::of(rules, claim));
     let batch = Batch::sort(&claim.instance, Phase::Running, std::mem::take(&mut claim.messages));
     let collisions = batch.collision_notices(&claim.instance, resident.beginning.parent.as_ref(), false);
@@ -202,13 +202,13 @@ fn rebuilt_turn(
     };
     let mut execution = open(claim, claim.execution_id, &beginning, handler, kv);
     execution.replay(events);
-    let resident = Resident {
+    let resident = Box::new(Resident {
         execution,
         incarnation: claim.incarnation,
         execution_id: claim.execution_id,
         turns: record::turns(events),
         beginning,
-    };
+    });
     go_on(rules, claim, resident, batch, collisions, events)
 }
 
@@ -234,7 +234,7 @@ pub(crate) fn supported_range(filter: &DispatcherCapabilityFilter) -> String {
 fn go_on(
     rules: &Rules<'_>,
     claim: &Claim,
-    mut resident: Resident,
+    mut resident: Box<Resident>,
     batch: Batch,
     collisions: Vec<Notice>,
     history: &[Event],
@@ -275,8 +275,8 @@ fn begin(
     let Some(beginning) = Beginning::from_event(&opening) else { return drain(claim, collisions) };
     let execution = open(claim, execution_id, &beginning, handler, kv);
     // A successor is the same creation of the instance; of a new instance it is not known yet.
-    let mut resident =
-        Resident { execution, incarnation: claim.incarnation, execution_id, turns: 1, beginning };
+    let resident = Resident { execution, incarnation: claim.incarnation, execution_id, turns: 1, beginning };
+    let mut resident = Box::new(resident);
     let turn = resident.execution.turn(vec![opening.clone()], batch.inputs, rules.now_ms);
     let started = if start.continues { StartedBy::ContinueAsNew } else { StartedBy::Start };
     let report = Report::of(&resident.beginning, Some(started));
@@ -295,7 +295,7 @@ fn begin(
 fn conclude(
     rules: &Rules<'_>,
     claim: &Claim,
-    mut resident: Resident,
+    mut resident: Box<Resident>,
     turn: crate::replay::Turn,
     fallback: Fallback,
     mut metadata: ExecutionMetadata,
@@ -329,7 +329,7 @@ fn conclude(
         metadata,
         cancelled_activities: outcome.cancelled_activities,
         notices,
-        fallback: Some(fallback),
+        fallback: Some(Box::new(fallback)),
         suspended: outcome.ending.is_none().then_some(resident),
         report,
     }))

@@ -17,18 +17,18 @@ mod polled;
 mod record;
 mod report;
 mod residents;
+mod seats;
 mod signalled;
 mod single_turn;
 mod turn;
 
 use std::sync::Arc;
 
-use tokio::sync::Semaphore;
-
 use super::core::Core;
 
 pub(crate) use decide::supported_range;
 pub(crate) use residents::Residents;
+pub(crate) use seats::{Seats, receive, request, reserve};
 pub(crate) use single_turn::{Subject, take as take_single_turn};
 
 /// Starts the orchestration dispatchers of a runtime, if it is to take turns at all.
@@ -37,18 +37,14 @@ pub(crate) fn start(core: &Arc<Core>) {
     if count == 0 {
         return;
     }
-    let slots = Arc::new(Semaphore::new(count));
     if core.store.as_extended().is_some() {
         let shared = core.clone();
-        core.work.spawn_supervised("orchestration dispatcher", move || {
-            signalled::run(shared.clone(), slots.clone())
-        });
+        core.work.spawn_supervised("orchestration dispatcher", move || signalled::run(shared.clone()));
     } else {
         for index in 0..count {
-            let (shared, slots) = (core.clone(), slots.clone());
-            core.work.spawn_supervised("orchestration dispatcher", move || {
-                polled::run(shared.clone(), slots.clone(), index)
-            });
+            let shared = core.clone();
+            core.work
+                .spawn_supervised("orchestration dispatcher", move || polled::run(shared.clone(), index));
         }
     }
 }

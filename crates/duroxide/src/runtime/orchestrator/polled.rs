@@ -2,26 +2,22 @@
 
 use std::sync::Arc;
 
-use tokio::sync::Semaphore;
-
 use super::claim::from_fetch;
 use super::turn::{self, LeasedClaim};
 use crate::runtime::core::{Core, TARGET};
 use crate::runtime::fetch_backoff::FetchBackoff;
-use crate::runtime::pace::Pace;
 
 /// Takes turns in one slot until the runtime stops.
-pub(super) async fn run(core: Arc<Core>, slots: Arc<Semaphore>, index: usize) {
-    let pace = Arc::new(Pace::new(1));
+pub(super) async fn run(core: Arc<Core>, index: usize) {
     let mut backoff = FetchBackoff::default();
-    tracing::debug!(target: TARGET, worker_id = format!("orch-{index}-{}", core.runtime_id), "polling for turns");
+    tracing::debug!(target: TARGET, worker_id = core.turn_worker_id(index), "polling for turns");
     loop {
         let slot = tokio::select! {
             biased;
             () = core.stop.cancelled() => return,
-            slot = slots.clone().acquire_owned() => slot,
+            slot = core.seats.slot() => slot,
         };
-        let Ok(slot) = slot else { return };
+        let Some(slot) = slot else { return };
         let options = &core.options;
         let began = core.clock.monotonic();
         let fetch = core.store.fetch_orchestration_item(
@@ -40,7 +36,7 @@ pub(super) async fn run(core: Arc<Core>, slots: Arc<Semaphore>, index: usize) {
                 core.metrics().record_orch_dispatcher_items_fetched(1);
                 let (claim, stored) = from_fetch(item, token, attempt_count);
                 let leased = LeasedClaim::new(&core, claim);
-                core.work.spawn(turn::fetched(core.clone(), leased, stored, slot, pace.clone()));
+                core.work.spawn(turn::fetched(core.clone(), leased, stored, slot));
                 continue;
             }
             Ok(None) => {

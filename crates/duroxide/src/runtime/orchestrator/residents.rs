@@ -17,6 +17,13 @@ pub(crate) struct Resident {
 }
 
 impl Resident {
+    /// Notes which creation of its id the instance is, if that has become known with its first turn.
+    pub(super) fn note_incarnation(&mut self, incarnation: u64) {
+        if incarnation != 0 {
+            self.incarnation = incarnation;
+        }
+    }
+
     /// Tells whether the instance may stay in memory. Without an incarnation, nobody could tell later whether it is
     /// still the same instance.
     pub(super) fn may_stay(&self) -> bool {
@@ -34,7 +41,7 @@ impl Resident {
 
 /// The residents of a runtime. It is a cache: whatever is not here is made again from its history.
 pub(crate) struct Residents {
-    by_instance: Mutex<Lru<String, Resident>>,
+    by_instance: Mutex<Lru<String, Box<Resident>>>,
 }
 
 impl Residents {
@@ -43,14 +50,14 @@ impl Residents {
     }
 
     /// Takes the instance out, if it is here and up to date. It comes back only after its next turn is committed.
-    pub(super) fn take(&self, claim: &Claim) -> Option<Resident> {
+    pub(super) fn take(&self, claim: &Claim) -> Option<Box<Resident>> {
         // The guard is gone before an outdated resident, and the user's values in it, are dropped.
         let resident = self.lock().remove(&claim.instance)?;
         resident.is_current(claim).then_some(resident)
     }
 
     /// Keeps an instance until its next turn, or until others need its place.
-    pub(super) fn keep(&self, instance: String, resident: Resident) {
+    pub(super) fn keep(&self, instance: String, resident: Box<Resident>) {
         let left = self.lock().insert(instance, resident);
         drop(left);
     }
@@ -61,7 +68,12 @@ impl Residents {
         drop(all);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Lru<String, Resident>> {
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Lru<String, Box<Resident>>> {
         self.by_instance.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -2,38 +2,24 @@
 
 use std::sync::Arc;
 
-use tokio::sync::Semaphore;
-
-use super::turn::{self, LeasedClaim};
-use crate::providers::{InstanceClaim, InstanceRequest, ProviderError, WorkQueue};
+use super::seats;
+use crate::providers::{InstanceClaim, ProviderError, WorkQueue};
 use crate::runtime::core::{Core, TARGET};
 use crate::runtime::fetch_backoff::FetchBackoff;
-use crate::runtime::pace::Pace;
-
-/// The most instances that are claimed together.
-const LARGEST_BATCH: usize = 64;
-
-/// The most turns that are under way at once, those included that are being loaded or stored.
-const MOST_UNDER_WAY: usize = 256;
 
 /// Claims instances and starts their turns until the runtime stops.
-pub(super) async fn run(core: Arc<Core>, slots: Arc<Semaphore>) {
+pub(super) async fn run(core: Arc<Core>) {
     let Some(store) = core.store.as_extended() else { return };
     let mut signal = store.work_signal(WorkQueue::Orchestrator);
-    let under_way = Arc::new(Semaphore::new(MOST_UNDER_WAY));
-    let pace = Arc::new(Pace::new(LARGEST_BATCH));
     let mut backoff = FetchBackoff::default();
     loop {
         tokio::select! {
             biased;
             () = core.stop.cancelled() => return,
-            // Just to wait until there is room at all.
-            _ = under_way.acquire() => {}
+            () = core.seats.any_free() => {}
         }
         signal.mark_seen();
-        let room = under_way.available_permits().max(1);
-        let wanted = pace.batch(core.options.orchestration_concurrency).min(room);
-        match claim(&core, wanted).await {
+        match claim(&core).await {
             Ok(claims) if claims.is_empty() => {
                 backoff.reset();
                 tokio::select! {
@@ -45,13 +31,8 @@ pub(super) async fn run(core: Arc<Core>, slots: Arc<Semaphore>) {
                 backoff.reset();
                 core.metrics().record_orch_dispatcher_items_fetched(claims.len() as u64);
                 for claim in claims {
-                    let leased = LeasedClaim::new(&core, claim.into());
-                    let Ok(permit) = under_way.clone().acquire_owned().await else { return };
-                    let taken = turn::claimed(core.clone(), leased, slots.clone(), pace.clone());
-                    core.work.spawn(async move {
-                        taken.await;
-                        drop(permit);
-                    });
+                    let Some(seat) = core.seats.take().await else { return };
+                    seats::begin(&core, claim, seat);
                 }
             }
             Err(error) => {
@@ -67,8 +48,8 @@ pub(super) async fn run(core: Arc<Core>, slots: Arc<Semaphore>) {
 }
 
 /// A claim is not interrupted by a stop: what it has leased must be known, to be given back.
-async fn claim(core: &Core, max: usize) -> Result<Vec<InstanceClaim>, ProviderError> {
+async fn claim(core: &Core) -> Result<Vec<InstanceClaim>, ProviderError> {
     let Some(store) = core.store.as_extended() else { return Ok(Vec::new()) };
-    let lock_timeout = core.options.orchestrator_lock_timeout;
-    store.claim_instances(&InstanceRequest { max, lock_timeout, filter: Some(&core.filter) }).await
+    let wanted = core.seats.wanted(core.options.orchestration_concurrency);
+    store.claim_instances(&seats::request(core, wanted)).await
 }

@@ -3,16 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-
 use super::check;
 use super::claim::{Claim, Stored};
 use super::commit::{self, Commit};
 use super::decide::{Decision, Known, Rules, decide};
+use super::seats::Slot;
 use crate::providers::ProviderError;
 use crate::runtime::core::{Core, TARGET};
 use crate::runtime::leases::Lease;
-use crate::runtime::pace::Pace;
 
 /// How long an instance waits whose history could not be loaded. The attempt is not the messages' fault.
 const LOAD_AGAIN_DELAY: Duration = Duration::from_millis(200);
@@ -37,7 +35,7 @@ impl LeasedClaim {
 }
 
 /// Takes the turn of an instance that was claimed without its history.
-pub(super) async fn claimed(core: Arc<Core>, leased: LeasedClaim, slots: Arc<Semaphore>, pace: Arc<Pace>) {
+pub(super) async fn claimed(core: Arc<Core>, leased: LeasedClaim) {
     hold_for_test(&core, &leased.claim).await;
     let known = match recall(&core, &leased.claim).await {
         Ok(known) => known,
@@ -48,38 +46,27 @@ pub(super) async fn claimed(core: Arc<Core>, leased: LeasedClaim, slots: Arc<Sem
     };
     let slot = tokio::select! {
         biased;
-        slot = slots.acquire_owned() => slot,
+        slot = core.seats.slot() => slot,
         () = core.stop.cancelled() => return leased.give_back(&core).await,
     };
-    let Ok(slot) = slot else { return };
-    take(core, leased, known, slot, pace).await;
+    let Some(slot) = slot else { return };
+    take(core, leased, known, slot).await;
 }
 
 /// Takes the turn of an instance that was fetched with its history.
-pub(super) async fn fetched(
-    core: Arc<Core>,
-    leased: LeasedClaim,
-    stored: Stored,
-    slot: OwnedSemaphorePermit,
-    pace: Arc<Pace>,
-) {
+pub(super) async fn fetched(core: Arc<Core>, leased: LeasedClaim, stored: Stored, slot: Slot) {
     hold_for_test(&core, &leased.claim).await;
     let mut leased = leased;
     if matches!(stored, Stored::Undecodable(_)) {
         leased.claim.status = status(&core, &leased.claim.instance).await;
     }
-    take(core, leased, Known::Stored(stored), slot, pace).await;
+    take(core, leased, Known::Stored(stored), slot).await;
 }
 
 /// Runs the turn in `slot`, which is free again before the commit.
-async fn take(
-    core: Arc<Core>,
-    leased: LeasedClaim,
-    known: Known,
-    slot: OwnedSemaphorePermit,
-    pace: Arc<Pace>,
-) {
+async fn take(core: Arc<Core>, leased: LeasedClaim, known: Known, slot: Slot) {
     let LeasedClaim { claim, _lease: lease } = leased;
+    let worker_id = core.turn_worker_id(slot.number);
     let rules = Rules {
         registry: &core.orchestrations,
         filter: &core.filter,
@@ -88,21 +75,23 @@ async fn take(
         now_ms: core.clock.now_ms(),
     };
     let began = core.clock.monotonic();
+    let running = core.mark_running(&claim.token);
     let (claim, decision) = match known {
         Known::Resident(resident) if core.options.check_residents => {
-            check::take_both(&rules, &core, claim, resident).await
+            Box::pin(check::take_both(&rules, &core, claim, resident)).await
         }
         known => decide(&rules, claim, known),
     };
+    drop(running);
     let took = core.clock.monotonic().saturating_sub(began);
-    pace.record(took);
+    core.seats.pace.record(took);
     core.metrics().record_orch_dispatcher_processing_duration(took.as_millis() as u64);
     drop(slot);
     match decision {
         Decision::Defer(delay) => abandon(&core, &claim, Some(delay), false).await,
         Decision::Commit(commit) => {
             remember_origin(&core, &claim, &commit);
-            commit::store(&core, &claim, *commit).await;
+            commit::store(&core, &claim, *commit, &worker_id).await;
         }
     }
     // Only now: a lease that ends while its ack is under way would let another runtime take the same turn.
@@ -123,8 +112,11 @@ async fn recall(core: &Core, claim: &Claim) -> Result<Known, ProviderError> {
     if claim.is_known_to_have_ended() {
         return Ok(Known::Ended);
     }
+    if claim.is_fresh() {
+        return Ok(Known::Stored(Stored::nothing()));
+    }
     if let Some(resident) = core.residents.take(claim) {
-        return Ok(Known::Resident(Box::new(resident)));
+        return Ok(Known::Resident(resident));
     }
     match core.store.as_extended() {
         Some(store) => Ok(Known::Stored(store.load_history(&claim.token, 0).await?.into())),

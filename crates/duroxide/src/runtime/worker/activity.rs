@@ -1,18 +1,18 @@
 //! The life of one claimed activity: find its handler, run it, report its result.
 
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::task::JoinHandle;
-
 use super::claim::{ActivityWork, ClaimedActivity};
+use super::desk::{Put, Slot, Start};
+use super::guarded::{Guarded, Panicked};
 use crate::activity::{ActivityContext, ActivityIdentity};
 use crate::model::{AppErrorKind, ErrorDetails, PoisonMessageType, WorkItem};
+use crate::providers::ProviderError;
 use crate::runtime::core::{Core, TARGET};
-use crate::runtime::pace::Pace;
+use crate::runtime::options::attempts_until_poison;
+use crate::runtime::orchestrator;
 use crate::runtime::sessions::InSession;
-use crate::runtime::slots::Slot;
 
 /// How long an activity waits before it runs again because its result could not be stored.
 const UNSTORED_RESULT_DELAY: Duration = Duration::from_millis(100);
@@ -22,30 +22,37 @@ enum Ended {
     Returned(Result<String, String>),
     /// Nobody wants the result any more.
     Cancelled,
-    /// The runtime is being torn down; the activity returns when its lease ends.
-    Aborted,
 }
 
-/// Runs an activity in `slot`, which is free again when the user's code has returned. The session counts until the
-/// result is stored.
-pub(super) async fn run(
-    core: Arc<Core>,
-    claim: ClaimedActivity,
-    slot: Slot,
-    session: Option<InSession>,
-    pace: Arc<Pace>,
-) {
-    let _session = session;
+/// Starts an activity, lays it on the desk until a slot is free, or gives it back if none will be.
+pub(super) async fn put(core: &Arc<Core>, claim: ClaimedActivity) {
+    match core.desk.put(claim) {
+        Put::Start(start) => spawn(core, *start),
+        Put::Waits => {}
+        Put::Refused(claim) => claim.give_back(core, None).await,
+    }
+}
+
+/// Runs an activity that is not bound to a session.
+pub(super) fn spawn(core: &Arc<Core>, start: Start) {
+    core.work.spawn(run(core.clone(), start, None));
+}
+
+/// Runs an activity in its slot, which goes to the next one when the user's code has returned. The session counts until
+/// the result is stored.
+pub(super) async fn run(core: Arc<Core>, start: Start, session: Option<InSession>) {
+    let Start { claim, slot, place } = start;
+    let _until_stored = (session, place);
     // It was given up, or taken over by another worker, before its turn came.
     if claim.registration.cancellation.token.is_cancelled() {
-        return;
+        return pass_on(&core, slot);
     }
     if claim.attempt_count > core.options.max_attempts {
-        drop(slot);
+        pass_on(&core, slot);
         return poison(&core, &claim).await;
     }
     let Some((_, handler)) = core.activities.resolve_handler(&claim.work.name) else {
-        drop(slot);
+        pass_on(&core, slot);
         return postpone_unregistered(&core, &claim).await;
     };
     let ctx = context(&core, &claim, slot.index()).await;
@@ -53,12 +60,25 @@ pub(super) async fn run(
     log_started(&claim, &worker_id);
     let started = core.clock.monotonic();
     let input = claim.work.input.clone();
-    let mut task = core.work.spawn(async move { handler.invoke(ctx, input).await });
-    let ended = wait(&core, &claim, &mut task, &worker_id).await;
+    let running = core.mark_running(&claim.token);
+    let user_code = Guarded::new(async move { handler.invoke(ctx, input).await });
+    let ended = wait(&core, &claim, user_code, &worker_id).await;
+    drop(running);
     let took = core.clock.monotonic().saturating_sub(started);
-    pace.record(took);
-    drop(slot);
+    core.desk.pace.record(took);
+    core.metrics().record_worker_dispatcher_execution_duration(took.as_millis() as u64);
+    pass_on(&core, slot);
     report(&core, &claim, ended, took, &worker_id).await;
+}
+
+/// Gives a slot to the next activity that waits for one.
+fn pass_on(core: &Arc<Core>, slot: Slot) {
+    if core.stop.is_cancelled() {
+        return;
+    }
+    if let Some(next) = core.desk.next_in(slot) {
+        spawn(core, next);
+    }
 }
 
 async fn context(core: &Core, claim: &ClaimedActivity, slot: usize) -> ActivityContext {
@@ -79,25 +99,19 @@ async fn context(core: &Core, claim: &ClaimedActivity, slot: usize) -> ActivityC
     ActivityContext::new(identity, claim.registration.cancellation.token.clone(), core.store.clone())
 }
 
-/// Waits for user code; a cancelled activity gets some time to end by itself.
+/// Waits for user code; a cancelled activity gets some time to end by itself, and is dropped then.
 async fn wait(
     core: &Core,
     claim: &ClaimedActivity,
-    task: &mut JoinHandle<Result<String, String>>,
+    mut user_code: Guarded<Result<String, String>>,
     worker_id: &str,
 ) -> Ended {
     let cancelled = claim.registration.cancellation.token.cancelled();
     tokio::select! {
         biased;
         () = cancelled => {}
-        joined = &mut *task => {
-            return match joined {
-                Ok(result) => Ended::Returned(result),
-                Err(error) => match error.try_into_panic() {
-                    Ok(payload) => Ended::Returned(Err(panic_text(payload))),
-                    Err(_) => Ended::Aborted,
-                },
-            };
+        returned = &mut user_code => {
+            return Ended::Returned(returned.unwrap_or_else(|panic| Err(describe_panic(panic))));
         }
     }
     let grace = core.options.activity_cancellation_grace_period;
@@ -106,39 +120,28 @@ async fn wait(
         activity_name = %work.name, activity_id = work.id, worker_id, activity_tag = tag(work),
         grace_ms = grace.as_millis() as u64, "activity is no longer wanted, waiting for it to end");
     tokio::select! {
-        _ = &mut *task => {}
-        () = core.clock.sleep(grace) => {
-            task.abort();
-            let _ = task.await;
-        }
+        _ = &mut user_code => {}
+        () = core.clock.sleep(grace) => {}
     }
     Ended::Cancelled
 }
 
-/// The text of a panic. It names no task, so that it is the same in every run.
-fn panic_text(payload: Box<dyn std::any::Any + Send>) -> String {
-    let text = payload
-        .downcast_ref::<&str>()
-        .map(ToString::to_string)
-        .or_else(|| payload.downcast_ref::<String>().cloned());
-    // Dropping a payload may panic again; that must not end the worker.
-    let _ = std::panic::catch_unwind(AssertUnwindSafe(move || drop(payload)));
-    match text {
+fn describe_panic(panic: Panicked) -> String {
+    match panic.text {
         Some(text) => format!("activity panicked with message {text:?}"),
         None => "activity panicked".to_string(),
     }
 }
 
-async fn report(core: &Core, claim: &ClaimedActivity, ended: Ended, took: Duration, worker_id: &str) {
+async fn report(core: &Arc<Core>, claim: &ClaimedActivity, ended: Ended, took: Duration, worker_id: &str) {
     let result = match ended {
-        Ended::Aborted => return,
         Ended::Cancelled => return discard(core, claim, took).await,
         Ended::Returned(result) => result,
     };
     log_ended(claim, &result, took, worker_id);
     let outcome = if result.is_ok() { "success" } else { "app_error" };
     let completion = completion(&claim.work, result);
-    match core.store.ack_work_item(&claim.token, Some(completion)).await {
+    match store(core, claim, completion).await {
         Ok(()) => record(core, claim, outcome, took),
         Err(_) if claim.registration.cancellation.is_removed() => record(core, claim, "cancelled", took),
         Err(error) => {
@@ -148,6 +151,19 @@ async fn report(core: &Core, claim: &ClaimedActivity, ended: Ended, took: Durati
             run_again(core, claim).await;
         }
     }
+}
+
+/// Stores a result. If a turn can be taken now, one is claimed in the same commit: most likely the one that the result
+/// leads to, whose own commit then makes the result durable too.
+async fn store(core: &Arc<Core>, claim: &ClaimedActivity, completion: WorkItem) -> Result<(), ProviderError> {
+    let Some(store) = core.store.as_extended() else {
+        return core.store.ack_work_item(&claim.token, Some(completion)).await;
+    };
+    let seat = orchestrator::reserve(core);
+    let request = seat.as_ref().map(|_| orchestrator::request(core, 1));
+    let stored = store.store_result(&claim.token, Some(completion), request.as_ref()).await?;
+    orchestrator::receive(core, stored.claims, seat);
+    stored.durable.wait().await
 }
 
 /// Ends an activity whose result nobody wants. If its item is still there, it must not run again.
@@ -217,7 +233,7 @@ async fn poison(core: &Core, claim: &ClaimedActivity) {
 async fn postpone_unregistered(core: &Core, claim: &ClaimedActivity) {
     let work = &claim.work;
     let delay = core.options.unregistered_backoff.delay(claim.attempt_count);
-    let remaining = core.attempts_left(claim.attempt_count);
+    let remaining = attempts_until_poison(core.options.max_attempts, claim.attempt_count);
     let seconds = delay.as_secs_f64();
     tracing::warn!(target: TARGET, instance = %work.instance, activity_name = %work.name,
         attempt_count = claim.attempt_count, max_attempts = core.options.max_attempts,

@@ -6,6 +6,8 @@
 mod activity;
 mod builtin;
 mod claim;
+mod desk;
+mod guarded;
 mod polled;
 mod signalled;
 
@@ -13,10 +15,46 @@ use std::sync::Arc;
 
 use super::core::Core;
 use super::sessions;
-use super::slots::Slots;
-use crate::providers::TagFilter;
+use crate::model::WorkItem;
+use crate::providers::{TagFilter, WorkClaim, WorkRequest};
+use claim::ClaimedActivity;
 
 pub(crate) use builtin::with_builtins;
+pub(crate) use desk::{Desk, Reservation};
+
+/// Reserves places for the activities of a turn that is about to be stored; `None` if none of them should be claimed here
+/// now. Activities of sessions are left to the dispatcher, which knows which slot owns them.
+pub(crate) fn reserve(core: &Core, items: &[WorkItem]) -> Option<Reservation> {
+    let is_free = |item: &&WorkItem| matches!(item, WorkItem::ActivityExecute { session_id: None, .. });
+    let wanted = items.iter().filter(is_free).count();
+    if wanted == 0 || core.stop.is_cancelled() {
+        return None;
+    }
+    core.desk.reserve(wanted)
+}
+
+/// Asks for activities to fill reserved places.
+pub(crate) fn request<'a>(core: &'a Core, places: &Reservation) -> WorkRequest<'a> {
+    WorkRequest {
+        max: places.places,
+        lock_timeout: core.options.worker_lock_timeout,
+        session: None,
+        tag_filter: &core.options.worker_tag_filter,
+    }
+}
+
+/// Takes over activities that were claimed along with a turn.
+pub(crate) async fn receive(core: &Arc<Core>, claims: Vec<WorkClaim>) {
+    if claims.is_empty() {
+        return;
+    }
+    core.metrics().record_worker_dispatcher_items_fetched(claims.len() as u64);
+    for claim in claims {
+        if let Some(claim) = ClaimedActivity::take(core, claim).await {
+            activity::put(core, claim).await;
+        }
+    }
+}
 
 /// Starts the workers of a runtime, if it is to run activities at all.
 pub(crate) fn start(core: &Arc<Core>) {
@@ -24,15 +62,14 @@ pub(crate) fn start(core: &Arc<Core>) {
     if count == 0 || matches!(core.options.worker_tag_filter, TagFilter::None) {
         return;
     }
-    let slots = Slots::new(count);
     if core.store.as_extended().is_some() {
+        core.desk.open();
         let shared = core.clone();
-        core.work
-            .spawn_supervised("worker dispatcher", move || signalled::run(shared.clone(), slots.clone()));
+        core.work.spawn_supervised("worker dispatcher", move || signalled::run(shared.clone()));
     } else {
         for index in 0..count {
-            let (shared, slots) = (core.clone(), slots.clone());
-            core.work.spawn_supervised("worker", move || polled::run(shared.clone(), slots.clone(), index));
+            let shared = core.clone();
+            core.work.spawn_supervised("worker", move || polled::run(shared.clone(), index));
         }
     }
     let mut owners: Vec<String> = (0..count).map(|slot| core.session_owner(slot)).collect();

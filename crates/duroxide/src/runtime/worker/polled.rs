@@ -5,18 +5,16 @@ use std::time::Duration;
 
 use super::activity;
 use super::claim::ClaimedActivity;
+use super::desk::Start;
 use crate::providers::{ProviderError, SessionFetchConfig, WorkClaim};
 use crate::runtime::core::{Core, TARGET};
 use crate::runtime::fetch_backoff::FetchBackoff;
-use crate::runtime::pace::Pace;
-use crate::runtime::slots::Slots;
 
 /// How long an activity waits whose session would be one too many here.
 const SESSION_CAP_DELAY: Duration = Duration::from_millis(100);
 
 /// Works in one slot until the runtime stops.
-pub(super) async fn run(core: Arc<Core>, slots: Slots, index: usize) {
-    let pace = Arc::new(Pace::new(1));
+pub(super) async fn run(core: Arc<Core>, index: usize) {
     let mut backoff = FetchBackoff::default();
     while !core.stop.is_cancelled() {
         let began = core.clock.monotonic();
@@ -28,7 +26,7 @@ pub(super) async fn run(core: Arc<Core>, slots: Slots, index: usize) {
         let pause = match fetched {
             Ok(Some(claim)) => {
                 backoff.reset();
-                dispatch(&core, &slots, index, claim, &pace).await;
+                dispatch(&core, index, claim).await;
                 continue;
             }
             Ok(None) => {
@@ -68,7 +66,7 @@ async fn fetch(core: &Core, index: usize) -> Result<Option<WorkClaim>, ProviderE
 }
 
 /// Starts an activity and waits until its slot is free; its result may still be on the way then.
-async fn dispatch(core: &Arc<Core>, slots: &Slots, index: usize, claim: WorkClaim, pace: &Arc<Pace>) {
+async fn dispatch(core: &Arc<Core>, index: usize, claim: WorkClaim) {
     core.metrics().record_worker_dispatcher_items_fetched(1);
     let Some(claim) = ClaimedActivity::take(core, claim).await else { return };
     let session = match &claim.work.session_id {
@@ -82,7 +80,8 @@ async fn dispatch(core: &Arc<Core>, slots: &Slots, index: usize, claim: WorkClai
             }
         },
     };
-    let Some(slot) = slots.take(index) else { return claim.give_back(core, None).await };
-    core.work.spawn(activity::run(core.clone(), claim, slot, session, pace.clone()));
-    slots.is_free(index).await;
+    let Some(slot) = core.desk.take(index) else { return claim.give_back(core, None).await };
+    let start = Start { claim, slot, place: core.desk.place() };
+    core.work.spawn(activity::run(core.clone(), start, session));
+    core.desk.is_free(index).await;
 }

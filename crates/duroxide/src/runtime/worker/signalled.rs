@@ -1,74 +1,55 @@
 //! The worker dispatcher on a store that signals: claims in batches, and waits without asking.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-
 use super::activity;
 use super::claim::ClaimedActivity;
+use super::desk::{Slot, Start};
 use crate::providers::{ProviderError, SessionFetchConfig, WorkClaim, WorkQueue, WorkRequest, WorkSignal};
 use crate::runtime::core::{Core, TARGET};
 use crate::runtime::fetch_backoff::FetchBackoff;
-use crate::runtime::pace::Pace;
-use crate::runtime::slots::{Slot, Slots};
-
-/// The most activities that are claimed together.
-const LARGEST_BATCH: usize = 64;
-
-/// The most activities that are under way at once, those included whose result is being stored.
-const MOST_UNDER_WAY: usize = 1024;
 
 /// How long a claimed activity may wait for a slot before others get a chance.
 const LONGEST_WAIT_FOR_SLOT: Duration = Duration::from_millis(200);
 
 struct Dispatcher {
     core: Arc<Core>,
-    slots: Slots,
-    // Claimed and not yet running; never bound to a session.
-    ahead: VecDeque<ClaimedActivity>,
     // The slots that have taken an activity of a session, and so may own one.
     session_owners: BTreeSet<usize>,
-    under_way: Arc<Semaphore>,
-    pace: Arc<Pace>,
     backoff: FetchBackoff,
 }
 
 /// Claims and starts activities until the runtime stops.
-pub(super) async fn run(core: Arc<Core>, slots: Slots) {
+pub(super) async fn run(core: Arc<Core>) {
     let Some(mut signal) = core.store.as_extended().map(|store| store.work_signal(WorkQueue::Worker)) else {
         return;
     };
-    let mut dispatcher = Dispatcher {
-        core,
-        slots,
-        ahead: VecDeque::new(),
-        session_owners: BTreeSet::new(),
-        under_way: Arc::new(Semaphore::new(MOST_UNDER_WAY)),
-        pace: Arc::new(Pace::new(LARGEST_BATCH)),
-        backoff: FetchBackoff::default(),
-    };
+    let mut dispatcher =
+        Dispatcher { core: core.clone(), session_owners: BTreeSet::new(), backoff: FetchBackoff::default() };
     while dispatcher.round(&mut signal).await {}
-    dispatcher.give_back_all().await;
+    give_back(&core, core.desk.close()).await;
 }
 
 impl Dispatcher {
-    /// Starts what can be started, then waits for a reason to look again. Returns false when the runtime stops.
+    /// Claims and starts what it can, then waits for a reason to look again. Returns false when the runtime stops.
     async fn round(&mut self, signal: &mut WorkSignal) -> bool {
         let core = self.core.clone();
-        let Some(room) = self.wait_for_room().await else { return !core.stop.is_cancelled() };
-        if let Some(claim) = self.ahead.pop_front() {
-            if let Some(slot) = self.slots.take_any() {
-                self.start(claim, slot, room);
-            } else {
-                self.ahead.push_front(claim);
-            }
-            return true;
+        while let Some(start) = core.desk.next() {
+            activity::spawn(&core, start);
+        }
+        if !core.desk.is_clear() {
+            return self.wait_for_slots().await;
+        }
+        tokio::select! {
+            biased;
+            () = core.stop.cancelled() => return false,
+            () = core.desk.has_room() => {}
         }
         signal.mark_seen();
-        let free = self.slots.free();
-        match self.claim(&free, room).await {
+        let free = core.desk.free();
+        match self.claim(&free).await {
             Ok(true) => {
                 self.backoff.reset();
                 true
@@ -88,27 +69,18 @@ impl Dispatcher {
         }
     }
 
-    /// Waits for a free slot. What is claimed already does not wait for long: others may be free.
-    async fn wait_for_room(&mut self) -> Option<OwnedSemaphorePermit> {
-        let room = async {
-            let permit = self.under_way.clone().acquire_owned().await;
-            self.slots.any_free().await;
-            permit
-        };
-        let too_long = async {
-            match self.ahead.is_empty() {
-                true => std::future::pending().await,
-                false => self.core.clock.sleep(LONGEST_WAIT_FOR_SLOT).await,
-            }
-        };
+    /// Waits until the slots have taken what is claimed already. That does not wait for long: others may be free.
+    async fn wait_for_slots(&self) -> bool {
+        let core = &self.core;
         tokio::select! {
             biased;
-            () = self.core.stop.cancelled() => None,
-            permit = room => permit.ok(),
-            () = too_long => {
-                self.pace.slow_down();
-                self.give_back_all().await;
-                None
+            () = core.stop.cancelled() => false,
+            () = core.desk.is_cleared() => true,
+            () = core.desk.has_room() => true,
+            () = core.clock.sleep(LONGEST_WAIT_FOR_SLOT) => {
+                core.desk.pace.slow_down();
+                give_back(core, core.desk.clear()).await;
+                true
             }
         }
     }
@@ -119,52 +91,46 @@ impl Dispatcher {
         let owner_free = async {
             match self.session_owners.is_empty() {
                 true => std::future::pending().await,
-                false => self.slots.more_free_than(free).await,
+                false => self.core.desk.more_free_than(free).await,
             }
         };
         tokio::select! {
             () = self.core.stop.cancelled() => false,
             () = signal.wait() => true,
+            () = self.core.desk.is_laid() => true,
             () = owner_free => true,
             () = self.core.sessions.freed() => true,
         }
     }
 
     /// Claims for the free slots and starts what it gets. Returns false if there was nothing for any of them.
-    async fn claim(
-        &mut self,
-        free: &BTreeSet<usize>,
-        room: OwnedSemaphorePermit,
-    ) -> Result<bool, ProviderError> {
-        let mut room = Some(room);
+    async fn claim(&mut self, free: &BTreeSet<usize>) -> Result<bool, ProviderError> {
+        let core = self.core.clone();
         for index in self.claimants(free) {
-            let claims = self.claim_for(index, free.len()).await?;
+            // The slot is held while it asks, so that what comes for it can be started in it.
+            let Some(slot) = core.desk.take(index) else { continue };
+            let claims = self.claim_for(index).await?;
             if claims.is_empty() {
                 continue;
             }
-            self.core.metrics().record_worker_dispatcher_items_fetched(claims.len() as u64);
-            for claim in claims {
-                let Some(claim) = ClaimedActivity::take(&self.core, claim).await else { continue };
-                if claim.work.session_id.is_some() {
-                    self.start_in_session(claim, index, &mut room).await;
-                } else {
-                    self.ahead.push_back(claim);
-                }
-            }
+            core.metrics().record_worker_dispatcher_items_fetched(claims.len() as u64);
+            self.start(claims, slot).await;
             return Ok(true);
         }
         Ok(false)
     }
 
-    async fn claim_for(&self, index: usize, free: usize) -> Result<Vec<WorkClaim>, ProviderError> {
-        let options = &self.core.options;
-        let Some(store) = self.core.store.as_extended() else { return Ok(Vec::new()) };
-        let owner_id = self.core.session_owner(index);
+    async fn claim_for(&self, index: usize) -> Result<Vec<WorkClaim>, ProviderError> {
+        let (core, options) = (&self.core, &self.core.options);
+        let Some(store) = core.store.as_extended() else { return Ok(Vec::new()) };
+        let ahead = core.desk.reserve(usize::MAX);
+        let owner_id = core.session_owner(index);
         let owner = SessionFetchConfig { owner_id, lock_timeout: options.session_lock_timeout };
         let request = WorkRequest {
-            max: self.pace.batch(free),
+            // One for the slot that asks, and what it and the others will soon have time for.
+            max: 1 + ahead.as_ref().map_or(0, |ahead| ahead.places),
             lock_timeout: options.worker_lock_timeout,
-            session: self.core.sessions.has_room().then_some(&owner),
+            session: core.sessions.has_room().then_some(&owner),
             tag_filter: &options.worker_tag_filter,
         };
         store.claim_work(&request).await
@@ -180,45 +146,46 @@ impl Dispatcher {
         owners.chain(other).collect()
     }
 
-    async fn start_in_session(
-        &mut self,
-        claim: ClaimedActivity,
-        index: usize,
-        room: &mut Option<OwnedSemaphorePermit>,
-    ) {
+    /// Starts what was claimed for a slot: the activity of a session in that slot, the others in any.
+    async fn start(&mut self, claims: Vec<WorkClaim>, slot: Slot) {
+        let core = self.core.clone();
+        let mut slot = Some(slot);
+        let mut others = Vec::new();
+        for claim in claims {
+            let Some(claim) = ClaimedActivity::take(&core, claim).await else { continue };
+            match &claim.work.session_id {
+                Some(_) => self.start_in_session(claim, &mut slot).await,
+                None => others.push(claim),
+            }
+        }
+        // Free again before the others look for one, unless the session has it.
+        drop(slot);
+        for claim in others {
+            activity::put(&core, claim).await;
+        }
+    }
+
+    async fn start_in_session(&mut self, claim: ClaimedActivity, slot: &mut Option<Slot>) {
+        let core = &self.core;
         let session_id = claim.work.session_id.clone().unwrap_or_default();
-        let session = self.core.sessions.enter(&session_id, self.core.clock.monotonic());
-        match (session, self.slots.take(index), room.take()) {
-            (Some(session), Some(slot), Some(room)) => {
-                self.session_owners.insert(index);
-                self.spawn(claim, slot, Some(session), room);
+        let session = core.sessions.enter(&session_id, core.clock.monotonic());
+        match (session, slot.take()) {
+            (Some(session), Some(slot)) => {
+                self.session_owners.insert(slot.index());
+                let start = Start { claim, slot, place: core.desk.place() };
+                core.work.spawn(activity::run(core.clone(), start, Some(session)));
             }
             // A store that returns two of them in one claim: the second waits for its turn.
-            _ => claim.give_back(&self.core, None).await,
+            (_, unused) => {
+                *slot = unused;
+                claim.give_back(core, None).await;
+            }
         }
     }
+}
 
-    fn start(&self, claim: ClaimedActivity, slot: Slot, room: OwnedSemaphorePermit) {
-        self.spawn(claim, slot, None, room);
-    }
-
-    fn spawn(
-        &self,
-        claim: ClaimedActivity,
-        slot: Slot,
-        session: Option<crate::runtime::sessions::InSession>,
-        room: OwnedSemaphorePermit,
-    ) {
-        let run = activity::run(self.core.clone(), claim, slot, session, self.pace.clone());
-        self.core.work.spawn(async move {
-            run.await;
-            drop(room);
-        });
-    }
-
-    async fn give_back_all(&mut self) {
-        for claim in std::mem::take(&mut self.ahead) {
-            claim.give_back(&self.core, None).await;
-        }
+async fn give_back(core: &Arc<Core>, claims: Vec<ClaimedActivity>) {
+    for claim in claims {
+        claim.give_back(core, None).await;
     }
 }
