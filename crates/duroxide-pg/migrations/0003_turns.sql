@@ -3,7 +3,7 @@
 -- Commits turns; each wholly or not at all, whatever becomes of the others. Arrays of one turn a position; what a turn
 -- has several of (events, activities, messages) comes in arrays of its own, with the turn's position in `…_turn`.
 --
--- Answers a verdict for each: 0 committed, 1 the token is unknown, 2 the lease ran out before the ack arrived, 3 an event
+-- Answers a verdict for each: 0 committed (`detail` is the instance's incarnation, NULL if it has no row), 1 the token is unknown, 2 the lease ran out before the ack arrived, 3 an event
 -- is there already (`detail` says which). Duplicate events are looked for only if `p_careful`; otherwise they make the
 -- whole statement fail, and the caller has to try the turns one by one. The first row has position 0 and says at what
 -- time, and when the earliest delayed message is due.
@@ -187,7 +187,9 @@ BEGIN
         INSERT INTO arrivals (instances) VALUES (v_touched);
     END IF;
     RETURN QUERY SELECT 0, CASE WHEN v_touched IS NULL THEN 0 ELSE 1 END, v_next_due
-        UNION ALL SELECT u.place::integer, u.verdict, v_detail[u.place]
+        UNION ALL SELECT u.place::integer, u.verdict, CASE WHEN u.verdict = 0
+            THEN (SELECT n.incarnation FROM instances n WHERE n.instance_id = p_instance[u.place])
+            ELSE v_detail[u.place] END
         FROM unnest(v_verdict) WITH ORDINALITY u(verdict, place);
 END $$;
 

@@ -14,7 +14,7 @@ use crate::shared::{Effects, Shared};
 /// Requests that share a transaction.
 #[derive(Default)]
 pub(crate) struct Batch {
-    turns: Vec<Pending<TurnCommit>>,
+    turns: Vec<Pending<TurnCommit, u64>>,
     acks: Vec<Pending<WorkAck>>,
     messages: Vec<Pending<NewMessage>>,
     activities: Vec<Pending<NewActivity>>,
@@ -27,8 +27,8 @@ pub(crate) struct Batch {
 pub(crate) struct Verdicts {
     /// 0 committed, otherwise why not; see `ack_turns_1`.
     pub(crate) turns: Option<Vec<i32>>,
-    /// An event that was there already, for turns that were refused because of it.
-    pub(crate) taken_events: Vec<Option<i64>>,
+    /// The instance's incarnation, or the event that was there already, for turns that were refused because of it.
+    pub(crate) turn_details: Vec<Option<i64>>,
     /// Activities that were not held, counted from 1.
     pub(crate) refused_work: Vec<i32>,
     /// Starts of ids that were taken, counted from 1.
@@ -40,7 +40,7 @@ impl Batch {
     pub(crate) fn add(&mut self, job: Job) -> Option<Job> {
         match job {
             Job::AckTurn(turn) => {
-                let is_same = |other: &Pending<TurnCommit>| other.request.instance == turn.request.instance;
+                let is_same = |other: &Pending<TurnCommit, u64>| other.request.instance == turn.request.instance;
                 if self.turns.iter().any(is_same) {
                     return Some(Job::AckTurn(turn));
                 }
@@ -171,9 +171,9 @@ impl Batch {
     /// Answers everybody, after the commit.
     pub(crate) fn answer(self, verdicts: &Verdicts) {
         for (position, turn) in self.turns.into_iter().enumerate() {
-            let taken = verdicts.taken_events.get(position).copied().flatten();
-            let refusal = turn_refusal(verdicts.turn(position), taken, &turn.request);
-            turn.reply.give(refusal.map_or(Ok(()), |refusal| Err(refusal.into())));
+            let detail = verdicts.turn_details.get(position).copied().flatten().unwrap_or(0).unsigned_abs();
+            let refusal = turn_refusal(verdicts.turn(position), detail, &turn.request);
+            turn.reply.give(refusal.map_or(Ok(detail), |refusal| Err(refusal.into())));
         }
         for (place, ack) in (1..).zip(self.acks) {
             let refused = verdicts.refused_work.contains(&place);
@@ -191,7 +191,7 @@ impl Batch {
     /// Tells everybody that nothing was kept.
     pub(crate) fn fail(self, failure: &Failure) {
         let error = || Err(failure.clone().into());
-        self.turns.into_iter().for_each(|turn| turn.reply.give(error()));
+        self.turns.into_iter().for_each(|turn| turn.reply.give(Err(failure.clone().into())));
         self.acks.into_iter().for_each(|ack| ack.reply.give(error()));
         self.messages.into_iter().for_each(|message| message.reply.give(error()));
         self.activities.into_iter().for_each(|activity| activity.reply.give(error()));
@@ -211,7 +211,7 @@ fn read_turns(rows: &[Row], verdicts: &mut Verdicts, effects: &mut Effects) {
     effects.instances_touched |= about_all.get::<_, i32>(1) != 0;
     effects.next_due = about_all.get(2);
     verdicts.turns = Some(each.iter().map(|row| row.get(1)).collect());
-    verdicts.taken_events = each.iter().map(|row| row.get(2)).collect();
+    verdicts.turn_details = each.iter().map(|row| row.get(2)).collect();
 }
 
 /// The positions that are not among those that were done.
@@ -223,7 +223,7 @@ fn absent(done: &[Row], count: usize) -> Vec<i32> {
     (1..).take(count).filter(|place| !done.contains(place)).collect()
 }
 
-fn turn_refusal(verdict: i32, taken: Option<i64>, turn: &TurnCommit) -> Option<ProviderError> {
+fn turn_refusal(verdict: i32, taken_event: u64, turn: &TurnCommit) -> Option<ProviderError> {
     const OPERATION: &str = "ack_orchestration_item";
     match verdict {
         0 => None,
@@ -231,8 +231,8 @@ fn turn_refusal(verdict: i32, taken: Option<i64>, turn: &TurnCommit) -> Option<P
         2 => Some(refusal::turn_lease_expired()),
         _ => {
             let instance = crate::text::original(turn.instance.clone());
-            let event_id = taken.unwrap_or(0).unsigned_abs();
-            Some(refusal::duplicate_event(OPERATION, &instance, turn.execution_id.unsigned_abs(), event_id))
+            let execution_id = turn.execution_id.unsigned_abs();
+            Some(refusal::duplicate_event(OPERATION, &instance, execution_id, taken_event))
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Leasing instances and activities, and decoding what they bring.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 use duroxide::Event;
 use duroxide::providers::inspect::{self, Origin};
@@ -12,8 +12,10 @@ use tokio_postgres::Row;
 
 use crate::PostgresProvider;
 use crate::encode::route;
-use crate::errands::{Held, Queue};
+use crate::errands::{Held, Queue, Returns};
 use crate::error::StoreError;
+use crate::gather::{Gatherer, Harvest, Order};
+use crate::line::Columns;
 use crate::shared::{positive, whole_ms};
 use crate::text::{original, stored};
 
@@ -28,8 +30,33 @@ struct BadRow {
     reason: String,
 }
 
-/// What one fetch of instances found.
-struct Fetched {
+/// Asks for instances.
+#[derive(Clone)]
+pub(crate) struct InstanceOrder {
+    max: usize,
+    lease_ms: i64,
+    /// The versions that the caller has made up its mind about, and those of them that it takes; `None` for any.
+    classes: Option<(Vec<String>, Vec<String>)>,
+}
+
+impl Order for InstanceOrder {
+    type Share = Fetched;
+
+    fn key(&self) -> String {
+        format!("{} {:?}", self.lease_ms, self.classes)
+    }
+
+    fn max(&self) -> usize {
+        self.max
+    }
+
+    fn for_all(self, max: usize) -> Self {
+        Self { max, ..self }
+    }
+}
+
+/// What a caller gets of a fetch of instances.
+pub(crate) struct Fetched {
     claims: Vec<StoredClaim>,
     held: Held,
     /// Nothing was found so far, but there is more to look at.
@@ -38,8 +65,154 @@ struct Fetched {
     unknown_classes: Vec<String>,
 }
 
+/// What a call brought.
+struct Instances {
+    claims: VecDeque<StoredClaim>,
+    /// Given back unless they are shared out.
+    held: Held,
+    unfinished: bool,
+    unknown_classes: Vec<String>,
+}
+
+impl Harvest<Fetched> for Instances {
+    fn share(&mut self, max: usize) -> Fetched {
+        let claims: Vec<StoredClaim> = self.claims.drain(..max.min(self.claims.len())).collect();
+        Fetched {
+            held: self.held.split(claims.len()),
+            claims,
+            unfinished: self.unfinished,
+            unknown_classes: self.unknown_classes.clone(),
+        }
+    }
+
+    fn may_be_more(&self) -> bool {
+        false
+    }
+}
+
+/// Asks for activities.
+#[derive(Clone)]
+pub(crate) struct WorkOrder {
+    max: usize,
+    lease_ms: i64,
+    owner: Option<String>,
+    session_ms: i64,
+    routes: Option<Vec<String>>,
+}
+
+impl Order for WorkOrder {
+    type Share = FetchedWork;
+
+    fn key(&self) -> String {
+        format!("{} {:?} {} {:?}", self.lease_ms, self.owner, self.session_ms, self.routes)
+    }
+
+    fn max(&self) -> usize {
+        self.max
+    }
+
+    fn for_all(self, max: usize) -> Self {
+        Self { max, ..self }
+    }
+}
+
+/// What a caller gets of a fetch of activities.
+pub(crate) struct FetchedWork {
+    claims: Vec<StoredWork>,
+    held: Held,
+    unfinished: bool,
+}
+
+/// What a call brought.
+struct Activities {
+    claims: VecDeque<StoredWork>,
+    held: Held,
+    unfinished: bool,
+    /// A call takes at most one activity of a session, so the next caller may find another.
+    may_have_sessions: bool,
+}
+
+impl Harvest<FetchedWork> for Activities {
+    fn share(&mut self, max: usize) -> FetchedWork {
+        let claims: Vec<StoredWork> = self.claims.drain(..max.min(self.claims.len())).collect();
+        FetchedWork { held: self.held.split(claims.len()), claims, unfinished: self.unfinished }
+    }
+
+    fn may_be_more(&self) -> bool {
+        self.may_have_sessions && self.claims.is_empty()
+    }
+}
+
+/// Starts gathering claims of instances.
+pub(crate) fn gather_instances(returns: Returns) -> Gatherer<InstanceOrder> {
+    Gatherer::start(move |order| {
+        let returns = returns.clone();
+        Box::pin(async move {
+            let instances = fetch_instances(&returns, order).await?;
+            Ok(Box::new(instances) as Box<dyn Harvest<Fetched>>)
+        })
+    })
+}
+
+/// Starts gathering claims of activities.
+pub(crate) fn gather_work(returns: Returns) -> Gatherer<WorkOrder> {
+    Gatherer::start(move |order| {
+        let returns = returns.clone();
+        Box::pin(async move {
+            let activities = fetch_work(&returns, order).await?;
+            Ok(Box::new(activities) as Box<dyn Harvest<FetchedWork>>)
+        })
+    })
+}
+
+async fn fetch_instances(returns: &Returns, order: InstanceOrder) -> Result<Instances, StoreError> {
+    let shared = &returns.shared;
+    let max = i32::try_from(order.max).unwrap_or(i32::MAX);
+    let (known, allowed) = order.classes.unzip();
+    let (now, sent) = (shared.time.given_ms(), shared.time.monotonic());
+    let params: Columns<'_> = &[&now, &max, &order.lease_ms, &shared.parking_ms, &known, &allowed];
+    let mut rows = returns.line.query(CLAIM_INSTANCES, params).await?;
+    let about = rows.pop();
+    let claims: VecDeque<StoredClaim> = rows.iter().map(StoredClaim::read).collect();
+    let tokens = claims.iter().map(|claim| claim.token.clone()).collect();
+    let held = Held::new(Queue::Orchestrator, tokens, returns.clone());
+    let mut instances = Instances { claims, held, unfinished: false, unknown_classes: Vec::new() };
+    if let Some(about) = about {
+        shared.time.learn(about.get(12), sent);
+        instances.unfinished = about.get::<_, Option<bool>>(14).unwrap_or(false);
+        instances.unknown_classes = about.get::<_, Option<Vec<String>>>(16).unwrap_or_default();
+        if instances.unknown_classes.is_empty() {
+            shared.instances_ready.is_due_at(about.get(13));
+        }
+        if about.get::<_, Option<bool>>(15).unwrap_or(false) {
+            look_again(returns);
+        }
+        report_dropped(&about);
+    }
+    Ok(instances)
+}
+
+async fn fetch_work(returns: &Returns, order: WorkOrder) -> Result<Activities, StoreError> {
+    let shared = &returns.shared;
+    let max = i32::try_from(order.max).unwrap_or(i32::MAX);
+    let (now, sent) = (shared.time.given_ms(), shared.time.monotonic());
+    let params: Columns<'_> = &[&now, &max, &order.lease_ms, &order.owner, &order.session_ms, &order.routes];
+    let mut rows = returns.line.query(CLAIM_WORK, params).await?;
+    let about = rows.pop();
+    let claims: VecDeque<StoredWork> = rows.iter().map(StoredWork::read).collect();
+    let tokens = claims.iter().map(|claim| claim.token.clone()).collect();
+    let held = Held::new(Queue::Worker, tokens, returns.clone());
+    let unfinished = about.as_ref().is_some_and(|about| about.get::<_, Option<bool>>(6) == Some(true));
+    if let Some(about) = about {
+        shared.time.learn(about.get(4), sent);
+        shared.work_ready.is_due_at(about.get(5));
+    }
+    let may_have_sessions = order.owner.is_some() && !claims.is_empty();
+    Ok(Activities { claims, held, unfinished, may_have_sessions })
+}
+
 /// An instance that was leased, with its messages still as text.
-struct StoredClaim {
+pub(crate) struct StoredClaim {
     instance: String,
     token: String,
     name: Option<String>,
@@ -93,43 +266,14 @@ impl PostgresProvider {
     }
 
     async fn fetch_instances(&self, max: usize, request: &InstanceRequest<'_>) -> Result<Fetched, StoreError> {
-        let max = i32::try_from(max).unwrap_or(i32::MAX);
-        let lease_ms = whole_ms(request.lock_timeout);
-        let (known, allowed) = match request.filter {
-            Some(filter) => {
-                let known: Vec<String> = self.classes().iter().cloned().collect();
-                let allowed = known.iter().filter(|class| is_compatible(filter, class)).cloned().collect();
-                (Some(known), Some::<Vec<String>>(allowed))
-            }
-            None => (None, None),
-        };
-        let (returns, parking_ms) = (self.returns.clone(), self.shared.parking_ms);
-        let (now, sent) = (self.shared.time.given_ms(), self.shared.time.monotonic());
-        let claim = async move {
-            let params: [&(dyn tokio_postgres::types::ToSql + Sync); 6] =
-                [&now, &max, &lease_ms, &parking_ms, &known, &allowed];
-            let mut rows = returns.line.query(CLAIM_INSTANCES, &params).await?;
-            let about = rows.pop();
-            let claims: Vec<StoredClaim> = rows.iter().map(StoredClaim::read).collect();
-            let tokens = claims.iter().map(|claim| claim.token.clone()).collect();
-            let held = Held::new(Queue::Orchestrator, tokens, returns.clone());
-            let mut fetched = Fetched { claims, held, unfinished: false, unknown_classes: Vec::new() };
-            if let Some(about) = about {
-                let shared = &returns.shared;
-                shared.time.learn(about.get(12), sent);
-                fetched.unfinished = about.get::<_, Option<bool>>(14).unwrap_or(false);
-                fetched.unknown_classes = about.get::<_, Option<Vec<String>>>(16).unwrap_or_default();
-                if fetched.unknown_classes.is_empty() {
-                    shared.instances_ready.is_due_at(about.get(13));
-                }
-                if about.get::<_, Option<bool>>(15).unwrap_or(false) {
-                    look_again(&returns);
-                }
-                report_dropped(&about);
-            }
-            Ok(fetched)
-        };
-        let fetched = self.returns.errands.see_through(claim).await?;
+        let classes = request.filter.map(|filter| {
+            let known: Vec<String> = self.classes().iter().cloned().collect();
+            let allowed = known.iter().filter(|class| is_compatible(filter, class)).cloned().collect();
+            (known, allowed)
+        });
+        let order = InstanceOrder { max, lease_ms: whole_ms(request.lock_timeout), classes };
+        let gatherer = self.instance_claims.clone();
+        let fetched = self.returns.errands.see_through(async move { gatherer.ask(order).await }).await?;
         if !fetched.unknown_classes.is_empty() {
             self.classes().extend(fetched.unknown_classes.iter().cloned());
         }
@@ -176,7 +320,7 @@ impl PostgresProvider {
         }
         let mut held = Held::new(Queue::Worker, Vec::new(), self.returns.clone());
         while claimed.len() < request.max {
-            let (stored, leases, unfinished) = self
+            let FetchedWork { claims: stored, held: leases, unfinished } = self
                 .fetch_work(request.max - claimed.len(), request)
                 .await
                 .map_err(|error| error.into_provider_error(operation))?;
@@ -196,34 +340,16 @@ impl PostgresProvider {
         Ok(claimed)
     }
 
-    async fn fetch_work(
-        &self,
-        max: usize,
-        request: &WorkRequest<'_>,
-    ) -> Result<(Vec<StoredWork>, Held, bool), StoreError> {
-        let max = i32::try_from(max).unwrap_or(i32::MAX);
-        let lease_ms = whole_ms(request.lock_timeout);
-        let owner = request.session.map(|session| stored(&session.owner_id).into_owned());
-        let session_ms = request.session.map_or(0, |session| whole_ms(session.lock_timeout));
-        let routes = routes(request.tag_filter);
-        let returns = self.returns.clone();
-        let (now, sent) = (self.shared.time.given_ms(), self.shared.time.monotonic());
-        let claim = async move {
-            let params: [&(dyn tokio_postgres::types::ToSql + Sync); 6] =
-                [&now, &max, &lease_ms, &owner, &session_ms, &routes];
-            let mut rows = returns.line.query(CLAIM_WORK, &params).await?;
-            let about = rows.pop();
-            let claims: Vec<StoredWork> = rows.iter().map(StoredWork::read).collect();
-            let tokens = claims.iter().map(|claim| claim.token.clone()).collect();
-            let held = Held::new(Queue::Worker, tokens, returns.clone());
-            let unfinished = about.as_ref().is_some_and(|about| about.get::<_, Option<bool>>(6) == Some(true));
-            if let Some(about) = about {
-                returns.shared.time.learn(about.get(4), sent);
-                returns.shared.work_ready.is_due_at(about.get(5));
-            }
-            Ok((claims, held, unfinished))
+    async fn fetch_work(&self, max: usize, request: &WorkRequest<'_>) -> Result<FetchedWork, StoreError> {
+        let order = WorkOrder {
+            max,
+            lease_ms: whole_ms(request.lock_timeout),
+            owner: request.session.map(|session| stored(&session.owner_id).into_owned()),
+            session_ms: request.session.map_or(0, |session| whole_ms(session.lock_timeout)),
+            routes: routes(request.tag_filter),
         };
-        self.returns.errands.see_through(claim).await
+        let gatherer = self.work_claims.clone();
+        self.returns.errands.see_through(async move { gatherer.ask(order).await }).await
     }
 
     /// Moves rows that do not decode out of everybody's way.
@@ -259,7 +385,7 @@ impl PostgresProvider {
 
 /// Somebody is committing a turn of an instance that has new messages. That takes about as long as a sync; if it is another
 /// process, nobody tells us when it is over.
-fn look_again(returns: &crate::errands::Returns) {
+fn look_again(returns: &Returns) {
     let shared = std::sync::Arc::downgrade(&returns.shared);
     tokio::spawn(async move {
         tokio::time::sleep(std::time::Duration::from_millis(3)).await;
@@ -287,14 +413,19 @@ fn is_compatible(filter: &DispatcherCapabilityFilter, class: &str) -> bool {
 
 /// The routes that a filter lets through; `None` for all.
 fn routes(filter: &TagFilter) -> Option<Vec<String>> {
-    let tagged = |tags: &std::collections::HashSet<String>| tags.iter().map(|tag| route(Some(tag))).collect();
+    let tagged = |tags: &std::collections::HashSet<String>| {
+        let mut routes: Vec<String> = tags.iter().map(|tag| route(Some(tag))).collect();
+        // A set has no order, and equal filters should look alike.
+        routes.sort();
+        routes
+    };
     match filter {
         TagFilter::Any => None,
         TagFilter::None => Some(Vec::new()),
         TagFilter::DefaultOnly => Some(vec![route(None)]),
         TagFilter::Tags(tags) => Some(tagged(tags)),
         TagFilter::DefaultAnd(tags) => {
-            let mut routes: Vec<String> = tagged(tags);
+            let mut routes = tagged(tags);
             routes.push(route(None));
             Some(routes)
         }
@@ -349,7 +480,7 @@ impl StoredClaim {
 }
 
 /// An activity that was leased, still as text.
-struct StoredWork {
+pub(crate) struct StoredWork {
     id: i64,
     token: String,
     attempts: i64,

@@ -177,7 +177,7 @@ impl<'a> TurnColumns<'a> {
             $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39, $40, $41,
             $42, $43, $44, $45)";
 
-    pub(crate) fn new(pending: &'a [Pending<TurnCommit>], shared: &Shared) -> Self {
+    pub(crate) fn new(pending: &'a [Pending<TurnCommit, u64>], shared: &Shared) -> Self {
         let mut columns = Self::default();
         for (place, turn) in (1..).zip(pending) {
             columns.waited.push(shared.time.waited_ms(turn.arrived));

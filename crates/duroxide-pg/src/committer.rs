@@ -185,7 +185,7 @@ impl Committing {
                     tracing::info!(target: "duroxide::providers::postgres", "a commit whose answer was lost had been made");
                     let verdicts = Verdicts {
                         turns: row.get(2),
-                        taken_events: Vec::new(),
+                        turn_details: Vec::new(),
                         refused_work: row.get::<_, Option<Vec<i32>>>(3).unwrap_or_default(),
                         taken_starts: row.get::<_, Option<Vec<i32>>>(4).unwrap_or_default(),
                     };

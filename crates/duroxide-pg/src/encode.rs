@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use duroxide::Event;
 use duroxide::providers::inspect::{self, KvChange};
 use duroxide::providers::{
-    ExecutionMetadata, ProviderError, ScheduledActivityIdentifier, StoreLimits, WorkItem, refusal,
+    ProviderError, ScheduledActivityIdentifier, StoreLimits, TurnToStore, WorkItem, refusal,
 };
 use serde::Serialize;
 
@@ -195,22 +195,15 @@ pub(crate) struct TurnCommit {
 }
 
 impl TurnCommit {
-    #[allow(clippy::too_many_arguments, reason = "the published signature of an ack")]
-    pub(crate) fn new(
-        limits: &StoreLimits,
-        token: &str,
-        execution_id: u64,
-        delta: &[Event],
-        activities: &[WorkItem],
-        messages: &[WorkItem],
-        metadata: ExecutionMetadata,
-        cancelled: &[ScheduledActivityIdentifier],
-    ) -> Result<Self, ProviderError> {
+    pub(crate) fn new(limits: &StoreLimits, turn: TurnToStore<'_>) -> Result<Self, ProviderError> {
         const OPERATION: &str = "ack_orchestration_item";
+        let TurnToStore { lock_token: token, execution_id, history_delta: delta, metadata, .. } = turn;
         let instance = leased_by(token).ok_or_else(|| refusal::unknown_turn_token(OPERATION))?;
         let changes = inspect::delta_changes(delta);
-        let column = |text: Option<String>| text.map(|text| stored(&text).into_owned());
-        let pinned = |version: semver::Version| {
+        let column = |text: &Option<String>| text.as_deref().map(|text| stored(text).into_owned());
+        let activity = |item| activity(limits, OPERATION, item);
+        let message = |item| message(limits, OPERATION, item);
+        let pinned = |version: &semver::Version| {
             let number = |number| id(OPERATION, "version number", number);
             let numbers = [number(version.major)?, number(version.minor)?, number(version.patch)?];
             Ok::<_, ProviderError>((version.to_string(), numbers))
@@ -220,18 +213,18 @@ impl TurnCommit {
             instance: instance.to_string(),
             execution_id: id(OPERATION, "execution id", execution_id)?,
             events: events(limits, OPERATION, instance, execution_id, delta)?,
-            custom_status: changes.custom_status.map(column),
+            custom_status: changes.custom_status.as_ref().map(column),
             values: values(&changes.kv),
-            activities: activities.iter().map(|item| activity(limits, OPERATION, item)).collect::<Result<_, _>>()?,
-            messages: messages.iter().map(|item| message(limits, OPERATION, item)).collect::<Result<_, _>>()?,
-            cancelled: cancelled.iter().filter_map(identity).collect(),
+            activities: turn.worker_items.iter().map(activity).collect::<Result<_, _>>()?,
+            messages: turn.orchestrator_items.iter().map(message).collect::<Result<_, _>>()?,
+            cancelled: turn.cancelled_activities.iter().filter_map(identity).collect(),
             is_terminal: metadata.status.as_deref().is_some_and(inspect::is_terminal_status),
-            status: column(metadata.status),
-            output: column(metadata.output),
-            name: column(metadata.orchestration_name),
-            version: column(metadata.orchestration_version),
-            parent: column(metadata.parent_instance_id),
-            pinned: metadata.pinned_duroxide_version.map(pinned).transpose()?,
+            status: column(&metadata.status),
+            output: column(&metadata.output),
+            name: column(&metadata.orchestration_name),
+            version: column(&metadata.orchestration_version),
+            parent: column(&metadata.parent_instance_id),
+            pinned: metadata.pinned_duroxide_version.as_ref().map(pinned).transpose()?,
         })
     }
 

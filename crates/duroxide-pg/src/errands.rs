@@ -124,6 +124,13 @@ impl Held {
         self.tokens.append(&mut other.tokens);
     }
 
+    /// Hands the first `count` leases on to another holder.
+    pub(crate) fn split(&mut self, count: usize) -> Self {
+        let rest = self.tokens.split_off(count.min(self.tokens.len()));
+        let tokens = std::mem::replace(&mut self.tokens, rest);
+        Self { queue: self.queue, tokens, returns: self.returns.clone() }
+    }
+
     /// Leaves the leases alone: from here on the caller is responsible.
     pub(crate) fn hand_over(mut self) {
         self.tokens.clear();

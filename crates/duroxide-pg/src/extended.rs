@@ -5,9 +5,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use duroxide::Event;
 use duroxide::providers::{
-    Clock, ExtendedProvider, HistoryPart, InstanceClaim, InstanceMetadata, InstanceRequest, InstanceWatch,
-    KvEntry, ParkedMessage, ProviderError, QuarantinedRow, StartOutcome, WorkClaim, WorkItem, WorkQueue,
-    WorkRequest, WorkSignal, refusal,
+    Clock, Durable, ExtendedProvider, HistoryPart, InstanceClaim, InstanceMetadata, InstanceRequest,
+    InstanceWatch, KvEntry, ParkedMessage, ProviderError, QuarantinedRow, StartOutcome, StoredResult,
+    StoredTurn, TurnToStore, WorkClaim, WorkItem, WorkQueue, WorkRequest, WorkSignal, refusal,
 };
 
 use crate::PostgresProvider;
@@ -60,6 +60,34 @@ impl ExtendedProvider for PostgresProvider {
 
     async fn claim_work(&self, request: &WorkRequest<'_>) -> Result<Vec<WorkClaim>, ProviderError> {
         self.claim_activities("claim_work", request).await
+    }
+
+    async fn store_turn(
+        &self,
+        turn: TurnToStore<'_>,
+        claim: Option<&WorkRequest<'_>>,
+    ) -> Result<StoredTurn, ProviderError> {
+        let incarnation = self.commit_turn(turn).await?;
+        let claims = match claim {
+            // The turn is stored whatever becomes of this.
+            Some(request) => self.claim_work(request).await.unwrap_or_default(),
+            None => Vec::new(),
+        };
+        Ok(StoredTurn { incarnation, claims })
+    }
+
+    async fn store_result(
+        &self,
+        lock_token: &str,
+        completion: Option<WorkItem>,
+        claim: Option<&InstanceRequest<'_>>,
+    ) -> Result<StoredResult, ProviderError> {
+        self.commit_result(lock_token, completion).await?;
+        let claims = match claim {
+            Some(request) => self.claim_instances(request).await.unwrap_or_default(),
+            None => Vec::new(),
+        };
+        Ok(StoredResult { claims, durable: Durable::already() })
     }
 
     async fn read_metadata(&self, instance: &str) -> Result<Option<InstanceMetadata>, ProviderError> {

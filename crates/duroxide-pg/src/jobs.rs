@@ -105,7 +105,8 @@ where
 
 /// Something for the committer to do.
 pub(crate) enum Job {
-    AckTurn(Box<Pending<TurnCommit>>),
+    /// Answered with the incarnation of the instance; 0 if it has no row, or if that is not known.
+    AckTurn(Box<Pending<TurnCommit, u64>>),
     AckWork(Pending<WorkAck>),
     Message(Pending<NewMessage>),
     Activity(Pending<NewActivity>),

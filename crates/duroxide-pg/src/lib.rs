@@ -25,7 +25,7 @@
 //! | `migrations/*.sql`, `migrate` | tables and functions, and how a schema comes to have them |
 //! | `target`, `tls`, `session`, `line` | where the database is, and connections to it |
 //! | `jobs`, `columns`, `batch`, `pipeline`, `committer` | group commit |
-//! | `claims`, `errands` | leasing, and giving back what nobody took |
+//! | `claims`, `gather`, `errands` | leasing together, and giving back what nobody took |
 //! | `shared`, `signals`, `clock` | who is told of what, and when |
 //! | `encode`, `text` | values on their way in and out |
 //! | `provider`, `extended`, `admin`, `reads` | the traits |
@@ -42,6 +42,7 @@ mod encode;
 mod errands;
 mod error;
 mod extended;
+mod gather;
 mod jobs;
 mod line;
 mod migrate;
@@ -90,6 +91,8 @@ pub struct PostgresProvider {
     removals: Committer,
     reads: Line,
     returns: Returns,
+    instance_claims: gather::Gatherer<claims::InstanceOrder>,
+    work_claims: gather::Gatherer<claims::WorkOrder>,
     /// Versions that instances are pinned to, as far as they were met.
     known_classes: Mutex<BTreeSet<String>>,
 }
@@ -185,11 +188,14 @@ impl PostgresProvider {
         tokio::spawn(signals::look_now_and_then(Arc::downgrade(&shared), clock, settings.poll_interval));
         let patience = settings.patience;
         let leases = Arc::new(Line::new(dialer.clone(), Purpose::Leases, patience));
+        let returns = Returns { line: leases, shared: shared.clone(), errands: Errands::default() };
         Self {
             committer: Committer::start(dialer.clone(), shared.clone(), patience),
             removals: Committer::start(dialer.clone(), shared.clone(), patience),
             reads: Line::new(dialer.clone(), Purpose::Reads, patience),
-            returns: Returns { line: leases, shared: shared.clone(), errands: Errands::default() },
+            instance_claims: claims::gather_instances(returns.clone()),
+            work_claims: claims::gather_work(returns.clone()),
+            returns,
             known_classes: Mutex::new(BTreeSet::from([String::new()])),
             shared,
             dialer,

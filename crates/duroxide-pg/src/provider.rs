@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use duroxide::providers::{
     DispatcherCapabilityFilter, ExecutionMetadata, ExtendedProvider, HistoryPart, InstanceRequest,
     OrchestrationItem, Provider, ProviderAdmin, ProviderError, ScheduledActivityIdentifier,
-    SessionFetchConfig, TagFilter, WorkItem, WorkRequest, inspect, refusal,
+    SessionFetchConfig, TagFilter, TurnToStore, WorkItem, WorkRequest, inspect, refusal,
 };
 use duroxide::{Event, SystemStats};
 
@@ -73,17 +73,16 @@ impl Provider for PostgresProvider {
         metadata: ExecutionMetadata,
         cancelled_activities: Vec<ScheduledActivityIdentifier>,
     ) -> Result<(), ProviderError> {
-        let turn = TurnCommit::new(
-            &self.shared.limits,
+        let turn = TurnToStore {
             lock_token,
             execution_id,
-            &history_delta,
-            &worker_items,
-            &orchestrator_items,
-            metadata,
-            &cancelled_activities,
-        )?;
-        self.commit("ack_orchestration_item", turn, |turn| Job::AckTurn(Box::new(turn))).await
+            history_delta: &history_delta,
+            worker_items: &worker_items,
+            orchestrator_items: &orchestrator_items,
+            metadata: &metadata,
+            cancelled_activities: &cancelled_activities,
+        };
+        self.commit_turn(turn).await.map(drop)
     }
 
     async fn abandon_orchestration_item(
@@ -180,15 +179,7 @@ impl Provider for PostgresProvider {
     }
 
     async fn ack_work_item(&self, token: &str, completion: Option<WorkItem>) -> Result<(), ProviderError> {
-        const OPERATION: &str = "ack_work_item";
-        if completion.as_ref().is_some_and(|item| !inspect::is_activity_completion(item)) {
-            return Err(refusal::wrong_completion());
-        }
-        let completion =
-            completion.map(|item| encode::message(&self.shared.limits, OPERATION, &item)).transpose()?;
-        let id = leased_work(token).ok_or_else(refusal::work_not_held)?;
-        let ack = WorkAck { id, token: token.to_string(), completion };
-        self.commit(OPERATION, ack, Job::AckWork).await
+        self.commit_result(token, completion).await
     }
 
     async fn renew_work_item_lock(&self, token: &str, extend_for: Duration) -> Result<(), ProviderError> {
@@ -281,6 +272,29 @@ impl PostgresProvider {
         let (reply, answer) = crate::jobs::Reply::new(operation);
         let pending = Pending { request, arrived: self.shared.time.monotonic(), reply };
         self.committer.submit(operation, job(pending), answer).await
+    }
+
+    /// Commits a turn and returns the instance's incarnation.
+    pub(crate) async fn commit_turn(&self, turn: TurnToStore<'_>) -> Result<u64, ProviderError> {
+        let turn = TurnCommit::new(&self.shared.limits, turn)?;
+        self.commit("ack_orchestration_item", turn, |turn| Job::AckTurn(Box::new(turn))).await
+    }
+
+    /// Commits the end of an activity.
+    pub(crate) async fn commit_result(
+        &self,
+        token: &str,
+        completion: Option<WorkItem>,
+    ) -> Result<(), ProviderError> {
+        const OPERATION: &str = "ack_work_item";
+        if completion.as_ref().is_some_and(|item| !inspect::is_activity_completion(item)) {
+            return Err(refusal::wrong_completion());
+        }
+        let completion =
+            completion.map(|item| encode::message(&self.shared.limits, OPERATION, &item)).transpose()?;
+        let id = leased_work(token).ok_or_else(refusal::work_not_held)?;
+        let ack = WorkAck { id, token: token.to_string(), completion };
+        self.commit(OPERATION, ack, Job::AckWork).await
     }
 
     async fn renew(

@@ -55,8 +55,16 @@ impl Cluster {
         let in_use = open_lock(&directory, "users.lock").unwrap();
         in_use.lock_shared().unwrap();
         let port = match std::fs::read_to_string(directory.join("port")) {
-            Ok(port) => port.trim().parse().unwrap(),
+            Ok(port) => {
+                // It may have been killed by somebody who does not know who uses it.
+                if !directory.join("data/postmaster.pid").exists() {
+                    tools.run(&directory, "pg_ctl", &["-D", "data", "-l", "log", "-w", "start"]);
+                }
+                port.trim().parse().unwrap()
+            }
             Err(_) => {
+                // What a start that was interrupted has left.
+                let _ = std::fs::remove_dir_all(directory.join("data"));
                 let port = free_port();
                 tools.create(&directory, port, kind, settings);
                 watch(&directory, &tools);

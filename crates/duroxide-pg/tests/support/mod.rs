@@ -3,6 +3,8 @@
 #![allow(dead_code, reason = "each test file uses what it needs")]
 
 pub mod cluster;
+pub mod load;
+pub mod proxy;
 
 use std::sync::Arc;
 
