@@ -19,13 +19,17 @@ pub(crate) struct DatabaseClock {
 
 impl DatabaseClock {
     /// Takes note that the database showed `database_ms` in an answer that took `round_trip`.
+    ///
+    /// From then on this clock shows no less: what the database found due must not look early here. It is behind the
+    /// database's by the time that the answer took, so whoever waits for it does not ask too soon.
     pub(crate) fn learn(&self, database_ms: i64, round_trip: Duration) {
-        if round_trip > USEFUL_ROUND_TRIP {
-            return;
-        }
         let local = i64::try_from(SystemClock.now_ms()).unwrap_or(i64::MAX);
-        // Rather late than early: asking too soon finds nothing.
-        self.offset_ms.store(database_ms.saturating_sub(local).saturating_sub(1), Ordering::Relaxed);
+        let offset = database_ms.saturating_sub(local);
+        if round_trip <= USEFUL_ROUND_TRIP {
+            self.offset_ms.store(offset, Ordering::Relaxed);
+        } else {
+            self.offset_ms.fetch_max(offset, Ordering::Relaxed);
+        }
     }
 }
 
@@ -40,5 +44,29 @@ impl Clock for DatabaseClock {
 
     fn sleep_until(&self, deadline: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         SystemClock.sleep_until(deadline)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn local_ms() -> i64 {
+        i64::try_from(SystemClock.now_ms()).unwrap()
+    }
+
+    #[test]
+    fn it_is_never_behind_what_the_database_has_shown() {
+        let clock = DatabaseClock::default();
+        let ahead = local_ms() + 60_000;
+        clock.learn(ahead, Duration::from_millis(1));
+        assert!(clock.now_ms() >= ahead.unsigned_abs());
+        clock.learn(ahead + 500, Duration::from_secs(10));
+        assert!(clock.now_ms() >= ahead.unsigned_abs() + 500, "even if the answer took long");
+        let before = local_ms() - 60_000;
+        clock.learn(before, Duration::from_secs(10));
+        assert!(clock.now_ms() >= ahead.unsigned_abs(), "a late answer does not set it back");
+        clock.learn(before, Duration::from_millis(1));
+        assert!(clock.now_ms() < ahead.unsigned_abs(), "a prompt one does");
     }
 }

@@ -59,15 +59,28 @@ impl World {
         client
     }
 
-    /// Runs jobs while faults happen, and checks that all went right.
-    async fn survive(&self, jobs: usize, faults: impl AsyncFn()) {
+    /// Runs jobs for as long as faults happen, and checks that all went right.
+    async fn survive(&self, faults: impl AsyncFn()) {
         let store = self.store().await;
         let runtime = load::runtime(store.clone()).await;
         let client = Client::new(store);
-        let (first, rest) = (jobs / 2, jobs - jobs / 2);
-        load::start(&client, 0, first).await;
-        tokio::join!(faults(), load::start(&client, first, rest));
-        load::check(&Client::new(self.sound_store().await), jobs).await;
+        let over = std::cell::Cell::new(false);
+        let jobs = std::cell::Cell::new(0);
+        tokio::join!(
+            async {
+                faults().await;
+                over.set(true);
+            },
+            async {
+                while !over.get() {
+                    load::start(&client, jobs.get(), 1).await;
+                    jobs.set(jobs.get() + 1);
+                    tokio::time::sleep(Duration::from_millis(3)).await;
+                }
+            }
+        );
+        load::check(&Client::new(self.sound_store().await), jobs.get()).await;
+        eprintln!("{} jobs", jobs.get());
         runtime.shutdown(None).await;
     }
 }
@@ -158,7 +171,7 @@ async fn connections_may_be_cut_at_any_time() {
             world.proxy.cut();
         }
     };
-    world.survive(60, cut).await;
+    world.survive(cut).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -170,7 +183,7 @@ async fn a_server_may_crash() {
             world.cluster.crash();
         }
     };
-    world.survive(40, crash).await;
+    world.survive(crash).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -185,7 +198,7 @@ async fn backends_may_be_terminated() {
             killer.batch_execute(sql).await.unwrap();
         }
     };
-    world.survive(40, terminate).await;
+    world.survive(terminate).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -203,7 +216,7 @@ async fn a_lock_that_somebody_holds_is_waited_for() {
         tokio::time::sleep(Duration::from_secs(3)).await;
         transaction.commit().await.unwrap();
     };
-    world.survive(30, hold_it).await;
+    world.survive(hold_it).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -224,7 +237,7 @@ async fn connections_that_are_not_to_be_had_are_waited_for() {
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
     };
-    world.survive(30, exhaust).await;
+    world.survive(exhaust).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -244,7 +257,7 @@ async fn a_server_may_be_read_only_for_a_while() {
             set("off").await;
         }
     };
-    world.survive(30, fail_over).await;
+    world.survive(fail_over).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
