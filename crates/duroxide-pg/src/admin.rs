@@ -97,7 +97,8 @@ impl ProviderAdmin for PostgresProvider {
     }
 
     async fn list_children(&self, instance_id: &str) -> Result<Vec<String>, ProviderError> {
-        const SQL: &str = "SELECT instance_id FROM instances WHERE parent_instance_id = $1 ORDER BY incarnation";
+        const SQL: &str =
+            "SELECT instance_id FROM instances WHERE parent_instance_id = $1 ORDER BY incarnation";
         self.names("list_children", SQL, &[&stored(instance_id).as_ref()]).await
     }
 
@@ -129,8 +130,7 @@ impl ProviderAdmin for PostgresProvider {
         let mut total = DeleteInstanceResult::default();
         // A transaction for each tree, so that others can write in between.
         for root in self.select(OPERATION, FINISHED_ROOTS, &filter).await? {
-            let params: Params =
-                vec![Box::new(self.removal_slot()), Box::new(stored(&root).into_owned())];
+            let params: Params = vec![Box::new(self.removal_slot()), Box::new(stored(&root).into_owned())];
             let read = |rows: Vec<Row>, effects: &mut Effects| {
                 let tree: Option<Vec<String>> = rows.first().and_then(|row| row.get(6));
                 let Some(tree) = tree else { return Ok(DeleteInstanceResult::default()) };

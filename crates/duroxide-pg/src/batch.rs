@@ -6,7 +6,7 @@ use tokio_postgres::Row;
 use crate::columns::{MessageColumns, StartColumns, TurnColumns, WorkAckColumns, WorkColumns};
 use crate::encode::{NewActivity, NewMessage, TurnCommit, WorkAck};
 use crate::error::Failure;
-use crate::jobs::{Call, Job, Pending};
+use crate::jobs::{Call, Job, Pending, Reply};
 use crate::pipeline::in_order;
 use crate::session::Session;
 use crate::shared::{Effects, Shared};
@@ -20,6 +20,7 @@ pub(crate) struct Batch {
     activities: Vec<Pending<NewActivity>>,
     starts: Vec<Pending<NewMessage, StartOutcome>>,
     calls: Vec<Box<dyn Call>>,
+    syncs: Vec<Reply<()>>,
 }
 
 /// What became of the requests of a batch, by their positions.
@@ -40,7 +41,8 @@ impl Batch {
     pub(crate) fn add(&mut self, job: Job) -> Option<Job> {
         match job {
             Job::AckTurn(turn) => {
-                let is_same = |other: &Pending<TurnCommit, u64>| other.request.instance == turn.request.instance;
+                let is_same =
+                    |other: &Pending<TurnCommit, u64>| other.request.instance == turn.request.instance;
                 if self.turns.iter().any(is_same) {
                     return Some(Job::AckTurn(turn));
                 }
@@ -51,6 +53,7 @@ impl Batch {
             Job::Activity(activity) => self.activities.push(activity),
             Job::Start(start) => self.starts.push(start),
             Job::Call(call) => self.calls.push(call),
+            Job::Sync(reply) => self.syncs.push(reply),
         }
         None
     }
@@ -62,6 +65,7 @@ impl Batch {
             + self.activities.len()
             + self.starts.len()
             + self.calls.len()
+            + self.syncs.len()
     }
 
     /// Takes the batch apart.
@@ -72,7 +76,8 @@ impl Batch {
         let activities = self.activities.into_iter().map(Job::Activity);
         let starts = self.starts.into_iter().map(Job::Start);
         let calls = self.calls.into_iter().map(Job::Call);
-        turns.chain(acks).chain(messages).chain(activities).chain(starts).chain(calls).collect()
+        let syncs = self.syncs.into_iter().map(Job::Sync);
+        turns.chain(acks).chain(messages).chain(activities).chain(starts).chain(calls).chain(syncs).collect()
     }
 
     /// Prepares the statements that this batch needs, so that they can be sent without waiting for each other.
@@ -132,7 +137,8 @@ impl Batch {
     /// Reads the statements' answers: what was refused, and who has to be told.
     pub(crate) fn read(&mut self, answers: Vec<Vec<Row>>) -> (Verdicts, Effects) {
         let mut answers = answers.into_iter();
-        let mut rows = |is_empty: bool| if is_empty { Vec::new() } else { answers.next().unwrap_or_default() };
+        let mut rows =
+            |is_empty: bool| if is_empty { Vec::new() } else { answers.next().unwrap_or_default() };
         let mut verdicts = Verdicts::default();
         let mut effects = Effects::default();
         read_turns(&rows(self.turns.is_empty()), &mut verdicts, &mut effects);
@@ -186,6 +192,7 @@ impl Batch {
         self.messages.into_iter().for_each(|message| message.reply.give(Ok(())));
         self.activities.into_iter().for_each(|activity| activity.reply.give(Ok(())));
         self.calls.into_iter().for_each(|call| call.succeed());
+        self.syncs.into_iter().for_each(|sync| sync.give(Ok(())));
     }
 
     /// Tells everybody that nothing was kept.
@@ -197,6 +204,7 @@ impl Batch {
         self.activities.into_iter().for_each(|activity| activity.reply.give(error()));
         self.starts.into_iter().for_each(|start| start.reply.give(Err(failure.clone().into())));
         self.calls.into_iter().for_each(|call| call.fail(failure));
+        self.syncs.into_iter().for_each(|sync| sync.give(error()));
     }
 }
 

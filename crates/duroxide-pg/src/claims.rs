@@ -5,8 +5,8 @@ use std::collections::{BTreeSet, VecDeque};
 use duroxide::Event;
 use duroxide::providers::inspect::{self, Origin};
 use duroxide::providers::{
-    DispatcherCapabilityFilter, InstanceClaim, InstanceRequest, ProviderError, TagFilter, WorkClaim, WorkItem,
-    WorkRequest,
+    DispatcherCapabilityFilter, InstanceClaim, InstanceRequest, ProviderError, TagFilter, WorkClaim,
+    WorkItem, WorkRequest,
 };
 use tokio_postgres::Row;
 
@@ -265,7 +265,11 @@ impl PostgresProvider {
         Ok((claimed, held))
     }
 
-    async fn fetch_instances(&self, max: usize, request: &InstanceRequest<'_>) -> Result<Fetched, StoreError> {
+    async fn fetch_instances(
+        &self,
+        max: usize,
+        request: &InstanceRequest<'_>,
+    ) -> Result<Fetched, StoreError> {
         let classes = request.filter.map(|filter| {
             let known: Vec<String> = self.classes().iter().cloned().collect();
             let allowed = known.iter().filter(|class| is_compatible(filter, class)).cloned().collect();

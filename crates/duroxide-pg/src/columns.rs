@@ -4,7 +4,9 @@ use duroxide::providers::StartOutcome;
 use tokio_postgres::Row;
 
 use crate::encode::{NewActivity, NewMessage, TurnCommit, WorkAck};
+use crate::error::Failure;
 use crate::jobs::Pending;
+use crate::line::Line;
 use crate::session::Session;
 use crate::shared::Shared;
 
@@ -130,6 +132,17 @@ impl<'a> WorkAckColumns<'a> {
     pub(crate) async fn send(&self, session: &Session, now: Option<i64>, committer: &str) -> Answer {
         let Self { id, token, waited, instance, class, item } = self;
         session.query(Self::SQL, &[&now, &committer, id, token, waited, instance, class, item]).await
+    }
+
+    /// The same on a connection that many share.
+    pub(crate) async fn store(
+        &self,
+        line: &Line,
+        now: Option<i64>,
+        committer: &str,
+    ) -> Result<Vec<Row>, Failure> {
+        let Self { id, token, waited, instance, class, item } = self;
+        line.query(Self::SQL, &[&now, &committer, id, token, waited, instance, class, item]).await
     }
 }
 

@@ -15,7 +15,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_postgres::Row;
 
 use crate::batch::{Batch, Verdicts};
@@ -23,6 +23,7 @@ use crate::error::{Failure, FailureKind, StoreError};
 use crate::jobs::{Answer, Job};
 use crate::line::{Trials, in_time};
 use crate::pipeline::in_order;
+use crate::results::Progress;
 use crate::session::{Dialer, Purpose, Session};
 use crate::shared::{Effects, Shared};
 
@@ -37,15 +38,23 @@ const BEGIN_EPOCH: &str = "SELECT * FROM begin_epoch_1($1)";
 /// The handle by which jobs reach the committer. Once it is dropped, the committer finishes what it has and ends.
 pub(crate) struct Committer {
     inbox: mpsc::Sender<Job>,
+    progress: watch::Receiver<Progress>,
 }
 
 impl Committer {
     pub(crate) fn start(dialer: Arc<Dialer>, shared: Arc<Shared>, patience: Duration) -> Self {
         let (inbox, jobs) = mpsc::channel(INBOX_SIZE);
         let name = uuid::Uuid::new_v4().simple().to_string();
-        let committing = Committing { dialer, shared, patience, name, jobs, connection: None, batches: 0 };
+        let (told, progress) = watch::channel(Progress::default());
+        let committing =
+            Committing { dialer, shared, patience, name, jobs, connection: None, batches: 0, progress: told };
         tokio::spawn(committing.run());
-        Self { inbox }
+        Self { inbox, progress }
+    }
+
+    /// Tells how far it has come.
+    pub(crate) fn progress(&self) -> watch::Receiver<Progress> {
+        self.progress.clone()
     }
 
     /// Hands in a job and waits for its answer. If the caller goes away before, it happens wholly or not at all.
@@ -76,6 +85,7 @@ struct Committing {
     jobs: mpsc::Receiver<Job>,
     connection: Option<Connected>,
     batches: i64,
+    progress: watch::Sender<Progress>,
 }
 
 /// What one attempt to commit came to.
@@ -87,6 +97,8 @@ enum Attempt {
 
 impl Committing {
     async fn run(mut self) {
+        // If that fails, the first job finds out.
+        let _ = self.connect().await;
         let mut waiting: Vec<Job> = Vec::new();
         loop {
             let mut batch = Batch::default();
@@ -96,15 +108,14 @@ impl Committing {
                     return;
                 }
             } else {
-                while let Some(job) = (waiting.len() < BATCH_SIZE).then(|| self.jobs.try_recv().ok()).flatten() {
+                while let Some(job) =
+                    (waiting.len() < BATCH_SIZE).then(|| self.jobs.try_recv().ok()).flatten()
+                {
                     waiting.push(job);
                 }
             }
-            waiting = waiting
-                .drain(..)
-                .filter(|job| !job.is_moot())
-                .filter_map(|job| batch.add(job))
-                .collect();
+            waiting =
+                waiting.drain(..).filter(|job| !job.is_moot()).filter_map(|job| batch.add(job)).collect();
             if batch.len() > 0 {
                 self.process(batch).await;
             }
@@ -161,10 +172,12 @@ impl Committing {
         }
         self.batches += 1;
         let number = self.batches;
+        self.progress.send_modify(|progress| progress.sent = number);
         let answers = transact(&self.shared, &self.name, connection, number, batch, careful).await;
         match answers {
             Ok(answers) => {
                 let (verdicts, effects) = batch.read(answers);
+                self.progress.send_modify(|progress| progress.durable = number);
                 Attempt::Committed(verdicts, effects)
             }
             Err(Unfinished::RolledBack(failure)) => Attempt::Failed(failure),
@@ -190,7 +203,8 @@ impl Committing {
                         taken_starts: row.get::<_, Option<Vec<i32>>>(4).unwrap_or_default(),
                     };
                     // What is due when was lost with the answer: everybody looks.
-                    let mut effects = Effects { instances_touched: true, work_ready: true, ..Effects::default() };
+                    let mut effects =
+                        Effects { instances_touched: true, work_ready: true, ..Effects::default() };
                     batch.add_effects(&verdicts, &mut effects);
                     return Attempt::Committed(verdicts, effects);
                 }
@@ -218,6 +232,7 @@ impl Committing {
         let rows = rows.ok_or_else(|| Failure::lost("PostgreSQL does not answer"))??;
         let row = rows.into_iter().next().ok_or_else(|| Failure::lost("no epoch"))?;
         self.connection = Some(Connected { session, epoch: row.get(0) });
+        self.progress.send_modify(|progress| progress.connection += 1);
         Ok(row)
     }
 }
@@ -254,14 +269,17 @@ async fn transact(
     let mut answers: Answers = answers.into_iter().flatten().collect();
     // A backend that is told to end may say so instead of answering a commit that it has made.
     let committed = answers.pop();
-    let refused = answers.iter().position(|answer| answer.as_ref().is_err_and(|error| error.code().is_some()));
+    let refused =
+        answers.iter().position(|answer| answer.as_ref().is_err_and(|error| error.code().is_some()));
     if let Some(position) = refused
         && let Err(error) = answers.swap_remove(position)
     {
         // The server refused a statement, so the commit that follows it rolled back, also if we did not hear of that.
         return Err(Unfinished::RolledBack(error.into()));
     }
-    let unknown = |error: tokio_postgres::Error| Unfinished::Unknown(Failure { kind: FailureKind::Lost, ..error.into() });
+    let unknown = |error: tokio_postgres::Error| {
+        Unfinished::Unknown(Failure { kind: FailureKind::Lost, ..error.into() })
+    };
     let mut rows = answers.into_iter().collect::<Result<Vec<_>, _>>().map_err(unknown)?;
     if let Some(Err(error)) = committed {
         return Err(unknown(error));

@@ -274,7 +274,8 @@ mod tests {
         let uuid = "0123456789abcdef0123456789abcdef";
         assert_eq!(leased_by(&format!("lock_{uuid}_a_b")), Some("a_b"));
         assert_eq!(leased_work(&format!("lock_{uuid}_17")), Some(17));
-        for token in ["", "lock_", "x", "lock_日本日本日本日本日本日本日本日本日本日本日本", "lock_x_y"] {
+        for token in ["", "lock_", "x", "lock_日本日本日本日本日本日本日本日本日本日本日本", "lock_x_y"]
+        {
             assert_eq!(leased_by(token), None, "{token}");
         }
         assert_eq!(leased_by(&format!("lock_{uuid}_a\0b")), None);

@@ -167,7 +167,8 @@ impl From<tokio_postgres::Error> for Failure {
 fn kind_of(error: &tokio_postgres::Error) -> FailureKind {
     let Some(code) = error.code() else {
         // Without a code it is the connection, or a mistake of ours in types, which a test finds.
-        let is_ours = error.to_string().contains("deserializing") || error.to_string().contains("serializing");
+        let is_ours =
+            error.to_string().contains("deserializing") || error.to_string().contains("serializing");
         return if is_ours { FailureKind::Permanent } else { FailureKind::Lost };
     };
     let transient = [
@@ -208,7 +209,8 @@ pub(crate) fn describe(error: &tokio_postgres::Error) -> String {
             format!("{what}: {} ({})", said.message(), said.code().code())
         }
         None => {
-            let cause = std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default();
+            let cause =
+                std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default();
             format!("Connection error: {error}{cause}")
         }
     }

@@ -17,9 +17,11 @@ use crate::line::Columns;
 use crate::shared::{clamp, positive};
 use crate::text::original;
 
-const LEASE: &str = "SELECT locked_until, now_ms_1($3) FROM instance_schedule WHERE instance_id = $1 AND lock_token = $2";
+const LEASE: &str =
+    "SELECT locked_until, now_ms_1($3) FROM instance_schedule WHERE instance_id = $1 AND lock_token = $2";
 /// The execution whose history a turn needs: the row's, or the highest that there is anything of.
-const HISTORY_AFTER: &str = "SELECT event_data FROM history WHERE instance_id = $1 AND execution_id = coalesce(
+const HISTORY_AFTER: &str =
+    "SELECT event_data FROM history WHERE instance_id = $1 AND execution_id = coalesce(
         (SELECT current_execution_id FROM instances WHERE instance_id = $1), highest_execution_1($1))
     AND event_id > $2 ORDER BY event_id";
 const SNAPSHOT: &str = "SELECT key, value, last_updated_at_ms FROM kv_store WHERE instance_id = $1";
@@ -82,12 +84,16 @@ impl ExtendedProvider for PostgresProvider {
         completion: Option<WorkItem>,
         claim: Option<&InstanceRequest<'_>>,
     ) -> Result<StoredResult, ProviderError> {
-        self.commit_result(lock_token, completion).await?;
-        let claims = match claim {
-            Some(request) => self.claim_instances(request).await.unwrap_or_default(),
-            None => Vec::new(),
+        let Some(request) = claim else {
+            self.commit_result(lock_token, completion).await?;
+            return Ok(StoredResult { claims: Vec::new(), durable: Durable::already() });
         };
-        Ok(StoredResult { claims, durable: Durable::already() })
+        let before = *self.committer.progress().borrow();
+        self.commit_result_early(lock_token, completion).await?;
+        let durable = crate::results::durable_soon(&self.committer, before);
+        // The result is stored whatever becomes of this.
+        let claims = self.claim_instances(request).await.unwrap_or_default();
+        Ok(StoredResult { claims, durable })
     }
 
     async fn read_metadata(&self, instance: &str) -> Result<Option<InstanceMetadata>, ProviderError> {

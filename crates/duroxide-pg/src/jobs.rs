@@ -90,7 +90,8 @@ where
     }
 
     fn succeed(self: Box<Self>) {
-        let lost = || Err(Failure::lost("the answer to a commit was lost; it may or may not have happened").into());
+        let lost =
+            || Err(Failure::lost("the answer to a commit was lost; it may or may not have happened").into());
         self.reply.give(self.noted.unwrap_or_else(lost));
     }
 
@@ -112,6 +113,8 @@ pub(crate) enum Job {
     Activity(Pending<NewActivity>),
     Start(Pending<NewMessage, StartOutcome>),
     Call(Box<dyn Call>),
+    /// Makes durable what others have committed.
+    Sync(Reply<()>),
 }
 
 impl Job {
@@ -123,6 +126,7 @@ impl Job {
             Self::Activity(pending) => pending.reply.is_moot(),
             Self::Start(pending) => pending.reply.is_moot(),
             Self::Call(call) => call.is_moot(),
+            Self::Sync(reply) => reply.is_moot(),
         }
     }
 }

@@ -25,6 +25,7 @@
 //! | `migrations/*.sql`, `migrate` | tables and functions, and how a schema comes to have them |
 //! | `target`, `tls`, `session`, `line` | where the database is, and connections to it |
 //! | `jobs`, `columns`, `batch`, `pipeline`, `committer` | group commit |
+//! | `results` | results that need not be synced by themselves |
 //! | `claims`, `gather`, `errands` | leasing together, and giving back what nobody took |
 //! | `shared`, `signals`, `clock` | who is told of what, and when |
 //! | `encode`, `text` | values on their way in and out |
@@ -51,6 +52,7 @@ mod options;
 mod pipeline;
 mod provider;
 mod reads;
+mod results;
 mod session;
 mod shared;
 mod signals;
@@ -86,11 +88,12 @@ pub(crate) const SLOTS: i32 = 64;
 pub struct PostgresProvider {
     shared: Arc<Shared>,
     dialer: Arc<Dialer>,
-    committer: Committer,
+    committer: Arc<Committer>,
     /// Deletes and prunes, which may take long.
     removals: Committer,
     reads: Line,
     returns: Returns,
+    results: results::Results,
     instance_claims: gather::Gatherer<claims::InstanceOrder>,
     work_claims: gather::Gatherer<claims::WorkOrder>,
     /// Versions that instances are pinned to, as far as they were met.
@@ -190,7 +193,8 @@ impl PostgresProvider {
         let leases = Arc::new(Line::new(dialer.clone(), Purpose::Leases, patience));
         let returns = Returns { line: leases, shared: shared.clone(), errands: Errands::default() };
         Self {
-            committer: Committer::start(dialer.clone(), shared.clone(), patience),
+            committer: Arc::new(Committer::start(dialer.clone(), shared.clone(), patience)),
+            results: results::Results::start(returns.clone()),
             removals: Committer::start(dialer.clone(), shared.clone(), patience),
             reads: Line::new(dialer.clone(), Purpose::Reads, patience),
             instance_claims: claims::gather_instances(returns.clone()),

@@ -16,7 +16,11 @@ struct Migration {
 
 macro_rules! migration {
     ($version:literal, $name:literal) => {
-        Migration { version: $version, name: $name, sql: include_str!(concat!("../migrations/", $name, ".sql")) }
+        Migration {
+            version: $version,
+            name: $name,
+            sql: include_str!(concat!("../migrations/", $name, ".sql")),
+        }
     };
 }
 
@@ -61,7 +65,10 @@ pub(crate) async fn prepare(session: &Session, schema: &str, policy: Migrations)
 async fn migrate(session: &Session, schema: &str) -> Result<(), PgError> {
     let failed = PgError::database;
     session
-        .query("SELECT pg_advisory_xact_lock(hashtextextended('duroxide-pg migrations ' || $1, 0))", &[&schema])
+        .query(
+            "SELECT pg_advisory_xact_lock(hashtextextended('duroxide-pg migrations ' || $1, 0))",
+            &[&schema],
+        )
         .await
         .map_err(failed("waiting for other migrations"))?;
     let path = quoted(schema);
@@ -101,7 +108,10 @@ async fn migrate(session: &Session, schema: &str) -> Result<(), PgError> {
 
 async fn verify(session: &Session, schema: &str) -> Result<(), PgError> {
     let found = session
-        .query("SELECT 1 FROM pg_tables WHERE schemaname = $1 AND tablename = 'duroxide_migrations'", &[&schema])
+        .query(
+            "SELECT 1 FROM pg_tables WHERE schemaname = $1 AND tablename = 'duroxide_migrations'",
+            &[&schema],
+        )
         .await
         .map_err(PgError::database("looking for the schema"))?;
     let lacks = |first| PgError::NotMigrated { schema: schema.to_string(), first };
@@ -120,7 +130,8 @@ async fn check_server(session: &Session) -> Result<(), PgError> {
         .query("SELECT current_setting('server_version_num')::int, current_setting('server_encoding')", &[])
         .await
         .map_err(PgError::database("asking for the server's version"))?;
-    let (version, encoding): (i32, String) = rows.first().map(|row| (row.get(0), row.get(1))).unwrap_or_default();
+    let (version, encoding): (i32, String) =
+        rows.first().map(|row| (row.get(0), row.get(1))).unwrap_or_default();
     if version < OLDEST_SERVER {
         return Err(PgError::Unsupported {
             reason: format!("it is version {}; 14 or newer is needed", version / 10_000),
@@ -141,10 +152,8 @@ struct Applied {
 async fn ledger(session: &Session, schema: &str) -> Result<Vec<Applied>, PgError> {
     let sql =
         format!("SELECT version, fingerprint FROM {}.duroxide_migrations ORDER BY version", quoted(schema));
-    let rows = session
-        .query_once(&sql, &[])
-        .await
-        .map_err(PgError::database("reading the ledger of migrations"))?;
+    let rows =
+        session.query_once(&sql, &[]).await.map_err(PgError::database("reading the ledger of migrations"))?;
     Ok(rows.iter().map(|row| Applied { version: row.get(0), fingerprint: row.get(1) }).collect())
 }
 
@@ -193,7 +202,9 @@ async fn refuse_foreign_tables(session: &Session, schema: &str) -> Result<(), Pg
     match rows.first().and_then(|row| row.get::<_, Option<String>>(0)) {
         Some(tables) => Err(PgError::AlteredSchema {
             schema: schema.to_string(),
-            reason: format!("it holds tables of another application ({tables}); give duroxide a schema of its own"),
+            reason: format!(
+                "it holds tables of another application ({tables}); give duroxide a schema of its own"
+            ),
         }),
         None => Ok(()),
     }

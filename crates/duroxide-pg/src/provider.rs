@@ -280,12 +280,29 @@ impl PostgresProvider {
         self.commit("ack_orchestration_item", turn, |turn| Job::AckTurn(Box::new(turn))).await
     }
 
-    /// Commits the end of an activity.
+    /// Commits the end of an activity, synced.
     pub(crate) async fn commit_result(
         &self,
         token: &str,
         completion: Option<WorkItem>,
     ) -> Result<(), ProviderError> {
+        let ack = self.encode_result(token, completion)?;
+        self.commit("ack_work_item", ack, Job::AckWork).await
+    }
+
+    /// Commits the end of an activity, to be synced by what follows.
+    pub(crate) async fn commit_result_early(
+        &self,
+        token: &str,
+        completion: Option<WorkItem>,
+    ) -> Result<(), ProviderError> {
+        let request = self.encode_result(token, completion)?;
+        let (reply, answer) = crate::jobs::Reply::new("ack_work_item");
+        let pending = Pending { request, arrived: self.shared.time.monotonic(), reply };
+        self.results.hand_in(pending, answer).await
+    }
+
+    fn encode_result(&self, token: &str, completion: Option<WorkItem>) -> Result<WorkAck, ProviderError> {
         const OPERATION: &str = "ack_work_item";
         if completion.as_ref().is_some_and(|item| !inspect::is_activity_completion(item)) {
             return Err(refusal::wrong_completion());
@@ -293,8 +310,7 @@ impl PostgresProvider {
         let completion =
             completion.map(|item| encode::message(&self.shared.limits, OPERATION, &item)).transpose()?;
         let id = leased_work(token).ok_or_else(refusal::work_not_held)?;
-        let ack = WorkAck { id, token: token.to_string(), completion };
-        self.commit(OPERATION, ack, Job::AckWork).await
+        Ok(WorkAck { id, token: token.to_string(), completion })
     }
 
     async fn renew(
@@ -307,7 +323,8 @@ impl PostgresProvider {
     ) -> Result<bool, ProviderError> {
         let (now, waited) = (self.shared.time.given_ms(), 0_i64);
         let rows = self.returns.line.query(sql, &[&now, leased, &token, &waited, &extend_ms]).await;
-        let rows = rows.map_err(|failure| crate::error::StoreError::from(failure).into_provider_error(operation))?;
+        let rows =
+            rows.map_err(|failure| crate::error::StoreError::from(failure).into_provider_error(operation))?;
         Ok(rows.first().is_some_and(|row| row.get(0)))
     }
 
@@ -318,7 +335,8 @@ impl PostgresProvider {
         params: &[&(dyn tokio_postgres::types::ToSql + Sync)],
     ) -> Result<usize, ProviderError> {
         let rows = self.returns.line.query(sql, params).await;
-        let rows = rows.map_err(|failure| crate::error::StoreError::from(failure).into_provider_error(operation))?;
+        let rows =
+            rows.map_err(|failure| crate::error::StoreError::from(failure).into_provider_error(operation))?;
         Ok(rows.first().and_then(|row| usize::try_from(row.get::<_, i64>(0)).ok()).unwrap_or(0))
     }
 }

@@ -15,7 +15,6 @@ use crate::error::{Failure, StoreError};
 use crate::shared::{clamp, positive};
 use crate::text::{original, stored};
 
-
 /// Puts a failure into the words of the storage contract.
 pub(crate) fn named(operation: &'static str) -> impl Fn(Failure) -> ProviderError {
     move |failure| StoreError::from(failure).into_provider_error(operation)
@@ -71,7 +70,8 @@ impl PostgresProvider {
         let instance = stored(instance);
         let rows = match execution_id.map(i64::try_from) {
             Some(Ok(id)) => {
-                const ONE: &str = "SELECT event_data FROM history WHERE instance_id = $1 AND execution_id = $2
+                const ONE: &str =
+                    "SELECT event_data FROM history WHERE instance_id = $1 AND execution_id = $2
                     ORDER BY event_id";
                 self.rows(operation, ONE, &[&instance.as_ref(), &id]).await?
             }
@@ -226,7 +226,8 @@ impl PostgresProvider {
     }
 
     pub(crate) async fn kv_value(&self, instance: &str, key: &str) -> Result<Option<String>, ProviderError> {
-        const SQL: &str = "SELECT value, 0 AS layer FROM kv_delta WHERE instance_id = $1 AND md5(key) = md5($2::text)
+        const SQL: &str =
+            "SELECT value, 0 AS layer FROM kv_delta WHERE instance_id = $1 AND md5(key) = md5($2::text)
             UNION ALL SELECT value, 1 FROM kv_store WHERE instance_id = $1 AND md5(key) = md5($2::text)
             ORDER BY layer LIMIT 1";
         let (instance, key) = (stored(instance), stored(key));
@@ -277,8 +278,7 @@ impl PostgresProvider {
     }
 
     pub(crate) async fn quarantined(&self, limit: usize) -> Result<Vec<QuarantinedRow>, ProviderError> {
-        const SQL: &str =
-            "SELECT queue, instance_id, work_item, reason, quarantined_at FROM quarantine ORDER BY id LIMIT $1";
+        const SQL: &str = "SELECT queue, instance_id, work_item, reason, quarantined_at FROM quarantine ORDER BY id LIMIT $1";
         let rows = self.rows("list_quarantined", SQL, &[&row_limit(limit)]).await?;
         let read = |row: &Row| QuarantinedRow {
             queue: match row.get(0) {

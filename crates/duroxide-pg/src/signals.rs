@@ -154,12 +154,18 @@ impl Messenger {
     async fn tell(&self, session: &Session, message: &Message) -> Result<(), ()> {
         let payload = text::stored(&serde_json::to_string(message).map_err(drop)?).into_owned();
         let params: crate::line::Columns<'_> = &[&self.channel, &payload];
-        crate::line::in_time(session.query("SELECT pg_notify($1, $2)", params)).await.ok_or(())?.map(drop).map_err(drop)
+        crate::line::in_time(session.query("SELECT pg_notify($1, $2)", params))
+            .await
+            .ok_or(())?
+            .map(drop)
+            .map_err(drop)
     }
 
     fn hear(&self, payload: &str) {
         let Some(shared) = self.shared.upgrade() else { return };
-        let Ok(message) = serde_json::from_str::<Message>(&text::original(payload.to_string())) else { return };
+        let Ok(message) = serde_json::from_str::<Message>(&text::original(payload.to_string())) else {
+            return;
+        };
         if message.from == self.own_name {
             return;
         }

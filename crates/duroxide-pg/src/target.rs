@@ -81,11 +81,14 @@ impl Target {
 /// Tells whether the way to the server does not leave this machine.
 fn is_local(config: &Config) -> bool {
     let is_local_host = |host: &Host| match host {
-        Host::Tcp(name) => name == "localhost" || name.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback()),
+        Host::Tcp(name) => {
+            name == "localhost" || name.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+        }
         #[cfg(unix)]
         Host::Unix(_) => true,
     };
-    config.get_hosts().iter().all(is_local_host) && config.get_hostaddrs().iter().all(std::net::IpAddr::is_loopback)
+    config.get_hosts().iter().all(is_local_host)
+        && config.get_hostaddrs().iter().all(std::net::IpAddr::is_loopback)
 }
 
 fn decoded(value: &str) -> String {
@@ -157,13 +160,15 @@ mod tests {
         ] {
             assert_eq!(protection(&format!("postgres://u@db.example.com/d?sslmode={mode}")), expected);
         }
-        let target = Target::parse("postgres://u@h/d?sslrootcert=%2Fetc%2Fca.pem&application_name=x").unwrap();
+        let target =
+            Target::parse("postgres://u@h/d?sslrootcert=%2Fetc%2Fca.pem&application_name=x").unwrap();
         assert_eq!(target.root_certificates.as_deref(), Some("/etc/ca.pem"));
     }
 
     #[test]
     fn a_url_that_is_refused_is_not_repeated() {
-        for url in ["mysql://u:secret@h/d", "postgres://u:sec?ret=secret@h/d", "postgres://u:secret@h:port/d"] {
+        for url in ["mysql://u:secret@h/d", "postgres://u:sec?ret=secret@h/d", "postgres://u:secret@h:port/d"]
+        {
             let error = Target::parse(url).err().unwrap();
             assert!(!format!("{error} {error:?}").contains("secret"), "{error}");
         }

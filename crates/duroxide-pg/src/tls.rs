@@ -30,9 +30,7 @@ impl Tls {
             .with_safe_default_protocol_versions()
             .map_err(|error| failed(error.to_string()))?;
         let config = match target.protection {
-            Protection::Verified => {
-                builder.with_root_certificates(trusted(target)?).with_no_client_auth()
-            }
+            Protection::Verified => builder.with_root_certificates(trusted(target)?).with_no_client_auth(),
             _ => builder
                 .dangerous()
                 .with_custom_certificate_verifier(Arc::new(AnyServer(provider)))
@@ -48,7 +46,8 @@ fn trusted(target: &Target) -> Result<RootCertStore, PgError> {
     match &target.root_certificates {
         Some(path) => {
             let failed = |reason: String| PgError::Tls { reason: format!("{path}: {reason}") };
-            let certificates = CertificateDer::pem_file_iter(path).map_err(|error| failed(error.to_string()))?;
+            let certificates =
+                CertificateDer::pem_file_iter(path).map_err(|error| failed(error.to_string()))?;
             for certificate in certificates {
                 let certificate = certificate.map_err(|error| failed(error.to_string()))?;
                 store.add(certificate).map_err(|error| failed(error.to_string()))?;
@@ -102,7 +101,11 @@ where
 pub(crate) struct Encrypted<S>(Box<tokio_rustls::client::TlsStream<S>>);
 
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Encrypted<S> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         Pin::new(&mut self.0).poll_read(cx, buf)
     }
 }

@@ -54,7 +54,8 @@ impl World {
 
     /// A connection that knows nothing of the store.
     async fn connect(&self) -> tokio_postgres::Client {
-        let (client, connection) = tokio_postgres::connect(&self.cluster.url(), tokio_postgres::NoTls).await.unwrap();
+        let (client, connection) =
+            tokio_postgres::connect(&self.cluster.url(), tokio_postgres::NoTls).await.unwrap();
         tokio::spawn(connection);
         client
     }
@@ -138,7 +139,8 @@ async fn a_commit_that_meets_a_broken_wire_is_made_once() {
         let outcome = store.enqueue_start_if_absent(start(&instance)).await.unwrap();
         assert_eq!(outcome, StartOutcome::Existing, "{how:?}");
 
-        let (item, token, _) = store.fetch_orchestration_item(LEASE, Duration::ZERO, None).await.unwrap().unwrap();
+        let (item, token, _) =
+            store.fetch_orchestration_item(LEASE, Duration::ZERO, None).await.unwrap().unwrap();
         assert_eq!((item.instance.as_str(), item.messages.len()), (instance.as_str(), 1), "{how:?}");
         spoil();
         let events = vec![started_event(&instance)];
@@ -147,9 +149,11 @@ async fn a_commit_that_meets_a_broken_wire_is_made_once() {
         assert_eq!(store.read(&instance).await.unwrap().len(), 1, "{how:?}");
 
         spoil();
-        let signal = WorkItem::ExternalRaised { instance: instance.clone(), name: "n".into(), data: String::new() };
+        let signal =
+            WorkItem::ExternalRaised { instance: instance.clone(), name: "n".into(), data: String::new() };
         store.enqueue_for_orchestrator(signal, None).await.unwrap();
-        let (item, token, _) = store.fetch_orchestration_item(LEASE, Duration::ZERO, None).await.unwrap().unwrap();
+        let (item, token, _) =
+            store.fetch_orchestration_item(LEASE, Duration::ZERO, None).await.unwrap().unwrap();
         assert_eq!(item.messages.len(), 1, "{how:?}: the signal is there once");
 
         // A refusal is heard even if the answer that said so was lost.
@@ -246,7 +250,10 @@ async fn a_server_may_be_read_only_for_a_while() {
     let operator = world.connect().await;
     let set = async |value: &str| {
         operator.batch_execute("SET default_transaction_read_only = off").await.unwrap();
-        operator.batch_execute(&format!("ALTER SYSTEM SET default_transaction_read_only = {value}")).await.unwrap();
+        operator
+            .batch_execute(&format!("ALTER SYSTEM SET default_transaction_read_only = {value}"))
+            .await
+            .unwrap();
         operator.batch_execute("SELECT pg_reload_conf()").await.unwrap();
     };
     let fail_over = async || {

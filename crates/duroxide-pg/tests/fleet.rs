@@ -31,8 +31,8 @@ use duroxide::providers::{Clock, SystemClock};
 use duroxide::{AppErrorKind, Client, ErrorDetails, Event, OrchestrationStatus};
 use duroxide_pg::PostgresProvider;
 use program::{
-    CANCEL_ME, CANCEL_REASON, Ending, Forecast, Generator, Input, ORCHESTRATION, QUEUE, SIGNAL_ME, Step, message,
-    messages, signal_data,
+    CANCEL_ME, CANCEL_REASON, Ending, Forecast, Generator, Input, ORCHESTRATION, QUEUE, SIGNAL_ME, Step,
+    message, messages, signal_data,
 };
 use random::Random;
 use support::cluster::{Cluster, Kind};
@@ -122,7 +122,8 @@ impl Fleet {
     async fn check_rows(&mut self) -> usize {
         let database = self.connect().await;
         for table in ["quarantine", "orchestrator_queue", "worker_queue", "instance_locks"] {
-            let found: i64 = database.query_one(&format!("SELECT count(*) FROM {table}"), &[]).await.unwrap().get(0);
+            let found: i64 =
+                database.query_one(&format!("SELECT count(*) FROM {table}"), &[]).await.unwrap().get(0);
             if found != 0 {
                 self.wrong.push(format!("{found} rows in {table}"));
             }
@@ -144,17 +145,23 @@ impl Fleet {
 fn ending(status: &OrchestrationStatus) -> Option<Ending> {
     match status {
         OrchestrationStatus::Completed { output, .. } => Some(Ending::Output(output.clone())),
-        OrchestrationStatus::Failed { details: ErrorDetails::Application { kind, message, .. }, .. } => match kind {
-            AppErrorKind::OrchestrationFailed => Some(Ending::Failure(message.clone())),
-            AppErrorKind::Cancelled { reason } => Some(Ending::Cancelled(reason.clone())),
-            _ => None,
-        },
+        OrchestrationStatus::Failed { details: ErrorDetails::Application { kind, message, .. }, .. } => {
+            match kind {
+                AppErrorKind::OrchestrationFailed => Some(Ending::Failure(message.clone())),
+                AppErrorKind::Cancelled { reason } => Some(Ending::Cancelled(reason.clone())),
+                _ => None,
+            }
+        }
         _ => None,
     }
 }
 
 /// Starts instances, sends them messages, then answers their requests; never returns.
-async fn stand_outside(client: Client, database: tokio_postgres::Client, cases: Vec<(String, Vec<Step>, bool)>) {
+async fn stand_outside(
+    client: Client,
+    database: tokio_postgres::Client,
+    cases: Vec<(String, Vec<Step>, bool)>,
+) {
     for (instance, steps, is_cancelled_early) in &cases {
         if *is_cancelled_early {
             client.cancel_instance(instance, CANCEL_REASON).await.unwrap();

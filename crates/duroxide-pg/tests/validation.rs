@@ -47,7 +47,8 @@ impl ProviderFactory for PostgresFactory {
     }
 
     async fn corrupt_instance_history(&self, instance: &str) {
-        self.run(format!("UPDATE history SET event_data = 'not json' WHERE instance_id = '{instance}'")).await;
+        self.run(format!("UPDATE history SET event_data = 'not json' WHERE instance_id = '{instance}'"))
+            .await;
     }
 
     async fn get_max_attempt_count(&self, instance: &str) -> u32 {

@@ -141,13 +141,14 @@ fn watch(directory: &Path, tools: &Tools) {
          done",
         directory = directory.display()
     );
-    Command::new("setsid")
-        .args(["sh", "-c", &script])
+    // It must outlive us, so it gets a session of its own and nobody to wait for it.
+    let watching = Command::new("setsid")
+        .args(["--fork", "sh", "-c", &script])
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
-        .spawn()
-        .expect("setsid and flock (util-linux) are needed to look after the server");
+        .status();
+    assert!(watching.is_ok_and(|status| status.success()), "setsid and flock (util-linux) are needed");
 }
 
 /// PostgreSQL's own programs.
@@ -165,7 +166,8 @@ impl Tools {
         let mut versions: Vec<PathBuf> = installed.map(|entry| entry.path().join("bin")).collect();
         versions.sort();
         places.extend(versions.into_iter().rev());
-        let found = places.into_iter().find(|place| place.join("initdb").exists() && place.join("pg_ctl").exists());
+        let found =
+            places.into_iter().find(|place| place.join("initdb").exists() && place.join("pg_ctl").exists());
         let directory = found.expect(
             "PostgreSQL is needed: install it (Debian: apt-get install postgresql) or set DATABASE_URL",
         );
@@ -183,7 +185,11 @@ impl Tools {
             let owned = Command::new("chown").arg(user).arg(directory).status().unwrap();
             assert!(owned.success(), "cannot give {} to {user}", directory.display());
         }
-        self.run(directory, "initdb", &["-D", "data", "-A", "trust", "-U", "postgres", "-E", "UTF8", "--no-sync"]);
+        self.run(
+            directory,
+            "initdb",
+            &["-D", "data", "-A", "trust", "-U", "postgres", "-E", "UTF8", "--no-sync"],
+        );
         let sync = match kind {
             Kind::Forgetful => "fsync = off\nsynchronous_commit = off\nfull_page_writes = off",
             Kind::Durable => "fsync = on",
