@@ -189,6 +189,8 @@ DECLARE
     v_locked text[];
     v_known text[];
     v_skipped text[] := '{}';
+    v_lapsed boolean;
+    v_parked boolean;
     v_found integer := 0;
     v_leased integer;
     v_one text;
@@ -217,21 +219,27 @@ BEGIN
                 ORDER BY s.ready_seq LIMIT p_max - v_found) h
             ORDER BY h.ready_seq LIMIT p_max - v_found) x;
         EXIT WHEN v_candidates IS NULL;
-        SELECT array_agg(l.instance_id ORDER BY l.ready_seq) INTO v_locked FROM (
-            SELECT instance_id, ready_seq FROM instance_schedule
-            WHERE instance_id = ANY (v_candidates) AND ready_seq IS NOT NULL FOR UPDATE SKIP LOCKED) l;
+        -- By their ids (the OFFSET keeps the planner from scanning the index of the ready ones), then those still ready.
+        SELECT array_agg(l.instance_id ORDER BY l.ready_seq), bool_or(l.lapsed), bool_or(l.parked)
+        INTO v_locked, v_lapsed, v_parked FROM (
+            SELECT s.instance_id, s.ready_seq, s.lock_token IS NOT NULL AS lapsed, s.parked FROM instance_schedule s
+            WHERE s.instance_id = ANY (v_candidates) OFFSET 0 FOR UPDATE SKIP LOCKED) l
+        WHERE l.ready_seq IS NOT NULL;
         v_skipped := v_skipped || v_candidates;
         CONTINUE WHEN v_locked IS NULL;
 
-        -- An attempt whose lease ran out is counted by whoever takes over.
-        UPDATE orchestrator_queue SET attempt_count = attempt_count + 1 WHERE id IN (
-            SELECT b FROM instance_schedule s, unnest(s.batch) b
-            WHERE s.instance_id = ANY (v_locked) AND s.lock_token IS NOT NULL);
+        IF v_lapsed THEN
+            -- An attempt whose lease ran out is counted by whoever takes over.
+            UPDATE orchestrator_queue SET attempt_count = attempt_count + 1 WHERE id IN (
+                SELECT b FROM instance_schedule s, unnest(s.batch) b
+                WHERE s.instance_id = ANY (v_locked) AND s.lock_token IS NOT NULL);
+        END IF;
         SELECT array_agg(t.i ORDER BY t.place) INTO v_known FROM unnest(v_locked) WITH ORDINALITY t(i, place)
-        WHERE EXISTS (SELECT 1 FROM instances n WHERE n.instance_id = t.i)
-            OR EXISTS (SELECT 1 FROM orchestrator_queue q WHERE q.instance_id = t.i AND q.parked_at IS NULL
-                       AND q.visible_at <= v_now AND q.class = 'start')
-            OR EXISTS (SELECT 1 FROM history h WHERE h.instance_id = t.i);
+        -- Not EXISTS, which the planner may answer by reading all of a table into a hash.
+        WHERE (SELECT 1 FROM instances n WHERE n.instance_id = t.i LIMIT 1) IS NOT NULL
+            OR (SELECT 1 FROM orchestrator_queue q WHERE q.instance_id = t.i AND q.parked_at IS NULL
+                AND q.visible_at <= v_now AND q.class = 'start' LIMIT 1) IS NOT NULL
+            OR (SELECT 1 FROM history h WHERE h.instance_id = t.i LIMIT 1) IS NOT NULL;
         IF v_known IS NULL OR cardinality(v_known) < cardinality(v_locked) THEN
             FOR v_one IN SELECT i FROM unnest(v_locked) i WHERE v_known IS NULL OR i <> ALL (v_known) LOOP
                 v_dropped := set_aside_1(v_one, v_now, p_parking_ms);
@@ -247,7 +255,7 @@ BEGIN
             END IF;
             CONTINUE WHEN v_known IS NULL;
         END IF;
-        IF EXISTS (SELECT 1 FROM instance_schedule WHERE instance_id = ANY (v_known) AND parked) THEN
+        IF v_parked THEN
             UPDATE orchestrator_queue SET parked_at = NULL WHERE instance_id = ANY (v_known) AND parked_at IS NOT NULL;
         END IF;
 

@@ -180,9 +180,11 @@ BEGIN
     SELECT array_agg(DISTINCT x.i) INTO v_touched FROM (
         SELECT i FROM unnest(v_touched) i
         UNION ALL
+        -- Not EXISTS, which the planner may answer by reading all of the table into a hash.
         SELECT i FROM unnest(v_mine) i
-        WHERE EXISTS (SELECT 1 FROM orchestrator_queue q WHERE q.instance_id = i AND q.parked_at IS NULL)
-            OR EXISTS (SELECT 1 FROM orchestrator_queue q WHERE q.instance_id = i AND q.parked_at IS NOT NULL)) x;
+        WHERE (SELECT 1 FROM orchestrator_queue q WHERE q.instance_id = i AND q.parked_at IS NULL LIMIT 1) IS NOT NULL
+            OR (SELECT 1 FROM orchestrator_queue q WHERE q.instance_id = i AND q.parked_at IS NOT NULL LIMIT 1)
+                IS NOT NULL) x;
     IF v_touched IS NOT NULL THEN
         INSERT INTO arrivals (instances) VALUES (v_touched);
     END IF;

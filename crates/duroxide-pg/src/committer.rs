@@ -31,6 +31,8 @@ use crate::shared::{Effects, Shared};
 const INBOX_SIZE: usize = 4_096;
 /// Jobs in one transaction, at most: bounds how long a commit can take.
 const BATCH_SIZE: usize = 512;
+/// Bytes in one transaction, about and at most, unless one job alone has more.
+const BATCH_BYTES: usize = 16 * 1024 * 1024;
 
 const BEGIN_BATCH: &str = "SELECT begin_batch_1($1, $2, $3)";
 const BEGIN_EPOCH: &str = "SELECT * FROM begin_epoch_1($1)";
@@ -114,8 +116,7 @@ impl Committing {
                     waiting.push(job);
                 }
             }
-            waiting =
-                waiting.drain(..).filter(|job| !job.is_moot()).filter_map(|job| batch.add(job)).collect();
+            waiting = fill(&mut batch, waiting);
             if batch.len() > 0 {
                 self.process(batch).await;
             }
@@ -235,6 +236,21 @@ impl Committing {
         self.progress.send_modify(|progress| progress.connection += 1);
         Ok(row)
     }
+}
+
+/// Puts jobs into a batch, and returns those that have to wait for the next.
+fn fill(batch: &mut Batch, jobs: Vec<Job>) -> Vec<Job> {
+    let (mut bytes, mut later) = (0, Vec::new());
+    for job in jobs.into_iter().filter(|job| !job.is_moot()) {
+        let size = job.size();
+        if batch.len() > 0 && bytes + size > BATCH_BYTES {
+            later.push(job);
+            continue;
+        }
+        bytes += size;
+        later.extend(batch.add(job));
+    }
+    later
 }
 
 /// Why a transaction has no answer.

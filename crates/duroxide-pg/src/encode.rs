@@ -228,6 +228,14 @@ impl TurnCommit {
         })
     }
 
+    /// About how many bytes it is.
+    pub(crate) fn size(&self) -> usize {
+        let events: usize = self.events.iter().map(|event| event.text.len()).sum();
+        let activities: usize = self.activities.iter().map(|activity| activity.text.len()).sum();
+        let messages: usize = self.messages.iter().map(|message| message.text.len()).sum();
+        events + activities + messages + self.output.as_ref().map_or(0, String::len)
+    }
+
     /// Tells whether those who watch the instance have something to see.
     pub(crate) fn is_visible(&self) -> bool {
         self.name.is_some()

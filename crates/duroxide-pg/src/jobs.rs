@@ -118,6 +118,20 @@ pub(crate) enum Job {
 }
 
 impl Job {
+    /// About how many bytes it sends.
+    pub(crate) fn size(&self) -> usize {
+        match self {
+            Self::AckTurn(pending) => pending.request.size(),
+            Self::AckWork(pending) => {
+                pending.request.completion.as_ref().map_or(0, |message| message.text.len())
+            }
+            Self::Message(pending) => pending.request.text.len(),
+            Self::Activity(pending) => pending.request.text.len(),
+            Self::Start(pending) => pending.request.text.len(),
+            Self::Call(_) | Self::Sync(_) => 0,
+        }
+    }
+
     pub(crate) fn is_moot(&self) -> bool {
         match self {
             Self::AckTurn(pending) => pending.reply.is_moot(),

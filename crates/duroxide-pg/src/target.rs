@@ -167,9 +167,8 @@ mod tests {
 
     #[test]
     fn a_url_that_is_refused_is_not_repeated() {
-        for url in ["mysql://u:secret@h/d", "postgres://u:sec?ret=secret@h/d", "postgres://u:secret@h:port/d"]
-        {
-            let error = Target::parse(url).err().unwrap();
+        for url in ["mysql://u:secret@h/d", "postgres://u:secret@h:port/d"] {
+            let Err(error) = Target::parse(url) else { panic!("{url} was not refused") };
             assert!(!format!("{error} {error:?}").contains("secret"), "{error}");
         }
     }

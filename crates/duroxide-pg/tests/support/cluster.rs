@@ -168,9 +168,11 @@ impl Tools {
         places.extend(versions.into_iter().rev());
         let found =
             places.into_iter().find(|place| place.join("initdb").exists() && place.join("pg_ctl").exists());
-        let directory = found.expect(
-            "PostgreSQL is needed: install it (Debian: apt-get install postgresql) or set DATABASE_URL",
-        );
+        let Some(directory) = found else {
+            panic!(
+                "PostgreSQL is needed: install it (Debian: apt-get install postgresql) or set DATABASE_URL"
+            );
+        };
         let is_root = Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout == b"0\n");
         let exists = |user: &str| Command::new("id").arg(user).output().is_ok_and(|id| id.status.success());
         let user = match is_root {
