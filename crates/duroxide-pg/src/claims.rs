@@ -1,6 +1,6 @@
 //! Leasing instances and activities, and decoding what they bring.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 
 use duroxide::Event;
 use duroxide::providers::inspect::{self, Origin};
@@ -8,19 +8,15 @@ use duroxide::providers::{
     DispatcherCapabilityFilter, InstanceClaim, InstanceRequest, ProviderError, TagFilter, WorkClaim,
     WorkItem, WorkRequest,
 };
-use tokio_postgres::Row;
 
 use crate::PostgresProvider;
 use crate::encode::route;
-use crate::errands::{Held, Queue, Returns};
+use crate::errands::{Held, Queue};
 use crate::error::StoreError;
-use crate::gather::{Gatherer, Harvest, Order};
-use crate::line::Columns;
+use crate::fetch::{Fetched, FetchedWork, InstanceOrder, StoredClaim, StoredWork, WorkOrder};
 use crate::shared::{positive, whole_ms};
 use crate::text::{original, stored};
 
-const CLAIM_INSTANCES: &str = "SELECT * FROM claim_instances_1($1, $2, $3, $4, $5, $6)";
-const CLAIM_WORK: &str = "SELECT * FROM claim_work_1($1, $2, $3, $4, $5, $6)";
 const QUARANTINE_MESSAGES: &str = "SELECT quarantine_messages_1($1, $2, $3)";
 const QUARANTINE_WORK: &str = "SELECT quarantine_work_1($1, $2, $3)";
 
@@ -28,203 +24,6 @@ const QUARANTINE_WORK: &str = "SELECT quarantine_work_1($1, $2, $3)";
 struct BadRow {
     id: i64,
     reason: String,
-}
-
-/// Asks for instances.
-#[derive(Clone)]
-pub(crate) struct InstanceOrder {
-    max: usize,
-    lease_ms: i64,
-    /// The versions that the caller has made up its mind about, and those of them that it takes; `None` for any.
-    classes: Option<(Vec<String>, Vec<String>)>,
-}
-
-impl Order for InstanceOrder {
-    type Share = Fetched;
-
-    fn key(&self) -> String {
-        format!("{} {:?}", self.lease_ms, self.classes)
-    }
-
-    fn max(&self) -> usize {
-        self.max
-    }
-
-    fn for_all(self, max: usize) -> Self {
-        Self { max, ..self }
-    }
-}
-
-/// What a caller gets of a fetch of instances.
-pub(crate) struct Fetched {
-    claims: Vec<StoredClaim>,
-    held: Held,
-    /// Nothing was found so far, but there is more to look at.
-    unfinished: bool,
-    /// Versions that the caller has to make up its mind about first.
-    unknown_classes: Vec<String>,
-}
-
-/// What a call brought.
-struct Instances {
-    claims: VecDeque<StoredClaim>,
-    /// Given back unless they are shared out.
-    held: Held,
-    unfinished: bool,
-    unknown_classes: Vec<String>,
-}
-
-impl Harvest<Fetched> for Instances {
-    fn share(&mut self, max: usize) -> Fetched {
-        let claims: Vec<StoredClaim> = self.claims.drain(..max.min(self.claims.len())).collect();
-        Fetched {
-            held: self.held.split(claims.len()),
-            claims,
-            unfinished: self.unfinished,
-            unknown_classes: self.unknown_classes.clone(),
-        }
-    }
-
-    fn may_be_more(&self) -> bool {
-        false
-    }
-}
-
-/// Asks for activities.
-#[derive(Clone)]
-pub(crate) struct WorkOrder {
-    max: usize,
-    lease_ms: i64,
-    owner: Option<String>,
-    session_ms: i64,
-    routes: Option<Vec<String>>,
-}
-
-impl Order for WorkOrder {
-    type Share = FetchedWork;
-
-    fn key(&self) -> String {
-        format!("{} {:?} {} {:?}", self.lease_ms, self.owner, self.session_ms, self.routes)
-    }
-
-    fn max(&self) -> usize {
-        self.max
-    }
-
-    fn for_all(self, max: usize) -> Self {
-        Self { max, ..self }
-    }
-}
-
-/// What a caller gets of a fetch of activities.
-pub(crate) struct FetchedWork {
-    claims: Vec<StoredWork>,
-    held: Held,
-    unfinished: bool,
-}
-
-/// What a call brought.
-struct Activities {
-    claims: VecDeque<StoredWork>,
-    held: Held,
-    unfinished: bool,
-    /// A call takes at most one activity of a session, so the next caller may find another.
-    may_have_sessions: bool,
-}
-
-impl Harvest<FetchedWork> for Activities {
-    fn share(&mut self, max: usize) -> FetchedWork {
-        let claims: Vec<StoredWork> = self.claims.drain(..max.min(self.claims.len())).collect();
-        FetchedWork { held: self.held.split(claims.len()), claims, unfinished: self.unfinished }
-    }
-
-    fn may_be_more(&self) -> bool {
-        self.may_have_sessions && self.claims.is_empty()
-    }
-}
-
-/// Starts gathering claims of instances.
-pub(crate) fn gather_instances(returns: Returns) -> Gatherer<InstanceOrder> {
-    Gatherer::start(move |order| {
-        let returns = returns.clone();
-        Box::pin(async move {
-            let instances = fetch_instances(&returns, order).await?;
-            Ok(Box::new(instances) as Box<dyn Harvest<Fetched>>)
-        })
-    })
-}
-
-/// Starts gathering claims of activities.
-pub(crate) fn gather_work(returns: Returns) -> Gatherer<WorkOrder> {
-    Gatherer::start(move |order| {
-        let returns = returns.clone();
-        Box::pin(async move {
-            let activities = fetch_work(&returns, order).await?;
-            Ok(Box::new(activities) as Box<dyn Harvest<FetchedWork>>)
-        })
-    })
-}
-
-async fn fetch_instances(returns: &Returns, order: InstanceOrder) -> Result<Instances, StoreError> {
-    let shared = &returns.shared;
-    let max = i32::try_from(order.max).unwrap_or(i32::MAX);
-    let (known, allowed) = order.classes.unzip();
-    let (now, sent) = (shared.time.given_ms(), shared.time.monotonic());
-    let params: Columns<'_> = &[&now, &max, &order.lease_ms, &shared.parking_ms, &known, &allowed];
-    let mut rows = returns.line.query(CLAIM_INSTANCES, params).await?;
-    let about = rows.pop();
-    let claims: VecDeque<StoredClaim> = rows.iter().map(StoredClaim::read).collect();
-    let tokens = claims.iter().map(|claim| claim.token.clone()).collect();
-    let held = Held::new(Queue::Orchestrator, tokens, returns.clone());
-    let mut instances = Instances { claims, held, unfinished: false, unknown_classes: Vec::new() };
-    if let Some(about) = about {
-        shared.time.learn(about.get(12), sent);
-        instances.unfinished = about.get::<_, Option<bool>>(14).unwrap_or(false);
-        instances.unknown_classes = about.get::<_, Option<Vec<String>>>(16).unwrap_or_default();
-        if instances.unknown_classes.is_empty() {
-            shared.instances_ready.is_due_at(about.get(13));
-        }
-        if about.get::<_, Option<bool>>(15).unwrap_or(false) {
-            look_again(returns);
-        }
-        report_dropped(&about);
-    }
-    Ok(instances)
-}
-
-async fn fetch_work(returns: &Returns, order: WorkOrder) -> Result<Activities, StoreError> {
-    let shared = &returns.shared;
-    let max = i32::try_from(order.max).unwrap_or(i32::MAX);
-    let (now, sent) = (shared.time.given_ms(), shared.time.monotonic());
-    let params: Columns<'_> = &[&now, &max, &order.lease_ms, &order.owner, &order.session_ms, &order.routes];
-    let mut rows = returns.line.query(CLAIM_WORK, params).await?;
-    let about = rows.pop();
-    let claims: VecDeque<StoredWork> = rows.iter().map(StoredWork::read).collect();
-    let tokens = claims.iter().map(|claim| claim.token.clone()).collect();
-    let held = Held::new(Queue::Worker, tokens, returns.clone());
-    let unfinished = about.as_ref().is_some_and(|about| about.get::<_, Option<bool>>(6) == Some(true));
-    if let Some(about) = about {
-        shared.time.learn(about.get(4), sent);
-        shared.work_ready.is_due_at(about.get(5));
-    }
-    let may_have_sessions = order.owner.is_some() && !claims.is_empty();
-    Ok(Activities { claims, held, unfinished, may_have_sessions })
-}
-
-/// An instance that was leased, with its messages still as text.
-pub(crate) struct StoredClaim {
-    instance: String,
-    token: String,
-    name: Option<String>,
-    version: Option<String>,
-    execution_id: i64,
-    incarnation: i64,
-    last_event_id: i64,
-    status: Option<String>,
-    start_event: Option<String>,
-    ids: Vec<i64>,
-    attempts: Vec<i64>,
-    texts: Vec<String>,
 }
 
 impl PostgresProvider {
@@ -387,29 +186,6 @@ impl PostgresProvider {
     }
 }
 
-/// Somebody is committing a turn of an instance that has new messages. That takes about as long as a sync; if it is another
-/// process, nobody tells us when it is over.
-fn look_again(returns: &Returns) {
-    let shared = std::sync::Arc::downgrade(&returns.shared);
-    tokio::spawn(async move {
-        tokio::time::sleep(std::time::Duration::from_millis(3)).await;
-        if let Some(shared) = shared.upgrade() {
-            shared.instances_ready.source.notify();
-        }
-    });
-}
-
-fn report_dropped(about: &Row) {
-    let instances: Vec<String> = about.get::<_, Option<Vec<String>>>(17).unwrap_or_default();
-    let counts: Vec<i64> = about.get::<_, Option<Vec<i64>>>(18).unwrap_or_default();
-    for (instance, messages) in instances.into_iter().map(original).zip(counts) {
-        tracing::warn!(
-            target: "duroxide::providers::postgres",
-            instance, messages, "dropped messages for an instance that does not exist"
-        );
-    }
-}
-
 /// A class is the version that an execution is pinned to; '' if to none.
 fn is_compatible(filter: &DispatcherCapabilityFilter, class: &str) -> bool {
     class.is_empty() || semver::Version::parse(class).is_ok_and(|version| filter.is_compatible(&version))
@@ -437,23 +213,6 @@ fn routes(filter: &TagFilter) -> Option<Vec<String>> {
 }
 
 impl StoredClaim {
-    fn read(row: &Row) -> Self {
-        Self {
-            instance: row.get(0),
-            token: row.get(1),
-            name: row.get::<_, Option<String>>(2).map(original),
-            version: row.get::<_, Option<String>>(3).map(original),
-            execution_id: row.get(4),
-            incarnation: row.get(5),
-            last_event_id: row.get(6),
-            status: row.get(7),
-            start_event: row.get(8),
-            ids: row.get(9),
-            attempts: row.get(10),
-            texts: row.get(11),
-        }
-    }
-
     /// Puts together what a caller is told about an instance that it leased.
     fn describe(self, messages: Vec<WorkItem>, attempt_count: u32) -> InstanceClaim {
         let origin = match self.name {
@@ -480,20 +239,6 @@ impl StoredClaim {
             lock_token: self.token,
             attempt_count,
         }
-    }
-}
-
-/// An activity that was leased, still as text.
-pub(crate) struct StoredWork {
-    id: i64,
-    token: String,
-    attempts: i64,
-    text: String,
-}
-
-impl StoredWork {
-    fn read(row: &Row) -> Self {
-        Self { id: row.get(0), token: row.get(1), attempts: row.get(2), text: row.get(3) }
     }
 }
 

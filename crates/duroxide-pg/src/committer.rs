@@ -95,6 +95,8 @@ enum Attempt {
     Committed(Verdicts, Effects),
     /// Nothing was kept.
     Failed(Failure),
+    /// It could not be found out whether anything was kept, so it must not be tried again.
+    Unresolved(Failure),
 }
 
 impl Committing {
@@ -157,6 +159,7 @@ impl Committing {
                         return Err((batch, failure));
                     }
                 }
+                Attempt::Unresolved(failure) => return Err((batch, failure)),
             }
         }
     }
@@ -212,7 +215,10 @@ impl Committing {
                 // It was not committed, and cannot be any more.
                 Ok(_) => return Attempt::Failed(failure),
                 Err(_) if trials.wait().await => {}
-                Err(_) => return Attempt::Failed(failure),
+                Err(_) => {
+                    let message = format!("{}; it may or may not have been committed", failure.message);
+                    return Attempt::Unresolved(Failure::lost(message));
+                }
             }
         }
     }

@@ -176,20 +176,18 @@ fn kind_of(error: &tokio_postgres::Error) -> FailureKind {
         SqlState::T_R_DEADLOCK_DETECTED,
         SqlState::LOCK_NOT_AVAILABLE,
         SqlState::QUERY_CANCELED,
-        // A statement that was prepared before a migration.
-        SqlState::FEATURE_NOT_SUPPORTED,
     ];
     if transient.contains(code) {
         return FailureKind::Transient;
     }
-    // Failing over: the server has become one that only reads.
-    if *code == SqlState::READ_ONLY_SQL_TRANSACTION {
+    // A statement that was prepared before a migration has to be prepared anew.
+    if *code == SqlState::FEATURE_NOT_SUPPORTED {
         return FailureKind::Lost;
     }
     match code.code().get(..2) {
-        // Connection, resources, shutting down or starting up, the operating system.
-        Some("08" | "53" | "57" | "58") => FailureKind::Lost,
-        Some("25") => FailureKind::Lost,
+        // Connection; the state of the transaction, among them a server that only reads because it is being failed over;
+        // resources; shutting down or starting up; the operating system.
+        Some("08" | "25" | "53" | "57" | "58") => FailureKind::Lost,
         _ => FailureKind::Permanent,
     }
 }

@@ -26,7 +26,7 @@
 //! | `target`, `tls`, `session`, `line` | where the database is, and connections to it |
 //! | `jobs`, `columns`, `batch`, `pipeline`, `committer` | group commit |
 //! | `results` | results that need not be synced by themselves |
-//! | `claims`, `gather`, `errands` | leasing together, and giving back what nobody took |
+//! | `claims`, `fetch`, `gather`, `errands` | leasing together, and giving back what nobody took |
 //! | `shared`, `signals`, `clock` | who is told of what, and when |
 //! | `encode`, `text` | values on their way in and out |
 //! | `provider`, `extended`, `admin`, `reads` | the traits |
@@ -43,6 +43,7 @@ mod encode;
 mod errands;
 mod error;
 mod extended;
+mod fetch;
 mod gather;
 mod jobs;
 mod line;
@@ -92,12 +93,24 @@ pub struct PostgresProvider {
     /// Deletes and prunes, which may take long.
     removals: Committer,
     reads: Line,
+    /// Reads that may take long, so that others do not wait for them.
+    listings: Line,
     returns: Returns,
     results: results::Results,
-    instance_claims: gather::Gatherer<claims::InstanceOrder>,
-    work_claims: gather::Gatherer<claims::WorkOrder>,
+    instance_claims: gather::Gatherer<fetch::InstanceOrder>,
+    work_claims: gather::Gatherer<fetch::WorkOrder>,
     /// Versions that instances are pinned to, as far as they were met.
     known_classes: Mutex<BTreeSet<String>>,
+    _background: Background,
+}
+
+/// Tasks that end with the store.
+struct Background(Vec<tokio::task::JoinHandle<()>>);
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        self.0.iter().for_each(tokio::task::JoinHandle::abort);
+    }
 }
 
 impl PostgresProvider {
@@ -185,10 +198,11 @@ impl PostgresProvider {
             watchers: Arc::new(InstanceWatchers::default()),
             news: Arc::default(),
         });
+        let looking = signals::look_now_and_then(Arc::downgrade(&shared), clock, settings.poll_interval);
+        let mut background = Background(vec![tokio::spawn(looking)]);
         if settings.notifications {
-            tokio::spawn(signals::Messenger::new(dialer.clone(), &shared).run());
+            background.0.push(tokio::spawn(signals::Messenger::new(dialer.clone(), &shared).run()));
         }
-        tokio::spawn(signals::look_now_and_then(Arc::downgrade(&shared), clock, settings.poll_interval));
         let patience = settings.patience;
         let leases = Arc::new(Line::new(dialer.clone(), Purpose::Leases, patience));
         let returns = Returns { line: leases, shared: shared.clone(), errands: Errands::default() };
@@ -197,8 +211,10 @@ impl PostgresProvider {
             results: results::Results::start(returns.clone()),
             removals: Committer::start(dialer.clone(), shared.clone(), patience),
             reads: Line::new(dialer.clone(), Purpose::Reads, patience),
-            instance_claims: claims::gather_instances(returns.clone()),
-            work_claims: claims::gather_work(returns.clone()),
+            listings: Line::new(dialer.clone(), Purpose::Reads, patience),
+            _background: background,
+            instance_claims: fetch::gather_instances(returns.clone()),
+            work_claims: fetch::gather_work(returns.clone()),
             returns,
             known_classes: Mutex::new(BTreeSet::from([String::new()])),
             shared,

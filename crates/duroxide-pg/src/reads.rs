@@ -61,6 +61,16 @@ impl PostgresProvider {
         self.reads.query(sql, params).await.map_err(named(operation))
     }
 
+    /// Reads what may take long.
+    pub(crate) async fn listing(
+        &self,
+        operation: &'static str,
+        sql: &'static str,
+        params: &[&(dyn ToSql + Sync)],
+    ) -> Result<Vec<Row>, ProviderError> {
+        self.listings.query(sql, params).await.map_err(named(operation))
+    }
+
     pub(crate) async fn read_events(
         &self,
         operation: &'static str,
@@ -177,7 +187,7 @@ impl PostgresProvider {
         sql: &'static str,
         params: &[&(dyn ToSql + Sync)],
     ) -> Result<Vec<String>, ProviderError> {
-        Ok(self.rows(operation, sql, params).await?.iter().map(|row| text(row, 0)).collect())
+        Ok(self.listing(operation, sql, params).await?.iter().map(|row| text(row, 0)).collect())
     }
 
     pub(crate) async fn system_metrics(&self) -> Result<SystemMetrics, ProviderError> {
@@ -185,7 +195,7 @@ impl PostgresProvider {
                 coalesce(sum(running_instances), 0)::bigint, coalesce(sum(completed_instances), 0)::bigint,
                 coalesce(sum(failed_instances), 0)::bigint, coalesce(sum(events), 0)::bigint
             FROM totals";
-        let rows = self.rows("get_system_metrics", SQL, &[]).await?;
+        let rows = self.listing("get_system_metrics", SQL, &[]).await?;
         let Some(row) = rows.first() else { return Ok(SystemMetrics::default()) };
         Ok(SystemMetrics {
             total_instances: number(row, 0),
@@ -206,7 +216,7 @@ impl PostgresProvider {
                 (SELECT count(*) FROM worker_queue) - (
                     SELECT count(*) FROM worker_queue
                     WHERE lock_token IS NOT NULL AND locked_until > (SELECT now FROM t))";
-        let rows = self.rows("get_queue_depths", SQL, &[&self.shared.time.given_ms()]).await?;
+        let rows = self.listing("get_queue_depths", SQL, &[&self.shared.time.given_ms()]).await?;
         let depth = |column| {
             rows.first().and_then(|row| usize::try_from(row.get::<_, i64>(column)).ok()).unwrap_or(0)
         };
@@ -279,7 +289,7 @@ impl PostgresProvider {
 
     pub(crate) async fn quarantined(&self, limit: usize) -> Result<Vec<QuarantinedRow>, ProviderError> {
         const SQL: &str = "SELECT queue, instance_id, work_item, reason, quarantined_at FROM quarantine ORDER BY id LIMIT $1";
-        let rows = self.rows("list_quarantined", SQL, &[&row_limit(limit)]).await?;
+        let rows = self.listing("list_quarantined", SQL, &[&row_limit(limit)]).await?;
         let read = |row: &Row| QuarantinedRow {
             queue: match row.get(0) {
                 "worker_queue" => WorkQueue::Worker,
@@ -296,7 +306,7 @@ impl PostgresProvider {
     pub(crate) async fn parked(&self, limit: usize) -> Result<Vec<ParkedMessage>, ProviderError> {
         const SQL: &str = "SELECT instance_id, work_item, parked_at FROM orchestrator_queue
             WHERE parked_at IS NOT NULL ORDER BY id LIMIT $1";
-        let rows = self.rows("list_parked", SQL, &[&row_limit(limit)]).await?;
+        let rows = self.listing("list_parked", SQL, &[&row_limit(limit)]).await?;
         let read = |row: &Row| ParkedMessage {
             instance: text(row, 0),
             raw: row.get(1),
