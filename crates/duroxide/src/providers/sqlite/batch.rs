@@ -8,6 +8,7 @@ use rusqlite::{Connection, Params, Row};
 
 use super::error::StoreError;
 use super::shared::{Shared, after};
+use super::work_done;
 
 /// What a commit changes beyond its rows: who has to be told, and by how much the totals move.
 #[derive(Debug, Default)]
@@ -96,14 +97,11 @@ impl<'c> Batch<'c> {
 
     /// Runs a statement and returns how many rows it changed.
     pub(super) fn execute(&self, sql: &str, params: impl Params) -> rusqlite::Result<usize> {
-        let changed = self.connection.prepare_cached(sql)?.execute(params)?;
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let changed = statement.execute(params)?;
+        work_done::note(&statement);
         self.changed.set(self.changed.get() || changed > 0);
         Ok(changed)
-    }
-
-    /// Makes the transaction one that has to be written, and so synced: a commit that changes nothing does neither.
-    pub(super) fn touch(&self) -> rusqlite::Result<()> {
-        self.execute("UPDATE totals SET instances = instances", []).map(drop)
     }
 
     /// Changes one row and returns what the statement says about it.
@@ -114,7 +112,10 @@ impl<'c> Batch<'c> {
         read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
     ) -> rusqlite::Result<T> {
         self.changed.set(true);
-        self.connection.prepare_cached(sql)?.query_row(params, read)
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let value = statement.query_row(params, read);
+        work_done::note(&statement);
+        value
     }
 
     /// Reads one row, if there is one.
@@ -187,12 +188,15 @@ impl<'c> Batch<'c> {
         self.spoiled.is_some()
     }
 
-    /// Commits, or rolls back and says why.
-    pub(super) fn commit(mut self) -> (Effects, rusqlite::Result<()>) {
-        self.effects.rows_changed = self.changed.get();
+    /// Commits, or rolls back and says why. A commit that changes no page is neither written nor synced; if it has to
+    /// be, for what was committed before it, something is changed.
+    pub(super) fn commit(mut self, must_be_written: bool) -> (Effects, rusqlite::Result<()>) {
         let committed = match self.spoiled.take() {
             Some(error) => Err(error),
-            None => self.write_totals().and_then(|()| self.execute("COMMIT", []).map(drop)),
+            None => self.write_totals(must_be_written).and_then(|()| {
+                self.effects.rows_changed = self.changed.get();
+                self.execute("COMMIT", []).map(drop)
+            }),
         };
         if committed.is_err() && !self.connection.is_autocommit() {
             // If even this fails the connection is beyond help, and the next BEGIN reports it.
@@ -201,10 +205,10 @@ impl<'c> Batch<'c> {
         (self.effects, committed)
     }
 
-    fn write_totals(&self) -> rusqlite::Result<()> {
+    fn write_totals(&self, must_be_written: bool) -> rusqlite::Result<()> {
         let totals = self.effects.totals;
         if totals == Totals::default() {
-            return Ok(());
+            return if must_be_written { self.touch() } else { Ok(()) };
         }
         self.execute(
             "UPDATE totals SET instances = instances + ?1, executions = executions + ?2, events = events + ?3,
@@ -213,6 +217,13 @@ impl<'c> Batch<'c> {
             [totals.instances, totals.executions, totals.events, totals.running, totals.completed, totals.failed],
         )
         .map(drop)
+    }
+
+    /// Changes a page and changes it back. SQLite does not write a row that is the same as before, so one update that
+    /// changes nothing would not do.
+    fn touch(&self) -> rusqlite::Result<()> {
+        self.execute("UPDATE totals SET instances = instances + 1", [])?;
+        self.execute("UPDATE totals SET instances = instances - 1", []).map(drop)
     }
 }
 
@@ -258,7 +269,10 @@ pub(super) fn read_row<T>(
 ) -> rusqlite::Result<Option<T>> {
     let mut statement = connection.prepare_cached(sql)?;
     let mut rows = statement.query(params)?;
-    rows.next()?.map(read).transpose()
+    let value = rows.next()?.map(read).transpose();
+    drop(rows);
+    work_done::note(&statement);
+    value
 }
 
 /// Reads all rows.
@@ -268,7 +282,10 @@ pub(super) fn read_rows<T>(
     params: impl Params,
     read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
 ) -> rusqlite::Result<Vec<T>> {
-    connection.prepare_cached(sql)?.query_map(params, read)?.collect()
+    let mut statement = connection.prepare_cached(sql)?;
+    let values = statement.query_map(params, read)?.collect();
+    work_done::note(&statement);
+    values
 }
 
 fn is_constraint(error: &rusqlite::Error) -> bool {

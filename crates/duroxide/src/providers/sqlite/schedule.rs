@@ -7,7 +7,7 @@
 use rusqlite::params;
 
 use super::batch::Batch;
-use super::orphans;
+use super::{orphans, work_done};
 use crate::providers::DispatcherCapabilityFilter;
 
 /// Rows that one job brings up to date, at most.
@@ -124,14 +124,16 @@ fn outlook(batch: &Batch<'_>, instance: &str, now: i64) -> rusqlite::Result<Outl
              WHERE instance_id = ?1 AND parked_at IS NULL AND visible_at > ?2),
             (SELECT min(parked_at) FROM orchestrator_queue WHERE instance_id = ?1 AND parked_at IS NOT NULL)",
     )?;
-    statement.query_row(params![instance, now], |row| {
+    let outlook = statement.query_row(params![instance, now], |row| {
         let (at_once, delayed): (Option<i64>, Option<i64>) = (row.get(0)?, row.get(1)?);
         Ok(Outlook {
             head: at_once.into_iter().chain(delayed).min(),
             next_visible: row.get(2)?,
             parked_since: row.get(3)?,
         })
-    })
+    });
+    work_done::note(&statement);
+    outlook
 }
 
 /// Puts an instance that is not leased where it belongs: ready, waiting, or nowhere if it has no messages.

@@ -25,6 +25,7 @@ use super::connection::{self, SyncLevel};
 use super::error::{StoreError, classify};
 use super::inbox::{Answer, Debt, Envelope, Inbox, Job, JobClass, Taken};
 use super::shared::Shared;
+use super::work_done::{self, Committed};
 use super::{Durability, SqliteError};
 use crate::providers::{Durable, ProviderError};
 
@@ -310,6 +311,7 @@ impl Writing {
         let has_data = jobs.iter().any(|job| job.class == JobClass::Data);
         let is_overdue = self.unsynced >= MOST_UNSYNCED;
         let durable = has_data || is_overdue;
+        let is_owed = !self.debts.is_empty() || jobs.iter().any(|job| job.class == JobClass::Ahead);
         if let Err(error) = self.begin(durable) {
             jobs.into_iter().for_each(|envelope| envelope.job.fail(&error));
             return;
@@ -317,10 +319,12 @@ impl Writing {
         let mut batch = Batch::new(&self.connection, &self.shared);
         let mut answers: Vec<_> = jobs.into_iter().map(|envelope| envelope.job.run(&mut batch)).collect();
         answers.iter_mut().for_each(|answer| answer.claim(&mut batch));
-        if is_overdue && let Err(error) = batch.touch() {
-            batch.spoil(&error);
-        }
-        let (effects, committed) = batch.commit();
+        let (effects, committed) = batch.commit(durable && is_owed);
+        self.shared.ledger.enter(Committed {
+            is_written: committed.is_ok() && effects.rows_changed,
+            is_synced: durable && self.syncs(),
+            is_settlement: false,
+        });
         if committed.is_ok() {
             self.shared.announce(effects, &self.connection);
         }
@@ -332,8 +336,7 @@ impl Writing {
 
     /// Tells those who wait for a sync, if this commit was one.
     fn note_commit(&mut self, durable: bool, committed: Result<(), &rusqlite::Error>) {
-        let nothing_is_synced = !self.shared.is_file || self.shared.durability != Durability::Full;
-        if nothing_is_synced || (durable && committed.is_ok()) {
+        if !self.syncs() || (durable && committed.is_ok()) {
             self.unsynced = 0;
             self.debts.drain(..).for_each(|debt| debt.settle(Ok(())));
         } else if !self.debts.is_empty() {
@@ -348,12 +351,18 @@ impl Writing {
         }
         let synced = self.begin(true).and_then(|()| {
             let batch = Batch::new(&self.connection, &self.shared);
-            let touched = batch.touch();
-            let (_, committed) = batch.commit();
-            touched.and(committed)
+            let (_, committed) = batch.commit(true);
+            let is_written = committed.is_ok();
+            self.shared.ledger.enter(Committed { is_written, is_synced: true, is_settlement: true });
+            committed
         });
         self.unsynced = 0;
         self.debts.drain(..).for_each(|debt| debt.settle(synced.as_ref().copied()));
+    }
+
+    /// Tells whether commits can be synced at all, and are to be.
+    fn syncs(&self) -> bool {
+        self.shared.is_file && self.shared.durability == Durability::Full
     }
 
     /// Begins a transaction that will be synced if it must be durable.
@@ -378,7 +387,10 @@ impl Writing {
     fn begin_as_soon_as_possible(&self) -> rusqlite::Result<()> {
         let mut waited = Duration::ZERO;
         loop {
-            match self.connection.prepare_cached("BEGIN IMMEDIATE")?.execute([]) {
+            let mut statement = self.connection.prepare_cached("BEGIN IMMEDIATE")?;
+            let begun = statement.execute([]);
+            work_done::note(&statement);
+            match begun {
                 Err(error)
                     if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy)
                         && waited < self.shared.busy_timeout =>
