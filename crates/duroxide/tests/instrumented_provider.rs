@@ -230,6 +230,45 @@ async fn the_extension_passes_through_under_the_labels_of_the_contract() {
 }
 
 #[tokio::test]
+async fn what_is_stored_and_handed_over_passes_through_as_one_call() {
+    let measured = Measured::new(memory());
+    let extended = measured.extended();
+    measured.store.enqueue_for_orchestrator(start("i"), None).await.unwrap();
+    let (_, token, _) =
+        measured.store.fetch_orchestration_item(LEASE, Duration::ZERO, None).await.unwrap().unwrap();
+    let turn = TurnToStore {
+        lock_token: &token,
+        execution_id: 1,
+        history_delta: &first_turn("i"),
+        worker_items: &[activity("i", 9)],
+        orchestrator_items: &[],
+        metadata: &metadata(),
+        cancelled_activities: &[],
+    };
+    let tag_filter = TagFilter::default();
+    let work = WorkRequest { max: 8, lock_timeout: LEASE, session: None, tag_filter: &tag_filter };
+    let stored = extended.store_turn(turn, Some(&work)).await.unwrap();
+    let token = &stored.claims[0].lock_token;
+    let instances = InstanceRequest { max: 8, lock_timeout: LEASE, filter: None };
+    let result = extended.store_result(token, Some(completed("i", 9)), Some(&instances)).await.unwrap();
+    assert_eq!(result.claims[0].messages, [completed("i", 9)]);
+    result.durable.wait().await.unwrap();
+    let expected = calls([
+        ("enqueue_orchestrator/success", 1),
+        ("fetch_orchestration_item/success", 1),
+        ("ack_orchestration_item/success", 1),
+        ("ack_work_item/success", 1),
+    ]);
+    assert_eq!(measured.calls(), expected);
+    assert!(extended.store_turn(turn, None).await.is_err());
+    assert!(extended.store_result(token, None, None).await.is_err());
+    let counter =
+        |operation| format!("duroxide_provider_errors_total{{error_type=other,operation={operation}}}");
+    let expected = BTreeMap::from([(counter("ack_orchestration_item"), 1), (counter("ack_work_item"), 1)]);
+    assert_eq!(measured.recorder.counters(), expected);
+}
+
+#[tokio::test]
 async fn errors_of_the_extension_are_counted_under_the_labels_of_the_contract() {
     let measured = Measured::new(memory());
     assert!(measured.extended().load_history("no such token", 0).await.is_err());

@@ -14,19 +14,18 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use duroxide::providers::sqlite::{SqliteProvider, WorkDone};
-use duroxide::{
-    ActivityContext, EventKind, OrchestrationContext, OrchestrationRegistryBuilder, RuntimeOptions,
-};
+use duroxide::providers::sqlite::{Durability, SqliteProvider, WorkDone};
+use duroxide::{ActivityContext, Client, OrchestrationContext, OrchestrationRegistryBuilder, RuntimeOptions};
 use runtime_support::{World, activities, orchestrations};
 use sqlite_store::{StoreFile, soon};
+use tokio::task::JoinSet;
 
 /// Statements of one sequential step: a turn's commit and a result's.
-const MOST_STATEMENTS_A_STEP: f64 = 0.0;
+const MOST_STATEMENTS_A_STEP: f64 = 32.0;
 /// Machine steps of one sequential step.
-const MOST_VM_STEPS_A_STEP: f64 = 0.0;
-/// Machine steps of one step when two hundred instances take theirs at once.
-const MOST_VM_STEPS_A_STEP_IN_PARALLEL: f64 = 0.0;
+const MOST_VM_STEPS_A_STEP: f64 = 1_060.0;
+/// Machine steps of one step when two hundred instances take theirs at once, their start and end included.
+const MOST_VM_STEPS_A_STEP_IN_PARALLEL: f64 = 1_230.0;
 /// Commits for the start and the end of an instance, beside those of its steps.
 const START_AND_END: u64 = 4;
 
@@ -77,8 +76,8 @@ fn per_step(count: u64, steps: usize) -> f64 {
     count as f64 / steps as f64
 }
 
-async fn open(file: &StoreFile) -> (Arc<SqliteProvider>, World) {
-    let store = file.open().await;
+async fn open(file: &StoreFile, durability: Durability) -> (Arc<SqliteProvider>, World) {
+    let store = Arc::new(file.builder().durability(durability).open(&file.url()).await.unwrap());
     let world = World::on(store.clone(), file.clock.clone());
     (store, world)
 }
@@ -86,7 +85,7 @@ async fn open(file: &StoreFile) -> (Arc<SqliteProvider>, World) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sequential_step_costs_two_commits_and_one_sync() {
     let file = StoreFile::new();
-    let (store, world) = open(&file).await;
+    let (store, world) = open(&file, Durability::Full).await;
     let before = store.work_done();
     let marks = run_chain(&store, &world, 301).await;
     let all = store.work_done() - before;
@@ -103,39 +102,43 @@ async fn a_sequential_step_costs_two_commits_and_one_sync() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_step_costs_the_same_however_long_the_history_is() {
     let file = StoreFile::new();
-    let (store, world) = open(&file).await;
+    let (store, world) = open(&file, Durability::Normal).await;
     let marks = run_chain(&store, &world, 2_001).await;
     let (early, late) = (vm_steps(&marks, 100, 200), vm_steps(&marks, 1_900, 2_000));
     assert!(late <= 1.1 * early, "{early} machine steps at first, {late} after 1,900 steps");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_step_costs_the_same_however_many_instances_sleep() {
-    const SLEEPERS: usize = 5_000;
+/// What a step costs while so many instances wait for a timer.
+async fn cost_beside_sleepers(sleepers: usize) -> f64 {
     let file = StoreFile::new();
-    let (store, world) = open(&file).await;
-    let alone = vm_steps(&run_chain(&store, &world, 301).await, 100, 300);
-
-    let file = StoreFile::new();
-    let (store, world) = open(&file).await;
+    let (store, world) = open(&file, Durability::Normal).await;
     let runtime = world.start(activities(), chain()).await;
-    for n in 0..SLEEPERS {
-        world.client.start_orchestration(format!("sleeper-{n}"), "Sleep", "").await.unwrap();
+    let mut starts = JoinSet::new();
+    for n in 0..sleepers {
+        let client = Client::new(store.clone());
+        starts.spawn(async move { client.start_orchestration(format!("sleeper-{n}"), "Sleep", "").await });
     }
-    let asleep = format!(
-        "SELECT count(*) FROM history WHERE event_type = '{}'",
-        duroxide::providers::inspect::event_type(&EventKind::TimerCreated { fire_at_ms: 0 })
-    );
+    for started in starts.join_all().await {
+        started.unwrap();
+    }
     soon(async {
-        while store.query_number(&asleep).await.unwrap() < SLEEPERS as i64 {
+        // The commit that makes the execution sets its timer.
+        while store.query_number("SELECT count(*) FROM executions").await.unwrap() < sleepers as i64 {
             tokio::task::yield_now().await;
         }
     })
     .await;
     runtime.shutdown(None).await;
-    let among_sleepers = vm_steps(&run_chain(&store, &world, 301).await, 100, 300);
+    vm_steps(&run_chain(&store, &world, 301).await, 100, 300)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_step_costs_the_same_however_many_instances_sleep() {
+    const SLEEPERS: usize = 5_000;
+    let (alone, among_sleepers) = (cost_beside_sleepers(0).await, cost_beside_sleepers(SLEEPERS).await);
+    // To see that the first of them is not due yet takes a few steps; how many there are does not matter.
     assert!(
-        among_sleepers <= 1.01 * alone,
+        among_sleepers <= 1.05 * alone,
         "{alone} machine steps alone, {among_sleepers} beside {SLEEPERS} instances that sleep"
     );
 }
@@ -145,7 +148,7 @@ async fn two_hundred_instances_at_once_cost_no_more_a_step() {
     const INSTANCES: usize = 200;
     const STEPS: usize = 5;
     let file = StoreFile::new();
-    let (store, world) = open(&file).await;
+    let (store, world) = open(&file, Durability::Full).await;
     let step = activities().register("Step", |_: ActivityContext, _: String| async { Ok(String::new()) });
     let runtime = world.start(step, chain()).await;
     let before = store.work_done();

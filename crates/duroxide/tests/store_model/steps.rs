@@ -160,9 +160,9 @@ fn whole_activity() -> impl Strategy<Value = Vec<Step>> {
 }
 
 /// A turn whose activity is claimed in the same commit, and a result whose instance is.
-fn whole_step() -> impl Strategy<Value = Vec<Step>> {
-    (start(), turn(), activity(), lease_time(), turn_claim()).prop_map(
-        |(message, turn, item, lock_ms, claim)| {
+fn whole_step() -> BoxedStrategy<Vec<Step>> {
+    (start(), turn(), activity(), lease_time(), turn_claim())
+        .prop_map(|(message, turn, item, lock_ms, claim)| {
             let turn = Turn { defect: None, worker_items: vec![item], ..turn };
             let claimant =
                 Claimant { lock_ms, owner: Some(OWNERS[0]), session_ms: 30_000, tags: TagFilter::Any };
@@ -173,8 +173,8 @@ fn whole_step() -> impl Strategy<Value = Vec<Step>> {
                 Step::StoreTurn { token: open, turn, claim: Some((1, claimant)) },
                 Step::StoreResult { token: open, completion: Completion::Result, claim: Some(claim) },
             ]
-        },
-    )
+        })
+        .boxed()
 }
 
 /// What every sequence ends with: taking everything out that is still there.
@@ -239,7 +239,8 @@ fn lease_time() -> impl Strategy<Value = u64> {
     select(vec![1u64, 500, 5_000, 30_000, 30_000, 30_000])
 }
 
-fn turn_step() -> impl Strategy<Value = Step> {
+// Boxed, like others that have large parts: a strategy is as large as all that it is made of, and lies on the stack.
+fn turn_step() -> BoxedStrategy<Step> {
     prop_oneof![
         12 => (lease_time(), option::weighted(0.3, filter())).prop_map(|(lock_ms, filter)| Step::FetchTurn { lock_ms, filter }),
         3 => (0..3usize, lease_time()).prop_map(|(max, lock_ms)| Step::ClaimInstances { max, lock_ms }),
@@ -251,9 +252,10 @@ fn turn_step() -> impl Strategy<Value = Step> {
             .prop_map(|(token, delay_ms, ignore_attempt)| Step::AbandonTurn { token, delay_ms, ignore_attempt }),
         2 => (token(), time()).prop_map(|(token, extend_ms)| Step::RenewTurn { token, extend_ms }),
     ]
+    .boxed()
 }
 
-fn work_step() -> impl Strategy<Value = Step> {
+fn work_step() -> BoxedStrategy<Step> {
     prop_oneof![
         10 => claimant().prop_map(|claimant| Step::FetchWork { claimant }),
         3 => (0..4usize, claimant()).prop_map(|(max, claimant)| Step::ClaimWork { max, claimant }),
@@ -267,6 +269,7 @@ fn work_step() -> impl Strategy<Value = Step> {
             .prop_map(|(owners, extend_ms, idle_ms)| Step::RenewSessions { owners, extend_ms, idle_ms }),
         2 => Just(Step::CleanupSessions),
     ]
+    .boxed()
 }
 
 fn admin_step() -> impl Strategy<Value = Step> {
@@ -430,7 +433,7 @@ fn filter() -> impl Strategy<Value = DispatcherCapabilityFilter> {
         .prop_map(|supported_duroxide_versions| DispatcherCapabilityFilter { supported_duroxide_versions })
 }
 
-fn turn() -> impl Strategy<Value = Turn> {
+fn turn() -> BoxedStrategy<Turn> {
     let what = (
         prop_oneof![7 => Just(0u64), 3 => Just(1u64)],
         vec(event_kind(), 0..4),
@@ -439,10 +442,21 @@ fn turn() -> impl Strategy<Value = Turn> {
         vec(message(), 0..3),
     );
     let about = (metadata(), option::weighted(0.3, instance()), vec(activity_identity(), 0..3));
-    (what, about).prop_map(|(what, (metadata, parent, cancelled))| {
-        let (execution_step, events, defect, worker_items, orchestrator_items) = what;
-        Turn { execution_step, events, defect, worker_items, orchestrator_items, metadata, parent, cancelled }
-    })
+    (what, about)
+        .prop_map(|(what, (metadata, parent, cancelled))| {
+            let (execution_step, events, defect, worker_items, orchestrator_items) = what;
+            Turn {
+                execution_step,
+                events,
+                defect,
+                worker_items,
+                orchestrator_items,
+                metadata,
+                parent,
+                cancelled,
+            }
+        })
+        .boxed()
 }
 
 fn defect() -> impl Strategy<Value = Defect> {
