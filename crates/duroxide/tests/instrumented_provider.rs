@@ -17,8 +17,8 @@ use std::time::Duration;
 use duroxide::providers::instrumented::InstrumentedProvider;
 use duroxide::providers::memory::MemoryProvider;
 use duroxide::providers::{
-    ExtendedProvider, InstanceRequest, ManualClock, Provider, StartOutcome, TagFilter, WorkItem, WorkQueue,
-    WorkRequest,
+    ExtendedProvider, InstanceRequest, ManualClock, Provider, StartOutcome, TagFilter, TurnToStore, WorkItem,
+    WorkQueue, WorkRequest,
 };
 use duroxide::runtime::observability::{MetricsProvider, ObservabilityConfig};
 use metric_recorder::MetricRecorder;
@@ -246,7 +246,8 @@ async fn what_is_stored_and_handed_over_passes_through_as_one_call() {
         cancelled_activities: &[],
     };
     let tag_filter = TagFilter::default();
-    let work = WorkRequest { max: 8, lock_timeout: LEASE, session: None, tag_filter: &tag_filter };
+    let session = duroxide::SessionFetchConfig { owner_id: "me".to_string(), lock_timeout: LEASE };
+    let work = WorkRequest { max: 8, lock_timeout: LEASE, session: Some(&session), tag_filter: &tag_filter };
     let stored = extended.store_turn(turn, Some(&work)).await.unwrap();
     let token = &stored.claims[0].lock_token;
     let instances = InstanceRequest { max: 8, lock_timeout: LEASE, filter: None };
