@@ -1,6 +1,7 @@
 //! How the engine's costs grow: with the length of a history, with the number of orchestrations that a process has run,
 //! and with the number of instances that sleep. `README.md` in the directory above says how to run each program.
 
+mod calls;
 mod growth;
 mod idle;
 mod memory;
@@ -12,7 +13,7 @@ pub type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 const USAGE: &str = "engine-bench PROGRAM
   growth [STEPS]      cost of a step of a chain, early and late in its history (10,000 steps)
   memory [COUNT]      memory while COUNT typed orchestrations with 100 KB payloads run (20,000)
-  idle [SLEEPERS]     processor time of an idle runtime, empty and with SLEEPERS sleeping instances (100,000)";
+  idle [SLEEPERS]     what an idle runtime costs, empty and with SLEEPERS sleeping instances (100,000)";
 
 #[tokio::main]
 async fn main() -> Outcome<()> {

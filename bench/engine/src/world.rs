@@ -50,8 +50,40 @@ pub fn print_settings() -> Outcome<()> {
     Ok(())
 }
 
-/// The processor time that this process has used, in all its threads.
-pub fn cpu_time() -> Outcome<Duration> {
+/// What this process has done so far, in all its threads.
+pub struct ProcessFigures {
+    pub cpu: Duration,
+    /// Calls that read from a file, and calls that wrote to one.
+    pub reads: u64,
+    pub writes: u64,
+    /// How often a thread that waited went on.
+    pub wake_ups: u64,
+}
+
+impl ProcessFigures {
+    pub fn read() -> Outcome<Self> {
+        let io = std::fs::read_to_string("/proc/self/io")?;
+        let mut wake_ups = 0;
+        for thread in std::fs::read_dir("/proc/self/task")? {
+            wake_ups +=
+                number(&std::fs::read_to_string(thread?.path().join("status"))?, "voluntary_ctxt_switches:");
+        }
+        Ok(Self { cpu: cpu_time()?, reads: number(&io, "syscr:"), writes: number(&io, "syscw:"), wake_ups })
+    }
+
+    pub fn since(&self, before: &Self) -> Self {
+        Self {
+            cpu: self.cpu - before.cpu,
+            reads: self.reads - before.reads,
+            writes: self.writes - before.writes,
+            // Threads that have ended since take theirs with them.
+            wake_ups: self.wake_ups.saturating_sub(before.wake_ups),
+        }
+    }
+}
+
+/// The processor time of the process, threads that have ended included, in steps of 10 ms.
+fn cpu_time() -> Outcome<Duration> {
     // Fields 14 and 15, counted in hundredths of a second on Linux; the name in field 2 ends with a parenthesis.
     let stat = std::fs::read_to_string("/proc/self/stat")?;
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
@@ -59,10 +91,14 @@ pub fn cpu_time() -> Outcome<Duration> {
     Ok(Duration::from_millis((ticks(11) + ticks(12)) * 10))
 }
 
+/// The number after a name at the beginning of a line.
+fn number(text: &str, name: &str) -> u64 {
+    let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
+    line.split_whitespace().next().and_then(|number| number.parse().ok()).unwrap_or(0)
+}
+
 /// The memory that this process holds now, in MB.
 pub fn resident_mb() -> Outcome<f64> {
-    let status = std::fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap_or_default();
-    let kb: f64 = line.split_whitespace().nth(1).unwrap_or("0").parse()?;
-    Ok(kb / 1024.0)
+    let kb = number(&std::fs::read_to_string("/proc/self/status")?, "VmRSS:");
+    Ok(kb as f64 / 1024.0)
 }

@@ -461,3 +461,59 @@ fn nothing_is_left_of_a_turn_that_is_over() {
     drop(handler);
     assert_eq!(Arc::strong_count(&alive), 1);
 }
+
+// 0.7
+#[test]
+fn actions_print_their_fields_in_the_documented_order() {
+    let ctx = context();
+    let _activity = ctx.schedule_activity_on_session("A", "in", "s").with_tag("gpu");
+    let _wait = ctx.schedule_wait("W");
+    ctx.schedule_orchestration_versioned("D", Some("2.0.0".into()), "d-1", "in");
+    let _child = ctx.schedule_sub_orchestration_versioned_with_id("C", None::<String>, "c-1", "in");
+    let _next = ctx.continue_as_new_versioned("2.0.0", "in");
+    ctx.set_custom_status("busy");
+    let _dequeue = ctx.dequeue_event("Q");
+    ctx.clear_kv_value("k");
+    ctx.clear_all_kv_values();
+    let printed: Vec<String> =
+        ctx.get_emitted_actions().iter().map(|(_, action)| format!("{action:?}")).collect();
+    assert_eq!(
+        printed,
+        [
+            r#"CallActivity { scheduling_event_id: 0, name: "A", input: "in", session_id: Some("s"), tag: Some("gpu") }"#,
+            r#"WaitExternal { scheduling_event_id: 0, name: "W" }"#,
+            r#"StartOrchestrationDetached { scheduling_event_id: 0, name: "D", version: Some("2.0.0"), instance: "d-1", input: "in" }"#,
+            r#"StartSubOrchestration { scheduling_event_id: 0, name: "C", version: None, instance: "c-1", input: "in" }"#,
+            r#"ContinueAsNew { input: "in", version: Some("2.0.0") }"#,
+            r#"UpdateCustomStatus { status: Some("busy") }"#,
+            r#"DequeueEvent { scheduling_event_id: 0, name: "Q" }"#,
+            r#"ClearKeyValue { key: "k" }"#,
+            "ClearKeyValues",
+        ]
+    );
+    let timer = Action::CreateTimer { scheduling_event_id: 2, fire_at_ms: 5 };
+    assert_eq!(format!("{timer:?}"), "CreateTimer { scheduling_event_id: 2, fire_at_ms: 5 }");
+    let set = Action::SetKeyValue { key: "k".into(), value: "v".into(), last_updated_at_ms: 5 };
+    assert_eq!(format!("{set:?}"), r#"SetKeyValue { key: "k", value: "v", last_updated_at_ms: 5 }"#);
+}
+
+/// A dequeue that is bound to the event after its token.
+fn bound_dequeue(ctx: &OrchestrationContext, token: u64) -> DurableFuture<String> {
+    let dequeue = ctx.dequeue_event("q");
+    ctx.bind_token(token, token + 1);
+    ctx.bind_queue_subscription(token + 1, "q");
+    dequeue
+}
+
+// 0.6, 15.2
+#[test]
+fn a_context_of_its_own_keeps_to_the_legacy_policy() {
+    let ctx = context();
+    assert!(ctx.is_replaying());
+    let loser = bound_dequeue(&ctx, 1);
+    drop(loser);
+    ctx.deliver_queue_message("q".into(), "first".into());
+    ctx.deliver_queue_message("q".into(), "second".into());
+    // The dropped dequeue keeps its place, and with it the first message.
+    assert_eq!(poll(&mut bound_dequeue(&ctx, 2)).as_deref(), Some("second"));
+}

@@ -400,3 +400,17 @@ fn warnings_name_the_instance() {
     let skipped: Vec<_> = lines.iter().filter(|line| line.contains(skipped)).collect();
     assert!(skipped.len() == 1 && skipped[0].contains("event_name=\"other\""), "{lines:?}");
 }
+
+// 10.32
+#[test]
+fn orchestration_code_has_no_client() {
+    trait Lacks {
+        fn get_client(&self) -> &'static str {
+            "none"
+        }
+    }
+    impl Lacks for OrchestrationContext {}
+    let ctx = OrchestrationContext::new(vec![], 1, INSTANCE.into(), "Orch".into(), "1.0.0".into(), None);
+    // A method of the type itself would be taken instead.
+    assert_eq!(ctx.get_client(), "none");
+}

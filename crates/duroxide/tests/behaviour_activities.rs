@@ -137,11 +137,7 @@ async fn a_result_for_an_earlier_execution_is_dropped() {
 async fn an_activity_of_an_instance_that_ended_first_never_runs() {
     let world = World::new();
     let stage = Stage::default();
-    let reporter = stage.clone();
-    let work = activities().register("Work", move |ctx: ActivityContext, _: String| {
-        reporter.report(ctx.instance_id());
-        async { Ok(String::new()) }
-    });
+    let work = activities().register("Work", stage.naming_instances());
     let code = || {
         orchestrations().register("One", |ctx: OrchestrationContext, _: String| async move {
             ctx.schedule_activity("Work", "").await
@@ -226,7 +222,7 @@ async fn an_unregistered_activity_is_logged_with_its_delay_and_the_attempts_that
         );
         (tracing::Level::WARN, text)
     };
-    assert_eq!(texts, [text("0.1", 1), text("0.2", 0)]);
+    assert_eq!(texts, [text("0.1", 2), text("0.2", 1)]);
     runtime.shutdown(None).await;
 }
 
@@ -413,15 +409,14 @@ async fn recorded_ids_and_times_can_be_inputs_of_other_steps_in_every_replay() {
 async fn an_instance_that_is_deleted_by_force_disturbs_nobody() {
     let world = World::new();
     let stage = Stage::default();
-    let reporter = stage.clone();
-    let work = echo().register("Work", move |_: ActivityContext, _: String| {
-        let stage = reporter.clone();
-        async move {
+    let work = echo().register(
+        "Work",
+        stage.activity(|stage, _, _| async move {
             stage.report("running");
             stage.wait().await;
             Ok(String::new())
-        }
-    });
+        }),
+    );
     let code = orchestrations()
         .register("Work", |ctx: OrchestrationContext, _: String| async move {
             ctx.schedule_activity("Work", "").await

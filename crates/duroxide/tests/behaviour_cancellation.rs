@@ -7,8 +7,7 @@ mod runtime_support;
 use std::time::Duration;
 
 use duroxide::{
-    ActivityContext, AppErrorKind, ErrorDetails, EventKind, OrchestrationContext, OrchestrationStatus,
-    RuntimeOptions,
+    AppErrorKind, ErrorDetails, EventKind, OrchestrationContext, OrchestrationStatus, RuntimeOptions,
 };
 use runtime_support::{Stage, World, activities, details, kinds, orchestrations};
 
@@ -142,16 +141,7 @@ async fn a_cancellation_hits_the_execution_that_runs() {
 async fn everything_that_a_cancelled_instance_has_open_is_given_up_with_its_reason() {
     let world = World::new();
     let stage = Stage::default();
-    let reporter = stage.clone();
-    let work = activities().register("Work", move |ctx: ActivityContext, _: String| {
-        let stage = reporter.clone();
-        async move {
-            stage.report("running");
-            ctx.cancelled().await;
-            stage.report("told");
-            Ok("too late".to_string())
-        }
-    });
+    let work = activities().register("Work", stage.until_cancelled());
     let code = waiting().register("All", |ctx: OrchestrationContext, _: String| async move {
         let work = ctx.schedule_activity("Work", "");
         let child = ctx.schedule_sub_orchestration("Waiting", "");
@@ -167,7 +157,7 @@ async fn everything_that_a_cancelled_instance_has_open_is_given_up_with_its_reas
     world.client.cancel_instance("p", "enough").await.unwrap();
     assert_eq!(details(world.end("p").await), cancelled("enough"));
     // The clock stands still: nobody waited for a renewal.
-    stage.seen("told", 1).await;
+    stage.seen("cancelled", 1).await;
     assert_eq!(details(world.end("p::sub::3").await), cancelled("parent canceled"));
     world.drained().await;
     runtime.shutdown(None).await;

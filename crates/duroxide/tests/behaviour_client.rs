@@ -9,8 +9,8 @@ use std::time::Duration;
 use duroxide::client::ClientError;
 use duroxide::providers::ProviderError;
 use duroxide::{
-    ActivityContext, Client, Event, EventKind, InstanceFilter, OrchestrationContext, OrchestrationStatus,
-    PruneOptions, RuntimeOptions,
+    Client, Event, EventKind, InstanceFilter, OrchestrationContext, OrchestrationStatus, PruneOptions,
+    RuntimeOptions,
 };
 use runtime_support::logs::Logs;
 use runtime_support::{SOON, Stage, World, activities, details, few_attempts, kinds, orchestrations, output};
@@ -335,11 +335,7 @@ async fn removals_are_logged_with_their_counts() {
 async fn after_forced_deletions_each_activity_of_new_instances_runs_once() {
     let world = World::new();
     let stage = Stage::default();
-    let reporter = stage.clone();
-    let work = activities().register("Work", move |ctx: ActivityContext, _: String| {
-        reporter.report(ctx.instance_id());
-        async { Ok(String::new()) }
-    });
+    let work = activities().register("Work", stage.naming_instances());
     let runtime = world
         .start(
             work,

@@ -14,28 +14,9 @@ use duroxide::{
 use runtime_support::faulty::Call;
 use runtime_support::logs::Logs;
 use runtime_support::{
-    Stage, World, activities, details, echo, faulty_world, few_attempts, kinds, orchestrations, output,
-    start_of,
+    Stage, World, activities, continued, details, echo, faulty_world, few_attempts, kinds, orchestrations,
+    output, start_of, successor,
 };
-
-fn continued(instance: &str, event_id: u64) -> Event {
-    let kind = EventKind::OrchestrationContinuedAsNew { input: "second".into() };
-    Event::with_event_id(event_id, instance, 1, None, kind)
-}
-
-fn successor(instance: &str) -> WorkItem {
-    WorkItem::ContinueAsNew {
-        instance: instance.into(),
-        orchestration: "Loop".into(),
-        input: "second".into(),
-        version: None,
-        parent_instance: None,
-        parent_id: None,
-        parent_execution_id: None,
-        carry_forward_events: vec![("q".into(), "carried".into())],
-        initial_custom_status: None,
-    }
-}
 
 /// Reads one message and returns it.
 fn reads() -> duroxide::OrchestrationRegistryBuilder {
@@ -179,16 +160,7 @@ async fn values_status_its_version_and_unread_messages_go_along() {
 async fn timers_and_results_of_the_execution_before_do_not_reach_the_successor() {
     let world = World::new();
     let stage = Stage::default();
-    let reporter = stage.clone();
-    let slow = activities().register("Slow", move |ctx: ActivityContext, _: String| {
-        let stage = reporter.clone();
-        async move {
-            stage.report("running");
-            ctx.cancelled().await;
-            stage.report("told");
-            Ok("too late".to_string())
-        }
-    });
+    let slow = activities().register("Slow", stage.until_cancelled());
     let code = orchestrations().register("Loop", |ctx: OrchestrationContext, input: String| async move {
         if input.is_empty() {
             std::mem::forget(ctx.schedule_activity("Slow", ""));
@@ -203,7 +175,7 @@ async fn timers_and_results_of_the_execution_before_do_not_reach_the_successor()
     world.client.start_orchestration("i", "Loop", "").await.unwrap();
     stage.seen("running", 1).await;
     world.client.raise_event("i", "go", "").await.unwrap();
-    stage.seen("told", 1).await;
+    stage.seen("cancelled", 1).await;
     let second =
         |kind: &EventKind| matches!(kind, EventKind::OrchestrationStarted { input, .. } if input == "second");
     world.recorded("i", second).await;
@@ -259,7 +231,7 @@ async fn an_instance_between_two_executions_is_running() {
     world.seed("i", 1, vec![start_of("i", 1, "Loop", "first"), continued("i", 2)]).await;
     let running = OrchestrationStatus::Running { custom_status: None, custom_status_version: 0 };
     assert_eq!(world.client.get_orchestration_status("i").await.unwrap(), running);
-    world.store.enqueue_for_orchestrator(successor("i"), None).await.unwrap();
+    world.store.enqueue_for_orchestrator(successor("i", "Loop", &[("q", "carried")]), None).await.unwrap();
     let gate = faulty.hold(Call::AckTurn);
     let runtime = world.start(activities(), reads()).await;
     while faulty.count(Call::AckTurn) == 0 {
@@ -339,7 +311,7 @@ async fn what_comes_after_a_poisoned_successor_is_drained_without_effect() {
     let line = logs.one("CAN successor start not visible");
     assert_eq!(
         line.message,
-        "CAN successor start not visible, abandoning instance inputs with 0.1s backoff (will poison in 0 more attempts)"
+        "CAN successor start not visible, abandoning instance inputs with 0.1s backoff (will poison in 1 more attempts)"
     );
     world.client.enqueue_event("i", "q", "late").await.unwrap();
     world.client.raise_event("i", "s", "late").await.unwrap();
@@ -380,7 +352,7 @@ async fn a_stale_result_among_the_waiting_inputs_is_dropped_when_the_successor_b
     world.seed("i", 1, vec![start_of("i", 1, "Loop", "first"), continued("i", 2)]).await;
     let stale = WorkItem::TimerFired { instance: "i".into(), execution_id: 1, id: 2, fire_at_ms: 1 };
     world.store.enqueue_for_orchestrator(stale, None).await.unwrap();
-    world.store.enqueue_for_orchestrator(successor("i"), None).await.unwrap();
+    world.store.enqueue_for_orchestrator(successor("i", "Loop", &[("q", "carried")]), None).await.unwrap();
     let runtime = world.start(activities(), reads()).await;
     assert_eq!(world.output("i").await, "carried");
     assert!(!kinds(&world.history("i").await).contains(&"TimerFired"));
@@ -410,7 +382,7 @@ async fn inputs_that_cannot_be_given_back_return_when_their_lease_ends() {
         delays,
         [(Some(Duration::from_millis(100)), false), (Some(Duration::from_millis(200)), false)]
     );
-    world.store.enqueue_for_orchestrator(successor("i"), None).await.unwrap();
+    world.store.enqueue_for_orchestrator(successor("i", "Loop", &[("q", "carried")]), None).await.unwrap();
     let status = world.end_in_time("i", Duration::from_millis(500)).await;
     assert_eq!(output(status), "carried");
     runtime.shutdown(None).await;

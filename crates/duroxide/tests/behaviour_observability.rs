@@ -129,6 +129,11 @@ async fn ends_are_logged_at_the_level_of_what_happened_with_fields_and_without_s
     assert_eq!((failed.level, failed.field("error")), (Level::WARN, "oops"));
     assert_eq!((failed.field("orchestration_name"), failed.field("execution_id")), ("Fails", "1"));
     assert_eq!(failed.field("orchestration_version"), "1.0.0");
+    for text in ["Orchestration started", "Orchestration completed"] {
+        let worker = of(text, "fine").field("worker_id").to_string();
+        assert!(worker.starts_with("orch-0-") || worker.starts_with("orch-1-"), "{text}: {worker}");
+    }
+    assert!(failed.field("worker_id").starts_with("orch-"));
     let activity = of("Activity failed (application error)", "activity");
     assert_eq!((activity.level, activity.field("error")), (Level::WARN, "no"));
     assert_eq!((activity.field("activity_name"), activity.field("activity_id")), ("Fail", "2"));
@@ -327,6 +332,9 @@ async fn children_and_fetches_are_counted_too() {
     );
     assert_eq!(of(&recorder.histograms(), "suborchestration_duration_seconds").len(), 2);
     assert_eq!(of(&counters, "worker_dispatcher_items_fetched"), [("", &1)]);
+    let histograms = recorder.histograms();
+    let ran = of(&histograms, "worker_dispatcher_execution_duration_ms");
+    assert_eq!(ran, [("", &vec![0.0])], "one activity ran, and the clock stood still");
     assert_eq!(of(&counters, "orchestration_dispatcher_items_fetched"), [("", &8)]);
     runtime.shutdown(None).await;
 }
@@ -384,4 +392,22 @@ async fn starting_a_runtime_installs_no_subscriber() {
         tracing::dispatcher::get_default(|current| current.is::<tracing::subscriber::NoSubscriber>());
     assert!(nobody);
     runtime.shutdown(None).await;
+}
+
+// 11.8
+#[tokio::test]
+async fn a_runtime_measures_what_it_asks_of_its_store() {
+    let recorder = MetricRecorder::default();
+    let _guard = metrics::set_default_local_recorder(&recorder);
+    let world = World::new();
+    let runtime = world.start(echo(), code()).await;
+    world.run("i", "One", "Echo").await;
+    runtime.shutdown(None).await;
+    let histograms = recorder.histograms();
+    let measured = of(&histograms, "provider_operation_duration_seconds");
+    for (operation, calls) in [("ack_orchestration_item", 2), ("ack_work_item", 1)] {
+        let labels = format!("operation={operation},status=success");
+        let times = measured.iter().find(|(found, _)| *found == labels).map(|(_, times)| times.len());
+        assert_eq!(times, Some(calls), "{operation}");
+    }
 }

@@ -150,15 +150,14 @@ async fn dropping_the_pointer_does_not_stop_the_runtime() {
 async fn the_work_of_a_runtime_that_died_is_done_by_another_when_its_leases_end() {
     let world = World::new();
     let stage = Stage::default();
-    let reporter = stage.clone();
-    let hangs = activities().register("Work", move |_: ActivityContext, _: String| {
-        let stage = reporter.clone();
-        async move {
+    let hangs = activities().register(
+        "Work",
+        stage.activity(|stage, _, _| async move {
             stage.report("hangs");
             std::future::pending::<()>().await;
             Ok(String::new())
-        }
-    });
+        }),
+    );
     let dies = world.start(hangs, one()).await;
     world.client.start_orchestration("i", "One", "Work").await.unwrap();
     stage.seen("hangs", 1).await;

@@ -357,3 +357,36 @@ async fn ten_writers_and_ten_readers_of_one_of_them_all_complete() {
     }
     runtime.shutdown(None).await;
 }
+
+// 10.41
+#[tokio::test]
+async fn of_several_limits_the_status_is_told_first_then_tags_then_values_then_keys() {
+    let world = World::new();
+    let code = orchestrations().register("Over", |ctx: OrchestrationContext, over: String| async move {
+        for key in 0..151 {
+            ctx.set_kv_value(key.to_string(), "v");
+        }
+        if over.contains("value") {
+            ctx.set_kv_value("key", "x".repeat(65_537));
+        }
+        if over.contains("tag") {
+            std::mem::forget(ctx.schedule_activity("Echo", "").with_tag("t".repeat(257)));
+        }
+        if over.contains("status") {
+            ctx.set_custom_status("x".repeat(262_145));
+        }
+        Ok(String::new())
+    });
+    let runtime = world.start(echo(), code).await;
+    for (over, text) in [
+        ("status, tag, value", "Custom status size"),
+        ("tag, value", "Activity 'Echo' tag size"),
+        ("value", "KV value for key 'key'"),
+        ("keys", "KV key count (151)"),
+    ] {
+        world.client.start_orchestration(over, "Over", over).await.unwrap();
+        let failure = world.failure(over).await;
+        assert!(failure.starts_with(text), "{over}: {failure}");
+    }
+    runtime.shutdown(None).await;
+}

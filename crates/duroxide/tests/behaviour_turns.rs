@@ -14,8 +14,8 @@ use duroxide::{
 use runtime_support::faulty::Call;
 use runtime_support::logs::Logs;
 use runtime_support::{
-    Stage, World, activities, details, echo, faulty_world, few_attempts, kinds, orchestrations, output,
-    plain_world, start_of,
+    Stage, World, activities, continued, details, echo, faulty_world, few_attempts, kinds, orchestrations,
+    output, plain_world, start_of, successor,
 };
 
 fn ids(history: &[Event]) -> Vec<u64> {
@@ -497,24 +497,11 @@ async fn the_first_of_several_starts_in_one_batch_wins() {
 async fn a_continuation_wins_over_a_start_by_a_client_in_either_order() {
     for client_first in [true, false] {
         let world = World::new();
-        let ended = EventKind::OrchestrationContinuedAsNew { input: "second".into() };
-        let ended = Event::with_event_id(2, "i", 1, None, ended);
-        world.seed("i", 1, vec![start_of("i", 1, "Echo", "first"), ended]).await;
-        let continuation = WorkItem::ContinueAsNew {
-            instance: "i".into(),
-            orchestration: "Echo".into(),
-            input: "second".into(),
-            version: None,
-            parent_instance: None,
-            parent_id: None,
-            parent_execution_id: None,
-            carry_forward_events: vec![],
-            initial_custom_status: None,
-        };
+        world.seed("i", 1, vec![start_of("i", 1, "Echo", "first"), continued("i", 2)]).await;
         if client_first {
             world.client.start_orchestration("i", "Other", "client").await.unwrap();
         }
-        world.store.enqueue_for_orchestrator(continuation, None).await.unwrap();
+        world.store.enqueue_for_orchestrator(successor("i", "Echo", &[]), None).await.unwrap();
         world.client.start_orchestration("i", "Other", "client").await.unwrap();
         let code = orchestrations()
             .register("Echo", |_: OrchestrationContext, input: String| async move { Ok(input) })
@@ -547,7 +534,7 @@ async fn a_version_that_nobody_has_is_waited_for_and_then_poisoned_with_its_name
         assert_eq!((name.as_str(), recorded.as_str(), input.as_str()), ("Waiting", version, "in"));
         runtime.shutdown(None).await;
     }
-    let text = "Orchestration not registered, abandoning with 0.1s backoff (will poison in 0 more attempts)";
+    let text = "Orchestration not registered, abandoning with 0.1s backoff (will poison in 1 more attempts)";
     let line = logs.with("Orchestration not registered").remove(0);
     assert_eq!((line.message.as_str(), line.level), (text, tracing::Level::WARN));
 }

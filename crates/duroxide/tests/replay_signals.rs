@@ -7,7 +7,7 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use duroxide::{Either2, OrchestrationHandler};
+use duroxide::{Either2, Event, EventKind, OrchestrationHandler};
 use support::*;
 
 fn two_waits() -> Arc<dyn OrchestrationHandler> {
@@ -203,4 +203,33 @@ fn same_batch_signals_for_lazily_created_waits_are_early() {
     live.turn(vec![msg::activity(2, ""), msg::activity(3, ""), msg::signal("A", "1"), msg::signal("B", "2")]);
     assert_eq!(live.last().text(), "Continue");
     assert_eq!(live.turn(vec![msg::signal("A", "fresh-A")]).text(), "Completed: First(Ok(\"fresh-A\"))");
+}
+
+/// Loses a race against a deadline, makes a wait and gives it up at once, and then takes note of the next vote.
+fn after_a_lost_race() -> Arc<dyn OrchestrationHandler> {
+    code(|ctx, _| async move {
+        let (vote, deadline) = (ctx.schedule_wait("vote"), ctx.schedule_timer(Duration::from_secs(1)));
+        if let Either2::First(vote) = ctx.select2(vote, deadline).await {
+            return Err(format!("in time: {vote}"));
+        }
+        drop(ctx.schedule_wait("vote"));
+        let vote = ctx.schedule_wait("vote").await;
+        ctx.schedule_activity("Checkpoint", vote).await
+    })
+}
+
+// 5.83
+#[test]
+fn a_wait_dropped_before_it_was_bound_does_not_keep_the_next_from_its_signal_except_in_legacy() {
+    for (stamp, expected) in [("0.1.31", vec!["b"]), (LEGACY, vec![])] {
+        let mut live = Live::from_start(after_a_lost_race(), History::started().stamped(stamp), vec![]);
+        live.turn(vec![msg::timer(3), msg::signal("vote", "a")]);
+        let turn = live.turn(vec![msg::signal("vote", "b")]);
+        let noted = |event: &Event| match &event.kind {
+            EventKind::ActivityScheduled { input, .. } => Some(input.clone()),
+            _ => None,
+        };
+        let noted: Vec<String> = turn.delta.iter().filter_map(noted).collect();
+        assert_eq!(noted, expected, "{stamp}");
+    }
 }

@@ -6,21 +6,15 @@ mod runtime_support;
 
 use std::time::Duration;
 
-use duroxide::providers::{ProviderError, TagFilter, WorkItem};
-use duroxide::runtime::UnregisteredBackoffConfig;
+use duroxide::providers::{ProviderError, TagFilter};
 use duroxide::{
-    ActivityContext, Either2, ErrorDetails, EventKind, OrchestrationContext, OrchestrationStatus,
-    PoisonMessageType, RuntimeOptions,
+    ActivityContext, Either2, ErrorDetails, EventKind, OrchestrationContext, PoisonMessageType,
+    RuntimeOptions,
 };
 use runtime_support::faulty::Call;
-use runtime_support::{Stage, World, activities, faulty_world, orchestrations};
-
-/// Runs one activity and returns its result.
-fn one_activity() -> duroxide::OrchestrationRegistryBuilder {
-    orchestrations().register("One", |ctx: OrchestrationContext, name: String| async move {
-        ctx.schedule_activity(name, "in").await
-    })
-}
+use runtime_support::{
+    Stage, World, activities, details, echo, faulty_world, few_attempts, one_activity, orchestrations, output,
+};
 
 /// Runs an activity until somebody raises `stop`, then gives it up and completes.
 fn giving_up() -> duroxide::OrchestrationRegistryBuilder {
@@ -144,16 +138,7 @@ async fn an_activity_finds_its_orchestration_also_in_a_runtime_that_takes_no_tur
 async fn a_cancelled_activity_of_the_same_process_hears_of_it_at_once() {
     let world = World::new();
     let stage = Stage::default();
-    let reporter = stage.clone();
-    let work = move |ctx: ActivityContext, _: String| {
-        let stage = reporter.clone();
-        async move {
-            stage.report("running");
-            ctx.cancelled().await;
-            stage.report("cancelled");
-            Ok("too late".to_string())
-        }
-    };
+    let work = stage.until_cancelled();
     let runtime = world.start(activities().register("Work", work), giving_up()).await;
     world.client.start_orchestration("i", "GiveUp", "").await.unwrap();
     stage.seen("running", 1).await;
@@ -171,16 +156,7 @@ async fn a_cancelled_activity_of_the_same_process_hears_of_it_at_once() {
 async fn a_cancelled_activity_of_another_runtime_on_the_same_store_hears_of_it_at_once() {
     let world = World::new();
     let stage = Stage::default();
-    let reporter = stage.clone();
-    let work = move |ctx: ActivityContext, _: String| {
-        let stage = reporter.clone();
-        async move {
-            stage.report("running");
-            ctx.cancelled().await;
-            stage.report("cancelled");
-            Ok(String::new())
-        }
-    };
+    let work = stage.until_cancelled();
     let worker = RuntimeOptions { orchestration_concurrency: 0, ..Default::default() };
     let worker = world.start_with(activities().register("Work", work), orchestrations(), worker).await;
     let turns = RuntimeOptions { worker_concurrency: 0, ..Default::default() };
@@ -198,22 +174,18 @@ async fn a_cancelled_activity_of_another_runtime_on_the_same_store_hears_of_it_a
 async fn a_cancelled_activity_that_does_not_listen_is_aborted_after_the_grace_period() {
     let world = World::new();
     let stage = Stage::default();
-    let reporter = stage.clone();
-    let work = move |_: ActivityContext, _: String| {
-        let stage = reporter.clone();
-        async move {
-            struct OnDrop(Stage);
-            impl Drop for OnDrop {
-                fn drop(&mut self) {
-                    self.0.report("aborted");
-                }
+    let work = stage.activity(|stage, _, _| async move {
+        struct OnDrop(Stage);
+        impl Drop for OnDrop {
+            fn drop(&mut self) {
+                self.0.report("aborted");
             }
-            let _on_drop = OnDrop(stage.clone());
-            stage.report("running");
-            std::future::pending::<()>().await;
-            Ok(String::new())
         }
-    };
+        let _on_drop = OnDrop(stage.clone());
+        stage.report("running");
+        std::future::pending::<()>().await;
+        Ok(String::new())
+    });
     let options = RuntimeOptions {
         activity_cancellation_grace_period: Duration::from_millis(500),
         ..Default::default()
@@ -238,15 +210,11 @@ async fn a_cancelled_activity_that_does_not_listen_is_aborted_after_the_grace_pe
 async fn a_retryable_renewal_error_does_not_cancel_a_running_activity() {
     let (world, faulty) = faulty_world();
     let stage = Stage::default();
-    let reporter = stage.clone();
-    let work = move |ctx: ActivityContext, _: String| {
-        let stage = reporter.clone();
-        async move {
-            stage.report("running");
-            stage.wait().await;
-            Ok(format!("cancelled: {}", ctx.is_cancelled()))
-        }
-    };
+    let work = stage.activity(|stage, ctx, _| async move {
+        stage.report("running");
+        stage.wait().await;
+        Ok(format!("cancelled: {}", ctx.is_cancelled()))
+    });
     let runtime = world.start(activities().register("Work", work), giving_up()).await;
     faulty.fail(Call::RenewWork, vec![ProviderError::retryable("renew_work_item_lock", "busy"); 3]);
     world.client.start_orchestration("i", "GiveUp", "").await.unwrap();
@@ -265,18 +233,14 @@ async fn a_retryable_renewal_error_does_not_cancel_a_running_activity() {
 async fn a_lost_lease_cancels_a_running_activity_and_its_result_is_discarded() {
     let (world, faulty) = faulty_world();
     let stage = Stage::default();
-    let reporter = stage.clone();
-    let work = move |ctx: ActivityContext, _: String| {
-        let stage = reporter.clone();
-        async move {
-            stage.report(format!("attempt {}", ctx.attempt()));
-            if ctx.attempt() == 1 {
-                ctx.cancelled().await;
-                stage.report("cancelled");
-            }
-            Ok(format!("attempt {}", ctx.attempt()))
+    let work = stage.activity(|stage, ctx, _| async move {
+        stage.report(format!("attempt {}", ctx.attempt()));
+        if ctx.attempt() == 1 {
+            ctx.cancelled().await;
+            stage.report("cancelled");
         }
-    };
+        Ok(format!("attempt {}", ctx.attempt()))
+    });
     let runtime = world.start(activities().register("Work", work), giving_up()).await;
     faulty.fail(Call::RenewWork, [ProviderError::permanent("renew_work_item_lock", "taken over")]);
     faulty.fail(Call::AckWork, [ProviderError::retryable("ack_work_item", "down")]);
@@ -299,15 +263,11 @@ async fn a_lost_lease_cancels_a_running_activity_and_its_result_is_discarded() {
 async fn a_long_activity_keeps_its_lease_and_runs_once() {
     let world = World::new();
     let stage = Stage::default();
-    let reporter = stage.clone();
-    let work = move |_: ActivityContext, _: String| {
-        let stage = reporter.clone();
-        async move {
-            stage.report("running");
-            stage.wait().await;
-            Ok("once".to_string())
-        }
-    };
+    let work = stage.activity(|stage, _, _| async move {
+        stage.report("running");
+        stage.wait().await;
+        Ok("once".to_string())
+    });
     // A lease of less than two seconds, which the documented rule would renew too late.
     let options = RuntimeOptions { worker_lock_timeout: Duration::from_millis(900), ..Default::default() };
     let runtime = world.start_with(activities().register("Work", work), one_activity(), options).await;
@@ -329,14 +289,10 @@ async fn a_long_activity_keeps_its_lease_and_runs_once() {
 async fn an_activity_whose_result_cannot_be_stored_runs_again() {
     let (world, faulty) = faulty_world();
     let stage = Stage::default();
-    let reporter = stage.clone();
-    let work = move |ctx: ActivityContext, _: String| {
-        let stage = reporter.clone();
-        async move {
-            stage.report("run");
-            Ok(format!("attempt {}", ctx.attempt()))
-        }
-    };
+    let work = stage.activity(|stage, ctx, _| async move {
+        stage.report("run");
+        Ok(format!("attempt {}", ctx.attempt()))
+    });
     let runtime = world.start(activities().register("Work", work), one_activity()).await;
     faulty.fail(Call::AckWork, [ProviderError::retryable("ack_work_item", "disk full")]);
     world.client.start_orchestration("i", "One", "Work").await.unwrap();
@@ -356,14 +312,10 @@ async fn an_activity_whose_result_cannot_be_stored_runs_again() {
 async fn a_finished_activity_frees_its_slot_while_its_result_is_being_stored() {
     let (world, faulty) = faulty_world();
     let stage = Stage::default();
-    let reporter = stage.clone();
-    let work = move |_: ActivityContext, input: String| {
-        let stage = reporter.clone();
-        async move {
-            stage.report(input);
-            Ok(String::new())
-        }
-    };
+    let work = stage.activity(|stage, _, input| async move {
+        stage.report(input);
+        Ok(String::new())
+    });
     let both = orchestrations().register("Both", |ctx: OrchestrationContext, _: String| async move {
         let (a, b) = ctx.join2(ctx.schedule_activity("Work", "a"), ctx.schedule_activity("Work", "b")).await;
         Ok(format!("{a:?}{b:?}"))
@@ -398,34 +350,17 @@ async fn an_unregistered_activity_waits_for_a_runtime_that_knows_it() {
             one_activity(),
         )
         .await;
-    let mut result = world.client.wait_for_orchestration("i", Duration::ZERO).await;
-    while result.is_err() {
-        world.clock.advance(Duration::from_millis(250));
-        tokio::task::yield_now().await;
-        result = world.client.wait_for_orchestration("i", Duration::ZERO).await;
-    }
-    assert_eq!(world.output("i").await, "attempt 2");
+    let status = world.end_in_time("i", Duration::from_millis(250)).await;
+    assert_eq!(output(status), "attempt 2");
     knowing.shutdown(None).await;
 }
 
 #[tokio::test]
 async fn an_activity_that_nobody_knows_is_poisoned_and_fails_the_orchestration() {
     let world = World::new();
-    let options = RuntimeOptions {
-        max_attempts: 3,
-        unregistered_backoff: UnregisteredBackoffConfig {
-            base_delay: Duration::from_millis(10),
-            max_delay: Duration::from_millis(10),
-        },
-        ..Default::default()
-    };
-    let runtime = world.start_with(activities(), one_activity(), options).await;
+    let runtime = world.start_with(activities(), one_activity(), few_attempts(3)).await;
     world.client.start_orchestration("i", "One", "Nobody").await.unwrap();
-    while world.client.wait_for_orchestration("i", Duration::ZERO).await.is_err() {
-        world.clock.advance(Duration::from_millis(10));
-        tokio::task::yield_now().await;
-    }
-    let OrchestrationStatus::Failed { details, .. } = world.end("i").await else { panic!("not failed") };
+    let details = details(world.end_in_time("i", Duration::from_millis(100)).await);
     let ErrorDetails::Poison { attempt_count, max_attempts, message_type, message } = details else {
         panic!("not poison")
     };
@@ -434,28 +369,6 @@ async fn an_activity_that_nobody_knows_is_poisoned_and_fails_the_orchestration()
     assert!(message.contains("Nobody"));
     let metrics = runtime.metrics_snapshot().unwrap();
     assert_eq!((metrics.activity_poison, metrics.orch_poison), (1, 1));
-    runtime.shutdown(None).await;
-}
-
-#[tokio::test]
-async fn a_stray_item_in_the_worker_queue_is_in_nobodys_way() {
-    let (world, faulty) = faulty_world();
-    // A store that checks refuses such an item, so it comes through one that does not.
-    let refused = world
-        .store
-        .enqueue_for_worker(WorkItem::CancelInstance { instance: "x".into(), reason: "y".into() })
-        .await;
-    assert!(refused.is_err());
-    let runtime = world
-        .start(
-            activities()
-                .register("Fine", |_: ActivityContext, _: String| async move { Ok("fine".to_string()) }),
-            one_activity(),
-        )
-        .await;
-    world.client.start_orchestration("i", "One", "Fine").await.unwrap();
-    assert_eq!(world.output("i").await, "fine");
-    drop(faulty);
     runtime.shutdown(None).await;
 }
 
@@ -559,7 +472,7 @@ async fn a_thousand_activities_in_one_join_are_fine() {
     let world = World::new();
     let runtime = world
         .start(
-            activities().register("Echo", |_: ActivityContext, text: String| async move { Ok(text) }),
+            echo(),
             orchestrations().register("Wide", |ctx: OrchestrationContext, count: String| async move {
                 let count: usize = count.parse().unwrap();
                 let all = ctx
@@ -572,5 +485,30 @@ async fn a_thousand_activities_in_one_join_are_fine() {
     world.client.start_orchestration("i", "Wide", "1000").await.unwrap();
     assert_eq!(world.output("i").await, "1000");
     assert_eq!(runtime.metrics_snapshot().unwrap().activity_success, 1000);
+    runtime.shutdown(None).await;
+}
+
+// 11.22
+#[tokio::test]
+async fn one_poisoned_activity_among_many_fails_the_whole_orchestration() {
+    let world = World::new();
+    let many = orchestrations().register("Many", |ctx: OrchestrationContext, _: String| async move {
+        let names = ["Echo", "Echo", "Nobody", "Echo", "Echo"];
+        let all = ctx.join(names.map(|name| ctx.schedule_activity(name, "x")).into()).await;
+        Ok(format!("{all:?}"))
+    });
+    let runtime = world.start_with(echo(), many, few_attempts(2)).await;
+    world.client.start_orchestration("i", "Many", "").await.unwrap();
+    let details = details(world.end_in_time("i", Duration::from_millis(100)).await);
+    let ErrorDetails::Poison { message_type: PoisonMessageType::Activity { activity_name, .. }, .. } =
+        details
+    else {
+        panic!("{details:?}")
+    };
+    assert_eq!(activity_name, "Nobody");
+    let history = world.history("i").await;
+    let done =
+        history.iter().filter(|event| matches!(event.kind, EventKind::ActivityCompleted { .. })).count();
+    assert_eq!(done, 4, "what the others gave is recorded");
     runtime.shutdown(None).await;
 }

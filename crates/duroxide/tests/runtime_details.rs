@@ -139,15 +139,11 @@ async fn an_execution_of_a_version_that_cannot_be_replayed_is_put_back_for_a_sec
 async fn a_running_session_is_kept_beyond_its_lease() {
     let world = World::new();
     let stage = Stage::default();
-    let reporter = stage.clone();
-    let work = move |ctx: ActivityContext, _: String| {
-        let stage = reporter.clone();
-        async move {
-            stage.report(ctx.worker_id());
-            stage.wait().await;
-            Ok(ctx.worker_id().to_string())
-        }
-    };
+    let work = stage.activity(|stage, ctx, _| async move {
+        stage.report(ctx.worker_id());
+        stage.wait().await;
+        Ok(ctx.worker_id().to_string())
+    });
     let session = orchestrations().register("Session", |ctx: OrchestrationContext, _: String| async move {
         let first = ctx.schedule_activity_on_session("Work", "", "s").await?;
         ctx.schedule_wait("go").await;
@@ -265,7 +261,9 @@ async fn claims_and_loads_that_fail_are_tried_again() {
     let one = orchestrations().register("One", |ctx: OrchestrationContext, input: String| async move {
         ctx.schedule_activity("Echo", input).await
     });
-    let runtime = world.start(echo, one).await;
+    // The second turn has to load its history.
+    let options = RuntimeOptions { resident_instances: 0, ..Default::default() };
+    let runtime = world.start_with(echo, one, options).await;
     world.client.start_orchestration("i", "One", "fine").await.unwrap();
     while world.client.wait_for_orchestration("i", Duration::ZERO).await.is_err() {
         world.clock.advance(Duration::from_millis(100));

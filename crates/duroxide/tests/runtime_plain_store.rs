@@ -7,20 +7,18 @@ mod runtime_support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use duroxide::providers::ProviderError;
+use duroxide::providers::{ProviderError, WorkItem};
 use duroxide::{
-    ActivityContext, Either2, ErrorDetails, EventKind, OrchestrationContext, OrchestrationStatus,
-    PoisonMessageType, RuntimeOptions,
+    Either2, ErrorDetails, EventKind, OrchestrationContext, OrchestrationStatus, PoisonMessageType,
+    RuntimeOptions,
 };
 use runtime_support::faulty::Call;
-use runtime_support::{SOON, Stage, activities, kinds, orchestrations, plain_world};
+use runtime_support::{
+    SOON, Stage, activities, echo, few_attempts, kinds, orchestrations, output, plain_world,
+};
 
 fn quick() -> RuntimeOptions {
     RuntimeOptions { dispatcher_min_poll_interval: Duration::from_millis(1), ..Default::default() }
-}
-
-fn echo() -> duroxide::runtime::registry::ActivityRegistryBuilder {
-    activities().register("Echo", |_: ActivityContext, text: String| async move { Ok(text) })
 }
 
 fn steps() -> duroxide::OrchestrationRegistryBuilder {
@@ -98,16 +96,7 @@ async fn the_attempt_count_that_the_store_reports_decides() {
 async fn a_cancelled_activity_hears_of_it_at_once_here_too() {
     let (world, _) = plain_world();
     let stage = Stage::default();
-    let reporter = stage.clone();
-    let work = move |ctx: ActivityContext, _: String| {
-        let stage = reporter.clone();
-        async move {
-            stage.report("running");
-            ctx.cancelled().await;
-            stage.report("cancelled");
-            Ok(String::new())
-        }
-    };
+    let work = stage.until_cancelled();
     let race = orchestrations().register("Race", |ctx: OrchestrationContext, _: String| async move {
         match ctx.select2(ctx.schedule_activity("Work", ""), ctx.schedule_wait("stop")).await {
             Either2::First(result) => result,
@@ -132,4 +121,60 @@ async fn a_blocked_fetch_does_not_hold_up_the_shutdown() {
         tokio::task::yield_now().await;
     }
     tokio::time::timeout(SOON, runtime.shutdown(Some(3_600_000))).await.unwrap();
+}
+
+// 3.72
+#[tokio::test]
+async fn of_two_slots_that_race_past_the_cap_the_later_puts_its_session_back_without_counting_an_attempt() {
+    let (world, faulty) = plain_world();
+    let stage = Stage::default();
+    let work = stage.activity(|stage, ctx, _| async move {
+        stage.report("running");
+        stage.wait().await;
+        Ok(format!("attempt {}", ctx.attempt()))
+    });
+    let both = orchestrations().register("Both", |ctx: OrchestrationContext, _: String| async move {
+        let on = |session: &str| ctx.schedule_activity_on_session("Work", "", session);
+        let (a, b) = ctx.join2(on("a"), on("b")).await;
+        Ok(format!("{}, {}", a?, b?))
+    });
+    // Both slots see room for a session before either has one.
+    let fetches = faulty.hold(Call::FetchWork);
+    let options = RuntimeOptions { max_sessions_per_runtime: 1, ..quick() };
+    let runtime = world.start_with(activities().register("Work", work), both, options).await;
+    while faulty.count(Call::FetchWork) < 2 {
+        tokio::task::yield_now().await;
+    }
+    world.client.start_orchestration("i", "Both", "").await.unwrap();
+    world.recorded("i", |kind| matches!(kind, EventKind::ActivityScheduled { .. })).await;
+    faulty.release(Call::FetchWork);
+    fetches.add_permits(2);
+    stage.seen("running", 1).await;
+    while faulty.abandoned_work().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(faulty.abandoned_work(), [(Some(Duration::from_millis(100)), true)]);
+    stage.let_go();
+    stage.seen("running", 2).await;
+    stage.let_go();
+    assert_eq!(world.output("i").await, "attempt 1, attempt 1");
+    runtime.shutdown(None).await;
+}
+
+// 11.15 done better: not a panic
+#[tokio::test]
+async fn a_stray_item_is_put_aside_longer_each_time_and_then_dropped() {
+    let (world, faulty) = plain_world();
+    let stray = WorkItem::CancelInstance { instance: "x".into(), reason: "lost its way".into() };
+    faulty.inject_work((1..=3).map(|attempt| (stray.clone(), attempt)));
+    let options =
+        RuntimeOptions { dispatcher_min_poll_interval: Duration::from_millis(1), ..few_attempts(2) };
+    let runtime = world.start_with(echo(), steps(), options).await;
+    assert_eq!(output(world.run("i", "Echo", "fine").await), "fine");
+    let put_aside = |ms| (Some(Duration::from_millis(ms)), false);
+    while faulty.count(Call::AckWork) == 0 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(faulty.abandoned_work(), [put_aside(100), put_aside(200)]);
+    runtime.shutdown(None).await;
 }

@@ -61,3 +61,24 @@ impl From<&str> for ProviderError {
         Self::retryable("unknown", message)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_names_its_operation_and_a_bare_text_may_be_tried_again() {
+        let error = ProviderError::permanent("ack_work_item", "lease lost");
+        assert_eq!(error.to_string(), "ack_work_item: lease lost");
+        assert!(!error.is_retryable() && ProviderError::retryable("read", "busy").is_retryable());
+        assert_eq!(ProviderError::from("oops"), ProviderError::retryable("unknown", "oops"));
+        assert_eq!(ProviderError::from("oops".to_string()), ProviderError::from("oops"));
+    }
+
+    #[test]
+    fn an_error_becomes_the_cause_of_a_failure_with_all_it_says() {
+        let details = ProviderError::permanent("ack_work_item", "lease lost").to_infrastructure_error();
+        let (operation, message) = ("ack_work_item".to_string(), "lease lost".to_string());
+        assert_eq!(details, ErrorDetails::Infrastructure { operation, message, retryable: false });
+    }
+}

@@ -15,8 +15,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::{
-    DispatcherCapabilityFilter, InstanceWatch, ProviderError, SessionFetchConfig, StoredResult, StoredTurn,
-    TagFilter, TurnToStore, WorkSignal,
+    DispatcherCapabilityFilter, InstanceWatch, ProviderError, RunningMark, SessionFetchConfig, StoredResult,
+    StoredTurn, TagFilter, TurnToStore, WorkSignal,
 };
 use crate::model::{Clock, Event, KvEntry, WorkItem};
 
@@ -96,6 +96,16 @@ pub trait ExtendedProvider: Send + Sync {
     ///
     /// They are delivered when the instance is started, and dropped with a warning after a day.
     async fn list_parked(&self, limit: usize) -> Result<Vec<ParkedMessage>, ProviderError>;
+
+    /// Takes note that the user's code of a lease is about to run, until the returned mark is dropped.
+    ///
+    /// A store that notices the death of a process can then tell what was running, and may have been the cause, from
+    /// what was only leased: only the former's attempt counts. It is called before each run, so it must cost little and
+    /// must not wait. A wrapper that forwards claims has to forward this too.
+    fn mark_running(&self, lock_token: &str) -> RunningMark {
+        let _ = lock_token;
+        RunningMark::none()
+    }
 }
 
 /// How long signals and cancellations for an instance that does not exist are kept, unless a store is told otherwise.

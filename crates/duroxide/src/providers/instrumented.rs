@@ -10,9 +10,9 @@ use async_trait::async_trait;
 use super::{
     DispatcherCapabilityFilter, ExecutionMetadata, ExtendedProvider, HistoryPart, InstanceClaim,
     InstanceMetadata, InstanceRequest, InstanceWatch, InstanceWatchers, OrchestrationItem, ParkedMessage,
-    Provider, ProviderAdmin, ProviderError, QuarantinedRow, ScheduledActivityIdentifier, SessionFetchConfig,
-    StartOutcome, StoredResult, StoredTurn, TagFilter, TurnToStore, WorkClaim, WorkQueue, WorkRequest,
-    WorkSignal, WorkSignalSource,
+    Provider, ProviderAdmin, ProviderError, QuarantinedRow, RunningMark, ScheduledActivityIdentifier,
+    SessionFetchConfig, StartOutcome, StoredResult, StoredTurn, TagFilter, TurnToStore, WorkClaim, WorkQueue,
+    WorkRequest, WorkSignal, WorkSignalSource,
 };
 use crate::model::{Clock, Event, SystemClock, SystemStats, WorkItem};
 use crate::observability::MetricsProvider;
@@ -353,5 +353,12 @@ impl ExtendedProvider for InstrumentedProvider {
 
     async fn list_parked(&self, limit: usize) -> Result<Vec<ParkedMessage>, ProviderError> {
         self.extended("list_parked")?.list_parked(limit).await
+    }
+
+    fn mark_running(&self, lock_token: &str) -> RunningMark {
+        match self.inner.as_extended() {
+            Some(extended) => extended.mark_running(lock_token),
+            None => RunningMark::none(),
+        }
     }
 }

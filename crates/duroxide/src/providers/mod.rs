@@ -23,6 +23,7 @@ pub mod management;
 pub mod memory;
 mod provider;
 pub mod refusal;
+mod running_mark;
 mod signal;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
@@ -44,5 +45,6 @@ pub use management::{
     PruneOptions, PruneResult, QueueDepths, SystemMetrics,
 };
 pub use provider::Provider;
+pub use running_mark::RunningMark;
 pub use signal::{InstanceWatch, InstanceWatchers, WorkSignal, WorkSignalSource};
 pub use store_limits::StoreLimits;

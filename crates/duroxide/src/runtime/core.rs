@@ -14,7 +14,7 @@ use super::tasks::Tasks;
 use super::worker::Desk;
 use crate::model::Clock;
 use crate::observability::{MetricsProvider, ObservabilityHandle};
-use crate::providers::{DispatcherCapabilityFilter, Provider};
+use crate::providers::{DispatcherCapabilityFilter, Provider, RunningMark};
 use crate::registry::{ActivityRegistry, OrchestrationRegistry};
 
 pub(crate) const TARGET: &str = "duroxide::runtime";
@@ -59,6 +59,11 @@ impl Core {
         format!("work-{slot}-{node}")
     }
 
+    /// Returns the id of an orchestration slot.
+    pub fn turn_worker_id(&self, slot: usize) -> String {
+        format!("orch-{slot}-{}", self.runtime_id)
+    }
+
     /// Returns who owns the sessions that a worker slot takes.
     pub fn session_owner(&self, slot: usize) -> String {
         match &self.options.worker_node_id {
@@ -79,8 +84,8 @@ impl Core {
         LeaseTerms { kind: LeaseKind::Activity, duration, interval }
     }
 
-    /// Returns how many attempts are left after this one.
-    pub fn attempts_left(&self, attempt_count: u32) -> u32 {
-        self.options.max_attempts.saturating_sub(attempt_count)
+    /// Tells the store that user code is about to run under this lease, until the mark is dropped.
+    pub fn mark_running(&self, token: &str) -> RunningMark {
+        self.store.as_extended().map_or_else(RunningMark::none, |store| store.mark_running(token))
     }
 }

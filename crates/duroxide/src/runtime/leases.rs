@@ -155,6 +155,12 @@ impl Leases {
         }
     }
 
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        let schedule = self.schedule();
+        schedule.held.len().max(schedule.due.len())
+    }
+
     fn schedule(&self) -> MutexGuard<'_, Schedule> {
         self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -29,6 +29,8 @@ mod status;
 mod tasks;
 #[cfg(feature = "test-hooks")]
 pub mod test_hooks;
+#[cfg(test)]
+mod tidy_tests;
 mod work_item_reader;
 mod worker;
 

@@ -128,6 +128,12 @@ impl UnregisteredBackoffConfig {
     }
 }
 
+/// How many more deliveries there are until one is too many, counted after this one. The delivery after the last allowed
+/// one is too many.
+pub(crate) fn attempts_until_poison(max_attempts: u32, attempt_count: u32) -> u32 {
+    max_attempts.saturating_sub(attempt_count).saturating_add(1)
+}
+
 /// When to renew a lease: `buffer` before its end if it is a long one, but never later than half-way, so that one lost
 /// attempt does not lose the lease.
 pub(crate) fn renewal_interval(lease: Duration, buffer: Duration) -> Duration {
@@ -158,6 +164,13 @@ mod tests {
         assert_eq!(short.delay(u32::MAX), Duration::from_millis(500));
         let huge = UnregisteredBackoffConfig { base_delay: Duration::MAX, max_delay: Duration::MAX };
         assert_eq!(huge.delay(7), Duration::MAX);
+    }
+
+    // 15.5
+    #[test]
+    fn attempts_until_poison_count_the_one_that_is_too_many() {
+        assert_eq!((attempts_until_poison(10, 1), attempts_until_poison(10, 10)), (10, 1));
+        assert_eq!((attempts_until_poison(u32::MAX, 0), attempts_until_poison(1, u32::MAX)), (u32::MAX, 1));
     }
 
     #[test]

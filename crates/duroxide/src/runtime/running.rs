@@ -78,6 +78,11 @@ impl RunningActivities {
         }
     }
 
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.lock().len()
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<ActivityKey, Vec<Cancellation>>> {
         self.by_activity.lock().unwrap_or_else(PoisonError::into_inner)
     }

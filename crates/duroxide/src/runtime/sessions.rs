@@ -54,6 +54,11 @@ impl Sessions {
         !state.in_flight.is_empty() || state.last_used.is_some_and(|last| last >= since)
     }
 
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.state().in_flight.len()
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

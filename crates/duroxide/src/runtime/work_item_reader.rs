@@ -60,43 +60,35 @@ impl WorkItemReader {
 
     fn from_start(start: WorkItem, messages: Vec<WorkItem>, instance: &str) -> Self {
         let mut reader = Self::empty(messages);
-        match &start {
-            WorkItem::StartOrchestration {
-                orchestration,
-                input,
-                version,
-                parent_instance,
-                parent_id,
-                parent_execution_id,
-                ..
-            } => {
-                reader.orchestration_name.clone_from(orchestration);
-                reader.input.clone_from(input);
-                reader.version.clone_from(version);
-                reader.parent_instance.clone_from(parent_instance);
-                reader.parent_id = *parent_id;
-                reader.parent_execution_id = *parent_execution_id;
-            }
-            WorkItem::ContinueAsNew {
-                orchestration,
-                input,
-                version,
-                parent_instance,
-                parent_id,
-                parent_execution_id,
-                carry_forward_events,
-                ..
-            } => {
-                reader.orchestration_name.clone_from(orchestration);
-                reader.input.clone_from(input);
-                reader.version.clone_from(version);
-                reader.parent_instance.clone_from(parent_instance);
-                reader.parent_id = *parent_id;
-                reader.parent_execution_id = *parent_execution_id;
-                reader.is_continue_as_new = true;
-                reader.put_in_front(carry_forward_events, instance);
-            }
-            _ => {}
+        if let WorkItem::StartOrchestration {
+            orchestration,
+            input,
+            version,
+            parent_instance,
+            parent_id,
+            parent_execution_id,
+            ..
+        }
+        | WorkItem::ContinueAsNew {
+            orchestration,
+            input,
+            version,
+            parent_instance,
+            parent_id,
+            parent_execution_id,
+            ..
+        } = &start
+        {
+            reader.orchestration_name.clone_from(orchestration);
+            reader.input.clone_from(input);
+            reader.version.clone_from(version);
+            reader.parent_instance.clone_from(parent_instance);
+            reader.parent_id = *parent_id;
+            reader.parent_execution_id = *parent_execution_id;
+        }
+        if let WorkItem::ContinueAsNew { carry_forward_events, .. } = &start {
+            reader.is_continue_as_new = true;
+            reader.put_in_front(carry_forward_events, instance);
         }
         reader.start_item = Some(start);
         reader

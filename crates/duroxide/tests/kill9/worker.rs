@@ -18,9 +18,6 @@ use super::program::{self, broken, signal_data, worked};
 pub async fn work(url: &str, ledger: &Path, round: usize) {
     let store = Arc::new(SqliteProvider::new(url, None).await.unwrap());
     let options = RuntimeOptions {
-        // Work of a killed process comes free when its lease ends.
-        orchestrator_lock_timeout: Duration::from_secs(1),
-        worker_lock_timeout: Duration::from_secs(2),
         worker_concurrency: 8,
         activity_cancellation_grace_period: Duration::from_secs(1),
         // Being killed is not the message's fault.

@@ -44,6 +44,7 @@ struct Plan {
     acked_metadata: Vec<ExecutionMetadata>,
     attempts: Option<u32>,
     injected: Option<OrchestrationItem>,
+    injected_work: VecDeque<(WorkItem, u32)>,
 }
 
 /// The lock token of a turn that does not come from the store behind.
@@ -113,6 +114,11 @@ impl Faulty {
     /// Lets the next fetch by the plain contract return this turn, whatever the store behind holds.
     pub fn inject_turn(&self, item: OrchestrationItem) {
         self.plan.lock().unwrap().injected = Some(item);
+    }
+
+    /// Lets the next fetches of work by the plain contract return these, with their attempt counts.
+    pub fn inject_work(&self, items: impl IntoIterator<Item = (WorkItem, u32)>) {
+        self.plan.lock().unwrap().injected_work.extend(items);
     }
 
     async fn before(&self, call: Call) -> Result<(), ProviderError> {
@@ -232,6 +238,9 @@ impl Provider for Faulty {
         tag_filter: &TagFilter,
     ) -> Result<Option<(WorkItem, String, u32)>, ProviderError> {
         self.before(Call::FetchWork).await?;
+        if let Some((item, attempts)) = self.plan.lock().unwrap().injected_work.pop_front() {
+            return Ok(Some((item, INJECTED.to_string(), attempts)));
+        }
         let fetched = self.inner.fetch_work_item(lock_timeout, poll_timeout, session, tag_filter).await?;
         self.before(Call::FetchWorkDone).await?;
         Ok(fetched.map(|(item, token, attempts)| (item, token, self.attempts(attempts))))
@@ -239,6 +248,9 @@ impl Provider for Faulty {
 
     async fn ack_work_item(&self, token: &str, completion: Option<WorkItem>) -> Result<(), ProviderError> {
         self.before(Call::AckWork).await?;
+        if token == INJECTED {
+            return Ok(());
+        }
         self.inner.ack_work_item(token, completion).await?;
         self.before(Call::AckWorkDone).await
     }

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duroxide::providers::memory::MemoryProvider;
-use duroxide::providers::{Clock, ManualClock, Provider};
+use duroxide::providers::{Clock, ManualClock, Provider, WorkItem};
 use duroxide::runtime::registry::{ActivityRegistry, ActivityRegistryBuilder};
 use duroxide::runtime::{Runtime, UnregisteredBackoffConfig};
 use duroxide::{
-    ActivityContext, Client, ErrorDetails, Event, EventKind, OrchestrationRegistry,
+    ActivityContext, Client, ErrorDetails, Event, EventKind, OrchestrationContext, OrchestrationRegistry,
     OrchestrationRegistryBuilder, OrchestrationStatus, RuntimeOptions,
 };
 
@@ -178,6 +178,30 @@ pub fn start_of(instance: &str, execution_id: u64, name: &str, input: &str) -> E
     Event::with_event_id(1, instance, execution_id, None, kind)
 }
 
+/// The last event of a first execution that continues as new.
+pub fn continued(instance: &str, event_id: u64) -> Event {
+    let kind = EventKind::OrchestrationContinuedAsNew { input: "second".into() };
+    Event::with_event_id(event_id, instance, 1, None, kind)
+}
+
+/// What starts the execution after it, with the messages that it carries along.
+pub fn successor(instance: &str, name: &str, carried: &[(&str, &str)]) -> WorkItem {
+    WorkItem::ContinueAsNew {
+        instance: instance.into(),
+        orchestration: name.into(),
+        input: "second".into(),
+        version: None,
+        parent_instance: None,
+        parent_id: None,
+        parent_execution_id: None,
+        carry_forward_events: carried
+            .iter()
+            .map(|(queue, data)| (queue.to_string(), data.to_string()))
+            .collect(),
+        initial_custom_status: None,
+    }
+}
+
 /// Few attempts, and little time between them.
 pub fn few_attempts(max_attempts: u32) -> RuntimeOptions {
     RuntimeOptions {
@@ -203,6 +227,40 @@ pub fn orchestrations() -> OrchestrationRegistryBuilder {
     OrchestrationRegistry::builder()
 }
 
+/// Runs the activity that its input names and returns its result.
+pub fn one_activity() -> OrchestrationRegistryBuilder {
+    orchestrations().register("One", |ctx: OrchestrationContext, name: String| async move {
+        ctx.schedule_activity(name, "in").await
+    })
+}
+
+/// A parent of any child, and children that end in every way.
+pub fn family() -> OrchestrationRegistryBuilder {
+    orchestrations()
+        .register("Parent", |ctx: OrchestrationContext, child: String| async move {
+            match ctx.schedule_sub_orchestration(child, "in").await {
+                Ok(output) => Ok(format!("child said {output}")),
+                Err(error) => Ok(format!("child failed: {error}")),
+            }
+        })
+        .register("Named", |ctx: OrchestrationContext, id: String| async move {
+            let result = ctx.schedule_sub_orchestration_with_id("Waiting", id, "in").await;
+            Ok(format!("{result:?}"))
+        })
+        .register("Waiting", |ctx: OrchestrationContext, _: String| async move {
+            Ok(ctx.schedule_wait("go").await)
+        })
+        .register("Echo", |_: OrchestrationContext, input: String| async move { Ok(input) })
+        .register("Fails", |_: OrchestrationContext, _: String| async move { Err("bad".to_string()) })
+        .register("TooMuchStatus", |ctx: OrchestrationContext, _: String| async move {
+            ctx.set_custom_status("x".repeat(262_145));
+            Ok("never".to_string())
+        })
+        .register("Continues", |ctx: OrchestrationContext, input: String| async move {
+            if input == "in" { ctx.continue_as_new("again").await } else { Ok(input) }
+        })
+}
+
 /// The names of the events of a history, in order.
 pub fn kinds(history: &[Event]) -> Vec<&'static str> {
     history.iter().map(|event| duroxide::providers::inspect::event_type(&event.kind)).collect()
@@ -224,6 +282,9 @@ pub fn plain_world() -> (World, Arc<faulty::Faulty>) {
     let faulty = faulty::Faulty::plain(store);
     (World::on(faulty.clone(), Arc::new(ManualClock::default())), faulty)
 }
+
+/// What an activity returns.
+pub type BoxedResult = std::pin::Pin<Box<dyn Future<Output = Result<String, String>> + Send>>;
 
 /// A place where activities report, and where they wait to be let go.
 #[derive(Clone, Default)]
@@ -261,6 +322,43 @@ impl Stage {
             }
             changed.await;
         }
+    }
+
+    /// An activity that is handed this stage with each call.
+    pub fn activity<F, Fut>(
+        &self,
+        body: F,
+    ) -> impl Fn(ActivityContext, String) -> Fut + Clone + Send + Sync + 'static + use<F, Fut>
+    where
+        F: Fn(Stage, ActivityContext, String) -> Fut + Clone + Send + Sync + 'static,
+        Fut: Future<Output = Result<String, String>> + Send + 'static,
+    {
+        let stage = self.clone();
+        move |ctx, input| body(stage.clone(), ctx, input)
+    }
+
+    /// An activity that runs until it is cancelled. It reports `running` and `cancelled`.
+    pub fn until_cancelled(
+        &self,
+    ) -> impl Fn(ActivityContext, String) -> BoxedResult + Clone + Send + Sync + 'static {
+        self.activity(|stage, ctx, _| -> BoxedResult {
+            Box::pin(async move {
+                stage.report("running");
+                ctx.cancelled().await;
+                stage.report("cancelled");
+                Ok("too late".to_string())
+            })
+        })
+    }
+
+    /// An activity that reports the instance that it runs for.
+    pub fn naming_instances(
+        &self,
+    ) -> impl Fn(ActivityContext, String) -> BoxedResult + Clone + Send + Sync + 'static {
+        self.activity(|stage, ctx, _| -> BoxedResult {
+            stage.report(ctx.instance_id());
+            Box::pin(async { Ok(String::new()) })
+        })
     }
 
     /// Counts as running until the guard is dropped.

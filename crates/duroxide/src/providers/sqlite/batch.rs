@@ -8,7 +8,7 @@ use rusqlite::{Connection, Params, Row};
 
 use super::error::StoreError;
 use super::shared::{Shared, after};
-use super::work_done;
+use super::statements::Statements;
 
 /// What a commit changes beyond its rows: who has to be told, and by how much the totals move.
 #[derive(Debug, Default)]
@@ -64,8 +64,8 @@ impl Totals {
 }
 
 /// A transaction that several jobs share.
-pub(super) struct Batch<'c> {
-    connection: &'c Connection,
+pub(super) struct Batch<'c, 's> {
+    statements: &'c Statements<'s>,
     pub(super) shared: &'c Shared,
     pub(super) effects: Effects,
     /// Set when a statement failed outside a savepoint: what was written then cannot be told apart any more, and the
@@ -75,9 +75,9 @@ pub(super) struct Batch<'c> {
     changed: Cell<bool>,
 }
 
-impl<'c> Batch<'c> {
-    pub(super) fn new(connection: &'c Connection, shared: &'c Shared) -> Self {
-        Self { connection, shared, effects: Effects::default(), spoiled: None, changed: Cell::new(false) }
+impl<'c, 's> Batch<'c, 's> {
+    pub(super) fn new(statements: &'c Statements<'s>, shared: &'c Shared) -> Self {
+        Self { statements, shared, effects: Effects::default(), spoiled: None, changed: Cell::new(false) }
     }
 
     /// The time at which this is called: leases begin when they are taken, not when they were asked for.
@@ -90,16 +90,21 @@ impl<'c> Batch<'c> {
         after(self.now_ms(), duration)
     }
 
+    /// What a lease that this handle takes or renews until then carries.
+    pub(super) fn owner_until(&self, until: i64) -> Option<&'c str> {
+        let owners = self.shared.owners.as_deref()?;
+        owners.note_lease(until);
+        Some(owners.id())
+    }
+
     /// The connection, for reads that are written once for both the writer and the readers.
     pub(super) fn connection(&self) -> &'c Connection {
-        self.connection
+        self.statements.connection()
     }
 
     /// Runs a statement and returns how many rows it changed.
-    pub(super) fn execute(&self, sql: &str, params: impl Params) -> rusqlite::Result<usize> {
-        let mut statement = self.connection.prepare_cached(sql)?;
-        let changed = statement.execute(params)?;
-        work_done::note(&statement);
+    pub(super) fn execute(&self, sql: &'static str, params: impl Params) -> rusqlite::Result<usize> {
+        let changed = self.statements.run(sql, |statement| statement.execute(params))?;
         self.changed.set(self.changed.get() || changed > 0);
         Ok(changed)
     }
@@ -107,35 +112,32 @@ impl<'c> Batch<'c> {
     /// Changes one row and returns what the statement says about it.
     pub(super) fn execute_returning<T>(
         &self,
-        sql: &str,
+        sql: &'static str,
         params: impl Params,
         read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
     ) -> rusqlite::Result<T> {
         self.changed.set(true);
-        let mut statement = self.connection.prepare_cached(sql)?;
-        let value = statement.query_row(params, read);
-        work_done::note(&statement);
-        value
+        self.statements.run(sql, |statement| statement.query_row(params, read))
     }
 
     /// Reads one row, if there is one.
     pub(super) fn row<T>(
         &self,
-        sql: &str,
+        sql: &'static str,
         params: impl Params,
         read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
     ) -> rusqlite::Result<Option<T>> {
-        read_row(self.connection, sql, params, read)
+        self.statements.run(sql, |statement| statement.query(params)?.next()?.map(read).transpose())
     }
 
     /// Reads all rows.
     pub(super) fn rows<T>(
         &self,
-        sql: &str,
+        sql: &'static str,
         params: impl Params,
         read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
     ) -> rusqlite::Result<Vec<T>> {
-        read_rows(self.connection, sql, params, read)
+        self.statements.run(sql, |statement| statement.query_map(params, read)?.collect())
     }
 
     /// Runs something that can fail half-way: if it does, nothing of it remains.
@@ -162,7 +164,7 @@ impl<'c> Batch<'c> {
     /// Takes back what was written since the savepoint, and says what became of the job.
     fn undo<T>(&self, error: StoreError) -> Result<T, StoreError> {
         // A full disk and the like make SQLite end the whole transaction by itself, savepoint and all.
-        if self.connection.is_autocommit() {
+        if self.connection().is_autocommit() {
             return Err(error);
         }
         self.execute("ROLLBACK TO job", [])?;
@@ -198,9 +200,9 @@ impl<'c> Batch<'c> {
                 self.execute("COMMIT", []).map(drop)
             }),
         };
-        if committed.is_err() && !self.connection.is_autocommit() {
+        if committed.is_err() && !self.connection().is_autocommit() {
             // If even this fails the connection is beyond help, and the next BEGIN reports it.
-            let _ = self.connection.execute_batch("ROLLBACK");
+            let _ = self.connection().execute_batch("ROLLBACK");
         }
         (self.effects, committed)
     }
@@ -269,10 +271,7 @@ pub(super) fn read_row<T>(
 ) -> rusqlite::Result<Option<T>> {
     let mut statement = connection.prepare_cached(sql)?;
     let mut rows = statement.query(params)?;
-    let value = rows.next()?.map(read).transpose();
-    drop(rows);
-    work_done::note(&statement);
-    value
+    rows.next()?.map(read).transpose()
 }
 
 /// Reads all rows.
@@ -282,10 +281,7 @@ pub(super) fn read_rows<T>(
     params: impl Params,
     read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
 ) -> rusqlite::Result<Vec<T>> {
-    let mut statement = connection.prepare_cached(sql)?;
-    let values = statement.query_map(params, read)?.collect();
-    work_done::note(&statement);
-    values
+    connection.prepare_cached(sql)?.query_map(params, read)?.collect()
 }
 
 fn is_constraint(error: &rusqlite::Error) -> bool {

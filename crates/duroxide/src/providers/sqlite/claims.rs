@@ -53,7 +53,7 @@ pub(super) struct Claimed<C> {
 
 /// Leases up to `max` instances, the one with the oldest message first.
 pub(super) fn claim(
-    batch: &mut Batch<'_>,
+    batch: &mut Batch<'_, '_>,
     max: usize,
     lock_timeout: Duration,
     filter: Option<&DispatcherCapabilityFilter>,
@@ -79,7 +79,7 @@ pub(super) fn claim(
 
 /// Leases one instance; `None` if it turns out not to exist, in which case its messages are out of the way now.
 fn claim_one(
-    batch: &mut Batch<'_>,
+    batch: &mut Batch<'_, '_>,
     candidate: Candidate,
     now: i64,
     lock_timeout: Duration,
@@ -106,8 +106,8 @@ fn claim_one(
     let locked_until = after(now, lock_timeout);
     batch.execute(
         "UPDATE instance_schedule SET ready_seq = NULL, due_at = ?3, parked = 0, lock_token = ?2, locked_until = ?3,
-            locked_at = ?4, batch_visible_at = ?4, batch_last_id = ?5 WHERE instance_id = ?1",
-        params![instance, token, locked_until, now, last_id],
+            locked_at = ?4, batch_visible_at = ?4, batch_last_id = ?5, owner = ?6 WHERE instance_id = ?1",
+        params![instance, token, locked_until, now, last_id, batch.owner_until(locked_until)],
     )?;
     batch.effects.ready_instances.remove(&instance);
     batch.effects.instances_due.note(locked_until);
@@ -116,7 +116,7 @@ fn claim_one(
 
 /// Finds out what is known of an instance; `None` if nothing is and no message starts it.
 fn find_out(
-    batch: &Batch<'_>,
+    batch: &Batch<'_, '_>,
     instance: &str,
     messages: &[StoredMessage],
 ) -> Result<Option<Known>, StoreError> {
@@ -152,7 +152,7 @@ fn find_out(
 }
 
 /// The latest execution of an instance without a row: its id, last event, status and start event.
-fn rowless(batch: &Batch<'_>, instance: &str) -> rusqlite::Result<Known> {
+fn rowless(batch: &Batch<'_, '_>, instance: &str) -> rusqlite::Result<Known> {
     let execution_id = history::highest_execution(batch.connection(), instance)?;
     let status = batch.row(
         "SELECT status FROM executions WHERE instance_id = ?1 AND execution_id = ?2",
@@ -187,7 +187,7 @@ pub(super) struct HeldLease {
 }
 
 /// Finds the lease that a token stands for; `None` if it was never given out, was consumed or was taken over.
-pub(super) fn held_lease(batch: &Batch<'_>, token: &str) -> rusqlite::Result<Option<HeldLease>> {
+pub(super) fn held_lease(batch: &Batch<'_, '_>, token: &str) -> rusqlite::Result<Option<HeldLease>> {
     let Some(instance) = super::encode::leased_by(token) else { return Ok(None) };
     let lease = batch.row(
         "SELECT locked_until, batch_visible_at, batch_last_id FROM instance_schedule

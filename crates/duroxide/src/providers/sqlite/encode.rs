@@ -145,6 +145,12 @@ pub(super) fn leased_by(token: &str) -> Option<&str> {
     token.strip_prefix("lock_")?.get(32..)?.strip_prefix('_')
 }
 
+/// Returns the random part of a token; `None` if it is not one of ours.
+pub(super) fn random_part(token: &str) -> Option<[u8; 16]> {
+    let digits = token.strip_prefix("lock_")?.get(..32)?;
+    u128::from_str_radix(digits, 16).ok().map(u128::to_be_bytes)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -157,11 +163,18 @@ mod tests {
     }
 
     #[test]
+    fn the_random_part_of_a_token_tells_it_from_others() {
+        let (one, two) = (new_token("a"), new_token("a"));
+        assert!(random_part(&one).is_some() && random_part(&one) != random_part(&two));
+    }
+
+    #[test]
     fn foreign_tokens_name_nothing_and_do_not_panic() {
         for token in
             ["", "lock_", "invalid-token", "lock_日本日本日本日本日本日本日本日本日本日本日本", "lock_x_y"]
         {
             assert_eq!(leased_by(token), None, "{token}");
+            assert_eq!(random_part(token), None, "{token}");
         }
     }
 }

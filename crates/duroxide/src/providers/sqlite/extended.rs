@@ -14,8 +14,8 @@ use super::{SqliteProvider, encode, history, kv, messages, reads};
 use crate::model::{Clock, Event, WorkItem, whole_ms};
 use crate::providers::{
     ExtendedProvider, HistoryPart, InstanceClaim, InstanceMetadata, InstanceRequest, InstanceWatch,
-    ParkedMessage, ProviderError, QuarantinedRow, StartOutcome, StoredResult, StoredTurn, TurnToStore,
-    WorkClaim, WorkQueue, WorkRequest, WorkSignal, refusal,
+    ParkedMessage, ProviderError, QuarantinedRow, RunningMark, StartOutcome, StoredResult, StoredTurn,
+    TurnToStore, WorkClaim, WorkQueue, WorkRequest, WorkSignal, refusal,
 };
 
 #[async_trait]
@@ -125,6 +125,13 @@ impl ExtendedProvider for SqliteProvider {
             Ok(reads::parked(connection, parking_ms, row_limit(limit))?)
         })
         .await
+    }
+
+    fn mark_running(&self, lock_token: &str) -> RunningMark {
+        let marked = self.shared.owners.as_ref().and_then(|owners| Some((owners.mark(lock_token)?, owners)));
+        let Some((slot, owners)) = marked else { return RunningMark::none() };
+        let owners = owners.clone();
+        RunningMark::new(move || owners.erase(slot))
     }
 }
 

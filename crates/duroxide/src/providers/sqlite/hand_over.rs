@@ -26,8 +26,8 @@ impl SqliteProvider {
         let turn = self.encode_turn(turn)?;
         let order = claim.and_then(WorkOrder::new);
         let none = Leased::no_work(self.writer.errands());
-        let store = move |batch: &mut Batch<'_>| Ok((turns::ack(batch, &turn)?, none));
-        let claim = move |batch: &mut Batch<'_>, stored: &mut (i64, Leased<StoredWork>)| match &order {
+        let store = move |batch: &mut Batch<'_, '_>| Ok((turns::ack(batch, &turn)?, none));
+        let claim = move |batch: &mut Batch<'_, '_>, stored: &mut (i64, Leased<StoredWork>)| match &order {
             Some(order) => stored.1.take(batch, order),
             None => Ok(()),
         };
@@ -55,11 +55,11 @@ impl SqliteProvider {
         let completion = self.encode_result(completion)?;
         let order = claim.and_then(TurnOrder::new);
         let none = Leased::no_turns(self.writer.errands());
-        let store = move |batch: &mut Batch<'_>| {
+        let store = move |batch: &mut Batch<'_, '_>| {
             work::ack(batch, &token, arrived_ms, completion.as_ref())?;
             Ok(none)
         };
-        let claim = move |batch: &mut Batch<'_>, leased: &mut Leased<StoredClaim>| match &order {
+        let claim = move |batch: &mut Batch<'_, '_>, leased: &mut Leased<StoredClaim>| match &order {
             Some(order) => leased.take(batch, order),
             None => Ok(()),
         };

@@ -47,7 +47,7 @@ impl Drop for Held {
 }
 
 /// Ends leases as if they had never been taken.
-fn give_back(batch: &mut Batch<'_>, queue: Queue, tokens: &[String]) -> Result<(), StoreError> {
+fn give_back(batch: &mut Batch<'_, '_>, queue: Queue, tokens: &[String]) -> Result<(), StoreError> {
     for token in tokens {
         let given_back = match queue {
             Queue::Orchestrator => super::turns::abandon(batch, token, None, true),

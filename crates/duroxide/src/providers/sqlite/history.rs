@@ -1,7 +1,5 @@
 //! Histories: append-only, one row an event.
 
-use std::collections::HashSet;
-
 use rusqlite::{Connection, params};
 
 use super::batch::{Batch, read_row, read_rows, text_bytes};
@@ -11,7 +9,7 @@ use crate::providers::refusal;
 
 /// Refuses a delta with an id that is taken, or that it has twice, before anything is written.
 pub(super) fn refuse_duplicates(
-    batch: &Batch<'_>,
+    batch: &Batch<'_, '_>,
     operation: &str,
     instance: &str,
     execution_id: i64,
@@ -21,18 +19,19 @@ pub(super) fn refuse_duplicates(
         refusal::duplicate_event(operation, instance, execution_id.unsigned_abs(), event_id.unsigned_abs())
             .into()
     };
-    let mut ids = HashSet::with_capacity(events.len());
-    if let Some(twice) = events.iter().find(|event| !ids.insert(event.event_id)) {
-        return Err(duplicate(twice.event_id));
+    let mut ids: Vec<i64> = events.iter().map(|event| event.event_id).collect();
+    ids.sort_unstable();
+    if let Some(twice) = ids.windows(2).find(|pair| pair[0] == pair[1]) {
+        return Err(duplicate(twice[0]));
     }
-    let (Some(first), Some(last)) = (ids.iter().min(), ids.iter().max()) else { return Ok(()) };
+    let (Some(first), Some(last)) = (ids.first(), ids.last()) else { return Ok(()) };
     // New ids lie behind the old ones, so that this is one probe that finds nothing.
     let stored = batch.rows(
         "SELECT event_id FROM history WHERE instance_id = ?1 AND execution_id = ?2 AND event_id BETWEEN ?3 AND ?4",
         params![instance, execution_id, first, last],
         |row| row.get::<_, i64>(0),
     )?;
-    match stored.into_iter().find(|id| ids.contains(id)) {
+    match stored.into_iter().find(|id| ids.binary_search(id).is_ok()) {
         Some(taken) => Err(duplicate(taken)),
         None => Ok(()),
     }
@@ -40,7 +39,7 @@ pub(super) fn refuse_duplicates(
 
 /// Appends events. The instance and execution that they belong to are the caller's, not those inside the events.
 pub(super) fn append(
-    batch: &mut Batch<'_>,
+    batch: &mut Batch<'_, '_>,
     instance: &str,
     execution_id: i64,
     events: &[NewEvent],

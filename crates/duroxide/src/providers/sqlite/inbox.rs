@@ -32,7 +32,7 @@ pub(super) enum JobClass {
 /// Something for the writer to do.
 pub(super) trait Job: Send {
     /// Runs in the transaction; the answer is given when that has been committed, or not.
-    fn run(self: Box<Self>, batch: &mut Batch<'_>) -> Box<dyn Answer>;
+    fn run(self: Box<Self>, batch: &mut Batch<'_, '_>) -> Box<dyn Answer>;
 
     /// Says that no transaction could be begun.
     fn fail(self: Box<Self>, error: &rusqlite::Error);
@@ -41,7 +41,7 @@ pub(super) trait Job: Send {
 /// What is to be told to whoever waits for a job.
 pub(super) trait Answer {
     /// Claims what the job asks for besides. Called when all jobs of the batch have run, so that everything counts.
-    fn claim(&mut self, batch: &mut Batch<'_>);
+    fn claim(&mut self, batch: &mut Batch<'_, '_>);
 
     /// Gives the answer: the job's own result, or the failure of the commit. Returns who is to be told when all is
     /// durable.

@@ -23,7 +23,7 @@ struct Before {
 
 /// Applies what a turn says about its instance and execution.
 pub(super) fn update(
-    batch: &mut Batch<'_>,
+    batch: &mut Batch<'_, '_>,
     instance: &str,
     turn: &TurnCommit,
     now: i64,
@@ -47,7 +47,7 @@ pub(super) fn update(
 
 /// Records the execution, its status and the version that it is pinned to. Most turns change neither.
 fn update_execution(
-    batch: &mut Batch<'_>,
+    batch: &mut Batch<'_, '_>,
     instance: &str,
     turn: &TurnCommit,
     before: Option<&Before>,
@@ -89,7 +89,7 @@ fn update_execution(
 
 /// Creates the row if the turn names the orchestration.
 fn create_row(
-    batch: &mut Batch<'_>,
+    batch: &mut Batch<'_, '_>,
     instance: &str,
     turn: &TurnCommit,
     now: i64,
@@ -125,7 +125,7 @@ fn create_row(
 }
 
 fn update_row(
-    batch: &mut Batch<'_>,
+    batch: &mut Batch<'_, '_>,
     instance: &str,
     turn: &TurnCommit,
     before: Before,
@@ -167,7 +167,7 @@ fn update_row(
 }
 
 fn execution_status(
-    batch: &Batch<'_>,
+    batch: &Batch<'_, '_>,
     instance: &str,
     execution_id: i64,
 ) -> rusqlite::Result<Option<String>> {

@@ -14,7 +14,7 @@ use crate::providers::inspect::KvChange;
 
 /// Applies a turn's changes to the running execution's layer, in order.
 pub(super) fn apply(
-    batch: &Batch<'_>,
+    batch: &Batch<'_, '_>,
     instance: &str,
     changes: &[KvChange],
     now: i64,
@@ -47,7 +47,7 @@ pub(super) fn apply(
 }
 
 /// Makes the running execution's changes part of the state, because it has ended.
-pub(super) fn merge(batch: &Batch<'_>, instance: &str) -> rusqlite::Result<()> {
+pub(super) fn merge(batch: &Batch<'_, '_>, instance: &str) -> rusqlite::Result<()> {
     let changed =
         batch.row("SELECT 1 FROM kv_delta WHERE instance_id = ?1 LIMIT 1", [instance], |_| Ok(()))?.is_some();
     if !changed {

@@ -74,7 +74,7 @@ impl Leased<StoredClaim> {
     }
 
     /// Leases instances.
-    pub(super) fn take(&mut self, batch: &mut Batch<'_>, order: &TurnOrder) -> Result<(), StoreError> {
+    pub(super) fn take(&mut self, batch: &mut Batch<'_, '_>, order: &TurnOrder) -> Result<(), StoreError> {
         let Claimed { claims, unfinished } =
             claims::claim(batch, order.max, order.lock_timeout, order.filter.as_ref())?;
         self.held.note(claims.iter().map(|claim| claim.token.clone()));
@@ -90,7 +90,7 @@ impl Leased<StoredWork> {
     }
 
     /// Leases activities.
-    pub(super) fn take(&mut self, batch: &mut Batch<'_>, order: &WorkOrder) -> Result<(), StoreError> {
+    pub(super) fn take(&mut self, batch: &mut Batch<'_, '_>, order: &WorkOrder) -> Result<(), StoreError> {
         let Claimed { claims, unfinished } = work::claim(batch, order)?;
         self.held.note(claims.iter().map(|work| work.token.clone()));
         (self.claims, self.unfinished) = (claims, unfinished);
@@ -113,7 +113,7 @@ impl SqliteProvider {
         {
             let none = Leased::no_turns(self.writer.errands());
             let claim =
-                move |batch: &mut Batch<'_>, leased: &mut Leased<StoredClaim>| leased.take(batch, &order);
+                move |batch: &mut Batch<'_, '_>, leased: &mut Leased<StoredClaim>| leased.take(batch, &order);
             let leased =
                 self.writer.submit_and_claim(operation, JobClass::Lease, |_| Ok(none), claim).await?;
             let (wanted, unfinished) = (leased.claims.len(), leased.unfinished);
@@ -140,7 +140,7 @@ impl SqliteProvider {
         {
             let none = Leased::no_work(self.writer.errands());
             let claim =
-                move |batch: &mut Batch<'_>, leased: &mut Leased<StoredWork>| leased.take(batch, &order);
+                move |batch: &mut Batch<'_, '_>, leased: &mut Leased<StoredWork>| leased.take(batch, &order);
             let leased =
                 self.writer.submit_and_claim(operation, JobClass::Lease, |_| Ok(none), claim).await?;
             let (wanted, unfinished) = (leased.claims.len(), leased.unfinished);

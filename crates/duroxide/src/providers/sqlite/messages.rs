@@ -16,7 +16,7 @@ pub(super) struct StoredMessage {
 
 /// Appends a message; it schedules its instance (by a trigger). Visible at `visible_at`, or at once if that is past.
 pub(super) fn insert(
-    batch: &mut Batch<'_>,
+    batch: &mut Batch<'_, '_>,
     message: &NewMessage,
     visible_at: i64,
     now: i64,
@@ -37,7 +37,11 @@ pub(super) fn insert(
 }
 
 /// Reads what an instance can be told now, in the order in which it was enqueued; not what is parked.
-pub(super) fn visible(batch: &Batch<'_>, instance: &str, now: i64) -> rusqlite::Result<Vec<StoredMessage>> {
+pub(super) fn visible(
+    batch: &Batch<'_, '_>,
+    instance: &str,
+    now: i64,
+) -> rusqlite::Result<Vec<StoredMessage>> {
     batch.rows(
         "SELECT id, class, attempt_count, work_item FROM orchestrator_queue
          WHERE instance_id = ?1 AND parked_at IS NULL AND visible_at <= ?2 ORDER BY id",
@@ -55,7 +59,7 @@ pub(super) fn visible(batch: &Batch<'_>, instance: &str, now: i64) -> rusqlite::
 
 /// Removes the messages of a lease.
 pub(super) fn delete_leased(
-    batch: &Batch<'_>,
+    batch: &Batch<'_, '_>,
     instance: &str,
     leased: LeasedBatch,
 ) -> rusqlite::Result<usize> {
@@ -66,7 +70,11 @@ pub(super) fn delete_leased(
 }
 
 /// Counts an attempt that ended without an ack.
-pub(super) fn count_attempt(batch: &Batch<'_>, instance: &str, leased: LeasedBatch) -> rusqlite::Result<()> {
+pub(super) fn count_attempt(
+    batch: &Batch<'_, '_>,
+    instance: &str,
+    leased: LeasedBatch,
+) -> rusqlite::Result<()> {
     batch
         .execute(
             "UPDATE orchestrator_queue SET attempt_count = attempt_count + 1
@@ -78,7 +86,7 @@ pub(super) fn count_attempt(batch: &Batch<'_>, instance: &str, leased: LeasedBat
 
 /// Hides the messages of a lease until `visible_at`.
 pub(super) fn delay(
-    batch: &Batch<'_>,
+    batch: &Batch<'_, '_>,
     instance: &str,
     leased: LeasedBatch,
     visible_at: i64,
@@ -93,7 +101,7 @@ pub(super) fn delay(
 }
 
 /// Removes messages by their ids.
-pub(super) fn delete(batch: &Batch<'_>, ids: impl IntoIterator<Item = i64>) -> rusqlite::Result<()> {
+pub(super) fn delete(batch: &Batch<'_, '_>, ids: impl IntoIterator<Item = i64>) -> rusqlite::Result<()> {
     for id in ids {
         batch.execute("DELETE FROM orchestrator_queue WHERE id = ?1", [id])?;
     }
@@ -101,7 +109,7 @@ pub(super) fn delete(batch: &Batch<'_>, ids: impl IntoIterator<Item = i64>) -> r
 }
 
 /// Tells whether a start is queued for an instance, visible or not. Starts are never parked.
-pub(super) fn has_start(batch: &Batch<'_>, instance: &str) -> rusqlite::Result<bool> {
+pub(super) fn has_start(batch: &Batch<'_, '_>, instance: &str) -> rusqlite::Result<bool> {
     let found = batch.row(
         "SELECT 1 FROM orchestrator_queue WHERE instance_id = ?1 AND parked_at IS NULL AND class = 'start' LIMIT 1",
         [instance],

@@ -60,7 +60,7 @@ INSERT INTO orchestrator_queue (id, instance_id, class, visible_at, created_at, 
         iif(typeof(created_at) = 'integer', created_at, coalesce(unixepoch(created_at), 0) * 1000),
         attempt_count, work_item
     FROM published_orchestrator_queue ORDER BY id;
-INSERT INTO sessions SELECT session_id, worker_id, locked_until, last_activity_at, locked_until FROM published_sessions;
+INSERT INTO sessions SELECT session_id, worker_id, locked_until, last_activity_at, locked_until, NULL FROM published_sessions;
 INSERT INTO worker_queue (id, instance_id, execution_id, activity_id, session_id, tag, due_at, visible_at,
         attempt_count, created_at, work_item)
     SELECT id, coalesce(instance_id, ''), coalesce(execution_id, 0), coalesce(activity_id, 0), session_id, tag,

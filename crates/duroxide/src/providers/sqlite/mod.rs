@@ -8,9 +8,10 @@
 //! |---|---|
 //! | `schema.sql`, `schema`, `migrate_published.sql` | the tables, and how a file comes to have them |
 //! | `url`, `options`, `connection` | opening |
-//! | `inbox`, `writer`, `batch` | the writer thread, its queue, and one transaction of it |
+//! | `inbox`, `writer`, `batch`, `statements` | the writer thread, its queue, and one transaction of it |
 //! | `schedule`, `claims`, `turns`, `messages`, `orphans` | leasing instances, committing turns |
 //! | `work`, `sessions` | leasing activities |
+//! | `owners`, `owner_file` | whose leases these are, and releasing those of a process that died |
 //! | `instances`, `history`, `kv`, `removal`, `quarantine` | what their names say |
 //! | `leasing`, `held`, `hand_over` | leases on their way to the caller |
 //! | `readers`, `reads` | reading |
@@ -34,6 +35,8 @@ mod leasing;
 mod messages;
 mod options;
 mod orphans;
+mod owner_file;
+mod owners;
 mod provider;
 mod quarantine;
 mod readers;
@@ -43,6 +46,7 @@ mod schedule;
 mod schema;
 mod sessions;
 mod shared;
+mod statements;
 mod turns;
 mod url;
 mod work;
@@ -61,6 +65,7 @@ pub use work_done::WorkDone;
 use crate::providers::{InstanceWatchers, ProviderError, WorkSignalSource};
 use error::StoreError;
 use inbox::JobClass;
+use owners::Owners;
 use readers::Readers;
 use shared::Shared;
 use url::Location;
@@ -68,7 +73,10 @@ use writer::Writer;
 
 /// A store in a SQLite file, or in memory for tests.
 ///
-/// Dropping it finishes what was begun and closes the file.
+/// While it is open, a file has a directory `NAME-owners` beside it, with a lock file for each open handle. If the process
+/// dies, others see that the lock is free, and release what it held at once.
+///
+/// Dropping it finishes what was begun and closes the file. What is still leased then is free when its time is over.
 pub struct SqliteProvider {
     shared: Arc<Shared>,
     /// `None` in memory, where the writer's connection is the only one.
@@ -126,6 +134,10 @@ impl SqliteProvider {
         let writing = connection::open_writer(location, settings.busy_timeout)?;
         schema::prepare(&writing, location)?;
         connection::configure_writer(&writing, location, settings.busy_timeout)?;
+        let owners = match location {
+            Location::Memory => None,
+            Location::File { path, .. } => Owners::join(path).map(Arc::new),
+        };
         let shared = Arc::new(Shared {
             clock: settings.clock.clone(),
             durability: settings.durability,
@@ -133,6 +145,7 @@ impl SqliteProvider {
             parking_time: settings.parking_time,
             busy_timeout: settings.busy_timeout,
             is_file: matches!(location, Location::File { .. }),
+            owners,
             orchestrator_signal: WorkSignalSource::new(settings.clock.clone()),
             worker_signal: WorkSignalSource::new(settings.clock.clone()),
             watchers: Arc::new(InstanceWatchers::default()),
@@ -152,7 +165,7 @@ impl SqliteProvider {
     /// If another process keeps it from doing so.
     pub async fn checkpoint(&self) -> Result<(), ProviderError> {
         // A read, for the writer: it runs between transactions, as a checkpoint must.
-        let work = |batch: &mut batch::Batch<'_>| {
+        let work = |batch: &mut batch::Batch<'_, '_>| {
             let busy =
                 batch.row("PRAGMA wal_checkpoint(FULL)", [], |row| row.get::<_, bool>(0))?.unwrap_or(false);
             let held =
@@ -178,7 +191,7 @@ impl SqliteProvider {
     #[cfg(feature = "test-hooks")]
     pub async fn execute_sql(&self, sql: &str) -> Result<usize, ProviderError> {
         let sql = sql.to_string();
-        let work = move |batch: &mut batch::Batch<'_>| {
+        let work = move |batch: &mut batch::Batch<'_, '_>| {
             batch.connection().execute_batch(&sql)?;
             Ok(usize::try_from(batch.connection().changes()).unwrap_or(usize::MAX))
         };

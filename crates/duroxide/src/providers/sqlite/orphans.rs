@@ -14,13 +14,13 @@ use crate::model::whole_ms;
 use crate::providers::inspect::MessageClass;
 
 /// How long a message is parked.
-pub(super) fn parking_ms(batch: &Batch<'_>) -> i64 {
+pub(super) fn parking_ms(batch: &Batch<'_, '_>) -> i64 {
     clamp_ms(whole_ms(batch.shared.parking_time))
 }
 
 /// Deals with the visible messages, not parked before, of an instance that does not exist.
 pub(super) fn set_aside(
-    batch: &mut Batch<'_>,
+    batch: &mut Batch<'_, '_>,
     instance: &str,
     unparked: &[StoredMessage],
     now: i64,
@@ -45,7 +45,7 @@ pub(super) fn set_aside(
     schedule::settle(batch, instance, now, Lease::End)
 }
 
-fn has_parked_signal(batch: &Batch<'_>, instance: &str) -> rusqlite::Result<bool> {
+fn has_parked_signal(batch: &Batch<'_, '_>, instance: &str) -> rusqlite::Result<bool> {
     let found = batch.row(
         "SELECT 1 FROM orchestrator_queue
          WHERE instance_id = ?1 AND parked_at IS NOT NULL AND class = 'signal' LIMIT 1",
@@ -56,7 +56,7 @@ fn has_parked_signal(batch: &Batch<'_>, instance: &str) -> rusqlite::Result<bool
 }
 
 /// Lets the messages of an instance that exists after all take their part again.
-pub(super) fn unpark(batch: &Batch<'_>, instance: &str) -> rusqlite::Result<()> {
+pub(super) fn unpark(batch: &Batch<'_, '_>, instance: &str) -> rusqlite::Result<()> {
     batch
         .execute(
             "UPDATE orchestrator_queue SET parked_at = NULL WHERE instance_id = ?1 AND parked_at IS NOT NULL",
@@ -66,7 +66,7 @@ pub(super) fn unpark(batch: &Batch<'_>, instance: &str) -> rusqlite::Result<()> 
 }
 
 /// Takes note that an instance exists now although nobody started it: a history was appended by hand.
-pub(super) fn instance_appears(batch: &mut Batch<'_>, instance: &str, now: i64) -> rusqlite::Result<()> {
+pub(super) fn instance_appears(batch: &mut Batch<'_, '_>, instance: &str, now: i64) -> rusqlite::Result<()> {
     let parked = batch.row(
         "SELECT 1 FROM instance_schedule WHERE instance_id = ?1 AND parked = 1 AND lock_token IS NULL",
         [instance],
@@ -80,11 +80,11 @@ pub(super) fn instance_appears(batch: &mut Batch<'_>, instance: &str, now: i64) 
 }
 
 /// Drops what was parked for too long.
-pub(super) fn drop_expired(batch: &Batch<'_>, instance: &str, now: i64) -> rusqlite::Result<()> {
+pub(super) fn drop_expired(batch: &Batch<'_, '_>, instance: &str, now: i64) -> rusqlite::Result<()> {
     drop_parked(batch, instance, now.saturating_sub(parking_ms(batch)))
 }
 
-fn drop_parked(batch: &Batch<'_>, instance: &str, parked_until: i64) -> rusqlite::Result<()> {
+fn drop_parked(batch: &Batch<'_, '_>, instance: &str, parked_until: i64) -> rusqlite::Result<()> {
     let dropped = batch.execute(
         "DELETE FROM orchestrator_queue WHERE instance_id = ?1 AND parked_at IS NOT NULL AND parked_at <= ?2",
         params![instance, parked_until],
@@ -94,7 +94,7 @@ fn drop_parked(batch: &Batch<'_>, instance: &str, parked_until: i64) -> rusqlite
 }
 
 fn drop_messages(
-    batch: &Batch<'_>,
+    batch: &Batch<'_, '_>,
     instance: &str,
     ids: impl ExactSizeIterator<Item = i64>,
 ) -> rusqlite::Result<()> {

@@ -32,6 +32,7 @@ impl Provider for SqliteProvider {
         filter: Option<&DispatcherCapabilityFilter>,
     ) -> Result<Option<(OrchestrationItem, String, u32)>, ProviderError> {
         const OPERATION: &str = "fetch_orchestration_item";
+        self.note_unmarked();
         let request = InstanceRequest { max: 1, lock_timeout, filter };
         let (mut claims, held) = self.claim_turns(OPERATION, &request).await?;
         let Some(claim) = claims.pop() else { return Ok(None) };
@@ -158,6 +159,7 @@ impl Provider for SqliteProvider {
         session: Option<&SessionFetchConfig>,
         tag_filter: &TagFilter,
     ) -> Result<Option<(WorkItem, String, u32)>, ProviderError> {
+        self.note_unmarked();
         let request = WorkRequest { max: 1, lock_timeout, session, tag_filter };
         let claim = self.claim_activities("fetch_work_item", &request).await?.pop();
         Ok(claim.map(|claim| (claim.item, claim.lock_token, claim.attempt_count)))
@@ -267,6 +269,13 @@ impl Provider for SqliteProvider {
 }
 
 impl SqliteProvider {
+    /// Who fetches by the plain contract does not say what it runs.
+    fn note_unmarked(&self) {
+        if let Some(owners) = &self.shared.owners {
+            owners.note_unmarked();
+        }
+    }
+
     pub(super) async fn read_events(
         &self,
         operation: &'static str,

@@ -27,7 +27,7 @@ pub(super) struct BadRow {
 }
 
 /// Moves rows into quarantine. A row that is no longer there has been dealt with by somebody else.
-pub(super) fn set_aside(batch: &Batch<'_>, queue: Queue, rows: &[BadRow]) -> rusqlite::Result<()> {
+pub(super) fn set_aside(batch: &Batch<'_, '_>, queue: Queue, rows: &[BadRow]) -> rusqlite::Result<()> {
     let (copy, delete) = match queue {
         Queue::Orchestrator => (
             "INSERT INTO quarantine (queue, instance_id, reason, quarantined_at, work_item)

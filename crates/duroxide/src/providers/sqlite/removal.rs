@@ -15,7 +15,7 @@ const DEFAULT_LIMIT: u32 = 1_000;
 
 /// Deletes all of these instances or none.
 pub(super) fn delete(
-    batch: &mut Batch<'_>,
+    batch: &mut Batch<'_, '_>,
     ids: &[String],
     force: bool,
 ) -> Result<DeleteInstanceResult, StoreError> {
@@ -38,7 +38,7 @@ pub(super) fn delete(
 }
 
 /// Tells whether an instance is running, or between two executions with the next one's start still queued.
-fn is_running(batch: &Batch<'_>, instance: &str) -> Result<bool, StoreError> {
+fn is_running(batch: &Batch<'_, '_>, instance: &str) -> Result<bool, StoreError> {
     let status = current_status(batch, instance)?;
     Ok(match status.as_deref() {
         Some("Running") => true,
@@ -47,11 +47,11 @@ fn is_running(batch: &Batch<'_>, instance: &str) -> Result<bool, StoreError> {
     })
 }
 
-fn exists(batch: &Batch<'_>, instance: &str) -> rusqlite::Result<bool> {
+fn exists(batch: &Batch<'_, '_>, instance: &str) -> rusqlite::Result<bool> {
     Ok(batch.row("SELECT 1 FROM instances WHERE instance_id = ?1", [instance], |_| Ok(()))?.is_some())
 }
 
-fn current_status(batch: &Batch<'_>, instance: &str) -> rusqlite::Result<Option<String>> {
+fn current_status(batch: &Batch<'_, '_>, instance: &str) -> rusqlite::Result<Option<String>> {
     batch.row(
         "SELECT e.status FROM instances i
          JOIN executions e ON e.instance_id = i.instance_id AND e.execution_id = i.current_execution_id
@@ -61,7 +61,7 @@ fn current_status(batch: &Batch<'_>, instance: &str) -> rusqlite::Result<Option<
     )
 }
 
-fn refuse_orphans(batch: &Batch<'_>, parent: &str, ids: &[String]) -> Result<(), StoreError> {
+fn refuse_orphans(batch: &Batch<'_, '_>, parent: &str, ids: &[String]) -> Result<(), StoreError> {
     let children = super::reads::list_children(batch.connection(), parent)?;
     match children.into_iter().find(|child| !ids.contains(child)) {
         Some(child) => Err(refusal::orphaned_child(parent, &child).into()),
@@ -70,12 +70,12 @@ fn refuse_orphans(batch: &Batch<'_>, parent: &str, ids: &[String]) -> Result<(),
 }
 
 fn delete_one(
-    batch: &mut Batch<'_>,
+    batch: &mut Batch<'_, '_>,
     instance: &str,
     result: &mut DeleteInstanceResult,
 ) -> Result<(), StoreError> {
     let status = current_status(batch, instance)?;
-    let remove = |sql: &str| -> rusqlite::Result<u64> { Ok(batch.execute(sql, [instance])? as u64) };
+    let remove = |sql: &'static str| -> rusqlite::Result<u64> { Ok(batch.execute(sql, [instance])? as u64) };
     let events = remove("DELETE FROM history WHERE instance_id = ?1")?;
     let executions = remove("DELETE FROM executions WHERE instance_id = ?1")?;
     let messages = remove("DELETE FROM orchestrator_queue WHERE instance_id = ?1")?;
@@ -149,7 +149,7 @@ fn select(
 }
 
 /// Deletes a finished root with all its descendants, running ones too. A root that is running after all stays.
-pub(super) fn delete_tree(batch: &mut Batch<'_>, root: &str) -> Result<DeleteInstanceResult, StoreError> {
+pub(super) fn delete_tree(batch: &mut Batch<'_, '_>, root: &str) -> Result<DeleteInstanceResult, StoreError> {
     if is_running(batch, root)? {
         return Ok(DeleteInstanceResult::default());
     }
@@ -166,7 +166,7 @@ pub(super) fn delete_tree(batch: &mut Batch<'_>, root: &str) -> Result<DeleteIns
 
 /// Removes old executions of one instance, unless it has been deleted in the meantime.
 pub(super) fn prune_if_there(
-    batch: &mut Batch<'_>,
+    batch: &mut Batch<'_, '_>,
     instance: &str,
     options: &PruneOptions,
 ) -> Result<PruneResult, StoreError> {
@@ -175,7 +175,7 @@ pub(super) fn prune_if_there(
 
 /// Removes old executions of one instance.
 pub(super) fn prune(
-    batch: &mut Batch<'_>,
+    batch: &mut Batch<'_, '_>,
     instance: &str,
     options: &PruneOptions,
 ) -> Result<PruneResult, StoreError> {

@@ -7,7 +7,7 @@
 use rusqlite::params;
 
 use super::batch::Batch;
-use super::{orphans, work_done};
+use super::orphans;
 use crate::providers::DispatcherCapabilityFilter;
 
 /// Rows that one job brings up to date, at most.
@@ -31,7 +31,7 @@ pub(super) struct Candidate {
 }
 
 /// Moves rows whose time has come to where they belong now; tells whether there may be more of them.
-pub(super) fn promote_due(batch: &mut Batch<'_>, now: i64) -> rusqlite::Result<bool> {
+pub(super) fn promote_due(batch: &mut Batch<'_, '_>, now: i64) -> rusqlite::Result<bool> {
     let due = batch.rows(
         "SELECT instance_id, parked FROM instance_schedule WHERE due_at <= ?1 ORDER BY due_at LIMIT ?2",
         params![now, PROMOTIONS_AT_ONCE as i64],
@@ -51,7 +51,7 @@ pub(super) fn promote_due(batch: &mut Batch<'_>, now: i64) -> rusqlite::Result<b
 ///
 /// A class is the version that an execution is pinned to. There are few of them, so their heads are merged.
 pub(super) fn next_ready(
-    batch: &Batch<'_>,
+    batch: &Batch<'_, '_>,
     filter: Option<&DispatcherCapabilityFilter>,
 ) -> rusqlite::Result<Option<Candidate>> {
     let mut best: Option<(i64, Candidate)> = None;
@@ -67,7 +67,7 @@ pub(super) fn next_ready(
 }
 
 fn head_of_next_class(
-    batch: &Batch<'_>,
+    batch: &Batch<'_, '_>,
     from_class: &str,
 ) -> rusqlite::Result<Option<(String, i64, Candidate)>> {
     batch.row(
@@ -113,8 +113,8 @@ struct Outlook {
     parked_since: Option<i64>,
 }
 
-fn outlook(batch: &Batch<'_>, instance: &str, now: i64) -> rusqlite::Result<Outlook> {
-    let mut statement = batch.connection().prepare_cached(
+fn outlook(batch: &Batch<'_, '_>, instance: &str, now: i64) -> rusqlite::Result<Outlook> {
+    let outlook = batch.row(
         "SELECT
             (SELECT id FROM orchestrator_queue
              WHERE instance_id = ?1 AND parked_at IS NULL AND visible_at = 0 ORDER BY id LIMIT 1),
@@ -123,21 +123,26 @@ fn outlook(batch: &Batch<'_>, instance: &str, now: i64) -> rusqlite::Result<Outl
             (SELECT min(visible_at) FROM orchestrator_queue
              WHERE instance_id = ?1 AND parked_at IS NULL AND visible_at > ?2),
             (SELECT min(parked_at) FROM orchestrator_queue WHERE instance_id = ?1 AND parked_at IS NOT NULL)",
+        params![instance, now],
+        |row| {
+            let (at_once, delayed): (Option<i64>, Option<i64>) = (row.get(0)?, row.get(1)?);
+            Ok(Outlook {
+                head: at_once.into_iter().chain(delayed).min(),
+                next_visible: row.get(2)?,
+                parked_since: row.get(3)?,
+            })
+        },
     )?;
-    let outlook = statement.query_row(params![instance, now], |row| {
-        let (at_once, delayed): (Option<i64>, Option<i64>) = (row.get(0)?, row.get(1)?);
-        Ok(Outlook {
-            head: at_once.into_iter().chain(delayed).min(),
-            next_visible: row.get(2)?,
-            parked_since: row.get(3)?,
-        })
-    });
-    work_done::note(&statement);
-    outlook
+    outlook.ok_or(rusqlite::Error::QueryReturnedNoRows)
 }
 
 /// Puts an instance that is not leased where it belongs: ready, waiting, or nowhere if it has no messages.
-pub(super) fn settle(batch: &mut Batch<'_>, instance: &str, now: i64, lease: Lease) -> rusqlite::Result<()> {
+pub(super) fn settle(
+    batch: &mut Batch<'_, '_>,
+    instance: &str,
+    now: i64,
+    lease: Lease,
+) -> rusqlite::Result<()> {
     let outlook = outlook(batch, instance, now)?;
     let expiry = outlook.parked_since.map(|since| since.saturating_add(orphans::parking_ms(batch)));
     let due_at = outlook.next_visible.into_iter().chain(expiry).min();
@@ -164,7 +169,7 @@ pub(super) fn settle(batch: &mut Batch<'_>, instance: &str, now: i64, lease: Lea
 }
 
 /// Files an instance under another class.
-pub(super) fn classify(batch: &Batch<'_>, instance: &str, class: &str) -> rusqlite::Result<()> {
+pub(super) fn classify(batch: &Batch<'_, '_>, instance: &str, class: &str) -> rusqlite::Result<()> {
     batch
         .execute("UPDATE instance_schedule SET class = ?2 WHERE instance_id = ?1", params![instance, class])
         .map(drop)

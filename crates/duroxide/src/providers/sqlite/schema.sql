@@ -71,6 +71,7 @@ CREATE INDEX orchestrator_queue_by_instance ON orchestrator_queue (instance_id, 
 --   waiting  neither.
 -- `due_at` is the next moment at which the row has to be looked at again: the end of the lease, or the moment when a
 -- message becomes visible or has been parked for too long. `parked` tells whether any are parked.
+-- `owner` is the open handle that holds the lease, here and in the tables below: its lock file is in NAME-owners.
 CREATE TABLE instance_schedule (
     instance_id      TEXT PRIMARY KEY,
     class            TEXT NOT NULL DEFAULT '',
@@ -139,13 +140,14 @@ WHEN NEW.lock_token IS NOT NULL AND NEW.due_at IS NOT NEW.locked_until BEGIN
     SELECT raise(ABORT, 'this file was upgraded; an older build of duroxide cannot take work from it');
 END;
 
--- `due_at` is the end of the owner's lease until that has been noticed.
+-- `due_at` is the end of the worker's lease until that has been noticed.
 CREATE TABLE sessions (
     session_id       TEXT PRIMARY KEY,
     worker_id        TEXT NOT NULL,
     locked_until     INTEGER NOT NULL,
     last_activity_at INTEGER NOT NULL,
-    due_at           INTEGER
+    due_at           INTEGER,
+    owner            TEXT
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX sessions_by_owner ON sessions (worker_id);
 CREATE INDEX sessions_due ON sessions (due_at) WHERE due_at IS NOT NULL;

@@ -7,6 +7,7 @@ use rusqlite::Connection;
 
 use super::Durability;
 use super::batch::Effects;
+use super::owners::Owners;
 use super::work_done::Ledger;
 use crate::model::Clock;
 use crate::providers::{InstanceWatchers, StoreLimits, WorkSignalSource};
@@ -21,6 +22,8 @@ pub(super) struct Shared {
     pub(super) busy_timeout: Duration,
     /// Whether others may write to the same database, and commits need syncing.
     pub(super) is_file: bool,
+    /// `None` if a death of this process could not be told.
+    pub(super) owners: Option<Arc<Owners>>,
     pub(super) orchestrator_signal: WorkSignalSource,
     pub(super) worker_signal: WorkSignalSource,
     pub(super) watchers: Arc<InstanceWatchers>,

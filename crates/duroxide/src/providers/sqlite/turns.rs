@@ -42,7 +42,7 @@ impl TurnCommit {
 
 /// Commits a turn, wholly or not at all: everything that can be refused is checked before the first write. Returns the
 /// incarnation of its instance.
-pub(super) fn ack(batch: &mut Batch<'_>, turn: &TurnCommit) -> Result<i64, StoreError> {
+pub(super) fn ack(batch: &mut Batch<'_, '_>, turn: &TurnCommit) -> Result<i64, StoreError> {
     let lease = held_lease(batch, &turn.token)?.ok_or_else(|| refusal::unknown_turn_token(ACK))?;
     if lease.locked_until <= turn.arrived_ms {
         return Err(refusal::turn_lease_expired().into());
@@ -79,7 +79,7 @@ pub(super) fn ack(batch: &mut Batch<'_>, turn: &TurnCommit) -> Result<i64, Store
 
 /// Gives a turn back. A lease that has run out can still be given back as long as nobody has taken over.
 pub(super) fn abandon(
-    batch: &mut Batch<'_>,
+    batch: &mut Batch<'_, '_>,
     token: &str,
     delay: Option<Duration>,
     ignore_attempt: bool,
@@ -99,7 +99,7 @@ pub(super) fn abandon(
 
 /// Extends a live lease; never shortens it.
 pub(super) fn renew(
-    batch: &mut Batch<'_>,
+    batch: &mut Batch<'_, '_>,
     token: &str,
     arrived_ms: i64,
     extend_for: Duration,
@@ -108,8 +108,8 @@ pub(super) fn renew(
     let lease = lease.ok_or_else(refusal::turn_not_renewable)?;
     let until = batch.in_ms(extend_for).max(lease.locked_until);
     batch.execute(
-        "UPDATE instance_schedule SET locked_until = ?2, due_at = ?2, ready_seq = NULL WHERE instance_id = ?1",
-        params![lease.instance, until],
+        "UPDATE instance_schedule SET locked_until = ?2, due_at = ?2, ready_seq = NULL, owner = ?3 WHERE instance_id = ?1",
+        params![lease.instance, until, batch.owner_until(until)],
     )?;
     batch.effects.instances_due.note(until);
     Ok(())

@@ -28,7 +28,7 @@ pub(super) struct StoredWork {
 }
 
 /// Appends an activity, ready at once.
-pub(super) fn insert(batch: &mut Batch<'_>, activity: &NewActivity, now: i64) -> rusqlite::Result<()> {
+pub(super) fn insert(batch: &mut Batch<'_, '_>, activity: &NewActivity, now: i64) -> rusqlite::Result<()> {
     batch.execute(
         "INSERT INTO worker_queue (instance_id, execution_id, activity_id, session_id, tag, created_at, work_item)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
@@ -49,7 +49,7 @@ pub(super) fn insert(batch: &mut Batch<'_>, activity: &NewActivity, now: i64) ->
 
 /// Removes an activity, whether or not somebody is running it.
 pub(super) fn cancel(
-    batch: &mut Batch<'_>,
+    batch: &mut Batch<'_, '_>,
     activity: &ScheduledActivityIdentifier,
 ) -> Result<(), StoreError> {
     let (Ok(execution_id), Ok(activity_id)) =
@@ -76,7 +76,7 @@ pub(super) struct WorkOrder {
 }
 
 /// Leases up to `max` activities, oldest first; at most one of them is bound to a session.
-pub(super) fn claim(batch: &mut Batch<'_>, order: &WorkOrder) -> Result<Claimed<StoredWork>, StoreError> {
+pub(super) fn claim(batch: &mut Batch<'_, '_>, order: &WorkOrder) -> Result<Claimed<StoredWork>, StoreError> {
     let now = batch.now_ms();
     let more_due = promote(batch, now)?;
     let mut session = order.session.as_ref();
@@ -96,13 +96,13 @@ pub(super) fn claim(batch: &mut Batch<'_>, order: &WorkOrder) -> Result<Claimed<
 }
 
 /// Frees sessions and makes activities ready whose time has come; tells whether there may be more of them.
-fn promote(batch: &mut Batch<'_>, now: i64) -> rusqlite::Result<bool> {
+fn promote(batch: &mut Batch<'_, '_>, now: i64) -> rusqlite::Result<bool> {
     let more_sessions = sessions::free_expired(batch, now)?;
     Ok(promote_due(batch, now)? || more_sessions)
 }
 
 /// Makes activities ready whose delay is over or whose lease has run out; tells whether there may be more of them.
-fn promote_due(batch: &mut Batch<'_>, now: i64) -> rusqlite::Result<bool> {
+fn promote_due(batch: &mut Batch<'_, '_>, now: i64) -> rusqlite::Result<bool> {
     let due = batch.rows(
         "SELECT id, session_id, tag FROM worker_queue WHERE due_at <= ?1 ORDER BY due_at LIMIT ?2",
         params![now, PROMOTIONS_AT_ONCE as i64],
@@ -128,7 +128,7 @@ struct ReadyWork {
 
 /// Finds the oldest ready activity that fits.
 fn next_ready(
-    batch: &Batch<'_>,
+    batch: &Batch<'_, '_>,
     session: Option<&SessionFetchConfig>,
     filter: &TagFilter,
 ) -> rusqlite::Result<Option<ReadyWork>> {
@@ -159,7 +159,7 @@ fn next_ready(
     Ok(best)
 }
 
-fn ready_without_session(batch: &Batch<'_>, tag: Option<&str>) -> rusqlite::Result<Option<ReadyWork>> {
+fn ready_without_session(batch: &Batch<'_, '_>, tag: Option<&str>) -> rusqlite::Result<Option<ReadyWork>> {
     batch.row(
         "SELECT id, tag FROM worker_queue WHERE due_at IS NULL AND session_id IS NULL AND tag IS ?1
          ORDER BY id LIMIT 1",
@@ -168,7 +168,7 @@ fn ready_without_session(batch: &Batch<'_>, tag: Option<&str>) -> rusqlite::Resu
     )
 }
 
-fn seated(batch: &Batch<'_>, owner: &str, tag: Option<&str>) -> rusqlite::Result<Option<ReadyWork>> {
+fn seated(batch: &Batch<'_, '_>, owner: &str, tag: Option<&str>) -> rusqlite::Result<Option<ReadyWork>> {
     batch.row(
         "SELECT id, session_id, tag FROM worker_queue WHERE ready_for = ?1 AND tag IS ?2 ORDER BY id LIMIT 1",
         params![owner, tag],
@@ -177,7 +177,7 @@ fn seated(batch: &Batch<'_>, owner: &str, tag: Option<&str>) -> rusqlite::Result
 }
 
 /// The tags that ready activities have, by hopping from one to the next in the indexes.
-fn ready_tags(batch: &Batch<'_>, session: Option<&SessionFetchConfig>) -> rusqlite::Result<Vec<String>> {
+fn ready_tags(batch: &Batch<'_, '_>, session: Option<&SessionFetchConfig>) -> rusqlite::Result<Vec<String>> {
     let mut tags = BTreeSet::new();
     hop(&mut tags, |from| {
         batch.row(
@@ -211,13 +211,18 @@ fn hop(
     Ok(())
 }
 
-fn lease(batch: &mut Batch<'_>, id: i64, now: i64, lock_timeout: Duration) -> rusqlite::Result<StoredWork> {
+fn lease(
+    batch: &mut Batch<'_, '_>,
+    id: i64,
+    now: i64,
+    lock_timeout: Duration,
+) -> rusqlite::Result<StoredWork> {
     let token = new_token(id);
     let until = after(now, lock_timeout);
     let (attempts, text) = batch.execute_returning(
         "UPDATE worker_queue SET lock_token = ?2, locked_until = ?3, due_at = ?3, ready_for = NULL,
-            attempt_count = attempt_count + 1 WHERE id = ?1 RETURNING attempt_count, work_item",
-        params![id, token, until],
+            owner = ?4, attempt_count = attempt_count + 1 WHERE id = ?1 RETURNING attempt_count, work_item",
+        params![id, token, until, batch.owner_until(until)],
         |row| Ok((count(row, 0)?, text_bytes(row, 1)?)),
     )?;
     batch.effects.ready_work.remove(&id);
@@ -233,7 +238,7 @@ struct HeldWork {
     tag: Option<String>,
 }
 
-fn held(batch: &Batch<'_>, token: &str) -> rusqlite::Result<Option<HeldWork>> {
+fn held(batch: &Batch<'_, '_>, token: &str) -> rusqlite::Result<Option<HeldWork>> {
     let Some(id) = leased_by(token).and_then(|id| id.parse::<i64>().ok()) else { return Ok(None) };
     batch.row(
         "SELECT locked_until, session_id, tag FROM worker_queue WHERE id = ?1 AND lock_token = ?2",
@@ -244,7 +249,7 @@ fn held(batch: &Batch<'_>, token: &str) -> rusqlite::Result<Option<HeldWork>> {
 
 /// Removes an activity and enqueues its completion.
 pub(super) fn ack(
-    batch: &mut Batch<'_>,
+    batch: &mut Batch<'_, '_>,
     token: &str,
     arrived_ms: i64,
     completion: Option<&super::encode::NewMessage>,
@@ -264,7 +269,7 @@ pub(super) fn ack(
 
 /// Extends a live lease; never shortens it.
 pub(super) fn renew(
-    batch: &mut Batch<'_>,
+    batch: &mut Batch<'_, '_>,
     token: &str,
     arrived_ms: i64,
     extend_for: Duration,
@@ -274,8 +279,8 @@ pub(super) fn renew(
     let now = batch.now_ms();
     let until = after(now, extend_for).max(held.locked_until);
     batch.execute(
-        "UPDATE worker_queue SET locked_until = ?2, due_at = ?2, ready_for = NULL WHERE id = ?1",
-        params![held.id, until],
+        "UPDATE worker_queue SET locked_until = ?2, due_at = ?2, ready_for = NULL, owner = ?3 WHERE id = ?1",
+        params![held.id, until, batch.owner_until(until)],
     )?;
     batch.effects.work_due.note(until);
     if let Some(session_id) = held.session_id {
@@ -286,7 +291,7 @@ pub(super) fn renew(
 
 /// Gives an activity back. A lease that has run out can still be given back as long as nobody has taken over.
 pub(super) fn abandon(
-    batch: &mut Batch<'_>,
+    batch: &mut Batch<'_, '_>,
     token: &str,
     delay: Option<Duration>,
     ignore_attempt: bool,

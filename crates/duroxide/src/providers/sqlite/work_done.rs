@@ -5,10 +5,10 @@
 #[cfg(feature = "test-hooks")]
 pub use counted::WorkDone;
 #[cfg(feature = "test-hooks")]
-pub(super) use counted::{Ledger, note};
+pub(super) use counted::{Ledger, forget, note};
 
 #[cfg(not(feature = "test-hooks"))]
-pub(super) use uncounted::{Ledger, note};
+pub(super) use uncounted::{Ledger, forget, note};
 
 /// What a commit was.
 #[derive(Debug, Clone, Copy)]
@@ -71,6 +71,11 @@ mod counted {
         RECENT.with(|recent| recent.set((recent.get().0 + 1, recent.get().1 + steps)));
     }
 
+    /// Leaves out what was run between two transactions: how much that is depends on time.
+    pub(in super::super) fn forget() {
+        RECENT.take();
+    }
+
     /// Where the writer enters what it has done.
     #[derive(Debug, Default)]
     pub(in super::super) struct Ledger(Mutex<WorkDone>);
@@ -102,6 +107,8 @@ mod uncounted {
     use super::Committed;
 
     pub(in super::super) fn note(_: &Statement<'_>) {}
+
+    pub(in super::super) fn forget() {}
 
     #[derive(Debug, Default)]
     pub(in super::super) struct Ledger(());

@@ -24,9 +24,13 @@ use super::batch::Batch;
 use super::connection::{self, SyncLevel};
 use super::error::{StoreError, classify};
 use super::inbox::{Answer, Debt, Envelope, Inbox, Job, JobClass, Taken};
+use super::owner_file::DeadOwner;
+use super::owners;
 use super::shared::Shared;
+use super::statements::Statements;
 use super::work_done::{self, Committed};
 use super::{Durability, SqliteError};
+use crate::model::{Clock, SystemClock};
 use crate::providers::{Durable, ProviderError};
 
 /// Jobs in one transaction, at most: bounds how long a commit, and with it every lease operation, can take.
@@ -37,6 +41,10 @@ const DEBT_PATIENCE: Duration = Duration::from_millis(5);
 const MOST_UNSYNCED: usize = 16;
 /// How often an idle writer looks whether another process has written: at first, and when nothing happens for long.
 const PEEK_INTERVAL: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(100));
+/// How often the writer looks whether another process has died, at most. A look is a few system calls and no query.
+const OWNER_CHECK_INTERVAL: Duration = Duration::from_millis(100);
+/// When the writer looks again after it could not release the leases of one.
+const OWNER_CHECK_AGAIN: Duration = Duration::from_secs(2);
 /// How long the writer sleeps between two attempts to begin while another process writes.
 const BUSY_STEP: Duration = Duration::from_millis(1);
 
@@ -50,18 +58,14 @@ impl Writer {
     /// Starts the thread on a connection that is set up.
     pub(super) fn start(connection: Connection, shared: Arc<Shared>) -> Result<Self, SqliteError> {
         let inbox = Arc::new(Inbox::new());
-        let writing = Writing {
-            connection,
-            shared,
-            inbox: inbox.clone(),
-            sync_level: None,
-            data_version: 0,
-            debts: Vec::new(),
-            unsynced: 0,
+        let given = inbox.clone();
+        let write = move || {
+            let statements = Statements::new(&connection);
+            Writing::new(&statements, &shared, given).run();
         };
         let thread = std::thread::Builder::new()
             .name("duroxide-sqlite".into())
-            .spawn(move || writing.run())
+            .spawn(write)
             .map_err(|source| SqliteError::CannotOpen { path: "the writer thread".into(), source })?;
         Ok(Self { inbox, thread: Some(thread) })
     }
@@ -73,7 +77,7 @@ impl Writer {
         &self,
         operation: &'static str,
         class: JobClass,
-        work: impl FnOnce(&mut Batch<'_>) -> Result<T, StoreError> + Send + 'static,
+        work: impl FnOnce(&mut Batch<'_, '_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, ProviderError> {
         self.send(operation, class, work, no_claim, None).await
     }
@@ -83,8 +87,8 @@ impl Writer {
         &self,
         operation: &'static str,
         class: JobClass,
-        work: impl FnOnce(&mut Batch<'_>) -> Result<T, StoreError> + Send + 'static,
-        claim: impl FnOnce(&mut Batch<'_>, &mut T) -> Result<(), StoreError> + Send + 'static,
+        work: impl FnOnce(&mut Batch<'_, '_>) -> Result<T, StoreError> + Send + 'static,
+        claim: impl FnOnce(&mut Batch<'_, '_>, &mut T) -> Result<(), StoreError> + Send + 'static,
     ) -> Result<T, ProviderError> {
         self.send(operation, class, work, claim, None).await
     }
@@ -93,8 +97,8 @@ impl Writer {
     pub(super) async fn submit_ahead<T: Send + 'static>(
         &self,
         operation: &'static str,
-        work: impl FnOnce(&mut Batch<'_>) -> Result<T, StoreError> + Send + 'static,
-        claim: impl FnOnce(&mut Batch<'_>, &mut T) -> Result<(), StoreError> + Send + 'static,
+        work: impl FnOnce(&mut Batch<'_, '_>) -> Result<T, StoreError> + Send + 'static,
+        claim: impl FnOnce(&mut Batch<'_, '_>, &mut T) -> Result<(), StoreError> + Send + 'static,
     ) -> Result<(T, Durable), ProviderError> {
         let (creditor, told) = oneshot::channel();
         let debt = Debt::new(operation, creditor);
@@ -106,8 +110,8 @@ impl Writer {
         &self,
         operation: &'static str,
         class: JobClass,
-        work: impl FnOnce(&mut Batch<'_>) -> Result<T, StoreError> + Send + 'static,
-        claim: impl FnOnce(&mut Batch<'_>, &mut T) -> Result<(), StoreError> + Send + 'static,
+        work: impl FnOnce(&mut Batch<'_, '_>) -> Result<T, StoreError> + Send + 'static,
+        claim: impl FnOnce(&mut Batch<'_, '_>, &mut T) -> Result<(), StoreError> + Send + 'static,
         debt: Option<Debt>,
     ) -> Result<T, ProviderError> {
         if !self.inbox.wait_for_room().await {
@@ -143,7 +147,7 @@ impl Errands {
     pub(super) fn leave(
         &self,
         operation: &'static str,
-        work: impl FnOnce(&mut Batch<'_>) -> Result<(), StoreError> + Send + 'static,
+        work: impl FnOnce(&mut Batch<'_, '_>) -> Result<(), StoreError> + Send + 'static,
     ) {
         let (sender, _) = oneshot::channel();
         let work = Unattended(work);
@@ -156,26 +160,26 @@ impl Errands {
 trait Work<T> {
     /// Tells whether the work is wanted even if nobody waits for it.
     const UNATTENDED: bool;
-    fn perform(self, batch: &mut Batch<'_>) -> Result<T, StoreError>;
+    fn perform(self, batch: &mut Batch<'_, '_>) -> Result<T, StoreError>;
 }
 
-impl<T, F: FnOnce(&mut Batch<'_>) -> Result<T, StoreError>> Work<T> for F {
+impl<T, F: FnOnce(&mut Batch<'_, '_>) -> Result<T, StoreError>> Work<T> for F {
     const UNATTENDED: bool = false;
-    fn perform(self, batch: &mut Batch<'_>) -> Result<T, StoreError> {
+    fn perform(self, batch: &mut Batch<'_, '_>) -> Result<T, StoreError> {
         self(batch)
     }
 }
 
 struct Unattended<F>(F);
 
-impl<F: FnOnce(&mut Batch<'_>) -> Result<(), StoreError>> Work<()> for Unattended<F> {
+impl<F: FnOnce(&mut Batch<'_, '_>) -> Result<(), StoreError>> Work<()> for Unattended<F> {
     const UNATTENDED: bool = true;
-    fn perform(self, batch: &mut Batch<'_>) -> Result<(), StoreError> {
+    fn perform(self, batch: &mut Batch<'_, '_>) -> Result<(), StoreError> {
         (self.0)(batch)
     }
 }
 
-fn no_claim<T>(_: &mut Batch<'_>, _: &mut T) -> Result<(), StoreError> {
+fn no_claim<T>(_: &mut Batch<'_, '_>, _: &mut T) -> Result<(), StoreError> {
     Ok(())
 }
 
@@ -191,9 +195,9 @@ impl<T, W, C> Job for AwaitedJob<T, W, C>
 where
     T: Send + 'static,
     W: Work<T> + Send,
-    C: FnOnce(&mut Batch<'_>, &mut T) -> Result<(), StoreError> + Send + 'static,
+    C: FnOnce(&mut Batch<'_, '_>, &mut T) -> Result<(), StoreError> + Send + 'static,
 {
-    fn run(self: Box<Self>, batch: &mut Batch<'_>) -> Box<dyn Answer> {
+    fn run(self: Box<Self>, batch: &mut Batch<'_, '_>) -> Box<dyn Answer> {
         let Self { operation, work, claim, sender, debt } = *self;
         // Nothing of this batch will be kept, or the caller went away before anything was done.
         let is_pointless = batch.is_spoiled() || (sender.is_closed() && !W::UNATTENDED);
@@ -218,15 +222,15 @@ struct PreparedAnswer<T, C> {
 
 impl<T, C> PreparedAnswer<T, C> {
     /// Gives up the batch if a statement failed half-way.
-    fn note_failure(&mut self, batch: &mut Batch<'_>) {
+    fn note_failure(&mut self, batch: &mut Batch<'_, '_>) {
         if let Err(StoreError::Sqlite(error)) = &self.result {
             batch.spoil(error);
         }
     }
 }
 
-impl<T, C: FnOnce(&mut Batch<'_>, &mut T) -> Result<(), StoreError>> Answer for PreparedAnswer<T, C> {
-    fn claim(&mut self, batch: &mut Batch<'_>) {
+impl<T, C: FnOnce(&mut Batch<'_, '_>, &mut T) -> Result<(), StoreError>> Answer for PreparedAnswer<T, C> {
+    fn claim(&mut self, batch: &mut Batch<'_, '_>) {
         let (Ok(result), Some(claim)) = (&mut self.result, self.claim.take()) else { return };
         if batch.is_spoiled() {
             return;
@@ -255,9 +259,9 @@ impl<T, C: FnOnce(&mut Batch<'_>, &mut T) -> Result<(), StoreError>> Answer for 
 }
 
 /// What the writer thread holds.
-struct Writing {
-    connection: Connection,
-    shared: Arc<Shared>,
+struct Writing<'c, 's> {
+    statements: &'c Statements<'s>,
+    shared: &'c Shared,
     inbox: Arc<Inbox>,
     sync_level: Option<SyncLevel>,
     data_version: i64,
@@ -265,12 +269,27 @@ struct Writing {
     debts: Vec<Debt>,
     /// How many transactions were committed since the oldest of the debts was made.
     unsynced: usize,
+    next_owner_check: Duration,
 }
 
-impl Writing {
+impl<'c, 's> Writing<'c, 's> {
+    fn new(statements: &'c Statements<'s>, shared: &'c Shared, inbox: Arc<Inbox>) -> Self {
+        Self {
+            statements,
+            shared,
+            inbox,
+            sync_level: None,
+            data_version: 0,
+            debts: Vec::new(),
+            unsynced: 0,
+            next_owner_check: Duration::ZERO,
+        }
+    }
+
     fn run(mut self) {
+        self.release_dead_owners();
         self.other_process_wrote();
-        self.shared.announce_due_times(&self.connection);
+        self.shared.announce_due_times(self.connection());
         let mut quiet_for = Duration::ZERO;
         let mut jobs = Vec::with_capacity(BATCH_SIZE);
         loop {
@@ -290,9 +309,10 @@ impl Writing {
             // Also under load, or the due times that others set would be missed as long as it lasts.
             if self.shared.is_file && self.other_process_wrote() {
                 quiet_for = Duration::ZERO;
-                self.shared.announce_due_times(&self.connection);
+                self.shared.announce_due_times(self.connection());
                 self.shared.announce_everything();
             }
+            self.release_dead_owners();
         }
     }
 
@@ -302,7 +322,7 @@ impl Writing {
             self.transact(writes);
         }
         for read in reads {
-            let mut batch = Batch::new(&self.connection, &self.shared);
+            let mut batch = Batch::new(self.statements, self.shared);
             read.job.run(&mut batch).give(Ok(()));
         }
     }
@@ -316,7 +336,7 @@ impl Writing {
             jobs.into_iter().for_each(|envelope| envelope.job.fail(&error));
             return;
         }
-        let mut batch = Batch::new(&self.connection, &self.shared);
+        let mut batch = Batch::new(self.statements, self.shared);
         let mut answers: Vec<_> = jobs.into_iter().map(|envelope| envelope.job.run(&mut batch)).collect();
         answers.iter_mut().for_each(|answer| answer.claim(&mut batch));
         let (effects, committed) = batch.commit(durable && is_owed);
@@ -326,7 +346,7 @@ impl Writing {
             is_settlement: false,
         });
         if committed.is_ok() {
-            self.shared.announce(effects, &self.connection);
+            self.shared.announce(effects, self.connection());
         }
         for answer in answers {
             self.debts.extend(answer.give(committed.as_ref().copied()));
@@ -350,7 +370,7 @@ impl Writing {
             return;
         }
         let synced = self.begin(true).and_then(|()| {
-            let batch = Batch::new(&self.connection, &self.shared);
+            let batch = Batch::new(self.statements, self.shared);
             let (_, committed) = batch.commit(true);
             let is_written = committed.is_ok();
             self.shared.ledger.enter(Committed { is_written, is_synced: true, is_settlement: true });
@@ -365,20 +385,58 @@ impl Writing {
         self.shared.is_file && self.shared.durability == Durability::Full
     }
 
+    fn connection(&self) -> &'c Connection {
+        self.statements.connection()
+    }
+
+    /// Releases the leases of processes that died, if it is time to look again.
+    fn release_dead_owners(&mut self) {
+        let Some(owners) = self.shared.owners.clone() else { return };
+        // The machine's own time, whatever clock the store has: this is about real processes.
+        let now = SystemClock.monotonic();
+        if now < self.next_owner_check {
+            return;
+        }
+        self.next_owner_check = now + OWNER_CHECK_INTERVAL;
+        for (owner, dead) in owners.dead(self.shared.now_ms()) {
+            match self.release(&owner, &dead) {
+                Ok(()) => dead.remove(),
+                Err(error) => {
+                    tracing::warn!(target: "duroxide::providers::sqlite", owner, %error,
+                        "the leases of a process that died are not released yet");
+                    self.next_owner_check = now + OWNER_CHECK_AGAIN;
+                }
+            }
+        }
+    }
+
+    fn release(&mut self, owner: &str, dead: &DeadOwner) -> Result<(), ProviderError> {
+        const OPERATION: &str = "release_dead_owner";
+        self.begin(false).map_err(|error| classify(OPERATION, &error))?;
+        let mut batch = Batch::new(self.statements, self.shared);
+        let released = batch.atomically(|batch| owners::release(batch, owner, dead));
+        let (effects, committed) = batch.commit(false);
+        committed.map_err(|error| classify(OPERATION, &error))?;
+        released.map_err(|error| error.into_provider_error(OPERATION))?;
+        self.shared.announce(effects, self.connection());
+        Ok(())
+    }
+
     /// Begins a transaction that will be synced if it must be durable.
     fn begin(&mut self, durable: bool) -> rusqlite::Result<()> {
+        work_done::forget();
         let level = match (self.shared.is_file, self.shared.durability, durable) {
             (false, _, _) => SyncLevel::Off,
             (true, Durability::Full, true) => SyncLevel::Full,
             (true, _, _) => SyncLevel::Normal,
         };
         if self.sync_level != Some(level) {
-            connection::set_sync_level(&self.connection, level)?;
+            connection::set_sync_level(self.connection(), level)?;
             self.sync_level = Some(level);
         }
-        self.connection.busy_timeout(Duration::ZERO)?;
+        self.connection().busy_timeout(Duration::ZERO)?;
         let begun = self.begin_as_soon_as_possible();
-        self.connection.busy_timeout(self.shared.busy_timeout)?;
+        self.connection().busy_timeout(self.shared.busy_timeout)?;
         begun
     }
 
@@ -387,10 +445,7 @@ impl Writing {
     fn begin_as_soon_as_possible(&self) -> rusqlite::Result<()> {
         let mut waited = Duration::ZERO;
         loop {
-            let mut statement = self.connection.prepare_cached("BEGIN IMMEDIATE")?;
-            let begun = statement.execute([]);
-            work_done::note(&statement);
-            match begun {
+            match self.statements.run("BEGIN IMMEDIATE", |statement| statement.execute([])) {
                 Err(error)
                     if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy)
                         && waited < self.shared.busy_timeout =>
@@ -405,10 +460,8 @@ impl Writing {
 
     /// Tells whether the file was changed through another connection since this was last asked.
     fn other_process_wrote(&mut self) -> bool {
-        let version = self
-            .connection
-            .prepare_cached("PRAGMA data_version")
-            .and_then(|mut statement| statement.query_row([], |row| row.get(0)));
+        let version =
+            self.statements.run("PRAGMA data_version", |statement| statement.query_row([], |row| row.get(0)));
         match version {
             Ok(version) => std::mem::replace(&mut self.data_version, version) != version,
             // Not being able to look is not a reason to stop; the next write will report what is wrong.
@@ -417,7 +470,7 @@ impl Writing {
     }
 }
 
-impl Drop for Writing {
+impl Drop for Writing<'_, '_> {
     fn drop(&mut self) {
         // Also after a panic: whoever waits must hear that nothing will come.
         self.inbox.abort();

@@ -18,6 +18,9 @@ use crate::runtime::worker;
 /// The pauses before a commit is tried again.
 const RETRY_PAUSES_MS: [u64; 5] = [10, 20, 40, 80, 160];
 
+/// How long a turn waits that a store in trouble could not take.
+const OUTAGE_DELAY: Duration = Duration::from_secs(1);
+
 /// A turn that is ready to be stored.
 pub(super) struct Commit {
     pub execution_id: u64,
@@ -66,14 +69,14 @@ impl Commit {
 }
 
 /// Stores a turn. Returns only when the store has answered for good.
-pub(super) async fn store(core: &Arc<Core>, claim: &Claim, commit: Commit) {
+pub(super) async fn store(core: &Arc<Core>, claim: &Claim, commit: Commit, worker_id: &str) {
     let Commit { execution_id, mut orchestrator_items, notices, fallback, suspended, report, .. } = commit;
     let messages = match messages(core, notices).await {
         Ok(messages) => messages,
         Err(error) => {
             let cancelled = commit.cancelled_activities;
             let turn = Refused { execution_id, fallback, suspended, cancelled, error };
-            return Box::pin(refused(core, claim, turn)).await;
+            return Box::pin(refused(core, claim, turn, worker_id)).await;
         }
     };
     orchestrator_items.extend(messages);
@@ -97,12 +100,12 @@ pub(super) async fn store(core: &Arc<Core>, claim: &Claim, commit: Commit) {
             }
             // Not before: the activities may lead to the next turn at once.
             worker::receive(core, claims).await;
-            report.publish(core, &claim.instance, execution_id);
+            report.publish(core, &claim.instance, execution_id, worker_id);
         }
         Err(error) => {
             let cancelled = ack.cancelled_activities;
             let turn = Refused { execution_id, fallback, suspended, cancelled, error };
-            Box::pin(refused(core, claim, turn)).await;
+            Box::pin(refused(core, claim, turn, worker_id)).await;
         }
     }
 }
@@ -140,10 +143,13 @@ async fn messages(core: &Core, notices: Vec<Notice>) -> Result<Vec<WorkItem>, Pr
 
 /// The store did not take the turn: the instance fails for that reason, in a commit of its own. What the turn left in
 /// memory is not what is stored, so it is dropped.
-async fn refused(core: &Core, claim: &Claim, mut turn: Refused) {
+///
+/// A store that is merely in trouble gets one chance to take the failure, and no pauses. While the trouble lasts, it has
+/// none, and the turn is taken again later: an outage is no reason to lose an instance.
+async fn refused(core: &Core, claim: &Claim, mut turn: Refused, worker_id: &str) {
     let (execution_id, error) = (turn.execution_id, turn.error.clone());
-    tracing::warn!(target: TARGET, instance = %claim.instance, execution_id, %error, retryable = error.retryable,
-        "turn not stored");
+    tracing::warn!(target: TARGET, instance = %claim.instance, execution_id, worker_id, %error,
+        retryable = error.retryable, "turn not stored");
     let cancelled = turn.open_activities(&claim.instance);
     drop(turn.suspended);
     let failed = match turn.fallback {
@@ -151,11 +157,11 @@ async fn refused(core: &Core, claim: &Claim, mut turn: Refused) {
         None => Err(error),
     };
     match failed {
-        Ok(report) => report.publish(core, &claim.instance, execution_id),
+        Ok(report) => report.publish(core, &claim.instance, execution_id, worker_id),
         Err(error) => {
             tracing::warn!(target: TARGET, instance = %claim.instance, execution_id, %error,
                 "the turn will be taken again");
-            give_back(core, claim).await;
+            give_back(core, claim, &error).await;
         }
     }
 }
@@ -186,7 +192,10 @@ async fn fail(
     let orchestrator_items = messages(core, notices).await?;
     let worker_items = Vec::new();
     let ack = Ack { execution_id, events, worker_items, orchestrator_items, metadata, cancelled_activities };
-    ack.store(core, claim).await?;
+    match error.retryable {
+        true => ack.store_once(core, claim).await?,
+        false => ack.store(core, claim).await?,
+    };
     core.running.cancel(&ack.cancelled_activities);
     Ok(report)
 }
@@ -204,8 +213,11 @@ pub(super) fn failure_event(
     Event { timestamp_ms: at_ms, ..event }
 }
 
-async fn give_back(core: &Core, claim: &Claim) {
-    if let Err(error) = core.store.abandon_orchestration_item(&claim.token, None, false).await {
+/// Lets the turn be taken again. The attempt counts if the store refused the turn, not if it could not take any.
+async fn give_back(core: &Core, claim: &Claim, error: &ProviderError) {
+    let delay = error.retryable.then_some(OUTAGE_DELAY);
+    let abandoned = core.store.abandon_orchestration_item(&claim.token, delay, error.retryable).await;
+    if let Err(error) = abandoned {
         tracing::debug!(target: TARGET, instance = %claim.instance, %error,
             "turn not given back; it returns when its lease ends");
     }
@@ -226,11 +238,7 @@ impl Ack {
     async fn store(&self, core: &Core, claim: &Claim) -> Result<StoredTurn, ProviderError> {
         let mut pauses = RETRY_PAUSES_MS.into_iter();
         loop {
-            let result = match core.store.as_extended() {
-                Some(store) => self.store_and_claim(core, store, claim).await,
-                None => self.store_plainly(core, claim).await,
-            };
-            match result {
+            match self.store_once(core, claim).await {
                 Err(error) if error.retryable => {
                     let Some(pause) = pauses.next() else { return Err(error) };
                     tracing::warn!(target: TARGET, instance = %claim.instance, %error, pause_ms = pause,
@@ -239,6 +247,13 @@ impl Ack {
                 }
                 result => return result,
             }
+        }
+    }
+
+    async fn store_once(&self, core: &Core, claim: &Claim) -> Result<StoredTurn, ProviderError> {
+        match core.store.as_extended() {
+            Some(store) => self.store_and_claim(core, store, claim).await,
+            None => self.store_plainly(core, claim).await,
         }
     }
 

@@ -20,7 +20,7 @@ use crate::providers::{DispatcherCapabilityFilter, ExecutionMetadata, current_bu
 use crate::registry::OrchestrationRegistry;
 use crate::replay::{Ending, Execution, Journal};
 use crate::runtime::OrchestrationHandler;
-use crate::runtime::options::UnregisteredBackoffConfig;
+use crate::runtime::options::{UnregisteredBackoffConfig, attempts_until_poison};
 use crate::runtime::program::{Assignment, open_execution};
 
 const TARGET: &str = "duroxide::runtime";
@@ -74,7 +74,7 @@ impl Rules<'_> {
     /// Gives a claim back because something is missing that may come.
     fn wait_for(&self, claim: &Claim, what: &str, name: &str, version: Option<&str>) -> Decision {
         let delay = self.unregistered_backoff.delay(claim.attempt_count);
-        let remaining = self.max_attempts.saturating_sub(claim.attempt_count);
+        let remaining = attempts_until_poison(self.max_attempts, claim.attempt_count);
         let seconds = delay.as_secs_f64();
         tracing::warn!(target: TARGET, instance = %claim.instance, orchestration_name = name, version,
             attempt_count = claim.attempt_count, max_attempts = self.max_attempts,

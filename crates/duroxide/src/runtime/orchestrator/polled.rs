@@ -10,14 +10,14 @@ use crate::runtime::fetch_backoff::FetchBackoff;
 /// Takes turns in one slot until the runtime stops.
 pub(super) async fn run(core: Arc<Core>, index: usize) {
     let mut backoff = FetchBackoff::default();
-    tracing::debug!(target: TARGET, worker_id = format!("orch-{index}-{}", core.runtime_id), "polling for turns");
+    tracing::debug!(target: TARGET, worker_id = core.turn_worker_id(index), "polling for turns");
     loop {
         let slot = tokio::select! {
             biased;
             () = core.stop.cancelled() => return,
-            slot = core.seats.slots.clone().acquire_owned() => slot,
+            slot = core.seats.slot() => slot,
         };
-        let Ok(slot) = slot else { return };
+        let Some(slot) = slot else { return };
         let options = &core.options;
         let began = core.clock.monotonic();
         let fetch = core.store.fetch_orchestration_item(

@@ -44,8 +44,8 @@ impl Report {
     }
 
     /// Logs and counts. Called once, when the turn is stored.
-    pub fn publish(self, core: &Core, instance: &str, execution_id: u64) {
-        let line = Line { report: &self, instance, execution_id };
+    pub fn publish(self, core: &Core, instance: &str, execution_id: u64, worker_id: &str) {
+        let line = Line { report: &self, instance, execution_id, worker_id };
         if let Some(started) = self.started {
             line.started(core, started);
         }
@@ -66,6 +66,7 @@ struct Line<'a> {
     report: &'a Report,
     instance: &'a str,
     execution_id: u64,
+    worker_id: &'a str,
 }
 
 impl Line<'_> {
@@ -78,7 +79,8 @@ impl Line<'_> {
             core.metrics().increment_active_orchestrations();
         }
         tracing::debug!(target: TARGET, instance_id = self.instance, execution_id = self.execution_id,
-            orchestration_name = %name, orchestration_version = %version, is_continue_as_new,
+            orchestration_name = %name, orchestration_version = %version, worker_id = self.worker_id,
+            is_continue_as_new,
             "Orchestration started");
     }
 
@@ -101,13 +103,15 @@ impl Line<'_> {
         match &ended.ending {
             Ending::Completed { .. } => {
                 tracing::debug!(target: TARGET, instance_id = self.instance, execution_id = self.execution_id,
-                    orchestration_name = %name, orchestration_version = %version, history_events = ended.events,
+                    orchestration_name = %name, orchestration_version = %version, worker_id = self.worker_id,
+                    history_events = ended.events,
                     "Orchestration completed");
             }
             Ending::ContinuedAsNew { .. } => {
                 metrics.record_continue_as_new(name, self.execution_id);
                 tracing::debug!(target: TARGET, instance_id = self.instance, execution_id = self.execution_id,
-                    orchestration_name = %name, orchestration_version = %version, history_events = ended.events,
+                    orchestration_name = %name, orchestration_version = %version, worker_id = self.worker_id,
+                    history_events = ended.events,
                     "Orchestration continued as new");
                 return;
             }
@@ -137,13 +141,13 @@ impl Line<'_> {
         match details {
             ErrorDetails::Application { .. } => tracing::warn!(target: TARGET, instance_id = self.instance,
                 execution_id = self.execution_id, orchestration_name = %name, orchestration_version = %version,
-                error_type, error, "Orchestration failed (application error)"),
+                worker_id = self.worker_id, error_type, error, "Orchestration failed (application error)"),
             ErrorDetails::Poison { .. } => tracing::error!(target: TARGET, instance_id = self.instance,
                 execution_id = self.execution_id, orchestration_name = %name, orchestration_version = %version,
-                error_type, error, "Orchestration failed (unknown error type)"),
+                worker_id = self.worker_id, error_type, error, "Orchestration failed (unknown error type)"),
             _ => tracing::error!(target: TARGET, instance_id = self.instance,
                 execution_id = self.execution_id, orchestration_name = %name, orchestration_version = %version,
-                error_type, error, "Orchestration failed"),
+                worker_id = self.worker_id, error_type, error, "Orchestration failed"),
         }
     }
 }

@@ -68,6 +68,11 @@ impl Residents {
         drop(all);
     }
 
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.lock().len()
+    }
+
     fn lock(&self) -> MutexGuard<'_, Lru<String, Box<Resident>>> {
         self.by_instance.lock().unwrap_or_else(PoisonError::into_inner)
     }

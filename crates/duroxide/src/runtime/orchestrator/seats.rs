@@ -1,6 +1,7 @@
 //! How many turns may be under way, and who may begin another.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -17,7 +18,9 @@ const MOST_UNDER_WAY: usize = 256;
 
 /// Room for turns: slots in which user code runs, and seats for all that is under way.
 pub(crate) struct Seats {
-    pub(super) slots: Arc<Semaphore>,
+    slots: Arc<Semaphore>,
+    // The numbers of the slots that are free. There are as many as permits, and a number is back before its permit.
+    numbers: Arc<Mutex<BTreeSet<usize>>>,
     under_way: Arc<Semaphore>,
     pub(super) pace: Pace,
 }
@@ -26,9 +29,17 @@ impl Seats {
     pub(crate) fn new(slots: usize) -> Self {
         Self {
             slots: Arc::new(Semaphore::new(slots)),
+            numbers: Arc::new(Mutex::new((0..slots).collect())),
             under_way: Arc::new(Semaphore::new(if slots == 0 { 0 } else { MOST_UNDER_WAY })),
             pace: Pace::new(LARGEST_BATCH),
         }
+    }
+
+    /// Waits for a slot to run user code in.
+    pub(super) async fn slot(&self) -> Option<Slot> {
+        let permit = self.slots.clone().acquire_owned().await.ok()?;
+        let number = lock(&self.numbers).pop_first().unwrap_or_default();
+        Some(Slot { number, numbers: self.numbers.clone(), _permit: permit })
     }
 
     /// Waits until a turn could begin.
@@ -45,6 +56,23 @@ impl Seats {
     pub(super) async fn take(&self) -> Option<Seat> {
         self.under_way.clone().acquire_owned().await.ok().map(Seat)
     }
+}
+
+/// A numbered slot in use; free again when this is dropped.
+pub(super) struct Slot {
+    pub number: usize,
+    numbers: Arc<Mutex<BTreeSet<usize>>>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        lock(&self.numbers).insert(self.number);
+    }
+}
+
+fn lock(numbers: &Mutex<BTreeSet<usize>>) -> MutexGuard<'_, BTreeSet<usize>> {
+    numbers.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A turn's seat, from its claim until it is stored.

@@ -3,12 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::OwnedSemaphorePermit;
-
 use super::check;
 use super::claim::{Claim, Stored};
 use super::commit::{self, Commit};
 use super::decide::{Decision, Known, Rules, decide};
+use super::seats::Slot;
 use crate::providers::ProviderError;
 use crate::runtime::core::{Core, TARGET};
 use crate::runtime::leases::Lease;
@@ -47,20 +46,15 @@ pub(super) async fn claimed(core: Arc<Core>, leased: LeasedClaim) {
     };
     let slot = tokio::select! {
         biased;
-        slot = core.seats.slots.clone().acquire_owned() => slot,
+        slot = core.seats.slot() => slot,
         () = core.stop.cancelled() => return leased.give_back(&core).await,
     };
-    let Ok(slot) = slot else { return };
+    let Some(slot) = slot else { return };
     take(core, leased, known, slot).await;
 }
 
 /// Takes the turn of an instance that was fetched with its history.
-pub(super) async fn fetched(
-    core: Arc<Core>,
-    leased: LeasedClaim,
-    stored: Stored,
-    slot: OwnedSemaphorePermit,
-) {
+pub(super) async fn fetched(core: Arc<Core>, leased: LeasedClaim, stored: Stored, slot: Slot) {
     hold_for_test(&core, &leased.claim).await;
     let mut leased = leased;
     if matches!(stored, Stored::Undecodable(_)) {
@@ -70,8 +64,9 @@ pub(super) async fn fetched(
 }
 
 /// Runs the turn in `slot`, which is free again before the commit.
-async fn take(core: Arc<Core>, leased: LeasedClaim, known: Known, slot: OwnedSemaphorePermit) {
+async fn take(core: Arc<Core>, leased: LeasedClaim, known: Known, slot: Slot) {
     let LeasedClaim { claim, _lease: lease } = leased;
+    let worker_id = core.turn_worker_id(slot.number);
     let rules = Rules {
         registry: &core.orchestrations,
         filter: &core.filter,
@@ -80,12 +75,14 @@ async fn take(core: Arc<Core>, leased: LeasedClaim, known: Known, slot: OwnedSem
         now_ms: core.clock.now_ms(),
     };
     let began = core.clock.monotonic();
+    let running = core.mark_running(&claim.token);
     let (claim, decision) = match known {
         Known::Resident(resident) if core.options.check_residents => {
             Box::pin(check::take_both(&rules, &core, claim, resident)).await
         }
         known => decide(&rules, claim, known),
     };
+    drop(running);
     let took = core.clock.monotonic().saturating_sub(began);
     core.seats.pace.record(took);
     core.metrics().record_orch_dispatcher_processing_duration(took.as_millis() as u64);
@@ -94,7 +91,7 @@ async fn take(core: Arc<Core>, leased: LeasedClaim, known: Known, slot: OwnedSem
         Decision::Defer(delay) => abandon(&core, &claim, Some(delay), false).await,
         Decision::Commit(commit) => {
             remember_origin(&core, &claim, &commit);
-            commit::store(&core, &claim, *commit).await;
+            commit::store(&core, &claim, *commit, &worker_id).await;
         }
     }
     // Only now: a lease that ends while its ack is under way would let another runtime take the same turn.

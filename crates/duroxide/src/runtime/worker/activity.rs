@@ -10,6 +10,7 @@ use crate::activity::{ActivityContext, ActivityIdentity};
 use crate::model::{AppErrorKind, ErrorDetails, PoisonMessageType, WorkItem};
 use crate::providers::ProviderError;
 use crate::runtime::core::{Core, TARGET};
+use crate::runtime::options::attempts_until_poison;
 use crate::runtime::orchestrator;
 use crate::runtime::sessions::InSession;
 
@@ -59,10 +60,13 @@ pub(super) async fn run(core: Arc<Core>, start: Start, session: Option<InSession
     log_started(&claim, &worker_id);
     let started = core.clock.monotonic();
     let input = claim.work.input.clone();
+    let running = core.mark_running(&claim.token);
     let user_code = Guarded::new(async move { handler.invoke(ctx, input).await });
     let ended = wait(&core, &claim, user_code, &worker_id).await;
+    drop(running);
     let took = core.clock.monotonic().saturating_sub(started);
     core.desk.pace.record(took);
+    core.metrics().record_worker_dispatcher_execution_duration(took.as_millis() as u64);
     pass_on(&core, slot);
     report(&core, &claim, ended, took, &worker_id).await;
 }
@@ -229,7 +233,7 @@ async fn poison(core: &Core, claim: &ClaimedActivity) {
 async fn postpone_unregistered(core: &Core, claim: &ClaimedActivity) {
     let work = &claim.work;
     let delay = core.options.unregistered_backoff.delay(claim.attempt_count);
-    let remaining = core.attempts_left(claim.attempt_count);
+    let remaining = attempts_until_poison(core.options.max_attempts, claim.attempt_count);
     let seconds = delay.as_secs_f64();
     tracing::warn!(target: TARGET, instance = %work.instance, activity_name = %work.name,
         attempt_count = claim.attempt_count, max_attempts = core.options.max_attempts,

@@ -1,0 +1,329 @@
+//! The lock file of an owner of leases: as long as it is locked the owner lives, and it tells what the owner was running.
+//!
+//! | bytes | content |
+//! |---|---|
+//! | 0 to 255 | on which boot of which host the owner runs, as text |
+//! | 256 to 263 | a time, little-endian, in milliseconds: no lease of the owner ends later |
+//! | 264 | 1 if some of its leases were taken by callers who do not say what they run, otherwise 0 |
+//! | from 272 on | 16 bytes for each piece of user code that is running: the random part of its lease's token, or zeros |
+//!
+//! The operating system lets go of the lock when the process ends, however it ends. Nothing here is ever synced: after a
+//! power cut the boot is another one, and what is in the file does not matter any more.
+
+use std::collections::HashSet;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+const HEADER_BYTES: usize = 256;
+const MAGIC: &[u8] = b"duroxide owner 1\n";
+const HORIZON_AT: u64 = 256;
+const UNMARKED_AT: u64 = 264;
+const MARKS_AT: usize = 272;
+/// A page: marks are then mostly written over bytes that are there.
+const FIRST_SIZE: usize = 4096;
+/// More than any owner writes.
+const LARGEST_SIZE: u64 = 1 << 20;
+/// By how much the horizon is set ahead of the lease that needs it, so that it is written once in a while only.
+const HORIZON_STEP_MS: i64 = 60_000;
+
+/// The random part of a token, which tells a lease from all others.
+pub(super) type Mark = [u8; 16];
+
+/// On which boot of which host a process runs, as it is written into its file. Processes of one place share a kernel,
+/// which then knows of the locks of all.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Place([u8; HEADER_BYTES]);
+
+impl Place {
+    /// Describes where this process runs; `None` where the system does not tell.
+    pub(super) fn here() -> Option<Self> {
+        let told = |path: &str| fs::read_to_string(path).ok().map(|text| text.trim().to_string());
+        let boot = told("/proc/sys/kernel/random/boot_id").filter(|id| !id.is_empty())?;
+        let host = told("/proc/sys/kernel/hostname").filter(|name| !name.is_empty())?;
+        Self::new(&boot, &host)
+    }
+
+    fn new(boot: &str, host: &str) -> Option<Self> {
+        let text = [MAGIC, b"boot ", boot.as_bytes(), b"\nhost ", host.as_bytes(), b"\n"].concat();
+        let mut header = [0; HEADER_BYTES];
+        header.get_mut(..text.len())?.copy_from_slice(&text);
+        Some(Self(header))
+    }
+}
+
+/// The file of an owner that lives: this one.
+pub(super) struct OwnerFile {
+    file: File,
+    path: PathBuf,
+    horizon: AtomicI64,
+    has_unmarked: AtomicBool,
+    slots: Mutex<Slots>,
+}
+
+/// Which slots for marks are in use.
+#[derive(Default)]
+struct Slots {
+    freed: Vec<u32>,
+    used: u32,
+}
+
+impl OwnerFile {
+    /// Makes the file, readable and writable as `mode` says, and locks it.
+    pub(super) fn create(path: PathBuf, place: &Place, mode: u32) -> io::Result<Self> {
+        // It gets its name when it is locked and complete: nobody ever meets it in another state.
+        let unnamed = path.with_extension("new");
+        let file = create_new(&unnamed, mode)?;
+        let completed = complete(&file, place).and_then(|()| fs::rename(&unnamed, &path));
+        if let Err(error) = completed {
+            let _ = fs::remove_file(&unnamed);
+            return Err(error);
+        }
+        Ok(Self {
+            file,
+            path,
+            horizon: AtomicI64::new(0),
+            has_unmarked: AtomicBool::new(false),
+            slots: Mutex::default(),
+        })
+    }
+
+    /// Takes note that a lease ends at this time. Only the writer calls it.
+    pub(super) fn note_lease(&self, until: i64) {
+        if until > self.horizon.load(Ordering::Relaxed) {
+            let horizon = until.saturating_add(HORIZON_STEP_MS);
+            // If it cannot be written, leases beyond the old horizon end when their time is over.
+            if write_at(&self.file, &horizon.to_le_bytes(), HORIZON_AT).is_ok() {
+                self.horizon.store(horizon, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Takes note that a caller takes leases who does not say what it runs.
+    pub(super) fn note_unmarked(&self) {
+        if !self.has_unmarked.load(Ordering::Relaxed) && write_at(&self.file, &[1], UNMARKED_AT).is_ok() {
+            self.has_unmarked.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes that the user's code of a lease is about to run; returns where.
+    pub(super) fn mark(&self, mark: Mark) -> u32 {
+        let slot = self.slots().take();
+        // A mark that cannot be written is missing after a crash: then an attempt too few is counted.
+        let _ = write_at(&self.file, &mark, offset(slot));
+        slot
+    }
+
+    /// Notes that the user's code has ended.
+    pub(super) fn erase(&self, slot: u32) {
+        let _ = write_at(&self.file, &Mark::default(), offset(slot));
+        self.slots().freed.push(slot);
+    }
+
+    fn slots(&self) -> MutexGuard<'_, Slots> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for OwnerFile {
+    fn drop(&mut self) {
+        // Somebody may have opened it and wait for the lock: an empty file is nobody's, so the owner is not taken for one
+        // that died. What it still holds ends when its time is over.
+        let _ = self.file.set_len(0);
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+impl Slots {
+    fn take(&mut self) -> u32 {
+        self.freed.pop().unwrap_or_else(|| {
+            self.used += 1;
+            self.used - 1
+        })
+    }
+}
+
+/// An owner that died. Its file is locked as long as this lives, so that nobody else deals with it.
+pub(super) struct DeadOwner {
+    _lock: File,
+    path: PathBuf,
+    /// No lease of the owner ends later.
+    pub(super) horizon: i64,
+    running: HashSet<Mark>,
+    /// Whether what it ran is not all in `running`.
+    has_unmarked: bool,
+}
+
+impl DeadOwner {
+    /// Looks at the file of another owner; `None` if that lives, if nobody can tell, or if there is nothing left to do
+    /// for it.
+    pub(super) fn find(path: &Path, place: &Place, now: i64) -> io::Result<Option<Self>> {
+        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Ok(None),
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+        let mut content = Vec::new();
+        (&file).take(LARGEST_SIZE).read_to_end(&mut content)?;
+        let horizon = content.get(HORIZON_AT as usize..).and_then(|rest| rest.first_chunk());
+        let horizon = horizon.map_or(0, |bytes| i64::from_le_bytes(*bytes));
+        if !content.starts_with(&place.0) {
+            // Of another boot, or another host that shares the disk: time decides. Afterwards the file is litter.
+            if content.is_empty() || content.starts_with(MAGIC) && horizon < now {
+                fs::remove_file(path)?;
+            }
+            return Ok(None);
+        }
+        let (marks, _) = content.get(MARKS_AT..).unwrap_or_default().as_chunks();
+        let running = marks.iter().copied().filter(|mark| *mark != Mark::default()).collect();
+        let has_unmarked = content.get(UNMARKED_AT as usize) == Some(&1);
+        Ok(Some(Self { _lock: file, path: path.to_path_buf(), horizon, running, has_unmarked }))
+    }
+
+    /// Tells whether the user's code of a lease was running when the owner died, or may have been.
+    pub(super) fn ran(&self, mark: Mark) -> bool {
+        self.has_unmarked || self.running.contains(&mark)
+    }
+
+    /// Removes the file of an owner that holds nothing any more.
+    pub(super) fn remove(self) {
+        // If it cannot be removed, it is found again, with nothing to release.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+fn offset(slot: u32) -> u64 {
+    MARKS_AT as u64 + u64::from(slot) * size_of::<Mark>() as u64
+}
+
+fn create_new(path: &Path, mode: u32) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, mode);
+    #[cfg(not(unix))]
+    let _ = mode;
+    let file = options.open(path)?;
+    // The mask for new files does not hold for what goes with one that is there.
+    #[cfg(unix)]
+    file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(mode))?;
+    Ok(file)
+}
+
+fn complete(file: &File, place: &Place) -> io::Result<()> {
+    file.try_lock()?;
+    let mut content = place.0.to_vec();
+    content.resize(FIRST_SIZE, 0);
+    write_at(file, &content, 0)
+}
+
+#[cfg(unix)]
+fn write_at(file: &File, bytes: &[u8], at: u64) -> io::Result<()> {
+    std::os::unix::fs::FileExt::write_all_at(file, bytes, at)
+}
+
+/// Only systems that tell their boot have owners' files so far, and those can write in place.
+#[cfg(not(unix))]
+fn write_at(_file: &File, _bytes: &[u8], _at: u64) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+#[cfg(all(test, unix))]
+#[allow(clippy::unwrap_used, reason = "helpers of tests, too")]
+mod tests {
+    use super::*;
+
+    const NOW: i64 = 1_757_400_000_000;
+
+    fn place(host: &str) -> Place {
+        Place::new("b", host).unwrap()
+    }
+
+    fn found(path: &Path, place: &Place) -> Option<DeadOwner> {
+        DeadOwner::find(path, place, NOW).unwrap()
+    }
+
+    /// The file of an owner as it is left behind when its process is killed.
+    fn left_behind(path: &Path, owner: OwnerFile) {
+        let content = fs::read(path).unwrap();
+        drop(owner);
+        fs::write(path, content).unwrap();
+    }
+
+    #[test]
+    fn an_owner_that_lives_is_never_found_dead() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.lock");
+        let owner = OwnerFile::create(path.clone(), &place("h"), 0o600).unwrap();
+        assert!(found(&path, &place("h")).is_none());
+        drop(owner);
+        assert_eq!(DeadOwner::find(&path, &place("h"), NOW).err().unwrap().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_dead_owner_tells_what_it_was_running_and_until_when_it_leased() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.lock");
+        let owner = OwnerFile::create(path.clone(), &place("h"), 0o600).unwrap();
+        owner.note_lease(NOW);
+        let slots: Vec<u32> = (1..=600u128).map(|n| owner.mark(n.to_le_bytes())).collect();
+        for slot in &slots[..598] {
+            owner.erase(*slot);
+        }
+        assert!(owner.mark(1000u128.to_le_bytes()) < 600, "slots are used again");
+        left_behind(&path, owner);
+        let dead = found(&path, &place("h")).unwrap();
+        assert!(dead.horizon >= NOW);
+        let expected = [599u128, 600, 1000].map(u128::to_le_bytes);
+        assert_eq!(dead.running, HashSet::from(expected));
+        assert!(expected.into_iter().all(|mark| dead.ran(mark)) && !dead.ran(1u128.to_le_bytes()));
+        assert!(found(&path, &place("h")).is_none(), "somebody is dealing with it");
+        dead.remove();
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn of_an_owner_that_did_not_always_say_what_it_runs_everything_may_have_run() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.lock");
+        let owner = OwnerFile::create(path.clone(), &place("h"), 0o600).unwrap();
+        owner.note_unmarked();
+        left_behind(&path, owner);
+        assert!(found(&path, &place("h")).unwrap().ran(1u128.to_le_bytes()));
+    }
+
+    #[test]
+    fn the_owner_of_another_boot_or_host_is_left_to_time() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.lock");
+        for (elsewhere, until) in [(place("other"), NOW), (Place::new("c", "h").unwrap(), NOW)] {
+            let owner = OwnerFile::create(path.clone(), &elsewhere, 0o600).unwrap();
+            owner.note_lease(until);
+            left_behind(&path, owner);
+            assert!(found(&path, &place("h")).is_none());
+            assert!(path.exists(), "its leases may still run");
+            let later = NOW + HORIZON_STEP_MS + 1;
+            assert!(DeadOwner::find(&path, &place("h"), later).unwrap().is_none());
+            assert!(!path.exists());
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_not_ours_is_left_alone_and_a_cut_one_read_as_far_as_it_goes() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.lock");
+        fs::write(&path, "somebody else's").unwrap();
+        assert!(found(&path, &place("h")).is_none() && path.exists());
+        fs::write(&path, place("h").0).unwrap();
+        let dead = found(&path, &place("h")).unwrap();
+        assert_eq!((dead.horizon, dead.running.len()), (0, 0));
+    }
+
+    #[test]
+    fn a_name_too_long_for_the_header_is_no_place() {
+        assert!(Place::new("b", &"h".repeat(300)).is_none());
+    }
+}

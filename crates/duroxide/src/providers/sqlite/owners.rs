@@ -1,0 +1,257 @@
+//! Owners of leases, and what becomes of the leases of one that died.
+//!
+//! An owner is an open store handle. It holds a lock on a file of its own, next to the database in `NAME-owners`, and its
+//! leases carry its id. When another handle finds that lock free, the process has died: its leases are released at once
+//! instead of running out. The attempt counts for what was running, which may have been the cause, and is given back for
+//! what was only leased. Callers of the plain contract do not say what they run: with one of them, all counts.
+//!
+//! Where this is not possible (no such directory can be made, the system does not tell on which boot it runs), and for
+//! owners on another host, leases run out as ever.
+
+use std::ffi::OsStr;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::SystemTime;
+
+use rusqlite::params;
+use uuid::Uuid;
+
+use super::batch::Batch;
+use super::encode::random_part;
+use super::error::StoreError;
+use super::owner_file::{DeadOwner, OwnerFile, Place};
+use super::{sessions, turns, work};
+
+const TARGET: &str = "duroxide::providers::sqlite";
+
+/// Attempts to make a file while others, who close the same store, remove the directory.
+const CREATE_ATTEMPTS: usize = 10;
+
+/// After so many looks at the others their directory is listed again even if it seems unchanged.
+const LOOKS_PER_LISTING: u32 = 10;
+
+/// This handle's place among the owners of leases on its database.
+pub(super) struct Owners {
+    id: String,
+    // Before the directory's path is used to remove it, the file in it has to go.
+    file: Option<OwnerFile>,
+    directory: PathBuf,
+    place: Place,
+    others: Mutex<Others>,
+}
+
+impl Owners {
+    /// Joins the owners; `None` where deaths cannot be told.
+    pub(super) fn join(database: &Path) -> Option<Self> {
+        let place = Place::here()?;
+        let joined = Self::try_join(database, place);
+        let report = |error: &io::Error| {
+            tracing::warn!(target: TARGET, database = %database.display(), %error,
+                "no lock file beside the database: if this process dies, its leases run out instead of being released");
+        };
+        joined.inspect_err(report).ok()
+    }
+
+    fn try_join(database: &Path, place: Place) -> io::Result<Self> {
+        // Whoever comes by another link must find the same directory.
+        let database = std::fs::canonicalize(database)?;
+        let mode = mode(&database)?;
+        let mut directory = database.into_os_string();
+        directory.push("-owners");
+        let directory = PathBuf::from(directory);
+        let id = new_id();
+        let path = directory.join(&id).with_extension(EXTENSION);
+        let mut attempts = 0;
+        let file = loop {
+            attempts += 1;
+            make_directory(&directory, mode)?;
+            match OwnerFile::create(path.clone(), &place, mode) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound && attempts < CREATE_ATTEMPTS => {}
+                created => break created?,
+            }
+        };
+        Ok(Self { id, file: Some(file), directory, place, others: Mutex::default() })
+    }
+
+    /// What the leases of this handle carry.
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Takes note that this handle leases something until then.
+    pub(super) fn note_lease(&self, until: i64) {
+        if let Some(file) = &self.file {
+            file.note_lease(until);
+        }
+    }
+
+    /// Takes note that this handle leases something to a caller who does not say what it runs.
+    pub(super) fn note_unmarked(&self) {
+        if let Some(file) = &self.file {
+            file.note_unmarked();
+        }
+    }
+
+    /// Notes that the user's code of a lease is about to run; returns where, if the token is one of ours.
+    pub(super) fn mark(&self, token: &str) -> Option<u32> {
+        Some(self.file.as_ref()?.mark(random_part(token)?))
+    }
+
+    /// Notes that the user's code has ended.
+    pub(super) fn erase(&self, slot: u32) {
+        if let Some(file) = &self.file {
+            file.erase(slot);
+        }
+    }
+
+    /// Finds owners that have died.
+    pub(super) fn dead(&self, now: i64) -> Vec<(String, DeadOwner)> {
+        let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        others.update(&self.directory, &self.id);
+        let find = |(id, path): &(String, PathBuf)| {
+            // Not being able to look is not a reason to stop: leases run out all the same.
+            Some((id.clone(), DeadOwner::find(path, &self.place, now).ok()??))
+        };
+        others.files.iter().filter_map(find).collect()
+    }
+}
+
+/// The files of the other owners, as they were last listed.
+#[derive(Default)]
+struct Others {
+    files: Vec<(String, PathBuf)>,
+    /// When the directory had last been changed then.
+    changed: Option<SystemTime>,
+    looks_since: u32,
+}
+
+impl Others {
+    /// Lists the directory anew if it was changed; and now and then in any case, for its time of change is coarse.
+    fn update(&mut self, directory: &Path, own_id: &str) {
+        let changed = std::fs::metadata(directory).and_then(|metadata| metadata.modified()).ok();
+        self.looks_since += 1;
+        if changed.is_some() && changed == self.changed && self.looks_since < LOOKS_PER_LISTING {
+            return;
+        }
+        let entries = std::fs::read_dir(directory).into_iter().flatten().filter_map(Result::ok);
+        let paths = entries.map(|entry| entry.path());
+        let files = paths.filter_map(|path| Some((owner_of(&path)?.to_string(), path)));
+        self.files = files.filter(|(id, _)| id != own_id).collect();
+        (self.changed, self.looks_since) = (changed, 0);
+    }
+}
+
+impl Drop for Owners {
+    fn drop(&mut self) {
+        self.file = None;
+        // Only the last one succeeds.
+        let _ = std::fs::remove_dir(&self.directory);
+    }
+}
+
+const EXTENSION: &str = "lock";
+
+/// Sixteen hex digits, of which fifteen are random.
+fn new_id() -> String {
+    let mut id = Uuid::new_v4().simple().to_string();
+    id.truncate(16);
+    id
+}
+
+/// The owner whose file this is, if it is one.
+fn owner_of(path: &Path) -> Option<&str> {
+    let id = path.file_stem()?.to_str()?;
+    let is_id = id.len() == 16 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+    (is_id && path.extension() == Some(OsStr::new(EXTENSION))).then_some(id)
+}
+
+/// Who may read and write the database may do so with the files beside it.
+#[cfg(unix)]
+fn mode(database: &Path) -> io::Result<u32> {
+    use std::os::unix::fs::PermissionsExt;
+    Ok(std::fs::metadata(database)?.permissions().mode() & 0o666)
+}
+
+#[cfg(not(unix))]
+fn mode(_database: &Path) -> io::Result<u32> {
+    Ok(0)
+}
+
+fn make_directory(path: &Path, mode: u32) -> io::Result<()> {
+    let mut builder = std::fs::DirBuilder::new();
+    // Who may read a file in it may enter it.
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, mode | (mode & 0o444) >> 2);
+    #[cfg(not(unix))]
+    let _ = mode;
+    match builder.create(path) {
+        // The mask for new files does not hold for what goes with one that is there.
+        #[cfg(unix)]
+        Ok(()) => {
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(mode | (mode & 0o444) >> 2);
+            std::fs::set_permissions(path, mode)
+        }
+        // A link could lead anywhere, and files are removed there.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            match std::fs::symlink_metadata(path)?.is_dir() {
+                true => Ok(()),
+                false => Err(error),
+            }
+        }
+        made => made,
+    }
+}
+
+/// Releases all leases of an owner that died.
+pub(super) fn release(batch: &mut Batch<'_, '_>, owner: &str, dead: &DeadOwner) -> Result<(), StoreError> {
+    let leases = |sql| batch.rows(sql, params![dead.horizon, owner], |row| row.get::<_, String>(0));
+    let instances = leases(
+        "SELECT lock_token FROM instance_schedule WHERE due_at <= ?1 AND owner = ?2 AND lock_token IS NOT NULL",
+    )?;
+    let activities = leases(
+        "SELECT lock_token FROM worker_queue WHERE due_at <= ?1 AND owner = ?2 AND lock_token IS NOT NULL",
+    )?;
+    let sessions = leases("SELECT session_id FROM sessions WHERE due_at <= ?1 AND owner = ?2")?;
+    for token in &instances {
+        unless_gone(turns::abandon(batch, token, None, !ran(dead, token)))?;
+    }
+    // First, so that their activities are seated for anybody.
+    for session in &sessions {
+        sessions::free(batch, session)?;
+    }
+    for token in &activities {
+        unless_gone(work::abandon(batch, token, None, !ran(dead, token)))?;
+    }
+    tracing::info!(target: TARGET, owner, instances = instances.len(), activities = activities.len(),
+        sessions = sessions.len(), "released the leases of a process that died");
+    Ok(())
+}
+
+/// A token that stands for no lease was damaged from outside; its row comes back when its time is over.
+fn unless_gone(abandoned: Result<(), StoreError>) -> Result<(), StoreError> {
+    match abandoned {
+        Ok(()) | Err(StoreError::Refused(_)) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+fn ran(dead: &DeadOwner, token: &str) -> bool {
+    random_part(token).is_none_or(|mark| dead.ran(mark))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_files_with_the_name_of_an_owner_are_looked_at() {
+        let id = new_id();
+        assert_eq!(owner_of(Path::new(&format!("/x/{id}.lock"))), Some(id.as_str()));
+        for name in
+            ["/x/0123456789abcdef", "/x/0123456789abcdef.new", "/x/notes.lock", "/x/0123456789abcdeg.lock"]
+        {
+            assert_eq!(owner_of(Path::new(name)), None, "{name}");
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! The writer's prepared statements.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+use rusqlite::{Connection, PrepFlags, Statement};
+
+use super::work_done;
+
+/// Statements that are prepared once and found again by where their text lies in the program: comparing two numbers
+/// is cheaper than hashing a text, and the writer does it a dozen times for every step.
+pub(super) struct Statements<'c> {
+    connection: &'c Connection,
+    // A statement that is running is not in here, so that a second use of the same text gets one of its own.
+    idle: RefCell<HashMap<(usize, usize), Statement<'c>>>,
+}
+
+impl<'c> Statements<'c> {
+    pub(super) fn new(connection: &'c Connection) -> Self {
+        Self { connection, idle: RefCell::default() }
+    }
+
+    pub(super) fn connection(&self) -> &'c Connection {
+        self.connection
+    }
+
+    /// Runs one of the writer's statements.
+    pub(super) fn run<T>(
+        &self,
+        sql: &'static str,
+        run: impl FnOnce(&mut Statement<'c>) -> rusqlite::Result<T>,
+    ) -> rusqlite::Result<T> {
+        let key = (sql.as_ptr() as usize, sql.len());
+        let idle = self.idle.borrow_mut().remove(&key);
+        let mut statement = match idle {
+            Some(statement) => statement,
+            None => self.connection.prepare_with_flags(sql, PrepFlags::SQLITE_PREPARE_PERSISTENT)?,
+        };
+        let result = run(&mut statement);
+        work_done::note(&statement);
+        // Payloads can be large; nothing of them stays behind.
+        statement.clear_bindings();
+        self.idle.borrow_mut().insert(key, statement);
+        result
+    }
+}

@@ -1,0 +1,11 @@
+//! Turns: starting, children, endings, and stores that fail.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that fails may panic")]
+
+#[path = "../runtime_support/mod.rs"]
+mod runtime_support;
+
+mod children;
+mod endings;
+mod starting;
+mod store_faults;
