@@ -7,7 +7,7 @@ use std::str::FromStr;
 use crate::Outcome;
 
 /// Options that take no value.
-const FLAGS: [&str; 2] = ["json", "self-test"];
+const FLAGS: [&str; 3] = ["json", "self-test", "no-op"];
 const OPTIONS: [&str; 13] = [
     "dir",
     "callers",

@@ -17,6 +17,7 @@ use crate::{Outcome, life};
 const LEASE_MS: i64 = 30_000;
 /// As long as a token of the store.
 const TOKEN: &str = "lock_0123456789abcdef0123456789abcdef_order-0000-000000";
+const OWNER: &str = "0123456789abcdef";
 
 /// What the loop got done.
 #[derive(Debug, Clone, Copy, Default)]
@@ -60,19 +61,31 @@ struct Texts {
     version: (i64, i64, i64),
 }
 
+/// What the steps of the loop look like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// As the load's: three events a turn, with payloads.
+    Load,
+    /// As those of an orchestration whose activities do nothing: two events a turn, no payload.
+    NoOp,
+}
+
 impl Texts {
-    fn new(steps: u64) -> Outcome<Self> {
+    fn new(steps: u64, kind: Kind) -> Outcome<Self> {
         let instance = instance_id("", 0, 0);
         let events = |number| -> Outcome<Vec<(&'static str, String)>> {
-            let turn = life::turn(&instance, number, steps);
-            let kind = |kind| duroxide::providers::inspect::event_type(kind);
-            turn.events.iter().map(|e| Ok((kind(&e.kind), serde_json::to_string(e)?))).collect()
+            let mut turn = life::turn(&instance, number, steps);
+            if kind == Kind::NoOp {
+                turn.events.remove(1);
+            }
+            let name = |kind| duroxide::providers::inspect::event_type(kind);
+            turn.events.iter().map(|e| Ok((name(&e.kind), fit(serde_json::to_string(e)?, kind)))).collect()
         };
         let version = duroxide::current_build_version();
         Ok(Self {
-            start: serde_json::to_string(&life::start(&instance))?,
-            completion: serde_json::to_string(&life::completion(&instance, 3))?,
-            activity: serde_json::to_string(&life::activity(&instance, 3))?,
+            start: fit(serde_json::to_string(&life::start(&instance))?, kind),
+            completion: fit(serde_json::to_string(&life::completion(&instance, 3))?, kind),
+            activity: fit(serde_json::to_string(&life::activity(&instance, 3))?, kind),
             first_turn: events(0)?,
             middle_turn: events(1.min(steps))?,
             last_turn: events(steps)?,
@@ -82,6 +95,14 @@ impl Texts {
                 i64::try_from(version.patch)?,
             ),
         })
+    }
+}
+
+/// The text of a row, with or without its payload.
+fn fit(text: String, kind: Kind) -> String {
+    match kind {
+        Kind::Load => text,
+        Kind::NoOp => text.replace(&life::payload(), ""),
     }
 }
 
@@ -104,7 +125,7 @@ struct Totals {
 
 impl Bare {
     /// Opens a file that the store has made, with the settings that the store has for it.
-    pub fn open(file: &Path, callers: usize, steps: u64) -> Outcome<Self> {
+    pub fn open(file: &Path, callers: usize, steps: u64, kind: Kind) -> Outcome<Self> {
         let connection = Connection::open(file)?;
         connection.set_prepared_statement_cache_capacity(64);
         connection.execute_batch(
@@ -125,7 +146,7 @@ impl Bare {
             callers: (0..callers).map(caller).collect(),
             next_caller: 0,
             steps,
-            texts: Texts::new(steps)?,
+            texts: Texts::new(steps, kind)?,
             totals: Totals::default(),
         };
         bare.spread_out()?;
@@ -182,41 +203,39 @@ impl Bare {
         let caller = &mut self.callers[index];
         let (sql, texts) = (&self.connection, &self.texts);
         let now_ms = i64::try_from(SystemClock.now_ms())?;
-        caller.phase =
-            match caller.phase {
-                Phase::Enqueue => {
-                    caller.started += 1;
-                    caller.turn = 0;
-                    caller.instance = instance_id("", caller.number, caller.started);
-                    caller.message_id = insert_message(sql, &caller.instance, "start", now_ms, &texts.start)?;
-                    Phase::LeaseTurn
-                }
-                Phase::LeaseTurn => {
-                    sql.prepare_cached(
+        caller.phase = match caller.phase {
+            Phase::Enqueue => {
+                caller.started += 1;
+                caller.turn = 0;
+                caller.instance = instance_id("", caller.number, caller.started);
+                caller.message_id = insert_message(sql, &caller.instance, "start", now_ms, &texts.start)?;
+                Phase::LeaseTurn
+            }
+            Phase::LeaseTurn => {
+                sql.prepare_cached(
                     "UPDATE instance_schedule SET ready_seq = NULL, due_at = ?3, parked = 0, lock_token = ?2,
-                        locked_until = ?3, locked_at = ?4, batch_visible_at = ?4, batch_last_id = ?5
+                        locked_until = ?3, locked_at = ?4, batch_visible_at = ?4, batch_last_id = ?5, owner = ?6
                      WHERE instance_id = ?1",
                 )?
-                .execute(params![caller.instance, TOKEN, now_ms + LEASE_MS, now_ms, caller.message_id])?;
-                    Phase::AckTurn
-                }
-                Phase::AckTurn => ack_turn(sql, caller, self.steps, texts, now_ms, &mut self.totals)?,
-                Phase::LeaseWork => {
-                    sql.prepare_cached(
-                        "UPDATE worker_queue SET lock_token = ?2, locked_until = ?3, due_at = ?3,
-                        attempt_count = attempt_count + 1 WHERE id = ?1",
-                    )?
-                    .execute(params![caller.work_id, TOKEN, now_ms + LEASE_MS])?;
-                    Phase::AckWork
-                }
-                Phase::AckWork => {
-                    sql.prepare_cached("DELETE FROM worker_queue WHERE id = ?1")?
-                        .execute([caller.work_id])?;
-                    caller.message_id =
-                        insert_message(sql, &caller.instance, "completion", now_ms, &texts.completion)?;
-                    Phase::LeaseTurn
-                }
-            };
+                .execute(params![caller.instance, TOKEN, now_ms + LEASE_MS, now_ms, caller.message_id, OWNER])?;
+                Phase::AckTurn
+            }
+            Phase::AckTurn => ack_turn(sql, caller, self.steps, texts, now_ms, &mut self.totals)?,
+            Phase::LeaseWork => {
+                sql.prepare_cached(
+                    "UPDATE worker_queue SET lock_token = ?2, locked_until = ?3, due_at = ?3,
+                        owner = ?4, attempt_count = attempt_count + 1 WHERE id = ?1",
+                )?
+                .execute(params![caller.work_id, TOKEN, now_ms + LEASE_MS, OWNER])?;
+                Phase::AckWork
+            }
+            Phase::AckWork => {
+                sql.prepare_cached("DELETE FROM worker_queue WHERE id = ?1")?.execute([caller.work_id])?;
+                caller.message_id =
+                    insert_message(sql, &caller.instance, "completion", now_ms, &texts.completion)?;
+                Phase::LeaseTurn
+            }
+        };
         Ok(())
     }
 }
@@ -245,7 +264,7 @@ fn ack_turn(
         (_, true) => &texts.last_turn,
         _ => &texts.middle_turn,
     };
-    let mut event_id = i64::try_from(caller.turn * life::EVENTS_PER_TURN)?;
+    let mut event_id = i64::try_from(caller.turn)? * i64::try_from(events.len())?;
     for (event_type, text) in events {
         event_id += 1;
         sql.prepare_cached(

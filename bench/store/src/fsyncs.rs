@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::args::Args;
-use crate::bare::Bare;
+use crate::bare::{Bare, Kind};
 use crate::load::{Plan, open};
 use crate::report::{Report, Table};
 use crate::stats::ratio;
@@ -109,7 +109,8 @@ pub fn run_load(args: &Args) -> Outcome<Report> {
     let (operations, steps, commits, elapsed) = match args.text("bare") {
         Some(_) => {
             runtime()?.block_on(open(&file))?;
-            let counts = Bare::open(&file, callers, steps)?.run(args.value("bare", 1)?, duration)?;
+            let kind = if args.flag("no-op") { Kind::NoOp } else { Kind::Load };
+            let counts = Bare::open(&file, callers, steps, kind)?.run(args.value("bare", 1)?, duration)?;
             (counts.operations, counts.steps, counts.commits, counts.elapsed)
         }
         None => {

@@ -33,7 +33,7 @@ const USAGE: &str = "store-bench PROGRAM [--dir DIR] [--json] [options]
   kill9    SIGKILL in the middle of the load, and what is there afterwards
              --callers 64  --kills 20  --seed N  --self-test
   load     the load of `steps` on one file, alone, for profilers
-             --callers 64  --seconds 10  --bare BATCH";
+             --callers 64  --seconds 10  --bare BATCH  --no-op";
 
 fn main() -> std::process::ExitCode {
     match run() {

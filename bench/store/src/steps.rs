@@ -7,7 +7,7 @@ use duroxide::TagFilter;
 use duroxide::providers::Provider;
 
 use crate::args::Args;
-use crate::bare::Bare;
+use crate::bare::{Bare, Kind};
 use crate::cpu::{CpuTime, us_per};
 use crate::load::{Counts, Load, Plan, open};
 use crate::machine::{self, CommitCounter};
@@ -85,7 +85,7 @@ fn one_round(dir: &Path, name: &str, callers: usize, steps: u64, duration: Durat
     let store = runtime()?.block_on(measure(&files[0], &plan, WARM_UP, duration))?;
     runtime()?.block_on(open(&files[1]))?;
     let batch = (store.mean_batch().round() as usize).max(1);
-    let mut bare = Bare::open(&files[1], callers, steps)?;
+    let mut bare = Bare::open(&files[1], callers, steps, Kind::Load)?;
     bare.run(batch, WARM_UP)?;
     let counts = bare.run(batch, duration)?;
     drop(bare);
