@@ -330,7 +330,7 @@ macro_rules! __validation_of_our_own {
             completions_for_unknown_instances_are_dropped,
             queue_messages_for_unknown_instances_are_dropped,
             completions_for_deleted_instances_are_dropped, parked_messages_are_listed,
-            parked_messages_expire,
+            parked_messages_expire, appending_nothing_makes_no_instance,
         }
         $crate::__validation_module! { $factory; version_ranges;
             large_version_numbers_are_compared_by_component, every_range_of_a_filter_counts,
