@@ -13,7 +13,8 @@ use crate::Outcome;
 use crate::calls::StoreCalls;
 use crate::world::{ProcessFigures, World};
 
-const WATCHED: Duration = Duration::from_secs(30);
+/// Longer than the interval at which a runtime updates its gauges from the store, so that this is always seen.
+const WATCHED: Duration = Duration::from_secs(70);
 /// Until the threads that helped with the start have ended.
 const SETTLING: Duration = Duration::from_secs(12);
 /// Enough to fill the store's group commits.

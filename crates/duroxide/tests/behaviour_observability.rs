@@ -411,3 +411,30 @@ async fn a_runtime_measures_what_it_asks_of_its_store() {
         assert_eq!(times, Some(calls), "{operation}");
     }
 }
+
+// 13.40
+#[tokio::test]
+async fn a_store_in_which_nothing_happens_is_not_asked_for_its_gauges() {
+    let world = World::new();
+    let (logs, _guard) = Logs::keep();
+    let runtime = world.start(activities(), code()).await;
+    world.client.start_orchestration("i", "Waiting", "").await.unwrap();
+    world.waits_for("i", "go").await;
+    let minutes = async |minutes: usize| {
+        for _ in 0..minutes {
+            world.clock.advance(Duration::from_secs(60));
+            for _ in 0..20 {
+                tokio::task::yield_now().await;
+            }
+        }
+        logs.with("gauges set").len()
+    };
+    let settled = minutes(5).await;
+    assert_eq!(minutes(60).await, settled, "an hour without a change");
+    world.client.raise_event("i", "go", "").await.unwrap();
+    world.output("i").await;
+    assert!(minutes(5).await > settled);
+    let metrics = runtime.observability_handle().unwrap().metrics_provider();
+    assert_eq!(metrics.get_active_orchestrations(), 0);
+    runtime.shutdown(None).await;
+}

@@ -1,17 +1,59 @@
 //! Gauges that only the store can tell: how much runs, and how much waits.
+//!
+//! To count what waits, a store may have to look at all of it. So it is asked only if something may have changed.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::core::{Core, TARGET};
+use crate::providers::{WorkQueue, WorkSignal};
 
 /// Updates the gauges from time to time.
 pub(crate) async fn run(core: Arc<Core>) {
     let interval = core.options.observability.gauge_poll_interval.max(Duration::from_millis(1));
     tracing::debug!(target: TARGET, interval_secs = interval.as_secs_f64(), "gauges are updated regularly");
+    let mut changes = Changes::watch(&core);
     loop {
         core.clock.sleep(interval).await;
-        update(&core).await;
+        if changes.seen(&core).await {
+            update(&core).await;
+        }
+    }
+}
+
+/// Tells whether the store may count differently than when it was last asked.
+struct Changes {
+    // Empty on a store that does not signal.
+    signals: Vec<WorkSignal>,
+    fetched: u64,
+    // What was fetched before the last look may have been acked after it.
+    settling: bool,
+}
+
+impl Changes {
+    fn watch(core: &Core) -> Self {
+        let signals = core.store.as_extended().map(|store| {
+            [WorkQueue::Orchestrator, WorkQueue::Worker].map(|queue| store.work_signal(queue)).into()
+        });
+        // The start of the runtime counts as a change: others may have been at work since its first look.
+        Self { signals: signals.unwrap_or_default(), fetched: 0, settling: true }
+    }
+
+    async fn seen(&mut self, core: &Core) -> bool {
+        let mut changed = self.signals.is_empty();
+        for signal in &mut self.signals {
+            tokio::select! {
+                biased;
+                () = signal.wait() => changed = true,
+                () = std::future::ready(()) => {}
+            }
+            signal.mark_seen();
+        }
+        let snapshot = core.metrics().snapshot();
+        let fetched = snapshot.orch_dispatcher_items_fetched + snapshot.worker_dispatcher_items_fetched;
+        changed |= fetched != self.fetched;
+        self.fetched = fetched;
+        std::mem::replace(&mut self.settling, changed) || changed
     }
 }
 

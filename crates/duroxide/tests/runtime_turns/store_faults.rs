@@ -124,7 +124,7 @@ async fn an_outage_that_outlasts_the_retries_loses_no_instance_and_counts_no_att
 
 // 1.80
 #[tokio::test]
-async fn an_outage_of_an_hour_is_survived_by_an_instance_with_few_attempts() {
+async fn a_long_outage_uses_up_no_attempts() {
     let (world, faulty) = faulty_world();
     let runtime = world.start_with(echo(), family(), few_attempts(2)).await;
     faulty.fail(Call::AckTurn, vec![busy(); 700]);
