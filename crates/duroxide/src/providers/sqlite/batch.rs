@@ -7,7 +7,7 @@ use std::time::Duration;
 use rusqlite::{Connection, Params, Row};
 
 use super::error::StoreError;
-use super::shared::{Shared, after};
+use super::shared::{Shared, after, clamp_ms};
 use super::statements::Statements;
 
 /// What a commit changes beyond its rows: who has to be told, and by how much the totals move.
@@ -97,6 +97,13 @@ impl<'c, 's> Batch<'c, 's> {
         Some(owners.id())
     }
 
+    /// Tells whether an activity or a session has to be looked at again by now, as far as this writer knows; and it
+    /// knows, for it notices what others wrote when it begins.
+    pub(super) fn has_due_work(&self, now: i64) -> bool {
+        let known = self.shared.worker_signal.next_due_ms().map(clamp_ms);
+        self.effects.work_due.0.into_iter().chain(known).any(|due| due <= now)
+    }
+
     /// The connection, for reads that are written once for both the writer and the readers.
     pub(super) fn connection(&self) -> &'c Connection {
         self.statements.connection()
@@ -105,8 +112,13 @@ impl<'c, 's> Batch<'c, 's> {
     /// Runs a statement and returns how many rows it changed.
     pub(super) fn execute(&self, sql: &'static str, params: impl Params) -> rusqlite::Result<usize> {
         let changed = self.statements.run(sql, |statement| statement.execute(params))?;
-        self.changed.set(self.changed.get() || changed > 0);
+        self.note_change(changed > 0);
         Ok(changed)
+    }
+
+    /// Notes that rows were changed, if they were.
+    pub(super) fn note_change(&self, has_changed: bool) {
+        self.changed.set(self.changed.get() || has_changed);
     }
 
     /// Changes one row and returns what the statement says about it.

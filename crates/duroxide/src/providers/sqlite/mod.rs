@@ -193,6 +193,9 @@ impl SqliteProvider {
         let sql = sql.to_string();
         let work = move |batch: &mut batch::Batch<'_, '_>| {
             batch.connection().execute_batch(&sql)?;
+            // Whatever was done: all times have to be looked up again.
+            batch.effects.instances_due.note(0);
+            batch.effects.work_due.note(0);
             Ok(usize::try_from(batch.connection().changes()).unwrap_or(usize::MAX))
         };
         self.writer.submit("execute_sql", JobClass::Data, work).await

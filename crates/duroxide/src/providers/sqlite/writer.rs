@@ -304,13 +304,8 @@ impl<'c, 's> Writing<'c, 's> {
                     self.process(&mut jobs);
                 }
                 Taken::Nothing if !self.debts.is_empty() => self.settle_debts(),
+                Taken::Nothing if self.notice_others() => quiet_for = Duration::ZERO,
                 Taken::Nothing => quiet_for += patience.unwrap_or_default(),
-            }
-            // Also under load, or the due times that others set would be missed as long as it lasts.
-            if self.shared.is_file && self.other_process_wrote() {
-                quiet_for = Duration::ZERO;
-                self.shared.announce_due_times(self.connection());
-                self.shared.announce_everything();
             }
             self.release_dead_owners();
         }
@@ -336,6 +331,8 @@ impl<'c, 's> Writing<'c, 's> {
             jobs.into_iter().for_each(|envelope| envelope.job.fail(&error));
             return;
         }
+        // Here, where nobody else can write any more: claims rely on knowing what is due.
+        self.notice_others();
         let mut batch = Batch::new(self.statements, self.shared);
         let mut answers: Vec<_> = jobs.into_iter().map(|envelope| envelope.job.run(&mut batch)).collect();
         answers.iter_mut().for_each(|answer| answer.claim(&mut batch));
@@ -456,6 +453,16 @@ impl<'c, 's> Writing<'c, 's> {
                 begun => return begun.map(drop),
             }
         }
+    }
+
+    /// Takes note of what other processes wrote; tells whether there was anything.
+    fn notice_others(&mut self) -> bool {
+        let has_news = self.shared.is_file && self.other_process_wrote();
+        if has_news {
+            self.shared.announce_due_times(self.connection());
+            self.shared.announce_everything();
+        }
+        has_news
     }
 
     /// Tells whether the file was changed through another connection since this was last asked.
