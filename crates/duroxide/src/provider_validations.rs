@@ -20,7 +20,7 @@ pub use crate::provider_validation::{
 };
 
 pub use crate::provider_validation::{
-    bad_input, batch_fetch, clock_steps, concurrency, extended_reads, figures, identity, large_batches,
-    lease_details, partial_history, refusals, removal, signals, state_details, times, undecodable_rows,
-    unknown_instances, version_ranges, visibility,
+    bad_input, batch_fetch, clock_steps, concurrency, extended_reads, figures, hand_over, identity,
+    large_batches, lease_details, partial_history, refusals, removal, signals, state_details, times,
+    undecodable_rows, unknown_instances, version_ranges, visibility,
 };

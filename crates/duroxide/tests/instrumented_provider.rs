@@ -17,8 +17,8 @@ use std::time::Duration;
 use duroxide::providers::instrumented::InstrumentedProvider;
 use duroxide::providers::memory::MemoryProvider;
 use duroxide::providers::{
-    ExtendedProvider, InstanceRequest, ManualClock, Provider, StartOutcome, TagFilter, WorkItem, WorkQueue,
-    WorkRequest,
+    ExtendedProvider, InstanceRequest, ManualClock, Provider, StartOutcome, TagFilter, TurnToStore, WorkItem,
+    WorkQueue, WorkRequest,
 };
 use duroxide::runtime::observability::{MetricsProvider, ObservabilityConfig};
 use metric_recorder::MetricRecorder;
@@ -227,6 +227,46 @@ async fn the_extension_passes_through_under_the_labels_of_the_contract() {
         ("read/success", 3),
     ]);
     assert_eq!(measured.calls(), expected);
+}
+
+#[tokio::test]
+async fn what_is_stored_and_handed_over_passes_through_as_one_call() {
+    let measured = Measured::new(memory());
+    let extended = measured.extended();
+    measured.store.enqueue_for_orchestrator(start("i"), None).await.unwrap();
+    let (_, token, _) =
+        measured.store.fetch_orchestration_item(LEASE, Duration::ZERO, None).await.unwrap().unwrap();
+    let turn = TurnToStore {
+        lock_token: &token,
+        execution_id: 1,
+        history_delta: &first_turn("i"),
+        worker_items: &[activity("i", 9)],
+        orchestrator_items: &[],
+        metadata: &metadata(),
+        cancelled_activities: &[],
+    };
+    let tag_filter = TagFilter::default();
+    let session = duroxide::SessionFetchConfig { owner_id: "me".to_string(), lock_timeout: LEASE };
+    let work = WorkRequest { max: 8, lock_timeout: LEASE, session: Some(&session), tag_filter: &tag_filter };
+    let stored = extended.store_turn(turn, Some(&work)).await.unwrap();
+    let token = &stored.claims[0].lock_token;
+    let instances = InstanceRequest { max: 8, lock_timeout: LEASE, filter: None };
+    let result = extended.store_result(token, Some(completed("i", 9)), Some(&instances)).await.unwrap();
+    assert_eq!(result.claims[0].messages, [completed("i", 9)]);
+    result.durable.wait().await.unwrap();
+    let expected = calls([
+        ("enqueue_orchestrator/success", 1),
+        ("fetch_orchestration_item/success", 1),
+        ("ack_orchestration_item/success", 1),
+        ("ack_work_item/success", 1),
+    ]);
+    assert_eq!(measured.calls(), expected);
+    assert!(extended.store_turn(turn, None).await.is_err());
+    assert!(extended.store_result(token, None, None).await.is_err());
+    let counter =
+        |operation| format!("duroxide_provider_errors_total{{error_type=other,operation={operation}}}");
+    let expected = BTreeMap::from([(counter("ack_orchestration_item"), 1), (counter("ack_work_item"), 1)]);
+    assert_eq!(measured.recorder.counters(), expected);
 }
 
 #[tokio::test]

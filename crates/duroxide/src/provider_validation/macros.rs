@@ -257,6 +257,20 @@ macro_rules! __validation_of_our_own {
             deletion_does_not_count_what_was_not_there, sizes_are_counted_in_bytes,
             key_value_figures_describe_what_readers_see, totals_follow_the_current_execution,
         }
+        $crate::__validation_module! { $factory; hand_over;
+            a_turn_claims_the_activity_that_it_schedules,
+            activities_claimed_with_a_turn_are_claims_like_any_other,
+            an_older_activity_is_claimed_before_the_turns_own, a_turn_claims_at_most_max_activities,
+            a_turn_claims_only_what_the_caller_may_run, a_turn_does_not_claim_what_it_cancels,
+            a_refused_turn_claims_and_stores_nothing, a_stored_turn_names_the_incarnation,
+            turns_stored_together_claim_each_activity_once, a_result_claims_the_instance_that_it_is_for,
+            instances_claimed_with_a_result_are_claims_like_any_other,
+            an_instance_with_an_older_message_is_claimed_first, a_result_claims_at_most_max_instances,
+            an_instance_in_a_turn_is_not_claimed, a_result_claims_only_what_the_caller_can_replay,
+            a_refused_result_claims_and_enqueues_nothing,
+            a_result_without_completion_only_removes_the_activity, a_result_becomes_durable_by_itself,
+            results_stored_together_claim_each_instance_once,
+        }
         $crate::__validation_module! { $factory; identity;
             instance_without_row_has_its_real_execution, cancellation_goes_by_instance_execution_and_id,
         }
@@ -316,7 +330,7 @@ macro_rules! __validation_of_our_own {
             completions_for_unknown_instances_are_dropped,
             queue_messages_for_unknown_instances_are_dropped,
             completions_for_deleted_instances_are_dropped, parked_messages_are_listed,
-            parked_messages_expire,
+            parked_messages_expire, appending_nothing_makes_no_instance,
         }
         $crate::__validation_module! { $factory; version_ranges;
             large_version_numbers_are_compared_by_component, every_range_of_a_filter_counts,

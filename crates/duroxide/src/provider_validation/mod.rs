@@ -55,6 +55,7 @@ pub mod clock_steps;
 pub mod concurrency;
 pub mod extended_reads;
 pub mod figures;
+pub mod hand_over;
 pub mod identity;
 pub mod large_batches;
 pub mod lease_details;

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::ProviderFactory;
-use super::support::{Commit, Store, cancel, completed, queue_message, raised, start_item, timer};
+use super::support::{Commit, Store, cancel, completed, queue_message, raised, start_item, started, timer};
 use crate::model::{ErrorDetails, WorkItem};
 use crate::providers::DEFAULT_PARKING_TIME;
 
@@ -165,4 +165,22 @@ pub async fn parked_messages_expire(factory: &dyn ProviderFactory) {
     assert!(parked.is_empty(), "after a day it should be dropped; got {parked:?}");
     store.start("ghost").await;
     assert_eq!(store.turn_of("ghost").await.item.messages, [start_item("ghost")]);
+}
+
+/// An append without events makes no history: what is parked stays parked until there is one.
+pub async fn appending_nothing_makes_no_instance(factory: &dyn ProviderFactory) {
+    let store = Store::new(factory).await;
+    let Some(extended) = store.extended() else { return };
+    store.send(raised("ghost", "n", "")).await;
+    store.expect_no_turn("the instance does not exist").await;
+    let append = async |events| {
+        let appended = store.provider.append_with_execution("ghost", 1, events).await;
+        appended.expect("append_with_execution should work");
+    };
+    append(vec![]).await;
+    let parked = extended.list_parked(10).await.expect("list_parked should work");
+    assert_eq!(parked.len(), 1, "nothing was appended, so the instance still does not exist");
+    store.expect_no_turn("the instance does not exist").await;
+    append(vec![started("ghost", 1)]).await;
+    assert_eq!(store.turn_of("ghost").await.item.messages, [raised("ghost", "n", "")]);
 }

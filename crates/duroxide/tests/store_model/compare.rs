@@ -9,8 +9,8 @@ use duroxide::Event;
 use duroxide::EventKind;
 use duroxide::providers::{
     Clock, ExecutionMetadata, HistoryPart, InstanceClaim, InstanceFilter, InstanceRequest, ManualClock,
-    OrchestrationItem, Provider, ProviderError, PruneOptions, SessionFetchConfig, WorkClaim, WorkItem,
-    WorkRequest,
+    OrchestrationItem, Provider, ProviderError, PruneOptions, SessionFetchConfig, TurnToStore, WorkClaim,
+    WorkItem, WorkRequest,
 };
 
 use crate::observe::{self, Incarnations};
@@ -56,8 +56,8 @@ pub async fn run(
     Ok(())
 }
 
-/// The answer to an ack or abandon that succeeded.
-const USED_UP: &str = "Ok(())";
+/// How the answer to an ack or abandon that succeeded begins.
+const USED_UP: &str = "Ok(";
 
 /// The tokens that both stores gave out, with what the claims said.
 #[derive(Default)]
@@ -95,14 +95,18 @@ struct Grants {
 impl Known {
     /// Takes note of what both stores answered to a step, which was the same but for the tokens.
     fn learn(&mut self, step: &Step, answers: Vec<Answer>) {
-        if answers[0].text == USED_UP {
+        if answers[0].text.starts_with(USED_UP) {
             match step {
-                Step::AckTurn { token, .. } | Step::AbandonTurn { token, .. } => {
+                Step::AckTurn { token, .. }
+                | Step::StoreTurn { token, .. }
+                | Step::AbandonTurn { token, .. } => {
                     if let Some(position) = pick(&self.turns, *token) {
                         self.turns[position].is_used_up = true;
                     }
                 }
-                Step::AckWork { token, .. } | Step::AbandonWork { token, .. } => {
+                Step::AckWork { token, .. }
+                | Step::StoreResult { token, .. }
+                | Step::AbandonWork { token, .. } => {
                     if let Some(position) = pick(&self.work, *token) {
                         self.work[position].is_used_up = true;
                     }
@@ -140,6 +144,29 @@ fn pick<T>(claims: &[Granted<T>], pick: TokenPick) -> Option<usize> {
     }
 }
 
+/// What a turn commits, completed.
+struct Commit {
+    execution_id: u64,
+    events: Vec<Event>,
+    worker_items: Vec<WorkItem>,
+    messages: Vec<WorkItem>,
+    metadata: ExecutionMetadata,
+}
+
+impl Commit {
+    fn to_store<'a>(&'a self, grant: &'a TurnGrant, turn: &'a Turn) -> TurnToStore<'a> {
+        TurnToStore {
+            lock_token: &grant.token,
+            execution_id: self.execution_id,
+            history_delta: &self.events,
+            worker_items: &self.worker_items,
+            orchestrator_items: &self.messages,
+            metadata: &self.metadata,
+            cancelled_activities: &turn.cancelled,
+        }
+    }
+}
+
 /// One call of one store.
 struct Call<'a> {
     store: &'a dyn Provider,
@@ -159,6 +186,7 @@ impl Call<'_> {
             | Step::ClaimInstances { .. }
             | Step::FetchWork { .. }
             | Step::ClaimWork { .. } => self.claim(step, incarnations).await,
+            Step::StoreTurn { .. } | Step::StoreResult { .. } => self.hand_over(step, incarnations).await,
             Step::LoadHistory { .. }
             | Step::AckTurn { .. }
             | Step::AbandonTurn { .. }
@@ -256,6 +284,66 @@ impl Call<'_> {
     }
 
     async fn ack_turn(&self, grant: &TurnGrant, turn: &Turn) -> String {
+        let commit = self.commit_of(grant, turn);
+        let ack = self.store.ack_orchestration_item(
+            &grant.token,
+            commit.execution_id,
+            commit.events,
+            commit.worker_items,
+            commit.messages,
+            commit.metadata,
+            turn.cancelled.clone(),
+        );
+        if turn.defect.is_some() { show_refusal(ack.await) } else { show(ack.await) }
+    }
+
+    /// Stores something, and claims what may follow from it.
+    async fn hand_over(&self, step: &Step, incarnations: &mut Incarnations) -> Answer {
+        let Some(extended) = self.store.as_extended() else { return plain(String::new()) };
+        match step {
+            Step::StoreTurn { token, turn, claim } => {
+                let grant = self.turn(*token);
+                let commit = self.commit_of(&grant, turn);
+                let session = claim.as_ref().and_then(|(_, claimant)| session_of(claimant));
+                let request = claim.as_ref().map(|(max, claimant)| WorkRequest {
+                    max: *max,
+                    lock_timeout: Duration::from_millis(claimant.lock_ms),
+                    session: session.as_ref(),
+                    tag_filter: &claimant.tags,
+                });
+                let stored = extended.store_turn(commit.to_store(&grant, turn), request.as_ref()).await;
+                let incarnation = stored.as_ref().map_or(0, |stored| stored.incarnation);
+                let mut answer = if turn.defect.is_some() {
+                    plain(show_refusal(stored.map(|stored| stored.claims.len())))
+                } else {
+                    claimed_work(stored.map(|stored| stored.claims))
+                };
+                answer.text += &format!(" of incarnation {}", incarnations.canonical(incarnation));
+                answer
+            }
+            Step::StoreResult { token, completion, claim } => {
+                let grant = self.work(*token);
+                let request = claim.as_ref().map(|claim| InstanceRequest {
+                    max: claim.max,
+                    lock_timeout: Duration::from_millis(claim.lock_ms),
+                    filter: claim.filter.as_ref(),
+                });
+                let ending = ending(&grant.item, *completion);
+                let stored = extended.store_result(&grant.token, ending, request.as_ref()).await;
+                let stored = match stored {
+                    Ok(stored) => stored.durable.wait().await.map(|()| stored.claims),
+                    Err(error) => Err(error),
+                };
+                match completion {
+                    Completion::WrongKind => plain(show_refusal(stored)),
+                    _ => claimed_turns(stored, incarnations),
+                }
+            }
+            other => unreachable!("{other:?} hands nothing over"),
+        }
+    }
+
+    fn commit_of(&self, grant: &TurnGrant, turn: &Turn) -> Commit {
         let execution_id = grant.execution_id + turn.execution_step;
         let last_event_id = if turn.execution_step == 0 { grant.last_event_id } else { 0 };
         let events = self.events_of(grant, turn, execution_id, last_event_id);
@@ -273,18 +361,7 @@ impl Call<'_> {
         let is_before = |parent: &&str| *parent < grant.instance.as_str();
         let parent_instance_id = turn.parent.filter(is_before).map(str::to_string);
         let metadata = ExecutionMetadata { parent_instance_id, ..turn.metadata.clone() };
-        let cancelled = turn.cancelled.clone();
-        let token = &grant.token;
-        let ack = self.store.ack_orchestration_item(
-            token,
-            execution_id,
-            events,
-            worker_items,
-            messages,
-            metadata,
-            cancelled,
-        );
-        if turn.defect.is_some() { show_refusal(ack.await) } else { show(ack.await) }
+        Commit { execution_id, events, worker_items, messages, metadata }
     }
 
     fn events_of(&self, grant: &TurnGrant, turn: &Turn, execution_id: u64, last_event_id: u64) -> Vec<Event> {

@@ -35,11 +35,13 @@ pub enum Step {
     ClaimInstances { max: usize, lock_ms: u64 },
     LoadHistory { token: TokenPick, after_event_id: u64 },
     AckTurn { token: TokenPick, turn: Turn },
+    StoreTurn { token: TokenPick, turn: Turn, claim: Option<(usize, Claimant)> },
     AbandonTurn { token: TokenPick, delay_ms: Option<u64>, ignore_attempt: bool },
     RenewTurn { token: TokenPick, extend_ms: u64 },
     FetchWork { claimant: Claimant },
     ClaimWork { max: usize, claimant: Claimant },
     AckWork { token: TokenPick, completion: Completion },
+    StoreResult { token: TokenPick, completion: Completion, claim: Option<TurnClaim> },
     AbandonWork { token: TokenPick, delay_ms: Option<u64>, ignore_attempt: bool },
     RenewWork { token: TokenPick, extend_ms: u64 },
     RenewSessions { owners: Vec<&'static str>, extend_ms: u64, idle_ms: u64 },
@@ -98,6 +100,14 @@ pub struct Claimant {
     pub tags: TagFilter,
 }
 
+/// Which instances are claimed along with a result.
+#[derive(Debug, Clone)]
+pub struct TurnClaim {
+    pub max: usize,
+    pub lock_ms: u64,
+    pub filter: Option<DispatcherCapabilityFilter>,
+}
+
 /// How an activity ends.
 #[derive(Debug, Clone, Copy)]
 pub enum Completion {
@@ -117,7 +127,12 @@ pub struct Selection {
 
 /// A sequence of calls.
 pub fn sequence() -> impl Strategy<Value = Vec<Step>> {
-    let part = prop_oneof![8 => step().prop_map(|step| vec![step]), 1 => whole_turn(), 1 => whole_activity()];
+    let part = prop_oneof![
+        16 => step().prop_map(|step| vec![step]),
+        2 => whole_turn(),
+        2 => whole_activity(),
+        1 => whole_step(),
+    ];
     vec(part, 1..100).prop_map(|parts| parts.into_iter().flatten().collect())
 }
 
@@ -142,6 +157,24 @@ fn whole_activity() -> impl Strategy<Value = Vec<Step>> {
             Step::AckWork { token: TokenPick::Open(0), completion: Completion::Result },
         ]
     })
+}
+
+/// A turn whose activity is claimed in the same commit, and a result whose instance is.
+fn whole_step() -> BoxedStrategy<Vec<Step>> {
+    (start(), turn(), activity(), lease_time(), turn_claim())
+        .prop_map(|(message, turn, item, lock_ms, claim)| {
+            let turn = Turn { defect: None, worker_items: vec![item], ..turn };
+            let claimant =
+                Claimant { lock_ms, owner: Some(OWNERS[0]), session_ms: 30_000, tags: TagFilter::Any };
+            let open = TokenPick::Open(0);
+            vec![
+                Step::Enqueue { message, delay_ms: None },
+                Step::FetchTurn { lock_ms: 30_000, filter: None },
+                Step::StoreTurn { token: open, turn, claim: Some((1, claimant)) },
+                Step::StoreResult { token: open, completion: Completion::Result, claim: Some(claim) },
+            ]
+        })
+        .boxed()
 }
 
 /// What every sequence ends with: taking everything out that is still there.
@@ -206,23 +239,29 @@ fn lease_time() -> impl Strategy<Value = u64> {
     select(vec![1u64, 500, 5_000, 30_000, 30_000, 30_000])
 }
 
-fn turn_step() -> impl Strategy<Value = Step> {
+// Boxed, like others that have large parts: a strategy is as large as all that it is made of, and lies on the stack.
+fn turn_step() -> BoxedStrategy<Step> {
     prop_oneof![
         12 => (lease_time(), option::weighted(0.3, filter())).prop_map(|(lock_ms, filter)| Step::FetchTurn { lock_ms, filter }),
         3 => (0..3usize, lease_time()).prop_map(|(max, lock_ms)| Step::ClaimInstances { max, lock_ms }),
         2 => (token(), 0..4u64).prop_map(|(token, after_event_id)| Step::LoadHistory { token, after_event_id }),
         12 => (token(), turn()).prop_map(|(token, turn)| Step::AckTurn { token, turn }),
+        6 => (token(), turn(), option::weighted(0.8, (0..4usize, claimant())))
+            .prop_map(|(token, turn, claim)| Step::StoreTurn { token, turn, claim }),
         3 => (token(), option::of(time()), any::<bool>())
             .prop_map(|(token, delay_ms, ignore_attempt)| Step::AbandonTurn { token, delay_ms, ignore_attempt }),
         2 => (token(), time()).prop_map(|(token, extend_ms)| Step::RenewTurn { token, extend_ms }),
     ]
+    .boxed()
 }
 
-fn work_step() -> impl Strategy<Value = Step> {
+fn work_step() -> BoxedStrategy<Step> {
     prop_oneof![
         10 => claimant().prop_map(|claimant| Step::FetchWork { claimant }),
         3 => (0..4usize, claimant()).prop_map(|(max, claimant)| Step::ClaimWork { max, claimant }),
         8 => (token(), completion()).prop_map(|(token, completion)| Step::AckWork { token, completion }),
+        5 => (token(), completion(), option::weighted(0.8, turn_claim()))
+            .prop_map(|(token, completion, claim)| Step::StoreResult { token, completion, claim }),
         3 => (token(), option::of(time()), any::<bool>())
             .prop_map(|(token, delay_ms, ignore_attempt)| Step::AbandonWork { token, delay_ms, ignore_attempt }),
         2 => (token(), time()).prop_map(|(token, extend_ms)| Step::RenewWork { token, extend_ms }),
@@ -230,6 +269,7 @@ fn work_step() -> impl Strategy<Value = Step> {
             .prop_map(|(owners, extend_ms, idle_ms)| Step::RenewSessions { owners, extend_ms, idle_ms }),
         2 => Just(Step::CleanupSessions),
     ]
+    .boxed()
 }
 
 fn admin_step() -> impl Strategy<Value = Step> {
@@ -379,13 +419,21 @@ fn claimant() -> impl Strategy<Value = Claimant> {
         .prop_map(|(lock_ms, owner, session_ms, tags)| Claimant { lock_ms, owner, session_ms, tags })
 }
 
+fn turn_claim() -> impl Strategy<Value = TurnClaim> {
+    (0..3usize, lease_time(), option::weighted(0.3, filter())).prop_map(|(max, lock_ms, filter)| TurnClaim {
+        max,
+        lock_ms,
+        filter,
+    })
+}
+
 fn filter() -> impl Strategy<Value = DispatcherCapabilityFilter> {
     let range = |min, max| SemverRange::new(version(min), version(max));
     select(vec![vec![], vec![range(1, 1)], vec![range(0, 2)], vec![range(1, 1), range(3, 4)]])
         .prop_map(|supported_duroxide_versions| DispatcherCapabilityFilter { supported_duroxide_versions })
 }
 
-fn turn() -> impl Strategy<Value = Turn> {
+fn turn() -> BoxedStrategy<Turn> {
     let what = (
         prop_oneof![7 => Just(0u64), 3 => Just(1u64)],
         vec(event_kind(), 0..4),
@@ -394,10 +442,21 @@ fn turn() -> impl Strategy<Value = Turn> {
         vec(message(), 0..3),
     );
     let about = (metadata(), option::weighted(0.3, instance()), vec(activity_identity(), 0..3));
-    (what, about).prop_map(|(what, (metadata, parent, cancelled))| {
-        let (execution_step, events, defect, worker_items, orchestrator_items) = what;
-        Turn { execution_step, events, defect, worker_items, orchestrator_items, metadata, parent, cancelled }
-    })
+    (what, about)
+        .prop_map(|(what, (metadata, parent, cancelled))| {
+            let (execution_step, events, defect, worker_items, orchestrator_items) = what;
+            Turn {
+                execution_step,
+                events,
+                defect,
+                worker_items,
+                orchestrator_items,
+                metadata,
+                parent,
+                cancelled,
+            }
+        })
+        .boxed()
 }
 
 fn defect() -> impl Strategy<Value = Defect> {

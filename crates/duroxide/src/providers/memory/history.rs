@@ -76,6 +76,10 @@ impl State {
         const OPERATION: &str = "append_with_execution";
         self.limits.check_instance(OPERATION, instance)?;
         let encoded = self.encode_events(OPERATION, instance, execution_id, new_events)?;
+        if !encoded.is_empty() {
+            // Messages that waited for the instance to exist have a history to go with now.
+            self.unpark(instance);
+        }
         self.append_events(instance, execution_id, encoded);
         Ok(())
     }

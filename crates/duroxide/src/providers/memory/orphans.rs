@@ -71,6 +71,12 @@ impl State {
         }
     }
 
+    /// Lets the messages of an instance that exists after all take their part again.
+    pub fn unpark(&mut self, instance: &str) {
+        let parked = self.messages.iter_mut().filter(|message| message.instance == instance);
+        parked.for_each(|message| message.parked_at = None);
+    }
+
     /// Drops what was parked for too long.
     pub fn drop_expired_parked(&mut self, now: u64) {
         let parking_ms = self.parking_ms;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rusqlite::{Connection, Params, Row};
 
 use super::error::StoreError;
-use super::shared::{Shared, after};
+use super::shared::{Shared, after, clamp_ms};
 use super::statements::Statements;
 
 /// What a commit changes beyond its rows: who has to be told, and by how much the totals move.
@@ -97,6 +97,13 @@ impl<'c, 's> Batch<'c, 's> {
         Some(owners.id())
     }
 
+    /// Tells whether an activity or a session has to be looked at again by now, as far as this writer knows; and it
+    /// knows, for it notices what others wrote when it begins.
+    pub(super) fn has_due_work(&self, now: i64) -> bool {
+        let known = self.shared.worker_signal.next_due_ms().map(clamp_ms);
+        self.effects.work_due.0.into_iter().chain(known).any(|due| due <= now)
+    }
+
     /// The connection, for reads that are written once for both the writer and the readers.
     pub(super) fn connection(&self) -> &'c Connection {
         self.statements.connection()
@@ -105,13 +112,13 @@ impl<'c, 's> Batch<'c, 's> {
     /// Runs a statement and returns how many rows it changed.
     pub(super) fn execute(&self, sql: &'static str, params: impl Params) -> rusqlite::Result<usize> {
         let changed = self.statements.run(sql, |statement| statement.execute(params))?;
-        self.changed.set(self.changed.get() || changed > 0);
+        self.note_change(changed > 0);
         Ok(changed)
     }
 
-    /// Makes the transaction one that has to be written, and so synced: a commit that changes nothing does neither.
-    pub(super) fn touch(&self) -> rusqlite::Result<()> {
-        self.execute("UPDATE totals SET instances = instances", []).map(drop)
+    /// Notes that rows were changed, if they were.
+    pub(super) fn note_change(&self, has_changed: bool) {
+        self.changed.set(self.changed.get() || has_changed);
     }
 
     /// Changes one row and returns what the statement says about it.
@@ -195,12 +202,15 @@ impl<'c, 's> Batch<'c, 's> {
         self.spoiled.is_some()
     }
 
-    /// Commits, or rolls back and says why.
-    pub(super) fn commit(mut self) -> (Effects, rusqlite::Result<()>) {
-        self.effects.rows_changed = self.changed.get();
+    /// Commits, or rolls back and says why. A commit that changes no page is neither written nor synced; if it has to
+    /// be, for what was committed before it, something is changed.
+    pub(super) fn commit(mut self, must_be_written: bool) -> (Effects, rusqlite::Result<()>) {
         let committed = match self.spoiled.take() {
             Some(error) => Err(error),
-            None => self.write_totals().and_then(|()| self.execute("COMMIT", []).map(drop)),
+            None => self.write_totals(must_be_written).and_then(|()| {
+                self.effects.rows_changed = self.changed.get();
+                self.execute("COMMIT", []).map(drop)
+            }),
         };
         if committed.is_err() && !self.connection().is_autocommit() {
             // If even this fails the connection is beyond help, and the next BEGIN reports it.
@@ -209,10 +219,10 @@ impl<'c, 's> Batch<'c, 's> {
         (self.effects, committed)
     }
 
-    fn write_totals(&self) -> rusqlite::Result<()> {
+    fn write_totals(&self, must_be_written: bool) -> rusqlite::Result<()> {
         let totals = self.effects.totals;
         if totals == Totals::default() {
-            return Ok(());
+            return if must_be_written { self.touch() } else { Ok(()) };
         }
         self.execute(
             "UPDATE totals SET instances = instances + ?1, executions = executions + ?2, events = events + ?3,
@@ -221,6 +231,13 @@ impl<'c, 's> Batch<'c, 's> {
             [totals.instances, totals.executions, totals.events, totals.running, totals.completed, totals.failed],
         )
         .map(drop)
+    }
+
+    /// Changes a page and changes it back. SQLite does not write a row that is the same as before, so one update that
+    /// changes nothing would not do.
+    fn touch(&self) -> rusqlite::Result<()> {
+        self.execute("UPDATE totals SET instances = instances + 1", [])?;
+        self.execute("UPDATE totals SET instances = instances - 1", []).map(drop)
     }
 }
 

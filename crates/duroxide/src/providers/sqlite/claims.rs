@@ -61,18 +61,23 @@ pub(super) fn claim(
     let now = batch.now_ms();
     // What is promoted may not be for this caller, while what is still to be promoted is.
     let mut more = schedule::promote_due(batch, now)?;
-    let (mut claims, mut set_aside) = (Vec::new(), 0);
-    while claims.len() < max {
-        let Some(candidate) = schedule::next_ready(batch, filter)? else { break };
-        match claim_one(batch, candidate, now, lock_timeout)? {
-            Some(claim) => claims.push(claim),
-            None => set_aside += 1,
+    let mut claims = Vec::new();
+    let mut set_aside = 0;
+    while claims.len() < max && set_aside < SET_ASIDE_AT_ONCE {
+        let wanted = (max - claims.len()).min(SET_ASIDE_AT_ONCE);
+        let candidates = schedule::ready(batch, filter, wanted)?;
+        let are_all = candidates.len() < wanted;
+        for candidate in candidates {
+            match claim_one(batch, candidate, now, lock_timeout)? {
+                Some(claim) => claims.push(claim),
+                None => set_aside += 1,
+            }
         }
-        if set_aside == SET_ASIDE_AT_ONCE {
-            more = true;
+        if are_all {
             break;
         }
     }
+    more |= set_aside >= SET_ASIDE_AT_ONCE;
     let unfinished = claims.is_empty() && more;
     Ok(Claimed { claims, unfinished })
 }

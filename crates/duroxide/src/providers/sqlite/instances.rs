@@ -4,7 +4,7 @@ use rusqlite::params;
 
 use super::batch::Batch;
 use super::turns::TurnCommit;
-use crate::providers::inspect;
+use crate::providers::{ExecutionMetadata, inspect};
 
 /// What a turn made of its instance.
 pub(super) struct Updated {
@@ -28,6 +28,9 @@ pub(super) fn update(
     turn: &TurnCommit,
     now: i64,
 ) -> rusqlite::Result<Updated> {
+    if let Some(incarnation) = touch(batch, instance, turn, now)? {
+        return Ok(Updated { incarnation, class: None });
+    }
     let before = batch.row(
         "SELECT i.incarnation, i.current_execution_id, e.status FROM instances i
          LEFT JOIN executions e ON e.instance_id = i.instance_id AND e.execution_id = i.current_execution_id
@@ -43,6 +46,32 @@ pub(super) fn update(
         }
         None => create_row(batch, instance, turn, now),
     }
+}
+
+/// Notes that an instance took a turn that changes nothing else about it, as most turns are. Returns its incarnation;
+/// `None` if there is more to do.
+fn touch(
+    batch: &Batch<'_, '_>,
+    instance: &str,
+    turn: &TurnCommit,
+    now: i64,
+) -> rusqlite::Result<Option<i64>> {
+    let ExecutionMetadata { status, orchestration_name, pinned_duroxide_version, .. } = &turn.metadata;
+    let changes_more = status.is_some()
+        || orchestration_name.is_some()
+        || pinned_duroxide_version.is_some()
+        || turn.changes.custom_status.is_some();
+    if changes_more {
+        return Ok(None);
+    }
+    let incarnation = batch.row(
+        "UPDATE instances SET updated_at = ?3 WHERE instance_id = ?1 AND current_execution_id = ?2
+         AND EXISTS (SELECT 1 FROM executions WHERE instance_id = ?1 AND execution_id = ?2) RETURNING incarnation",
+        params![instance, turn.execution_id, now],
+        |row| row.get(0),
+    )?;
+    batch.note_change(incarnation.is_some());
+    Ok(incarnation)
 }
 
 /// Records the execution, its status and the version that it is pinned to. Most turns change neither.

@@ -15,6 +15,7 @@
 //! | `instances`, `history`, `kv`, `removal`, `quarantine` | what their names say |
 //! | `leasing`, `held`, `hand_over` | leases on their way to the caller |
 //! | `readers`, `reads` | reading |
+//! | `work_done` | counting, for tests |
 //! | `provider`, `admin`, `extended` | the traits |
 
 mod admin;
@@ -49,6 +50,7 @@ mod statements;
 mod turns;
 mod url;
 mod work;
+mod work_done;
 mod writer;
 
 use std::sync::Arc;
@@ -57,6 +59,8 @@ use rusqlite::Connection;
 
 pub use error::SqliteError;
 pub use options::{Durability, SqliteBuilder, SqliteOptions};
+#[cfg(feature = "test-hooks")]
+pub use work_done::WorkDone;
 
 use crate::providers::{InstanceWatchers, ProviderError, WorkSignalSource};
 use error::StoreError;
@@ -145,6 +149,7 @@ impl SqliteProvider {
             orchestrator_signal: WorkSignalSource::new(settings.clock.clone()),
             worker_signal: WorkSignalSource::new(settings.clock.clone()),
             watchers: Arc::new(InstanceWatchers::default()),
+            ledger: work_done::Ledger::default(),
         });
         let readers = match location {
             Location::Memory => None,
@@ -188,6 +193,9 @@ impl SqliteProvider {
         let sql = sql.to_string();
         let work = move |batch: &mut batch::Batch<'_, '_>| {
             batch.connection().execute_batch(&sql)?;
+            // Whatever was done: all times have to be looked up again.
+            batch.effects.instances_due.note(0);
+            batch.effects.work_due.note(0);
             Ok(usize::try_from(batch.connection().changes()).unwrap_or(usize::MAX))
         };
         self.writer.submit("execute_sql", JobClass::Data, work).await
@@ -204,6 +212,12 @@ impl SqliteProvider {
             Ok(connection.query_row(&sql, [], |row| row.get::<_, Option<i64>>(0))?.unwrap_or(0))
         })
         .await
+    }
+
+    /// Returns what the writer has done so far, for tests of what a step costs.
+    #[cfg(feature = "test-hooks")]
+    pub fn work_done(&self) -> WorkDone {
+        self.shared.ledger.total()
     }
 
     /// Reads from a snapshot, without waiting for writes where there is a file.

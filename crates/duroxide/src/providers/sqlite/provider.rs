@@ -133,8 +133,10 @@ impl Provider for SqliteProvider {
                 history::refuse_duplicates(batch, OPERATION, &instance, execution_id, &events)?;
                 let now = batch.now_ms();
                 history::append(batch, &instance, execution_id, &events, now)?;
-                // Messages that waited for the instance to exist have a history to go with now.
-                super::orphans::instance_appears(batch, &instance, now)?;
+                if !events.is_empty() {
+                    // Messages that waited for the instance to exist have a history to go with now.
+                    super::orphans::instance_appears(batch, &instance, now)?;
+                }
                 batch.effects.changed_instances.push(instance);
                 Ok(())
             })

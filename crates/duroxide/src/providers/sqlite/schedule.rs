@@ -47,43 +47,62 @@ pub(super) fn promote_due(batch: &mut Batch<'_, '_>, now: i64) -> rusqlite::Resu
     Ok(more)
 }
 
-/// Finds the ready instance with the oldest message among the classes that `filter` lets through.
+/// Finds the ready instances with the oldest messages among the classes that `filter` lets through, up to `max`.
 ///
-/// A class is the version that an execution is pinned to. There are few of them, so their heads are merged.
-pub(super) fn next_ready(
+/// A class is the version that an execution is pinned to. There are few of them, so their lines are merged.
+pub(super) fn ready(
     batch: &Batch<'_, '_>,
     filter: Option<&DispatcherCapabilityFilter>,
-) -> rusqlite::Result<Option<Candidate>> {
-    let mut best: Option<(i64, Candidate)> = None;
+    max: usize,
+) -> rusqlite::Result<Vec<Candidate>> {
+    let mut found: Vec<(i64, Candidate)> = Vec::new();
     let mut from_class = String::new();
-    while let Some((class, seq, candidate)) = head_of_next_class(batch, &from_class)? {
-        if is_compatible(filter, &class) && best.as_ref().is_none_or(|(best_seq, _)| seq < *best_seq) {
-            best = Some((seq, candidate));
+    while let Some((class, head)) = head_of_next_class(batch, &from_class)? {
+        match is_compatible(filter, &class) {
+            true if max == 1 => found.push(head),
+            true => found.extend(line(batch, &class, max)?),
+            false => {}
         }
         // The next class in text order after this one.
         from_class = class + "\0";
     }
-    Ok(best.map(|(_, candidate)| candidate))
+    found.sort_unstable_by_key(|(seq, _)| *seq);
+    found.truncate(max);
+    Ok(found.into_iter().map(|(_, candidate)| candidate).collect())
 }
 
 fn head_of_next_class(
     batch: &Batch<'_, '_>,
     from_class: &str,
-) -> rusqlite::Result<Option<(String, i64, Candidate)>> {
+) -> rusqlite::Result<Option<(String, (i64, Candidate))>> {
     batch.row(
-        "SELECT class, ready_seq, instance_id, lock_token IS NOT NULL, batch_visible_at, batch_last_id, parked
+        "SELECT ready_seq, instance_id, lock_token IS NOT NULL, batch_visible_at, batch_last_id, parked, class
          FROM instance_schedule
          WHERE ready_seq IS NOT NULL AND class >= ?1 ORDER BY class, ready_seq LIMIT 1",
         [from_class],
-        |row| {
-            let lapsed = if row.get(3)? {
-                Some(LeasedBatch { visible_at: row.get(4)?, last_id: row.get(5)? })
-            } else {
-                None
-            };
-            Ok((row.get(0)?, row.get(1)?, Candidate { instance: row.get(2)?, lapsed, has_parked: row.get(6)? }))
-        },
+        |row| Ok((row.get(6)?, candidate(row)?)),
     )
+}
+
+/// The first ready instances of a class.
+fn line(batch: &Batch<'_, '_>, class: &str, max: usize) -> rusqlite::Result<Vec<(i64, Candidate)>> {
+    batch.rows(
+        "SELECT ready_seq, instance_id, lock_token IS NOT NULL, batch_visible_at, batch_last_id, parked
+         FROM instance_schedule
+         WHERE ready_seq IS NOT NULL AND class = ?1 ORDER BY ready_seq LIMIT ?2",
+        params![class, i64::try_from(max).unwrap_or(i64::MAX)],
+        candidate,
+    )
+}
+
+/// A ready row: its place in the line, and what it is about.
+fn candidate(row: &rusqlite::Row<'_>) -> rusqlite::Result<(i64, Candidate)> {
+    let is_lapsed: bool = row.get(2)?;
+    let lapsed = match is_lapsed {
+        true => Some(LeasedBatch { visible_at: row.get(3)?, last_id: row.get(4)? }),
+        false => None,
+    };
+    Ok((row.get(0)?, Candidate { instance: row.get(1)?, lapsed, has_parked: row.get(5)? }))
 }
 
 fn is_compatible(filter: Option<&DispatcherCapabilityFilter>, class: &str) -> bool {

@@ -8,6 +8,7 @@ use rusqlite::Connection;
 use super::Durability;
 use super::batch::Effects;
 use super::owners::Owners;
+use super::work_done::Ledger;
 use crate::model::Clock;
 use crate::providers::{InstanceWatchers, StoreLimits, WorkSignalSource};
 
@@ -26,6 +27,7 @@ pub(super) struct Shared {
     pub(super) orchestrator_signal: WorkSignalSource,
     pub(super) worker_signal: WorkSignalSource,
     pub(super) watchers: Arc<InstanceWatchers>,
+    pub(super) ledger: Ledger,
 }
 
 impl Shared {

@@ -2,15 +2,41 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 
 use rusqlite::{Connection, PrepFlags, Statement};
+
+use super::work_done;
 
 /// Statements that are prepared once and found again by where their text lies in the program: comparing two numbers
 /// is cheaper than hashing a text, and the writer does it a dozen times for every step.
 pub(super) struct Statements<'c> {
     connection: &'c Connection,
     // A statement that is running is not in here, so that a second use of the same text gets one of its own.
-    idle: RefCell<HashMap<(usize, usize), Statement<'c>>>,
+    idle: RefCell<HashMap<(usize, usize), Statement<'c>, BuildHasherDefault<AddressHasher>>>,
+}
+
+/// Spreads addresses; they are our own, so nobody can choose them to collide.
+#[derive(Default)]
+struct AddressHasher(u64);
+
+impl Hasher for AddressHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        // An odd number with well mixed bits: the golden ratio.
+        self.0 = (self.0.rotate_left(5) ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    fn write_usize(&mut self, value: usize) {
+        self.write_u64(value as u64);
+    }
 }
 
 impl<'c> Statements<'c> {
@@ -35,6 +61,7 @@ impl<'c> Statements<'c> {
             None => self.connection.prepare_with_flags(sql, PrepFlags::SQLITE_PREPARE_PERSISTENT)?,
         };
         let result = run(&mut statement);
+        work_done::note(&statement);
         // Payloads can be large; nothing of them stays behind.
         statement.clear_bindings();
         self.idle.borrow_mut().insert(key, statement);

@@ -97,6 +97,9 @@ pub(super) fn claim(batch: &mut Batch<'_, '_>, order: &WorkOrder) -> Result<Clai
 
 /// Frees sessions and makes activities ready whose time has come; tells whether there may be more of them.
 fn promote(batch: &mut Batch<'_, '_>, now: i64) -> rusqlite::Result<bool> {
+    if !batch.has_due_work(now) {
+        return Ok(false);
+    }
     let more_sessions = sessions::free_expired(batch, now)?;
     Ok(promote_due(batch, now)? || more_sessions)
 }

@@ -28,6 +28,7 @@ use super::owner_file::DeadOwner;
 use super::owners;
 use super::shared::Shared;
 use super::statements::Statements;
+use super::work_done::{self, Committed};
 use super::{Durability, SqliteError};
 use crate::model::{Clock, SystemClock};
 use crate::providers::{Durable, ProviderError};
@@ -303,13 +304,8 @@ impl<'c, 's> Writing<'c, 's> {
                     self.process(&mut jobs);
                 }
                 Taken::Nothing if !self.debts.is_empty() => self.settle_debts(),
+                Taken::Nothing if self.notice_others() => quiet_for = Duration::ZERO,
                 Taken::Nothing => quiet_for += patience.unwrap_or_default(),
-            }
-            // Also under load, or the due times that others set would be missed as long as it lasts.
-            if self.shared.is_file && self.other_process_wrote() {
-                quiet_for = Duration::ZERO;
-                self.shared.announce_due_times(self.connection());
-                self.shared.announce_everything();
             }
             self.release_dead_owners();
         }
@@ -330,17 +326,22 @@ impl<'c, 's> Writing<'c, 's> {
         let has_data = jobs.iter().any(|job| job.class == JobClass::Data);
         let is_overdue = self.unsynced >= MOST_UNSYNCED;
         let durable = has_data || is_overdue;
+        let is_owed = !self.debts.is_empty() || jobs.iter().any(|job| job.class == JobClass::Ahead);
         if let Err(error) = self.begin(durable) {
             jobs.into_iter().for_each(|envelope| envelope.job.fail(&error));
             return;
         }
+        // Here, where nobody else can write any more: claims rely on knowing what is due.
+        self.notice_others();
         let mut batch = Batch::new(self.statements, self.shared);
         let mut answers: Vec<_> = jobs.into_iter().map(|envelope| envelope.job.run(&mut batch)).collect();
         answers.iter_mut().for_each(|answer| answer.claim(&mut batch));
-        if is_overdue && let Err(error) = batch.touch() {
-            batch.spoil(&error);
-        }
-        let (effects, committed) = batch.commit();
+        let (effects, committed) = batch.commit(durable && is_owed);
+        self.shared.ledger.enter(Committed {
+            is_written: committed.is_ok() && effects.rows_changed,
+            is_synced: durable && self.syncs(),
+            is_settlement: false,
+        });
         if committed.is_ok() {
             self.shared.announce(effects, self.connection());
         }
@@ -352,8 +353,7 @@ impl<'c, 's> Writing<'c, 's> {
 
     /// Tells those who wait for a sync, if this commit was one.
     fn note_commit(&mut self, durable: bool, committed: Result<(), &rusqlite::Error>) {
-        let nothing_is_synced = !self.shared.is_file || self.shared.durability != Durability::Full;
-        if nothing_is_synced || (durable && committed.is_ok()) {
+        if !self.syncs() || (durable && committed.is_ok()) {
             self.unsynced = 0;
             self.debts.drain(..).for_each(|debt| debt.settle(Ok(())));
         } else if !self.debts.is_empty() {
@@ -368,12 +368,18 @@ impl<'c, 's> Writing<'c, 's> {
         }
         let synced = self.begin(true).and_then(|()| {
             let batch = Batch::new(self.statements, self.shared);
-            let touched = batch.touch();
-            let (_, committed) = batch.commit();
-            touched.and(committed)
+            let (_, committed) = batch.commit(true);
+            let is_written = committed.is_ok();
+            self.shared.ledger.enter(Committed { is_written, is_synced: true, is_settlement: true });
+            committed
         });
         self.unsynced = 0;
         self.debts.drain(..).for_each(|debt| debt.settle(synced.as_ref().copied()));
+    }
+
+    /// Tells whether commits can be synced at all, and are to be.
+    fn syncs(&self) -> bool {
+        self.shared.is_file && self.shared.durability == Durability::Full
     }
 
     fn connection(&self) -> &'c Connection {
@@ -406,7 +412,7 @@ impl<'c, 's> Writing<'c, 's> {
         self.begin(false).map_err(|error| classify(OPERATION, &error))?;
         let mut batch = Batch::new(self.statements, self.shared);
         let released = batch.atomically(|batch| owners::release(batch, owner, dead));
-        let (effects, committed) = batch.commit();
+        let (effects, committed) = batch.commit(false);
         committed.map_err(|error| classify(OPERATION, &error))?;
         released.map_err(|error| error.into_provider_error(OPERATION))?;
         self.shared.announce(effects, self.connection());
@@ -415,6 +421,7 @@ impl<'c, 's> Writing<'c, 's> {
 
     /// Begins a transaction that will be synced if it must be durable.
     fn begin(&mut self, durable: bool) -> rusqlite::Result<()> {
+        work_done::forget();
         let level = match (self.shared.is_file, self.shared.durability, durable) {
             (false, _, _) => SyncLevel::Off,
             (true, Durability::Full, true) => SyncLevel::Full,
@@ -446,6 +453,16 @@ impl<'c, 's> Writing<'c, 's> {
                 begun => return begun.map(drop),
             }
         }
+    }
+
+    /// Takes note of what other processes wrote; tells whether there was anything.
+    fn notice_others(&mut self) -> bool {
+        let has_news = self.shared.is_file && self.other_process_wrote();
+        if has_news {
+            self.shared.announce_due_times(self.connection());
+            self.shared.announce_everything();
+        }
+        has_news
     }
 
     /// Tells whether the file was changed through another connection since this was last asked.

@@ -11,10 +11,10 @@ use crate::runtime::core::Core;
 use crate::runtime::pace::Pace;
 
 /// The most instances that are claimed together.
-const LARGEST_BATCH: usize = 64;
+const LARGEST_BATCH: usize = 256;
 
 /// The most turns that are under way at once, those included that are being loaded or stored.
-const MOST_UNDER_WAY: usize = 256;
+const MOST_UNDER_WAY: usize = 1024;
 
 /// Room for turns: slots in which user code runs, and seats for all that is under way.
 pub(crate) struct Seats {

@@ -76,6 +76,34 @@ impl ClaimedActivity {
     }
 }
 
+#[cfg(test)]
+impl ClaimedActivity {
+    /// A claim that no store knows of.
+    pub fn of_nobody(id: u64) -> Self {
+        use crate::model::ManualClock;
+        use crate::providers::memory::MemoryProvider;
+        use crate::runtime::leases::{LeaseKind, LeaseTerms, Leases};
+        use crate::runtime::running::RunningActivities;
+        use std::sync::Arc;
+
+        let work = ActivityWork {
+            instance: "i".into(),
+            execution_id: 1,
+            id,
+            name: "Act".into(),
+            input: String::new(),
+            session_id: None,
+            tag: None,
+        };
+        let registration = Arc::new(RunningActivities::default()).add(work.identifier());
+        let leases = Arc::new(Leases::new(Arc::new(MemoryProvider::new()), Arc::new(ManualClock::default())));
+        let minute = Duration::from_secs(60);
+        let terms = LeaseTerms { kind: LeaseKind::Activity, duration: minute, interval: minute };
+        let lease = leases.keep(terms, "token", registration.cancellation.token.clone());
+        Self { work, token: "token".into(), attempt_count: 1, registration, _lease: lease }
+    }
+}
+
 async fn refuse(core: &Core, item: &WorkItem, token: &str, attempt_count: u32) {
     let kind = crate::runtime::kind_of(item);
     tracing::error!(target: TARGET, kind, attempt_count, "only activities belong into the worker queue");

@@ -13,10 +13,10 @@ use super::claim::ClaimedActivity;
 use crate::runtime::pace::Pace;
 
 /// The most activities that are claimed together.
-const LARGEST_BATCH: usize = 64;
+const LARGEST_BATCH: usize = 256;
 
 /// The most activities that are under way at once, those included whose result is being stored.
-const MOST_UNDER_WAY: usize = 1024;
+const MOST_UNDER_WAY: usize = 2048;
 
 /// A fixed number of numbered slots, and the activities that wait for one.
 pub(crate) struct Desk {

@@ -7,6 +7,8 @@ mod activity;
 mod builtin;
 mod claim;
 mod desk;
+#[cfg(test)]
+mod desk_tests;
 mod guarded;
 mod polled;
 mod signalled;

@@ -1,0 +1,119 @@
+//! How much work the writer does, counted for tests: what a step costs is then known without a stopwatch.
+//!
+//! Without the feature `test-hooks` nothing is counted and nothing is stored.
+
+#[cfg(feature = "test-hooks")]
+pub use counted::WorkDone;
+#[cfg(feature = "test-hooks")]
+pub(super) use counted::{Ledger, forget, note};
+
+#[cfg(not(feature = "test-hooks"))]
+pub(super) use uncounted::{Ledger, forget, note};
+
+/// What a commit was.
+#[derive(Debug, Clone, Copy)]
+#[cfg_attr(not(feature = "test-hooks"), expect(dead_code, reason = "read where work is counted"))]
+pub(super) struct Committed {
+    /// It changed rows, and so was written to the log.
+    pub(super) is_written: bool,
+    pub(super) is_synced: bool,
+    /// It was made only to sync what had been committed ahead, for nothing else came along in time.
+    pub(super) is_settlement: bool,
+}
+
+#[cfg(feature = "test-hooks")]
+mod counted {
+    use std::cell::Cell;
+    use std::sync::{Mutex, PoisonError};
+
+    use rusqlite::{Statement, StatementStatus};
+
+    use super::Committed;
+
+    /// What the writer of a store has done so far.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    pub struct WorkDone {
+        /// Transactions that were written to the log.
+        pub commits: u64,
+        /// Those among them that were synced.
+        pub synced_commits: u64,
+        /// Those among them that were made only to sync what had been committed ahead: how many depends on how soon
+        /// something else was written.
+        pub settlements: u64,
+        /// Statements in transactions of the writer, begin and commit included, but not those of settlements.
+        pub statements: u64,
+        /// Steps that SQLite's machine took for them.
+        pub vm_steps: u64,
+    }
+
+    impl std::ops::Sub for WorkDone {
+        type Output = Self;
+
+        fn sub(self, before: Self) -> Self {
+            Self {
+                commits: self.commits - before.commits,
+                synced_commits: self.synced_commits - before.synced_commits,
+                settlements: self.settlements - before.settlements,
+                statements: self.statements - before.statements,
+                vm_steps: self.vm_steps - before.vm_steps,
+            }
+        }
+    }
+
+    thread_local! {
+        /// Statements and machine steps of this thread that are not in a ledger yet.
+        static RECENT: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
+    }
+
+    /// Counts a statement that was run.
+    pub(in super::super) fn note(statement: &Statement<'_>) {
+        let steps = u64::try_from(statement.reset_status(StatementStatus::VmStep)).unwrap_or(0);
+        RECENT.with(|recent| recent.set((recent.get().0 + 1, recent.get().1 + steps)));
+    }
+
+    /// Leaves out what was run between two transactions: how much that is depends on time.
+    pub(in super::super) fn forget() {
+        RECENT.take();
+    }
+
+    /// Where the writer enters what it has done.
+    #[derive(Debug, Default)]
+    pub(in super::super) struct Ledger(Mutex<WorkDone>);
+
+    impl Ledger {
+        /// Enters a commit, and the statements of this thread since the last one.
+        pub(in super::super) fn enter(&self, commit: Committed) {
+            let (statements, vm_steps) = RECENT.take();
+            let mut done = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            done.commits += u64::from(commit.is_written);
+            done.synced_commits += u64::from(commit.is_written && commit.is_synced);
+            done.settlements += u64::from(commit.is_settlement);
+            if !commit.is_settlement {
+                done.statements += statements;
+                done.vm_steps += vm_steps;
+            }
+        }
+
+        pub(in super::super) fn total(&self) -> WorkDone {
+            *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        }
+    }
+}
+
+#[cfg(not(feature = "test-hooks"))]
+mod uncounted {
+    use rusqlite::Statement;
+
+    use super::Committed;
+
+    pub(in super::super) fn note(_: &Statement<'_>) {}
+
+    pub(in super::super) fn forget() {}
+
+    #[derive(Debug, Default)]
+    pub(in super::super) struct Ledger(());
+
+    impl Ledger {
+        pub(in super::super) fn enter(&self, _: Committed) {}
+    }
+}

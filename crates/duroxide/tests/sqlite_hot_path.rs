@@ -1,0 +1,168 @@
+//! What a step costs on the embedded store, counted: commits, syncs, statements, and the steps of SQLite's machine.
+//!
+//! Counts do not depend on the machine. The bounds are some 15 % above what was measured when they were set: a change
+//! that passes one of them made a step dearer, and one that stays far below may lower it.
+
+#![cfg(all(feature = "sqlite", feature = "test-hooks"))]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that fails may panic")]
+
+mod runtime_support;
+#[path = "support/sqlite_store.rs"]
+mod sqlite_store;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use duroxide::providers::sqlite::{Durability, SqliteProvider, WorkDone};
+use duroxide::{ActivityContext, Client, OrchestrationContext, OrchestrationRegistryBuilder, RuntimeOptions};
+use runtime_support::{World, activities, orchestrations};
+use sqlite_store::{StoreFile, soon};
+use tokio::task::JoinSet;
+
+/// Statements of one sequential step: a turn's commit and a result's.
+const MOST_STATEMENTS_A_STEP: f64 = 32.0;
+/// Machine steps of one sequential step.
+const MOST_VM_STEPS_A_STEP: f64 = 1_060.0;
+/// Machine steps of one step when two hundred instances take theirs at once, their start and end included.
+const MOST_VM_STEPS_A_STEP_IN_PARALLEL: f64 = 1_230.0;
+/// Commits for the start and the end of an instance, beside those of its steps.
+const START_AND_END: u64 = 4;
+
+fn chain() -> OrchestrationRegistryBuilder {
+    orchestrations()
+        .register("Chain", |ctx: OrchestrationContext, steps: String| async move {
+            for step in 0..steps.parse::<usize>().unwrap() {
+                ctx.schedule_activity("Step", step.to_string()).await?;
+            }
+            Ok(steps)
+        })
+        .register("Sleep", |ctx: OrchestrationContext, _: String| async move {
+            ctx.schedule_timer(Duration::from_secs(24 * 60 * 60)).await;
+            Ok(String::new())
+        })
+}
+
+/// What the store had done when certain steps ran.
+type Marks = Arc<Mutex<BTreeMap<usize, WorkDone>>>;
+
+/// Runs one chain of `steps` and returns what the store had done when it reached each hundredth step.
+async fn run_chain(store: &Arc<SqliteProvider>, world: &World, steps: usize) -> BTreeMap<usize, WorkDone> {
+    let marks = Marks::default();
+    let step = {
+        let (marks, store) = (marks.clone(), store.clone());
+        activities().register("Step", move |_: ActivityContext, step: String| {
+            let step = step.parse::<usize>().unwrap();
+            if step % 100 == 0 {
+                marks.lock().unwrap().insert(step, store.work_done());
+            }
+            async move { Ok(String::new()) }
+        })
+    };
+    let runtime = world.start_with(step, chain(), RuntimeOptions::default()).await;
+    world.client.start_orchestration("chain", "Chain", steps.to_string()).await.unwrap();
+    soon(world.output("chain")).await;
+    runtime.shutdown(None).await;
+    let marks = marks.lock().unwrap();
+    marks.clone()
+}
+
+/// What a step cost on average between two marks.
+fn vm_steps(marks: &BTreeMap<usize, WorkDone>, from: usize, to: usize) -> f64 {
+    per_step((marks[&to] - marks[&from]).vm_steps, to - from)
+}
+
+fn per_step(count: u64, steps: usize) -> f64 {
+    count as f64 / steps as f64
+}
+
+async fn open(file: &StoreFile, durability: Durability) -> (Arc<SqliteProvider>, World) {
+    let store = Arc::new(file.builder().durability(durability).open(&file.url()).await.unwrap());
+    let world = World::on(store.clone(), file.clock.clone());
+    (store, world)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sequential_step_costs_two_commits_and_one_sync() {
+    let file = StoreFile::new();
+    let (store, world) = open(&file, Durability::Full).await;
+    let before = store.work_done();
+    let marks = run_chain(&store, &world, 301).await;
+    let all = store.work_done() - before;
+    let commits = all.commits - all.settlements;
+    let synced = all.synced_commits - all.settlements;
+    assert!(commits <= 2 * 301 + START_AND_END, "301 steps took {all:?}");
+    assert!(synced <= 301 + START_AND_END, "301 steps took {all:?}");
+    let statements = per_step((marks[&300] - marks[&100]).statements, 200);
+    let vm_steps = vm_steps(&marks, 100, 300);
+    assert!(statements <= MOST_STATEMENTS_A_STEP, "a step took {statements} statements");
+    assert!(vm_steps <= MOST_VM_STEPS_A_STEP, "a step took {vm_steps} machine steps");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_step_costs_the_same_however_long_the_history_is() {
+    let file = StoreFile::new();
+    let (store, world) = open(&file, Durability::Normal).await;
+    let marks = run_chain(&store, &world, 2_001).await;
+    let (early, late) = (vm_steps(&marks, 100, 200), vm_steps(&marks, 1_900, 2_000));
+    assert!(late <= 1.1 * early, "{early} machine steps at first, {late} after 1,900 steps");
+}
+
+/// What a step costs while so many instances wait for a timer.
+async fn cost_beside_sleepers(sleepers: usize) -> f64 {
+    let file = StoreFile::new();
+    let (store, world) = open(&file, Durability::Normal).await;
+    let runtime = world.start(activities(), chain()).await;
+    let mut starts = JoinSet::new();
+    for n in 0..sleepers {
+        let client = Client::new(store.clone());
+        starts.spawn(async move { client.start_orchestration(format!("sleeper-{n}"), "Sleep", "").await });
+    }
+    for started in starts.join_all().await {
+        started.unwrap();
+    }
+    soon(async {
+        // The commit that makes the execution sets its timer.
+        while store.query_number("SELECT count(*) FROM executions").await.unwrap() < sleepers as i64 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    runtime.shutdown(None).await;
+    vm_steps(&run_chain(&store, &world, 301).await, 100, 300)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_step_costs_the_same_however_many_instances_sleep() {
+    const SLEEPERS: usize = 5_000;
+    let (alone, among_sleepers) = (cost_beside_sleepers(0).await, cost_beside_sleepers(SLEEPERS).await);
+    // To see that the first of them is not due yet takes a few steps; how many there are does not matter.
+    assert!(
+        among_sleepers <= 1.05 * alone,
+        "{alone} machine steps alone, {among_sleepers} beside {SLEEPERS} instances that sleep"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_hundred_instances_at_once_cost_no_more_a_step() {
+    const INSTANCES: usize = 200;
+    const STEPS: usize = 5;
+    let file = StoreFile::new();
+    let (store, world) = open(&file, Durability::Full).await;
+    let step = activities().register("Step", |_: ActivityContext, _: String| async { Ok(String::new()) });
+    let runtime = world.start(step, chain()).await;
+    let before = store.work_done();
+    for n in 0..INSTANCES {
+        world.client.start_orchestration(format!("i{n}"), "Chain", STEPS.to_string()).await.unwrap();
+    }
+    for n in 0..INSTANCES {
+        soon(world.output(&format!("i{n}"))).await;
+    }
+    let all = store.work_done() - before;
+    runtime.shutdown(None).await;
+    let vm_steps = per_step(all.vm_steps, INSTANCES * STEPS);
+    assert!(
+        vm_steps <= MOST_VM_STEPS_A_STEP_IN_PARALLEL,
+        "a step took {vm_steps} machine steps, and all {all:?}"
+    );
+}
