@@ -61,6 +61,10 @@ LANGUAGE plpgsql AS $$
 DECLARE
     v_taken bigint;
 BEGIN
+    IF cardinality(p_id) = 0 THEN
+        -- Nothing makes no instance.
+        RETURN NULL;
+    END IF;
     SELECT min(event_id) INTO v_taken FROM history
     WHERE instance_id = p_instance AND execution_id = p_execution AND event_id = ANY (p_id);
     IF v_taken IS NOT NULL THEN

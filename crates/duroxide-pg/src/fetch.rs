@@ -152,7 +152,7 @@ async fn fetch_instances(returns: &Returns, order: InstanceOrder) -> Result<Inst
     let shared = &returns.shared;
     let max = i32::try_from(order.max).unwrap_or(i32::MAX);
     let (known, allowed) = order.classes.unzip();
-    let (now, sent) = (shared.time.given_ms(), shared.time.monotonic());
+    let now = shared.time.given_ms();
     let params: Columns<'_> = &[&now, &max, &order.lease_ms, &shared.parking_ms, &known, &allowed];
     let mut rows = returns.line.query(CLAIM_INSTANCES, params).await?;
     let about = rows.pop();
@@ -161,7 +161,7 @@ async fn fetch_instances(returns: &Returns, order: InstanceOrder) -> Result<Inst
     let held = Held::new(Queue::Orchestrator, tokens, returns.clone());
     let mut instances = Instances { claims, held, unfinished: false, unknown_classes: Vec::new() };
     if let Some(about) = about {
-        shared.time.learn(about.get(12), sent);
+        shared.time.learn(about.get(12));
         instances.unfinished = about.get::<_, Option<bool>>(14).unwrap_or(false);
         instances.unknown_classes = about.get::<_, Option<Vec<String>>>(16).unwrap_or_default();
         if instances.unknown_classes.is_empty() {
@@ -178,7 +178,7 @@ async fn fetch_instances(returns: &Returns, order: InstanceOrder) -> Result<Inst
 async fn fetch_work(returns: &Returns, order: WorkOrder) -> Result<Activities, StoreError> {
     let shared = &returns.shared;
     let max = i32::try_from(order.max).unwrap_or(i32::MAX);
-    let (now, sent) = (shared.time.given_ms(), shared.time.monotonic());
+    let now = shared.time.given_ms();
     let params: Columns<'_> = &[&now, &max, &order.lease_ms, &order.owner, &order.session_ms, &order.routes];
     let mut rows = returns.line.query(CLAIM_WORK, params).await?;
     let about = rows.pop();
@@ -187,7 +187,7 @@ async fn fetch_work(returns: &Returns, order: WorkOrder) -> Result<Activities, S
     let held = Held::new(Queue::Worker, tokens, returns.clone());
     let unfinished = about.as_ref().is_some_and(|about| about.get::<_, Option<bool>>(6) == Some(true));
     if let Some(about) = about {
-        shared.time.learn(about.get(4), sent);
+        shared.time.learn(about.get(4));
         shared.work_ready.is_due_at(about.get(5));
     }
     let may_have_sessions = order.owner.is_some() && !claims.is_empty();

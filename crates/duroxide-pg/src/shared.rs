@@ -120,10 +120,10 @@ impl Time {
         whole_ms(self.monotonic().saturating_sub(arrived))
     }
 
-    /// Takes note of the time in an answer to a call that was made at `sent`.
-    pub(crate) fn learn(&self, database_ms: Option<i64>, sent: Duration) {
+    /// Takes note of the time in an answer.
+    pub(crate) fn learn(&self, database_ms: Option<i64>) {
         if let (Self::Database(clock), Some(database_ms)) = (self, database_ms) {
-            clock.learn(database_ms, clock.monotonic().saturating_sub(sent));
+            clock.learn(database_ms);
         }
     }
 }
