@@ -41,6 +41,8 @@ const DEBT_PATIENCE: Duration = Duration::from_millis(5);
 const MOST_UNSYNCED: usize = 16;
 /// How often an idle writer looks whether another process has written: at first, and when nothing happens for long.
 const PEEK_INTERVAL: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(100));
+/// The same while no other process has the store open: it has to be opened before it is written to.
+const PEEK_INTERVAL_ALONE: Duration = Duration::from_millis(250);
 /// How often the writer looks whether another process has died, at most. A look is a few system calls and no query.
 const OWNER_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// When the writer looks again after it could not release the leases of one.
@@ -294,7 +296,7 @@ impl<'c, 's> Writing<'c, 's> {
         let mut jobs = Vec::with_capacity(BATCH_SIZE);
         loop {
             let patience = match self.debts.is_empty() {
-                true => self.shared.is_file.then(|| quiet_for.clamp(PEEK_INTERVAL.0, PEEK_INTERVAL.1)),
+                true => self.shared.is_file.then(|| quiet_for.clamp(PEEK_INTERVAL.0, self.longest_peek())),
                 false => Some(DEBT_PATIENCE),
             };
             match self.inbox.take(&mut jobs, BATCH_SIZE, patience) {
@@ -308,6 +310,13 @@ impl<'c, 's> Writing<'c, 's> {
                 Taken::Nothing => quiet_for += patience.unwrap_or_default(),
             }
             self.release_dead_owners();
+        }
+    }
+
+    fn longest_peek(&self) -> Duration {
+        match &self.shared.owners {
+            Some(owners) if owners.are_alone() => PEEK_INTERVAL_ALONE,
+            _ => PEEK_INTERVAL.1,
         }
     }
 
