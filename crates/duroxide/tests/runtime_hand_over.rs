@@ -12,7 +12,6 @@ mod sqlite_store;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use duroxide::providers::sqlite::SqliteProvider;
 use duroxide::runtime::Runtime;
@@ -264,7 +263,7 @@ async fn an_activity_that_panics_fails_and_its_slot_goes_on() {
         match kind.as_str() {
             "at once" => panic!("at once"),
             "later" => {
-                tokio::time::sleep(Duration::from_millis(1)).await;
+                tokio::task::yield_now().await;
                 panic!("later, with {}", 7)
             }
             "no text" => std::panic::panic_any(7),

@@ -13,7 +13,9 @@ use std::sync::Arc;
 
 use duroxide::providers::sqlite::SqliteProvider;
 use duroxide::providers::{Provider, ProviderAdmin, SystemClock};
-use support::{StoreFile, ack, activity, completion, create, fetch, fetch_work, start, started_event};
+use support::{
+    StoreFile, ack, activity, commits_in_log, completion, create, fetch, fetch_work, start, started_event,
+};
 use tokio::task::JoinSet;
 
 #[tokio::test]
@@ -35,19 +37,6 @@ async fn an_answer_comes_only_after_the_commit() {
         store.ack_work_item(&token, None).await.unwrap();
         assert_eq!(count("SELECT count(*) FROM worker_queue"), 0);
     }
-}
-
-/// The number of transactions in the log: a frame that ends one carries the size of the database.
-fn commits_in_log(file: &StoreFile) -> usize {
-    const HEADER: usize = 32;
-    const FRAME_HEADER: usize = 24;
-    let log = std::fs::read(file.directory().join("store.db-wal")).unwrap_or_default();
-    if log.is_empty() {
-        return 0;
-    }
-    let page_size = u32::from_be_bytes(log[8..12].try_into().unwrap()) as usize;
-    let frames = log[HEADER..].chunks_exact(FRAME_HEADER + page_size);
-    frames.filter(|frame| frame[4..8] != [0; 4] && frame[8..16] == log[16..24]).count()
 }
 
 #[tokio::test]

@@ -8,11 +8,8 @@
 #[path = "support/sqlite_store.rs"]
 mod support;
 
-use std::future::poll_fn;
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::task::Poll;
 use std::time::Duration;
 
 use duroxide::providers::sqlite::SqliteProvider;
@@ -21,8 +18,8 @@ use duroxide::providers::{
     WorkItem, WorkQueue, WorkRequest,
 };
 use support::{
-    LEASE, StoreFile, ack, activity, create, fetch, fetch_work, metadata, poll_once, signal, soon, start,
-    started_event,
+    LEASE, StoreFile, ack, activity, create, drop_after, fetch, fetch_work, metadata, poll_once, signal,
+    soon, start, started_event,
 };
 use tokio::task::JoinSet;
 
@@ -163,21 +160,6 @@ async fn on_a_full_disk_no_turn_and_no_result_is_stored_by_half() {
     assert_eq!(file.number("SELECT count(*) FROM orchestrator_queue WHERE class = 'completion'"), 60);
     assert_eq!(store.get_system_metrics().await.unwrap().total_instances, 60);
     file.assert_sound();
-}
-
-/// Polls a future so many times, whenever it asks for it, and drops it.
-async fn drop_after<T>(polls: usize, future: impl Future<Output = T>) -> Option<T> {
-    let mut future = pin!(future);
-    let mut polled = 0;
-    poll_fn(move |cx| {
-        polled += 1;
-        match future.as_mut().poll(cx) {
-            Poll::Ready(value) => Poll::Ready(Some(value)),
-            Poll::Pending if polled >= polls => Poll::Ready(None),
-            Poll::Pending => Poll::Pending,
-        }
-    })
-    .await
 }
 
 /// Fetches as soon as there is something.

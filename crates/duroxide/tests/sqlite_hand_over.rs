@@ -7,10 +7,6 @@
 #[path = "support/sqlite_store.rs"]
 mod support;
 
-use std::future::poll_fn;
-use std::pin::pin;
-use std::task::Poll;
-
 use duroxide::providers::sqlite::SqliteProvider;
 use duroxide::providers::{
     ExtendedProvider, InstanceRequest, Provider, ProviderError, StoredResult, StoredTurn, TagFilter,
@@ -18,8 +14,8 @@ use duroxide::providers::{
 };
 use duroxide::{Event, EventKind};
 use support::{
-    LEASE, StoreFile, ack, activity, completion, create, fetch, fetch_work, metadata, poll_once, signal,
-    soon, start, started_event,
+    LEASE, StoreFile, ack, activity, commits_in_log, completion, create, drop_after, fetch, fetch_work,
+    metadata, poll_once, signal, soon, start, started_event,
 };
 
 fn work(max: usize) -> WorkRequest<'static> {
@@ -101,19 +97,6 @@ async fn closing_the_store_makes_results_durable_and_says_so() {
     }
 }
 
-/// The number of transactions in the log: a frame that ends one carries the size of the database.
-fn commits_in_log(file: &StoreFile) -> usize {
-    const HEADER: usize = 32;
-    const FRAME_HEADER: usize = 24;
-    let log = std::fs::read(file.directory().join("store.db-wal")).unwrap_or_default();
-    if log.is_empty() {
-        return 0;
-    }
-    let page_size = u32::from_be_bytes(log[8..12].try_into().unwrap()) as usize;
-    let frames = log[HEADER..].chunks_exact(FRAME_HEADER + page_size);
-    frames.filter(|frame| frame[4..8] != [0; 4] && frame[8..16] == log[16..24]).count()
-}
-
 /// Only a commit that is written is synced.
 #[tokio::test]
 async fn a_result_is_called_durable_only_after_a_later_commit_was_written() {
@@ -148,21 +131,6 @@ async fn a_result_is_not_kept_waiting_by_a_stream_of_leases() {
         store.abandon_work_item(&token, None, true).await.unwrap();
     }
     poll_once(durable.wait()).await.expect("it was durable before the last of them").unwrap();
-}
-
-/// Polls a future so many times, whenever it asks for it, and drops it.
-async fn drop_after<T>(polls: usize, future: impl Future<Output = T>) -> Option<T> {
-    let mut future = pin!(future);
-    let mut polled = 0;
-    poll_fn(move |cx| {
-        polled += 1;
-        match future.as_mut().poll(cx) {
-            Poll::Ready(value) => Poll::Ready(Some(value)),
-            Poll::Pending if polled >= polls => Poll::Ready(None),
-            Poll::Pending => Poll::Pending,
-        }
-    })
-    .await
 }
 
 /// Waits until everything has been dealt with that was left for the writer, and what that left for it.

@@ -40,7 +40,16 @@ pub fn measure(dir: &Path, runs: &[Run]) -> Outcome<Limit> {
     let mut rates = Vec::new();
     for _ in 0..ROUNDS {
         let output = Command::new(&program)
-            .args(["load", "--bare", &batch.to_string(), "--no-op", "--callers", "1000", "--seconds", SECONDS])
+            .args([
+                "load",
+                "--bare",
+                &batch.to_string(),
+                "--no-op",
+                "--callers",
+                "1000",
+                "--seconds",
+                SECONDS,
+            ])
             .args(["--steps-per-instance", &STEPS.to_string(), "--json", "--dir"])
             .arg(dir)
             .output()?;

@@ -14,6 +14,8 @@ use crate::{Outcome, bare};
 
 /// What a program may take beyond its own cap before it is killed: opening, and building up what is to be watched.
 const GRACE: Duration = Duration::from_secs(60);
+/// How long a runtime without work is watched: long enough that what it does once does not count.
+const IDLE_SECONDS: u64 = 20;
 const LOOK: Duration = Duration::from_millis(5);
 
 /// The figures of one run of one program.
@@ -103,6 +105,7 @@ fn execute(mut command: Command, case: &Case, file: &Path) -> Outcome<Value> {
     command
         .arg(case.workload)
         .args(["--size", &case.size.to_string(), "--cap", &case.cap_s.to_string(), "--sync", case.sync])
+        .args(["--seconds", &IDLE_SECONDS.to_string()])
         .arg("--file")
         .arg(file)
         // Neither side shall spend its time on writing logs.

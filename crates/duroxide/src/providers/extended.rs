@@ -69,8 +69,8 @@ pub trait ExtendedProvider: Send + Sync {
     /// Stores the result of an activity as [`ack_work_item`](super::Provider::ack_work_item) does, and claims instances
     /// in the same step as [`claim_instances`](Self::claim_instances) does: afterwards, so that the result counts.
     ///
-    /// The answer comes when both are committed, which may be before they are durable: see [`Durable`]. A result that
-    /// is refused claims nothing.
+    /// The answer comes when both are committed, which may be before they are durable: see
+    /// [`Durable`](super::Durable). A result that is refused claims nothing.
     async fn store_result(
         &self,
         lock_token: &str,

@@ -2,8 +2,11 @@
 
 #![allow(dead_code, reason = "each test file uses what it needs")]
 
+use std::future::poll_fn;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use duroxide::providers::sqlite::{SqliteBuilder, SqliteProvider};
@@ -163,4 +166,32 @@ pub async fn poll_once<T>(future: impl Future<Output = T>) -> Option<T> {
 /// Waits for something that must happen.
 pub async fn soon<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(FAILURE_BOUND, future).await.expect("it happens soon")
+}
+
+/// The number of transactions in the log: a frame that ends one carries the size of the database.
+pub fn commits_in_log(file: &StoreFile) -> usize {
+    const HEADER: usize = 32;
+    const FRAME_HEADER: usize = 24;
+    let log = std::fs::read(file.directory().join("store.db-wal")).unwrap_or_default();
+    if log.is_empty() {
+        return 0;
+    }
+    let page_size = u32::from_be_bytes(log[8..12].try_into().unwrap()) as usize;
+    let frames = log[HEADER..].chunks_exact(FRAME_HEADER + page_size);
+    frames.filter(|frame| frame[4..8] != [0; 4] && frame[8..16] == log[16..24]).count()
+}
+
+/// Polls a future so many times, whenever it asks for it, and drops it.
+pub async fn drop_after<T>(polls: usize, future: impl Future<Output = T>) -> Option<T> {
+    let mut future = pin!(future);
+    let mut polled = 0;
+    poll_fn(move |cx| {
+        polled += 1;
+        match future.as_mut().poll(cx) {
+            Poll::Ready(value) => Poll::Ready(Some(value)),
+            Poll::Pending if polled >= polls => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
 }

@@ -25,22 +25,14 @@ impl SqliteProvider {
     ) -> Result<StoredTurn, ProviderError> {
         let turn = self.encode_turn(turn)?;
         let order = claim.and_then(WorkOrder::new);
-        let none = Leased::no_work(self.writer.errands());
-        let store = move |batch: &mut Batch<'_, '_>| Ok((turns::ack(batch, &turn)?, none));
-        let claim = move |batch: &mut Batch<'_, '_>, stored: &mut (i64, Leased<StoredWork>)| match &order {
-            Some(order) => stored.1.take(batch, order),
-            None => Ok(()),
+        let nothing = Leased::nothing(self.writer.errands());
+        let store = move |batch: &mut Batch<'_, '_>| Ok((turns::ack(batch, &turn)?, nothing));
+        let claim = move |batch: &mut Batch<'_, '_>, stored: &mut (i64, Leased<StoredWork>)| {
+            stored.1.take(batch, order.as_ref())
         };
         let (incarnation, leased) =
             self.writer.submit_and_claim(ACK_TURN, JobClass::Data, store, claim).await?;
-        // The turn is stored: whatever happens to the claims, that must be said.
-        let claims = match self.decode_work(ACK_TURN, leased).await {
-            Ok((claims, held)) => {
-                held.hand_over();
-                claims
-            }
-            Err(_) => Vec::new(),
-        };
+        let claims = self.hand_over(ACK_TURN, leased).await;
         Ok(StoredTurn { incarnation: u64::try_from(incarnation).unwrap_or(0), claims })
     }
 
@@ -54,23 +46,16 @@ impl SqliteProvider {
         let (token, arrived_ms) = (lock_token.to_string(), self.shared.now_ms());
         let completion = self.encode_result(completion)?;
         let order = claim.and_then(TurnOrder::new);
-        let none = Leased::no_turns(self.writer.errands());
+        let nothing = Leased::nothing(self.writer.errands());
         let store = move |batch: &mut Batch<'_, '_>| {
             work::ack(batch, &token, arrived_ms, completion.as_ref())?;
-            Ok(none)
+            Ok(nothing)
         };
-        let claim = move |batch: &mut Batch<'_, '_>, leased: &mut Leased<StoredClaim>| match &order {
-            Some(order) => leased.take(batch, order),
-            None => Ok(()),
+        let claim = move |batch: &mut Batch<'_, '_>, leased: &mut Leased<StoredClaim>| {
+            leased.take(batch, order.as_ref())
         };
         let (leased, durable) = self.writer.submit_ahead(ACK_WORK, store, claim).await?;
-        let claims = match self.decode_turns(ACK_WORK, leased).await {
-            Ok((claims, held)) => {
-                held.hand_over();
-                claims
-            }
-            Err(_) => Vec::new(),
-        };
+        let claims = self.hand_over(ACK_WORK, leased).await;
         Ok(StoredResult { claims, durable })
     }
 

@@ -55,77 +55,120 @@ impl WorkOrder {
     }
 }
 
+/// What can be leased: an instance for a turn, or an activity. Of a lease there is the stored form, this, and the form that
+/// a caller gets.
+pub(super) trait Leasable: Sized + Send + 'static {
+    type Order: Send + 'static;
+    type Claim: Send;
+    const QUEUE: Queue;
+
+    /// Leases what an order asks for.
+    fn lease(batch: &mut Batch<'_, '_>, order: &Self::Order) -> Result<Claimed<Self>, StoreError>;
+
+    fn token(&self) -> &str;
+
+    /// Decodes leases; those of which nothing decodes are over.
+    fn decode(
+        store: &SqliteProvider,
+        operation: &'static str,
+        leases: Vec<Self>,
+    ) -> impl Future<Output = Result<Vec<Self::Claim>, ProviderError>> + Send;
+}
+
+impl Leasable for StoredClaim {
+    type Order = TurnOrder;
+    type Claim = InstanceClaim;
+    const QUEUE: Queue = Queue::Orchestrator;
+
+    fn lease(batch: &mut Batch<'_, '_>, order: &TurnOrder) -> Result<Claimed<Self>, StoreError> {
+        claims::claim(batch, order.max, order.lock_timeout, order.filter.as_ref())
+    }
+
+    fn token(&self) -> &str {
+        &self.token
+    }
+
+    async fn decode(
+        store: &SqliteProvider,
+        operation: &'static str,
+        leases: Vec<Self>,
+    ) -> Result<Vec<InstanceClaim>, ProviderError> {
+        let mut decoded = Vec::with_capacity(leases.len());
+        for lease in leases {
+            decoded.extend(store.decoded(operation, lease).await?);
+        }
+        Ok(decoded)
+    }
+}
+
+impl Leasable for StoredWork {
+    type Order = WorkOrder;
+    type Claim = WorkClaim;
+    const QUEUE: Queue = Queue::Worker;
+
+    fn lease(batch: &mut Batch<'_, '_>, order: &WorkOrder) -> Result<Claimed<Self>, StoreError> {
+        work::claim(batch, order)
+    }
+
+    fn token(&self) -> &str {
+        &self.token
+    }
+
+    async fn decode(
+        store: &SqliteProvider,
+        operation: &'static str,
+        leases: Vec<Self>,
+    ) -> Result<Vec<WorkClaim>, ProviderError> {
+        let (good, bad) = decode_work(leases);
+        if !bad.is_empty() {
+            store
+                .writer
+                .submit(operation, JobClass::Lease, move |batch| {
+                    Ok(quarantine::set_aside(batch, Queue::Worker, &bad)?)
+                })
+                .await?;
+        }
+        Ok(good)
+    }
+}
+
 /// What was leased in a transaction. Given back when it is dropped, unless somebody takes it over.
-pub(super) struct Leased<C> {
-    claims: Vec<C>,
+pub(super) struct Leased<L> {
+    leases: Vec<L>,
     /// Nothing was found so far, but there is more to look at.
     unfinished: bool,
     held: Held,
 }
 
-impl Leased<StoredClaim> {
-    /// No instances yet.
-    pub(super) fn no_turns(errands: Errands) -> Self {
-        Self {
-            claims: Vec::new(),
-            unfinished: false,
-            held: Held::new(Queue::Orchestrator, Vec::new(), errands),
-        }
+impl<L: Leasable> Leased<L> {
+    /// Nothing yet.
+    pub(super) fn nothing(errands: Errands) -> Self {
+        Self { leases: Vec::new(), unfinished: false, held: Held::new(L::QUEUE, Vec::new(), errands) }
     }
 
-    /// Leases instances.
-    pub(super) fn take(&mut self, batch: &mut Batch<'_, '_>, order: &TurnOrder) -> Result<(), StoreError> {
-        let Claimed { claims, unfinished } =
-            claims::claim(batch, order.max, order.lock_timeout, order.filter.as_ref())?;
-        self.held.note(claims.iter().map(|claim| claim.token.clone()));
-        (self.claims, self.unfinished) = (claims, unfinished);
-        Ok(())
-    }
-}
-
-impl Leased<StoredWork> {
-    /// No activities yet.
-    pub(super) fn no_work(errands: Errands) -> Self {
-        Self { claims: Vec::new(), unfinished: false, held: Held::new(Queue::Worker, Vec::new(), errands) }
-    }
-
-    /// Leases activities.
-    pub(super) fn take(&mut self, batch: &mut Batch<'_, '_>, order: &WorkOrder) -> Result<(), StoreError> {
-        let Claimed { claims, unfinished } = work::claim(batch, order)?;
-        self.held.note(claims.iter().map(|work| work.token.clone()));
-        (self.claims, self.unfinished) = (claims, unfinished);
+    /// Leases what an order asks for, if there is one.
+    pub(super) fn take(
+        &mut self,
+        batch: &mut Batch<'_, '_>,
+        order: Option<&L::Order>,
+    ) -> Result<(), StoreError> {
+        let Some(order) = order else { return Ok(()) };
+        let Claimed { claims, unfinished } = L::lease(batch, order)?;
+        self.held.note(claims.iter().map(|lease| lease.token().to_string()));
+        (self.leases, self.unfinished) = (claims, unfinished);
         Ok(())
     }
 }
 
 impl SqliteProvider {
-    /// Leases instances and decodes their messages; if nothing is left of a lease after that, the next instance takes
-    /// its place. The leases are given back unless the caller hands them over.
+    /// Leases instances and decodes their messages. The leases are given back unless the caller hands them over.
     pub(super) async fn claim_turns(
         &self,
         operation: &'static str,
         request: &InstanceRequest<'_>,
     ) -> Result<(Vec<InstanceClaim>, Held), ProviderError> {
-        let mut claimed = Vec::new();
-        let mut held = Held::new(Queue::Orchestrator, Vec::new(), self.writer.errands());
-        while let Some(order) =
-            TurnOrder::new(&InstanceRequest { max: request.max - claimed.len(), ..*request })
-        {
-            let none = Leased::no_turns(self.writer.errands());
-            let claim =
-                move |batch: &mut Batch<'_, '_>, leased: &mut Leased<StoredClaim>| leased.take(batch, &order);
-            let leased =
-                self.writer.submit_and_claim(operation, JobClass::Lease, |_| Ok(none), claim).await?;
-            let (wanted, unfinished) = (leased.claims.len(), leased.unfinished);
-            let (decoded, leases) = self.decode_turns(operation, leased).await?;
-            let all_are_good = decoded.len() == wanted;
-            claimed.extend(decoded);
-            held.add(leases);
-            if all_are_good && !unfinished {
-                break;
-            }
-        }
-        Ok((claimed, held))
+        let order = |max| TurnOrder::new(&InstanceRequest { max, ..*request });
+        self.claim_up_to::<StoredClaim>(operation, request.max, order).await
     }
 
     /// Leases activities and decodes them.
@@ -134,58 +177,56 @@ impl SqliteProvider {
         operation: &'static str,
         request: &WorkRequest<'_>,
     ) -> Result<Vec<WorkClaim>, ProviderError> {
+        let order = |max| WorkOrder::new(&WorkRequest { max, ..*request });
+        let (claims, held) = self.claim_up_to::<StoredWork>(operation, request.max, order).await?;
+        held.hand_over();
+        Ok(claims)
+    }
+
+    /// Leases until there is enough or nothing more: what does not decode makes room for the next.
+    async fn claim_up_to<L: Leasable>(
+        &self,
+        operation: &'static str,
+        max: usize,
+        order: impl Fn(usize) -> Option<L::Order>,
+    ) -> Result<(Vec<L::Claim>, Held), ProviderError> {
         let mut claimed = Vec::new();
-        let mut held = Held::new(Queue::Worker, Vec::new(), self.writer.errands());
-        while let Some(order) = WorkOrder::new(&WorkRequest { max: request.max - claimed.len(), ..*request })
-        {
-            let none = Leased::no_work(self.writer.errands());
+        let mut held = Held::new(L::QUEUE, Vec::new(), self.writer.errands());
+        while let Some(order) = order(max - claimed.len()) {
+            let nothing = Leased::nothing(self.writer.errands());
             let claim =
-                move |batch: &mut Batch<'_, '_>, leased: &mut Leased<StoredWork>| leased.take(batch, &order);
+                move |batch: &mut Batch<'_, '_>, leased: &mut Leased<L>| leased.take(batch, Some(&order));
             let leased =
-                self.writer.submit_and_claim(operation, JobClass::Lease, |_| Ok(none), claim).await?;
-            let (wanted, unfinished) = (leased.claims.len(), leased.unfinished);
-            let (decoded, leases) = self.decode_work(operation, leased).await?;
+                self.writer.submit_and_claim(operation, JobClass::Lease, |_| Ok(nothing), claim).await?;
+            let (wanted, unfinished) = (leased.leases.len(), leased.unfinished);
+            held.add(leased.held);
+            let decoded = L::decode(self, operation, leased.leases).await?;
             let all_are_good = decoded.len() == wanted;
             claimed.extend(decoded);
-            held.add(leases);
             if all_are_good && !unfinished {
                 break;
             }
         }
-        held.hand_over();
-        Ok(claimed)
+        Ok((claimed, held))
     }
 
-    /// Decodes leased instances.
-    pub(super) async fn decode_turns(
+    /// Decodes what was leased along with something that is stored by now. Whatever happens to the leases, that must be
+    /// said; so what cannot be handed over is given back.
+    pub(super) async fn hand_over<L: Leasable>(
         &self,
         operation: &'static str,
-        leased: Leased<StoredClaim>,
-    ) -> Result<(Vec<InstanceClaim>, Held), ProviderError> {
-        let Leased { claims, held, .. } = leased;
-        let mut decoded = Vec::with_capacity(claims.len());
-        for claim in claims {
-            decoded.extend(self.decoded(operation, claim).await?);
+        leased: Leased<L>,
+    ) -> Vec<L::Claim> {
+        match L::decode(self, operation, leased.leases).await {
+            Ok(claims) => {
+                leased.held.hand_over();
+                claims
+            }
+            Err(error) => {
+                tracing::warn!(target: "duroxide::providers::sqlite", %error, "claims given back");
+                Vec::new()
+            }
         }
-        Ok((decoded, held))
-    }
-
-    /// Decodes leased activities.
-    pub(super) async fn decode_work(
-        &self,
-        operation: &'static str,
-        leased: Leased<StoredWork>,
-    ) -> Result<(Vec<WorkClaim>, Held), ProviderError> {
-        let Leased { claims, held, .. } = leased;
-        let (good, bad) = decode_work(claims);
-        if !bad.is_empty() {
-            self.writer
-                .submit(operation, JobClass::Lease, move |batch| {
-                    Ok(quarantine::set_aside(batch, Queue::Worker, &bad)?)
-                })
-                .await?;
-        }
-        Ok((good, held))
     }
 
     /// Decodes a claim; `None` if none of its messages could be decoded, and the lease is over.

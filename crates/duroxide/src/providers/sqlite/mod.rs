@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `schema.sql`, `schema`, `migrate_published.sql` | the tables, and how a file comes to have them |
 //! | `url`, `options`, `connection` | opening |
-//! | `inbox`, `writer`, `batch`, `statements` | the writer thread, its queue, and one transaction of it |
+//! | `inbox`, `jobs`, `writer`, `batch`, `statements` | the writer thread, its queue, and one transaction of it |
 //! | `schedule`, `claims`, `turns`, `messages`, `orphans` | leasing instances, committing turns |
 //! | `work`, `sessions` | leasing activities |
 //! | `owners`, `owner_file` | whose leases these are, and releasing those of a process that died |
@@ -30,6 +30,7 @@ mod held;
 mod history;
 mod inbox;
 mod instances;
+mod jobs;
 mod kv;
 mod leasing;
 mod messages;

@@ -15,8 +15,8 @@ pub struct SqliteOptions {}
 /// What survives what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durability {
-    /// Every acknowledged write survives a power cut: each commit is synced to the disk. Concurrent writes share
-    /// commits, so that the cost of a sync is shared too.
+    /// Every acknowledged write survives a power cut: it is synced to the disk before it is acknowledged. Concurrent
+    /// writes share commits, so that the cost of a sync is shared too.
     #[default]
     Full,
     /// Every acknowledged write survives the death of the process; a power cut may take the last moments.

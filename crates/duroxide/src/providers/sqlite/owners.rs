@@ -105,6 +105,11 @@ impl Owners {
         }
     }
 
+    /// Tells whether there were no others when this was last looked at.
+    pub(super) fn are_alone(&self) -> bool {
+        self.others.lock().unwrap_or_else(PoisonError::into_inner).files.is_empty()
+    }
+
     /// Finds owners that have died.
     pub(super) fn dead(&self, now: i64) -> Vec<(String, DeadOwner)> {
         let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);

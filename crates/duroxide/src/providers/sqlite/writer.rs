@@ -23,7 +23,8 @@ use tokio::sync::oneshot;
 use super::batch::Batch;
 use super::connection::{self, SyncLevel};
 use super::error::{StoreError, classify};
-use super::inbox::{Answer, Debt, Envelope, Inbox, Job, JobClass, Taken};
+use super::inbox::{Debt, Envelope, Inbox, JobClass, Taken};
+use super::jobs::{AwaitedJob, Unattended, no_claim};
 use super::owner_file::DeadOwner;
 use super::owners;
 use super::shared::Shared;
@@ -41,6 +42,8 @@ const DEBT_PATIENCE: Duration = Duration::from_millis(5);
 const MOST_UNSYNCED: usize = 16;
 /// How often an idle writer looks whether another process has written: at first, and when nothing happens for long.
 const PEEK_INTERVAL: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(100));
+/// The same while no other process has the store open: it has to be opened before it is written to.
+const PEEK_INTERVAL_ALONE: Duration = Duration::from_millis(250);
 /// How often the writer looks whether another process has died, at most. A look is a few system calls and no query.
 const OWNER_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// When the writer looks again after it could not release the leases of one.
@@ -156,108 +159,6 @@ impl Errands {
     }
 }
 
-/// What a job does in the transaction.
-trait Work<T> {
-    /// Tells whether the work is wanted even if nobody waits for it.
-    const UNATTENDED: bool;
-    fn perform(self, batch: &mut Batch<'_, '_>) -> Result<T, StoreError>;
-}
-
-impl<T, F: FnOnce(&mut Batch<'_, '_>) -> Result<T, StoreError>> Work<T> for F {
-    const UNATTENDED: bool = false;
-    fn perform(self, batch: &mut Batch<'_, '_>) -> Result<T, StoreError> {
-        self(batch)
-    }
-}
-
-struct Unattended<F>(F);
-
-impl<F: FnOnce(&mut Batch<'_, '_>) -> Result<(), StoreError>> Work<()> for Unattended<F> {
-    const UNATTENDED: bool = true;
-    fn perform(self, batch: &mut Batch<'_, '_>) -> Result<(), StoreError> {
-        (self.0)(batch)
-    }
-}
-
-fn no_claim<T>(_: &mut Batch<'_, '_>, _: &mut T) -> Result<(), StoreError> {
-    Ok(())
-}
-
-struct AwaitedJob<T, W, C> {
-    operation: &'static str,
-    work: W,
-    claim: C,
-    sender: oneshot::Sender<Result<T, ProviderError>>,
-    debt: Option<Debt>,
-}
-
-impl<T, W, C> Job for AwaitedJob<T, W, C>
-where
-    T: Send + 'static,
-    W: Work<T> + Send,
-    C: FnOnce(&mut Batch<'_, '_>, &mut T) -> Result<(), StoreError> + Send + 'static,
-{
-    fn run(self: Box<Self>, batch: &mut Batch<'_, '_>) -> Box<dyn Answer> {
-        let Self { operation, work, claim, sender, debt } = *self;
-        // Nothing of this batch will be kept, or the caller went away before anything was done.
-        let is_pointless = batch.is_spoiled() || (sender.is_closed() && !W::UNATTENDED);
-        let result = if is_pointless { Err(StoreError::Closed) } else { work.perform(batch) };
-        let mut answer = PreparedAnswer { operation, result, claim: Some(claim), sender, debt };
-        answer.note_failure(batch);
-        Box::new(answer)
-    }
-
-    fn fail(self: Box<Self>, error: &rusqlite::Error) {
-        let _ = self.sender.send(Err(classify(self.operation, error)));
-    }
-}
-
-struct PreparedAnswer<T, C> {
-    operation: &'static str,
-    result: Result<T, StoreError>,
-    claim: Option<C>,
-    sender: oneshot::Sender<Result<T, ProviderError>>,
-    debt: Option<Debt>,
-}
-
-impl<T, C> PreparedAnswer<T, C> {
-    /// Gives up the batch if a statement failed half-way.
-    fn note_failure(&mut self, batch: &mut Batch<'_, '_>) {
-        if let Err(StoreError::Sqlite(error)) = &self.result {
-            batch.spoil(error);
-        }
-    }
-}
-
-impl<T, C: FnOnce(&mut Batch<'_, '_>, &mut T) -> Result<(), StoreError>> Answer for PreparedAnswer<T, C> {
-    fn claim(&mut self, batch: &mut Batch<'_, '_>) {
-        let (Ok(result), Some(claim)) = (&mut self.result, self.claim.take()) else { return };
-        if batch.is_spoiled() {
-            return;
-        }
-        if let Err(error) = claim(batch, result) {
-            self.result = Err(error);
-            self.note_failure(batch);
-        }
-    }
-
-    fn give(self: Box<Self>, committed: Result<(), &rusqlite::Error>) -> Option<Debt> {
-        let answer = match (committed, self.result) {
-            (Ok(()), result) => result.map_err(|error| error.into_provider_error(self.operation)),
-            // The job that failed hears its own failure; its neighbours, that nothing of theirs was kept either and
-            // that they may try again.
-            (Err(_), Err(StoreError::Sqlite(error))) => Err(classify(self.operation, &error)),
-            (Err(error), _) => {
-                Err(ProviderError::retryable(self.operation, classify(self.operation, error).message))
-            }
-        };
-        let debt = self.debt.filter(|_| answer.is_ok());
-        // A caller that went away does not hear it.
-        let _ = self.sender.send(answer);
-        debt
-    }
-}
-
 /// What the writer thread holds.
 struct Writing<'c, 's> {
     statements: &'c Statements<'s>,
@@ -294,7 +195,7 @@ impl<'c, 's> Writing<'c, 's> {
         let mut jobs = Vec::with_capacity(BATCH_SIZE);
         loop {
             let patience = match self.debts.is_empty() {
-                true => self.shared.is_file.then(|| quiet_for.clamp(PEEK_INTERVAL.0, PEEK_INTERVAL.1)),
+                true => self.shared.is_file.then(|| quiet_for.clamp(PEEK_INTERVAL.0, self.longest_peek())),
                 false => Some(DEBT_PATIENCE),
             };
             match self.inbox.take(&mut jobs, BATCH_SIZE, patience) {
@@ -308,6 +209,13 @@ impl<'c, 's> Writing<'c, 's> {
                 Taken::Nothing => quiet_for += patience.unwrap_or_default(),
             }
             self.release_dead_owners();
+        }
+    }
+
+    fn longest_peek(&self) -> Duration {
+        match &self.shared.owners {
+            Some(owners) if owners.are_alone() => PEEK_INTERVAL_ALONE,
+            _ => PEEK_INTERVAL.1,
         }
     }
 
