@@ -46,43 +46,48 @@ BEGIN
     WHERE s.lock_token IS NULL;
 END $$;
 
--- Looks at the instances that others touched. Returns whether there may be more of them, and whether some were left
--- alone because somebody is committing a turn of theirs right now.
-CREATE FUNCTION absorb_1(p_now bigint, p_parking_ms bigint, OUT more boolean, OUT busy boolean)
+-- Looks at the instances that others touched, and at those that the caller's own transaction did. Returns whether there
+-- may be more of them, whether some were left alone because somebody is committing a turn of theirs right now, and those
+-- that nobody has scheduled yet, or that wait for a later moment: it is for the caller to place or to lease them.
+CREATE FUNCTION absorb_1(p_touched text[], OUT more boolean, OUT busy boolean, OUT fresh text[],
+    OUT waiting text[])
 LANGUAGE plpgsql AS $$
 DECLARE
-    v_rows integer;
+    v_rows integer := 0;
     v_taken text[];
     v_present text[];
     v_free text[];
 BEGIN
-    more := false;
     busy := false;
-    WITH oldest AS (SELECT id FROM arrivals ORDER BY id LIMIT 32 FOR UPDATE SKIP LOCKED),
-         gone AS (DELETE FROM arrivals a USING oldest o WHERE a.id = o.id RETURNING a.instances)
-    SELECT count(*), (SELECT array_agg(DISTINCT i) FROM gone g, unnest(g.instances) i)
-    INTO v_rows, v_taken FROM gone;
-    IF v_taken IS NULL THEN
-        RETURN;
+    fresh := p_touched;
+    IF EXISTS (SELECT 1 FROM arrivals) THEN
+        WITH oldest AS (SELECT id FROM arrivals ORDER BY id LIMIT 32 FOR UPDATE SKIP LOCKED),
+             gone AS (DELETE FROM arrivals a USING oldest o WHERE a.id = o.id RETURNING a.instances)
+        SELECT count(*), (SELECT array_agg(DISTINCT i) FROM gone g, unnest(g.instances || p_touched) i)
+        INTO v_rows, v_taken FROM gone;
+        fresh := coalesce(v_taken, p_touched);
     END IF;
     more := v_rows = 32;
-    SELECT array_agg(instance_id) INTO v_present FROM instance_schedule WHERE instance_id = ANY (v_taken);
-    IF v_present IS NOT NULL THEN
-        SELECT array_agg(l.instance_id) INTO v_free FROM (
-            SELECT instance_id FROM instance_schedule WHERE instance_id = ANY (v_present)
-            ORDER BY instance_id FOR UPDATE SKIP LOCKED) l;
-        IF cardinality(v_present) > coalesce(cardinality(v_free), 0) THEN
-            busy := true;
-            INSERT INTO arrivals (instances)
-            SELECT array_agg(i) FROM unnest(v_present) i WHERE i <> ALL (coalesce(v_free, '{}'));
-        END IF;
-        -- What is ready keeps its place, what is leased is looked at when the lease ends.
-        SELECT array_agg(t.i) INTO v_taken FROM unnest(v_taken) t(i)
-        LEFT JOIN instance_schedule s ON s.instance_id = t.i
-        WHERE s.instance_id IS NULL
-            OR (t.i = ANY (v_free) AND s.ready_seq IS NULL AND s.lock_token IS NULL);
+    IF fresh IS NULL THEN
+        RETURN;
     END IF;
-    PERFORM place_1(v_taken, p_now, p_parking_ms);
+    SELECT array_agg(instance_id) INTO v_present FROM instance_schedule WHERE instance_id = ANY (fresh);
+    IF v_present IS NULL THEN
+        RETURN;
+    END IF;
+    SELECT array_agg(l.instance_id) INTO v_free FROM (
+        SELECT instance_id FROM instance_schedule WHERE instance_id = ANY (v_present)
+        ORDER BY instance_id FOR UPDATE SKIP LOCKED) l;
+    IF cardinality(v_present) > coalesce(cardinality(v_free), 0) THEN
+        busy := true;
+        INSERT INTO arrivals (instances)
+        SELECT array_agg(i) FROM unnest(v_present) i WHERE i <> ALL (coalesce(v_free, '{}'));
+    END IF;
+    -- What is ready keeps its place, what is leased is looked at when the lease ends.
+    SELECT array_agg(t.i) FILTER (WHERE s.instance_id IS NULL),
+        array_agg(t.i) FILTER (WHERE t.i = ANY (v_free) AND s.ready_seq IS NULL AND s.lock_token IS NULL)
+    INTO fresh, waiting
+    FROM unnest(fresh) t(i) LEFT JOIN instance_schedule s ON s.instance_id = t.i;
 END $$;
 
 -- Moves instances whose time has come to where they belong now; tells whether there may be more of them.
@@ -154,28 +159,43 @@ BEGIN
     SELECT coalesce(array_agg(class), '{}') FROM c WHERE class IS NOT NULL);
 END $$;
 
--- The highest execution that an instance without a row has anything of, or 1.
-CREATE FUNCTION highest_execution_1(p_instance text) RETURNS bigint
+-- What is known of an instance that has no row: the highest execution that it has anything of, or 1, that execution's
+-- last event, or 0, and its status.
+CREATE FUNCTION rowless_1(p_instance text, OUT execution bigint, OUT last_event bigint, OUT status text)
 LANGUAGE plpgsql AS $$
+DECLARE
+    v_recorded bigint;
 BEGIN
-    RETURN greatest(
-        coalesce((SELECT max(execution_id) FROM executions WHERE instance_id = p_instance), 1),
-        coalesce((SELECT max(execution_id) FROM history WHERE instance_id = p_instance), 1));
+    SELECT h.execution_id, h.event_id INTO execution, last_event FROM history h
+    WHERE h.instance_id = p_instance ORDER BY h.execution_id DESC, h.event_id DESC LIMIT 1;
+    SELECT e.execution_id, e.status INTO v_recorded, status FROM executions e
+    WHERE e.instance_id = p_instance AND e.execution_id >= coalesce(execution, 1) ORDER BY e.execution_id DESC LIMIT 1;
+    IF v_recorded > execution THEN
+        last_event := NULL;
+    END IF;
+    execution := greatest(v_recorded, execution, 1);
+    last_event := coalesce(last_event, 0);
 END $$;
 
--- Leases up to `p_max` instances, the one with the oldest message first.
+-- Leases up to `p_max` instances, those with the oldest messages; they come in no particular order.
 --
 -- `p_known` are the classes that the caller has made up its mind about, `p_allowed` those it takes; both NULL for any.
--- If a ready instance is of another class, nothing is leased and `unknown_classes` asks about it.
+-- If a ready instance is of another class, nobody in line is leased and `unknown_classes` asks about it. `p_touched` are
+-- instances that got messages in the caller's own transaction. Tokens begin with `lock_` and the seed.
 --
--- The last row has no instance and describes the rest: the time, whether there is more to look at, when to look again.
+-- An instance stands in line by its row in `instance_schedule`. If the line is empty, those that just arrived are leased
+-- without standing in it first.
+--
+-- The last row has no instance and describes the rest: the time, whether there is more to look at, when to look again,
+-- and whether some that just arrived stand in line now.
 CREATE FUNCTION claim_instances_1(
-    p_now bigint, p_max integer, p_lease_ms bigint, p_parking_ms bigint, p_known text[], p_allowed text[])
+    p_now bigint, p_max integer, p_lease_ms bigint, p_parking_ms bigint, p_known text[], p_allowed text[], p_seed text,
+    p_touched text[])
 RETURNS TABLE (
     instance text, token text, name text, version text, execution bigint, incarnation bigint, last_event bigint,
     status text, start_event text, message_ids bigint[], attempts bigint[], texts text[],
     now_at bigint, next_due bigint, more boolean, busy boolean, unknown_classes text[],
-    dropped_for text[], dropped_count bigint[])
+    dropped_for text[], dropped_count bigint[], in_line boolean)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -183,127 +203,179 @@ DECLARE
     v_until bigint;
     v_more boolean;
     v_busy boolean;
+    v_fresh text[];
+    v_waiting text[];
+    v_in_line boolean := false;
     v_set_aside integer := 0;
     v_classes text[];
+    v_unknown text[];
     v_candidates text[];
-    v_locked text[];
-    v_known text[];
-    v_skipped text[] := '{}';
+    v_seen text[] := '{}';
+    v_is_fresh boolean;
+    v_found integer := 0;
+    v_one text;
     v_lapsed boolean;
     v_parked boolean;
-    v_found integer := 0;
-    v_leased integer;
-    v_one text;
+    v_batch bigint[];
+    v_class text;
     v_dropped bigint;
     v_dropped_for text[];
     v_dropped_count bigint[];
 BEGIN
-    SELECT a.more, a.busy INTO v_more, v_busy FROM absorb_1(v_now, p_parking_ms) a;
-    v_more := promote_1(v_now, p_parking_ms) OR v_more;
-    v_classes := ready_classes_1();
-    IF p_known IS NOT NULL THEN
-        IF NOT v_classes <@ p_known THEN
-            RETURN QUERY SELECT NULL::text, NULL::text, NULL::text, NULL::text, NULL::bigint, NULL::bigint, NULL::bigint,
-                NULL::text, NULL::text, NULL::bigint[], NULL::bigint[], NULL::text[], v_now, NULL::bigint, true, false,
-                (SELECT array_agg(c) FROM unnest(v_classes) c WHERE c <> ALL (p_known)), NULL::text[], NULL::bigint[];
-            RETURN;
-        END IF;
-        SELECT coalesce(array_agg(c), '{}') INTO v_classes FROM unnest(v_classes) c WHERE c = ANY (p_allowed);
+    SELECT a.more, a.busy, a.fresh, a.waiting INTO v_more, v_busy, v_fresh, v_waiting FROM absorb_1(p_touched) a;
+    IF v_waiting IS NOT NULL THEN
+        PERFORM place_1(v_waiting, v_now, p_parking_ms);
     END IF;
-    WHILE v_found < p_max AND cardinality(v_classes) > 0 LOOP
-        SELECT array_agg(x.instance_id ORDER BY x.ready_seq) INTO v_candidates FROM (
-            SELECT h.instance_id, h.ready_seq FROM unnest(v_classes) c(class) CROSS JOIN LATERAL (
-                SELECT s.instance_id, s.ready_seq FROM instance_schedule s
-                WHERE s.class = c.class AND s.ready_seq IS NOT NULL
-                    AND (cardinality(v_skipped) = 0 OR s.instance_id <> ALL (v_skipped))
-                ORDER BY s.ready_seq LIMIT p_max - v_found) h
-            ORDER BY h.ready_seq LIMIT p_max - v_found) x;
-        EXIT WHEN v_candidates IS NULL;
-        -- By their ids (the OFFSET keeps the planner from scanning the index of the ready ones), then those still ready.
-        SELECT array_agg(l.instance_id ORDER BY l.ready_seq), bool_or(l.lapsed), bool_or(l.parked)
-        INTO v_locked, v_lapsed, v_parked FROM (
-            SELECT s.instance_id, s.ready_seq, s.lock_token IS NOT NULL AS lapsed, s.parked FROM instance_schedule s
-            WHERE s.instance_id = ANY (v_candidates) OFFSET 0 FOR UPDATE SKIP LOCKED) l
-        WHERE l.ready_seq IS NOT NULL;
-        v_skipped := v_skipped || v_candidates;
-        CONTINUE WHEN v_locked IS NULL;
-
-        IF v_lapsed THEN
-            -- An attempt whose lease ran out is counted by whoever takes over.
-            UPDATE orchestrator_queue SET attempt_count = attempt_count + 1 WHERE id IN (
-                SELECT b FROM instance_schedule s, unnest(s.batch) b
-                WHERE s.instance_id = ANY (v_locked) AND s.lock_token IS NOT NULL);
-        END IF;
-        SELECT array_agg(t.i ORDER BY t.place) INTO v_known FROM unnest(v_locked) WITH ORDINALITY t(i, place)
-        -- Not EXISTS, which the planner may answer by reading all of a table into a hash.
-        WHERE (SELECT 1 FROM instances n WHERE n.instance_id = t.i LIMIT 1) IS NOT NULL
-            OR (SELECT 1 FROM orchestrator_queue q WHERE q.instance_id = t.i AND q.parked_at IS NULL
-                AND q.visible_at <= v_now AND q.class = 'start' LIMIT 1) IS NOT NULL
-            OR (SELECT 1 FROM history h WHERE h.instance_id = t.i LIMIT 1) IS NOT NULL;
-        IF v_known IS NULL OR cardinality(v_known) < cardinality(v_locked) THEN
-            FOR v_one IN SELECT i FROM unnest(v_locked) i WHERE v_known IS NULL OR i <> ALL (v_known) LOOP
-                v_dropped := set_aside_1(v_one, v_now, p_parking_ms);
-                v_set_aside := v_set_aside + 1;
-                IF v_dropped > 0 THEN
-                    v_dropped_for := v_dropped_for || v_one;
-                    v_dropped_count := v_dropped_count || v_dropped;
-                END IF;
-            END LOOP;
-            IF v_set_aside >= 64 THEN
-                v_more := true;
-                p_max := 0;
+    IF EXISTS (SELECT 1 FROM instance_schedule s WHERE s.due_at <= v_now) THEN
+        v_more := promote_1(v_now, p_parking_ms) OR v_more;
+    END IF;
+    LOOP
+        v_is_fresh := v_fresh IS NOT NULL
+            AND NOT EXISTS (SELECT 1 FROM instance_schedule s WHERE s.ready_seq IS NOT NULL);
+        IF v_is_fresh THEN
+            v_candidates := v_fresh;
+            v_fresh := NULL;
+            IF cardinality(v_candidates) > p_max THEN
+                SELECT array_agg(f.i) FILTER (WHERE f.place <= p_max), array_agg(f.i) FILTER (WHERE f.place > p_max)
+                INTO v_candidates, v_fresh FROM (
+                    SELECT i, row_number() OVER (ORDER BY (
+                        SELECT min(q.id) FROM orchestrator_queue q
+                        WHERE q.instance_id = i AND q.parked_at IS NULL AND q.visible_at <= v_now)) AS place
+                    FROM unnest(v_candidates) i) f;
             END IF;
-            CONTINUE WHEN v_known IS NULL;
+            IF cardinality(v_candidates) > 1 THEN
+                -- Two processes that lease the same ones wait for each other in one order.
+                SELECT array_agg(i ORDER BY i COLLATE "C") INTO v_candidates FROM unnest(v_candidates) i;
+            END IF;
+        ELSE
+            IF v_fresh IS NOT NULL THEN
+                PERFORM place_1(v_fresh, v_now, p_parking_ms);
+                v_fresh := NULL;
+                v_in_line := true;
+            END IF;
+            v_classes := ready_classes_1();
+            IF p_known IS NOT NULL AND NOT v_classes <@ p_known THEN
+                SELECT array_agg(c) INTO v_unknown FROM unnest(v_classes) c WHERE c <> ALL (p_known);
+                EXIT;
+            END IF;
+            SELECT array_agg(x.instance_id ORDER BY x.ready_seq) INTO v_candidates FROM (
+                SELECT h.instance_id, h.ready_seq FROM unnest(v_classes) c(class) CROSS JOIN LATERAL (
+                    SELECT s.instance_id, s.ready_seq FROM instance_schedule s
+                    WHERE s.class = c.class AND s.ready_seq IS NOT NULL
+                        AND (cardinality(v_seen) = 0 OR s.instance_id <> ALL (v_seen))
+                    ORDER BY s.ready_seq LIMIT p_max - v_found) h
+                WHERE p_known IS NULL OR c.class = ANY (p_allowed)
+                ORDER BY h.ready_seq LIMIT p_max - v_found) x;
+            EXIT WHEN v_candidates IS NULL;
+            v_seen := v_seen || v_candidates;
         END IF;
-        IF v_parked THEN
-            UPDATE orchestrator_queue SET parked_at = NULL WHERE instance_id = ANY (v_known) AND parked_at IS NOT NULL;
-        END IF;
+        FOREACH v_one IN ARRAY v_candidates LOOP
+            v_lapsed := false;
+            v_parked := false;
+            IF NOT v_is_fresh THEN
+                SELECT s.lock_token IS NOT NULL, s.parked, s.batch INTO v_lapsed, v_parked, v_batch
+                FROM instance_schedule s WHERE s.instance_id = v_one AND s.ready_seq IS NOT NULL
+                FOR UPDATE SKIP LOCKED;
+                CONTINUE WHEN NOT FOUND;
+                IF v_lapsed THEN
+                    -- An attempt whose lease ran out is counted by whoever takes over.
+                    UPDATE orchestrator_queue q SET attempt_count = q.attempt_count + 1 WHERE q.id = ANY (v_batch);
+                END IF;
+            END IF;
 
-        -- The lease begins now, not when it was asked for.
-        v_until := now_ms_1(p_now) + least(p_lease_ms, 9223372036854775807 - now_ms_1(p_now));
-        RETURN QUERY
-        WITH m AS (
-            SELECT q.instance_id, array_agg(q.id ORDER BY q.id) AS ids, array_agg(q.attempt_count ORDER BY q.id) AS attempts,
-                array_agg(q.work_item ORDER BY q.id) AS texts
-            FROM orchestrator_queue q
-            WHERE q.instance_id = ANY (v_known) AND q.parked_at IS NULL AND q.visible_at <= v_now
-            GROUP BY q.instance_id),
-        leased AS (
-            UPDATE instance_schedule s SET ready_seq = NULL, due_at = v_until, parked = false,
-                lock_token = 'lock_' || replace(gen_random_uuid()::text, '-', '') || '_' || s.instance_id,
-                locked_until = v_until, locked_at = v_now, batch = m.ids
-            FROM m WHERE s.instance_id = m.instance_id
-            RETURNING s.instance_id, s.lock_token, m.ids, m.attempts, m.texts)
-        SELECT l.instance_id, l.lock_token, n.orchestration_name, n.orchestration_version,
-            x.execution_id, coalesce(n.incarnation, 0),
-            coalesce((SELECT max(h.event_id) FROM history h
-                      WHERE h.instance_id = l.instance_id AND h.execution_id = x.execution_id), 0),
-            (SELECT e.status FROM executions e WHERE e.instance_id = l.instance_id AND e.execution_id = x.execution_id),
-            CASE WHEN n.instance_id IS NULL THEN
-                (SELECT h.event_data FROM history h WHERE h.instance_id = l.instance_id
-                 AND h.execution_id = x.execution_id AND h.event_type = 'OrchestrationStarted'
-                 ORDER BY h.event_id LIMIT 1) END,
-            l.ids, l.attempts, l.texts, NULL::bigint, NULL::bigint, NULL::boolean, NULL::boolean, NULL::text[],
-            NULL::text[], NULL::bigint[]
-        FROM leased l
-        LEFT JOIN instances n ON n.instance_id = l.instance_id
-        CROSS JOIN LATERAL (SELECT coalesce(n.current_execution_id, highest_execution_1(l.instance_id)) AS execution_id) x
-        ORDER BY array_position(v_known, l.instance_id);
-        GET DIAGNOSTICS v_leased = ROW_COUNT;
-        v_found := v_found + v_leased;
-        IF v_leased < cardinality(v_known) THEN
-            -- Somebody removed the messages behind the store's back, or the place was an old one.
-            WITH gone AS (
-                DELETE FROM instance_schedule WHERE instance_id = ANY (v_known) AND ready_seq IS NOT NULL
-                RETURNING instance_id)
-            SELECT array_agg(instance_id) INTO v_locked FROM gone;
-            PERFORM place_1(v_locked, v_now, p_parking_ms);
+            SELECT n.orchestration_name, n.orchestration_version, n.current_execution_id, n.incarnation, n.pinned_version,
+                (SELECT e.status FROM executions e
+                 WHERE e.instance_id = n.instance_id AND e.execution_id = n.current_execution_id),
+                coalesce((SELECT h.event_id FROM history h
+                          WHERE h.instance_id = n.instance_id AND h.execution_id = n.current_execution_id
+                          ORDER BY h.event_id DESC LIMIT 1), 0)
+            INTO name, version, execution, incarnation, v_class, status, last_event
+            FROM instances n WHERE n.instance_id = v_one;
+            start_event := NULL;
+            IF NOT FOUND THEN
+                SELECT r.execution, r.last_event, r.status INTO execution, last_event, status FROM rowless_1(v_one) r;
+                IF last_event = 0 AND (SELECT 1 FROM orchestrator_queue q WHERE q.instance_id = v_one
+                        AND q.parked_at IS NULL AND q.visible_at <= v_now AND q.class = 'start' LIMIT 1) IS NULL THEN
+                    -- It does not exist.
+                    IF v_is_fresh THEN
+                        v_fresh := v_fresh || v_one;
+                        CONTINUE;
+                    END IF;
+                    v_dropped := set_aside_1(v_one, v_now, p_parking_ms);
+                    v_set_aside := v_set_aside + 1;
+                    IF v_dropped > 0 THEN
+                        v_dropped_for := v_dropped_for || v_one;
+                        v_dropped_count := v_dropped_count || v_dropped;
+                    END IF;
+                    IF v_set_aside >= 64 THEN
+                        v_more := true;
+                        p_max := v_found;
+                        EXIT;
+                    END IF;
+                    CONTINUE;
+                END IF;
+                IF last_event > 0 THEN
+                    SELECT h.event_data INTO start_event FROM history h
+                    WHERE h.instance_id = v_one AND h.execution_id = execution AND h.event_type = 'OrchestrationStarted'
+                    ORDER BY h.event_id LIMIT 1;
+                END IF;
+                v_class := '';
+                incarnation := 0;
+            END IF;
+            IF v_is_fresh AND ((p_known IS NOT NULL AND v_class <> ALL (p_allowed)) OR EXISTS (
+                    SELECT 1 FROM orchestrator_queue q WHERE q.instance_id = v_one AND q.parked_at IS NOT NULL)) THEN
+                v_fresh := v_fresh || v_one;
+                CONTINUE;
+            END IF;
+            IF v_parked THEN
+                UPDATE orchestrator_queue q SET parked_at = NULL WHERE q.instance_id = v_one AND q.parked_at IS NOT NULL;
+            END IF;
+
+            SELECT array_agg(q.id ORDER BY q.id), array_agg(q.attempt_count ORDER BY q.id),
+                array_agg(q.work_item ORDER BY q.id)
+            INTO message_ids, attempts, texts FROM orchestrator_queue q
+            WHERE q.instance_id = v_one AND q.parked_at IS NULL AND q.visible_at <= v_now;
+            -- The lease begins now, not when it was asked for.
+            v_until := now_ms_1(p_now) + least(p_lease_ms, 9223372036854775807 - now_ms_1(p_now));
+            token := 'lock_' || p_seed || '_' || v_one;
+            IF message_ids IS NULL THEN
+                -- Its messages are for later, or somebody removed them behind the store's back.
+                IF NOT v_is_fresh THEN
+                    DELETE FROM instance_schedule s WHERE s.instance_id = v_one;
+                END IF;
+                PERFORM place_1(ARRAY[v_one], v_now, p_parking_ms);
+                CONTINUE;
+            END IF;
+            IF v_is_fresh THEN
+                INSERT INTO instance_schedule (instance_id, class, due_at, lock_token, locked_until, locked_at, batch)
+                VALUES (v_one, v_class, v_until, token, v_until, v_now, message_ids)
+                ON CONFLICT (instance_id) DO NOTHING;
+                IF NOT FOUND THEN
+                    -- Somebody else has placed it meanwhile.
+                    v_fresh := v_fresh || v_one;
+                    CONTINUE;
+                END IF;
+            ELSE
+                UPDATE instance_schedule s SET ready_seq = NULL, due_at = v_until, parked = false, lock_token = token,
+                    locked_until = v_until, locked_at = v_now, batch = message_ids
+                WHERE s.instance_id = v_one;
+            END IF;
+            v_found := v_found + 1;
+            instance := v_one;
+            RETURN NEXT;
+        END LOOP;
+        -- What could not be leased at once stands in line, at its end.
+        IF v_fresh IS NOT NULL THEN
+            PERFORM place_1(v_fresh, v_now, p_parking_ms);
+            v_fresh := NULL;
+            v_in_line := true;
         END IF;
+        EXIT WHEN v_found >= p_max;
     END LOOP;
     RETURN QUERY SELECT NULL::text, NULL::text, NULL::text, NULL::text, NULL::bigint, NULL::bigint, NULL::bigint,
         NULL::text, NULL::text, NULL::bigint[], NULL::bigint[], NULL::text[], now_ms_1(p_now),
         (SELECT s.due_at FROM instance_schedule s WHERE s.due_at IS NOT NULL ORDER BY s.due_at LIMIT 1),
-        v_found = 0 AND v_more, v_busy, NULL::text[], v_dropped_for, v_dropped_count;
+        v_found = 0 AND v_more, v_busy, v_unknown, v_dropped_for, v_dropped_count, v_in_line;
 END $$;
 
 -- Extends a live lease on an instance; never shortens it. A lease that was live when the request arrived is honoured,

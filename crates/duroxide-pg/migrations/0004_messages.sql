@@ -2,10 +2,13 @@
 
 -- Enqueues messages. Returns when the earliest delayed one is due, and the time.
 CREATE FUNCTION enqueue_messages_1(
-    p_now bigint, p_instance text[], p_class text[], p_delay_ms bigint[], p_due bigint[], p_item text[],
+    p_now bigint, p_committer text, p_epoch bigint, p_batch bigint, p_instance text[], p_class text[], p_delay_ms bigint[], p_due bigint[], p_item text[],
     OUT now_at bigint, OUT next_due bigint)
 LANGUAGE plpgsql AS $$
 BEGIN
+    IF p_batch IS NOT NULL THEN
+        PERFORM begin_batch_1(p_committer, p_epoch, p_batch);
+    END IF;
     now_at := now_ms_1(p_now);
     WITH new AS (
         INSERT INTO orchestrator_queue (instance_id, class, visible_at, created_at, work_item)
@@ -21,13 +24,17 @@ END $$;
 
 -- Enqueues starts of instances whose ids are free: no row, no history, no start in the queue. Returns the positions of
 -- those that were enqueued. A lock on each id keeps others from deciding about it at the same time.
-CREATE FUNCTION enqueue_starts_1(p_now bigint, p_committer text, p_instance text[], p_item text[])
+CREATE FUNCTION enqueue_starts_1(
+    p_now bigint, p_committer text, p_epoch bigint, p_batch bigint, p_instance text[], p_item text[])
 RETURNS SETOF integer
 LANGUAGE plpgsql AS $$
 DECLARE
     v_now bigint;
     v_new integer[];
 BEGIN
+    IF p_batch IS NOT NULL THEN
+        PERFORM begin_batch_1(p_committer, p_epoch, p_batch);
+    END IF;
     PERFORM pg_advisory_xact_lock(k.key) FROM (
         SELECT DISTINCT hashtextextended(current_schema() || chr(31) || i, 17) AS key FROM unnest(p_instance) i
         ORDER BY 1) k;

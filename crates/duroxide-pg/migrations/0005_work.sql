@@ -1,60 +1,212 @@
 -- Activities and sessions.
 
--- Enqueues activities, ready at once.
-CREATE FUNCTION enqueue_work_1(
-    p_now bigint, p_instance text[], p_execution bigint[], p_activity bigint[], p_session text[], p_route text[],
-    p_item text[])
-RETURNS void
+-- Tells whether sessions or activities have to be looked at before anything is leased: their time has come, or their
+-- seats have changed.
+CREATE FUNCTION work_is_due_1(p_now bigint) RETURNS boolean
+LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN EXISTS (SELECT 1 FROM worker_queue WHERE due_at <= p_now)
+        OR EXISTS (SELECT 1 FROM sessions WHERE due_at <= p_now) OR EXISTS (SELECT 1 FROM session_arrivals);
+END $$;
+
+-- The oldest ready activities of these routes (NULL for all) without a session, locked; NULL if there are none.
+CREATE FUNCTION oldest_work_1(p_max integer, p_routes text[]) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 DECLARE
-    v_now bigint := now_ms_1(p_now);
+    v_routes text[] := coalesce(p_routes, ready_routes_1());
+    v_ids bigint[];
 BEGIN
-    INSERT INTO worker_queue (instance_id, execution_id, activity_id, session_id, route, created_at, work_item)
-    SELECT w.instance_id, w.execution_id, w.activity_id, w.session_id, w.route, v_now, w.item
-    FROM unnest(p_instance, p_execution, p_activity, p_session, p_route, p_item)
-        WITH ORDINALITY w(instance_id, execution_id, activity_id, session_id, route, item, place)
-    ORDER BY w.place;
-    INSERT INTO session_arrivals (sessions, routes)
-    SELECT array_agg(w.session_id), array_agg(w.route) FROM unnest(p_session, p_route) w(session_id, route)
-    WHERE w.session_id IS NOT NULL HAVING count(*) > 0;
+    IF cardinality(v_routes) = 1 THEN
+        SELECT array_agg(l.id) INTO v_ids FROM (
+            SELECT w.id FROM worker_queue w
+            WHERE w.route = v_routes[1] AND w.due_at IS NULL AND w.session_id IS NULL
+            ORDER BY w.id LIMIT p_max FOR UPDATE SKIP LOCKED) l;
+    ELSE
+        SELECT array_agg(x.id ORDER BY x.id) INTO v_ids FROM (
+            SELECT h.id FROM unnest(v_routes) r(route) CROSS JOIN LATERAL (
+                SELECT w.id FROM worker_queue w
+                WHERE w.route = r.route AND w.due_at IS NULL AND w.session_id IS NULL
+                ORDER BY w.id LIMIT p_max FOR UPDATE SKIP LOCKED) h
+            ORDER BY h.id LIMIT p_max) x;
+    END IF;
+    RETURN v_ids;
+END $$;
+
+-- Leases activities that the caller has locked.
+CREATE FUNCTION lease_work_1(p_now bigint, p_ids bigint[], p_lease_ms bigint, p_seed text)
+RETURNS TABLE (id bigint, token text, attempts bigint, item text)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    v_now bigint := now_ms_1(p_now);
+    v_until bigint := v_now + least(p_lease_ms, 9223372036854775807 - v_now);
+BEGIN
+    RETURN QUERY
+    UPDATE worker_queue w SET lock_token = 'lock_' || p_seed || '_' || w.id, locked_until = v_until, due_at = v_until,
+        ready_for = NULL, attempt_count = w.attempt_count + 1
+    WHERE w.id = ANY (p_ids)
+    RETURNING w.id, w.lock_token, w.attempt_count, w.work_item;
+END $$;
+
+-- Enters activities, those of turns with verdict 0, and leases up to `p_max` of the oldest ready ones that have no
+-- session. If none is waiting, new ones are leased as they are entered. Rows as in `ack_turns_1`; the last one has only
+-- `notes`: 2 activities are ready, 4 nothing was leased, because there is more to look at.
+CREATE FUNCTION enter_work_1(
+    p_now bigint, p_verdict integer[], p_turn integer[], p_instance text[], p_execution bigint[], p_activity bigint[],
+    p_session text[], p_route text[], p_item text[], p_max integer, p_lease_ms bigint, p_routes text[], p_seed text)
+RETURNS TABLE (place integer, id bigint, token text, attempts bigint, item text, notes integer)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    v_now bigint := now_ms_1(p_now);
+    v_until bigint;
+    v_room integer := 0;
+    v_old bigint[];
+    v_sessions text[];
+    v_routes text[];
+    v_entered integer := 0;
+    v_leased integer := 0;
+    v_notes integer := 0;
+    w record;
+BEGIN
+    IF p_max > 0 THEN
+        IF work_is_due_1(v_now) THEN
+            v_notes := 4;
+        ELSE
+            v_old := oldest_work_1(p_max, p_routes);
+            v_room := p_max - coalesce(cardinality(v_old), 0);
+            v_until := v_now + least(p_lease_ms, 9223372036854775807 - v_now);
+        END IF;
+    END IF;
+    notes := NULL;
+    IF v_old IS NOT NULL THEN
+        RETURN QUERY SELECT NULL::integer, l.id, l.token, l.attempts, l.item, NULL::integer
+        FROM lease_work_1(p_now, v_old, p_lease_ms, p_seed) l;
+    END IF;
+    FOR w IN
+        SELECT * FROM unnest(p_turn, p_instance, p_execution, p_activity, p_session, p_route, p_item)
+            WITH ORDINALITY u(turn, instance, execution, activity, session, route, item, place)
+        WHERE p_verdict[u.turn] = 0
+    LOOP
+        v_entered := v_entered + 1;
+        id := nextval('worker_queue_id_seq');
+        IF v_leased < v_room AND w.session IS NULL AND (p_routes IS NULL OR w.route = ANY (p_routes)) THEN
+            token := 'lock_' || p_seed || '_' || id;
+            INSERT INTO worker_queue (id, instance_id, execution_id, activity_id, route, due_at, lock_token, locked_until,
+                attempt_count, created_at, work_item)
+            OVERRIDING SYSTEM VALUE
+            VALUES (id, w.instance, w.execution, w.activity, w.route, v_until, token, v_until, 1, v_now, w.item);
+            v_leased := v_leased + 1;
+            place := w.place;
+            attempts := 1;
+            RETURN NEXT;
+        ELSE
+            INSERT INTO worker_queue (id, instance_id, execution_id, activity_id, session_id, route, created_at, work_item)
+            OVERRIDING SYSTEM VALUE
+            VALUES (id, w.instance, w.execution, w.activity, w.session, w.route, v_now, w.item);
+            IF w.session IS NOT NULL THEN
+                v_sessions := v_sessions || w.session;
+                v_routes := v_routes || w.route;
+            END IF;
+        END IF;
+    END LOOP;
+    IF v_sessions IS NOT NULL THEN
+        INSERT INTO session_arrivals (sessions, routes) VALUES (v_sessions, v_routes);
+    END IF;
+    IF v_leased < v_entered THEN
+        v_notes := v_notes | 2;
+    END IF;
+    RETURN QUERY SELECT NULL::integer, NULL::bigint, NULL::text, NULL::bigint, NULL::text, v_notes;
+END $$;
+
+-- Enqueues activities, ready at once.
+CREATE FUNCTION enqueue_work_1(
+    p_now bigint, p_committer text, p_epoch bigint, p_batch bigint, p_instance text[], p_execution bigint[],
+    p_activity bigint[], p_session text[], p_route text[], p_item text[])
+RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF p_batch IS NOT NULL THEN
+        PERFORM begin_batch_1(p_committer, p_epoch, p_batch);
+    END IF;
+    PERFORM enter_work_1(p_now, array_fill(0, ARRAY[cardinality(p_item)]), ARRAY(SELECT generate_subscripts(p_item, 1)),
+        p_instance, p_execution, p_activity, p_session, p_route, p_item, 0, 0, NULL, NULL);
 END $$;
 
 -- Removes activities and enqueues their completions (NULL for none). Returns the positions of those that were still
--- held: leased with this token, by a lease that was live when the ack arrived.
-CREATE FUNCTION ack_work_1(
-    p_now bigint, p_committer text, p_id bigint[], p_token text[], p_waited_ms bigint[], p_instance text[], p_class text[],
-    p_item text[])
-RETURNS SETOF integer
+-- held: leased with this token, by a lease that was live when the ack arrived. And the instances that got a message.
+CREATE FUNCTION end_work_1(
+    p_now bigint, p_id bigint[], p_token text[], p_waited_ms bigint[], p_instance text[], p_class text[], p_item text[],
+    OUT done integer[], OUT touched text[])
 LANGUAGE plpgsql AS $$
 DECLARE
     v_arrived bigint := now_ms_1(p_now);
     v_now bigint;
-    v_done integer[];
+    v_session text;
     v_sessions text[];
+    a record;
 BEGIN
-    WITH gone AS (
-        DELETE FROM worker_queue w USING unnest(p_id, p_token, p_waited_ms) WITH ORDINALITY a(id, token, waited, place)
-        WHERE w.id = a.id AND w.lock_token = a.token AND w.locked_until > v_arrived - a.waited
-        RETURNING a.place::integer AS place, w.session_id)
-    SELECT array_agg(place ORDER BY place), array_agg(session_id) FILTER (WHERE session_id IS NOT NULL)
-    INTO v_done, v_sessions FROM gone;
+    FOR a IN
+        SELECT * FROM unnest(p_id, p_token, p_waited_ms, p_instance, p_class, p_item)
+            WITH ORDINALITY u(id, token, waited, instance, class, item, place)
+    LOOP
+        DELETE FROM worker_queue w WHERE w.id = a.id AND w.lock_token = a.token AND w.locked_until > v_arrived - a.waited
+        RETURNING w.session_id INTO v_session;
+        CONTINUE WHEN NOT FOUND;
+        v_now := now_ms_1(p_now);
+        done := done || a.place::integer;
+        IF v_session IS NOT NULL THEN
+            v_sessions := v_sessions || v_session;
+        END IF;
+        IF a.item IS NOT NULL THEN
+            INSERT INTO orchestrator_queue (instance_id, class, created_at, work_item)
+            VALUES (a.instance, a.class, v_now, a.item);
+            IF touched IS NULL OR a.instance <> ALL (touched) THEN
+                touched := touched || a.instance;
+            END IF;
+        END IF;
+    END LOOP;
+    IF v_sessions IS NOT NULL THEN
+        UPDATE sessions SET last_activity_at = v_now WHERE session_id = ANY (v_sessions) AND locked_until > v_now;
+    END IF;
+END $$;
+
+-- Ends activities as `end_work_1` does and, if `p_max` is not 0 and any was still held, leases instances along with it, as
+-- `claim_instances_1` does. Rows are its rows; one more, the last, has the positions of what was done.
+CREATE FUNCTION store_results_1(
+    p_now bigint, p_committer text, p_epoch bigint, p_batch bigint,
+    p_id bigint[], p_token text[], p_waited_ms bigint[], p_instance text[], p_class text[], p_item text[],
+    p_max integer, p_lease_ms bigint, p_parking_ms bigint, p_known text[], p_allowed text[], p_seed text)
+RETURNS TABLE (
+    instance text, token text, name text, version text, execution bigint, incarnation bigint, last_event bigint,
+    status text, start_event text, message_ids bigint[], attempts bigint[], texts text[],
+    now_at bigint, next_due bigint, more boolean, busy boolean, unknown_classes text[],
+    dropped_for text[], dropped_count bigint[], in_line boolean, done integer[])
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    v_done integer[];
+    v_touched text[];
+BEGIN
+    IF p_batch IS NOT NULL THEN
+        PERFORM begin_batch_1(p_committer, p_epoch, p_batch);
+    END IF;
+    SELECT e.done, e.touched INTO v_done, v_touched
+    FROM end_work_1(p_now, p_id, p_token, p_waited_ms, p_instance, p_class, p_item) e;
     IF coalesce(cardinality(v_done), 0) < cardinality(p_id) THEN
         UPDATE committers SET refused_work = ARRAY(
             SELECT o FROM generate_subscripts(p_id, 1) o WHERE v_done IS NULL OR o <> ALL (v_done))
         WHERE committer = p_committer;
     END IF;
-    IF v_done IS NULL THEN
-        RETURN;
+    IF p_max > 0 AND v_done IS NOT NULL THEN
+        RETURN QUERY SELECT c.*, NULL::integer[]
+        FROM claim_instances_1(p_now, p_max, p_lease_ms, p_parking_ms, p_known, p_allowed, p_seed, v_touched) c;
+    ELSIF v_touched IS NOT NULL THEN
+        INSERT INTO arrivals (instances) VALUES (v_touched);
     END IF;
-    v_now := now_ms_1(p_now);
-    INSERT INTO orchestrator_queue (instance_id, class, created_at, work_item)
-    SELECT p_instance[o], p_class[o], v_now, p_item[o] FROM unnest(v_done) o WHERE p_item[o] IS NOT NULL ORDER BY o;
-    INSERT INTO arrivals (instances)
-    SELECT array_agg(DISTINCT p_instance[o]) FROM unnest(v_done) o WHERE p_item[o] IS NOT NULL HAVING count(*) > 0;
-    IF v_sessions IS NOT NULL THEN
-        UPDATE sessions SET last_activity_at = v_now WHERE session_id = ANY (v_sessions) AND locked_until > v_now;
-    END IF;
-    RETURN QUERY SELECT unnest(v_done);
+    RETURN QUERY SELECT NULL::text, NULL::text, NULL::text, NULL::text, NULL::bigint, NULL::bigint, NULL::bigint,
+        NULL::text, NULL::text, NULL::bigint[], NULL::bigint[], NULL::text[], NULL::bigint, NULL::bigint, NULL::boolean,
+        NULL::boolean, NULL::text[], NULL::text[], NULL::bigint[], v_touched IS NOT NULL, v_done;
 END $$;
 
 -- Keeps two fetches from changing one session at the same time.
@@ -183,38 +335,24 @@ BEGIN
 END $$;
 
 -- Leases up to `p_max` activities, oldest first; at most one of them is bound to a session, and none if `p_owner` is
--- NULL. `p_routes` are those the caller serves, NULL for all. The last row has no id and describes the rest.
+-- NULL. `p_routes` are those the caller serves, NULL for all. Tokens begin with `lock_` and the seed. The last row has no
+-- id and describes the rest.
 CREATE FUNCTION claim_work_1(
-    p_now bigint, p_max integer, p_lease_ms bigint, p_owner text, p_session_ms bigint, p_routes text[])
+    p_now bigint, p_max integer, p_lease_ms bigint, p_owner text, p_session_ms bigint, p_routes text[], p_seed text)
 RETURNS TABLE (
     id bigint, token text, attempts bigint, item text, now_at bigint, next_due bigint, more boolean)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     v_now bigint := now_ms_1(p_now);
-    v_more boolean;
-    v_routes text[] := p_routes;
+    v_more boolean := false;
     v_ids bigint[];
     v_seated bigint;
-    v_until bigint;
 BEGIN
-    v_more := promote_work_1(v_now);
-    IF v_routes IS NULL THEN
-        v_routes := ready_routes_1();
+    IF work_is_due_1(v_now) THEN
+        v_more := promote_work_1(v_now);
     END IF;
-    IF cardinality(v_routes) = 1 THEN
-        SELECT array_agg(l.id) INTO v_ids FROM (
-            SELECT w.id FROM worker_queue w
-            WHERE w.route = v_routes[1] AND w.due_at IS NULL AND w.session_id IS NULL
-            ORDER BY w.id LIMIT p_max FOR UPDATE SKIP LOCKED) l;
-    ELSE
-        SELECT array_agg(x.id ORDER BY x.id) INTO v_ids FROM (
-            SELECT h.id FROM unnest(v_routes) r(route) CROSS JOIN LATERAL (
-                SELECT w.id FROM worker_queue w
-                WHERE w.route = r.route AND w.due_at IS NULL AND w.session_id IS NULL
-                ORDER BY w.id LIMIT p_max FOR UPDATE SKIP LOCKED) h
-            ORDER BY h.id LIMIT p_max) x;
-    END IF;
+    v_ids := oldest_work_1(p_max, p_routes);
     IF p_owner IS NOT NULL THEN
         v_seated := take_seated_1(v_now, p_owner, p_session_ms, p_routes,
             CASE WHEN cardinality(v_ids) >= p_max THEN v_ids[p_max] ELSE 9223372036854775807 END);
@@ -222,15 +360,10 @@ BEGIN
             v_ids := v_ids[1:p_max - 1] || v_seated;
         END IF;
     END IF;
-    v_until := now_ms_1(p_now) + least(p_lease_ms, 9223372036854775807 - now_ms_1(p_now));
-    RETURN QUERY
-    WITH leased AS (
-        UPDATE worker_queue w SET lock_token = 'lock_' || replace(gen_random_uuid()::text, '-', '') || '_' || w.id,
-            locked_until = v_until, due_at = v_until, ready_for = NULL, attempt_count = w.attempt_count + 1
-        WHERE w.id = ANY (v_ids)
-        RETURNING w.id, w.lock_token, w.attempt_count, w.work_item)
-    SELECT l.id, l.lock_token, l.attempt_count, l.work_item, NULL::bigint, NULL::bigint, NULL::boolean
-    FROM leased l ORDER BY l.id;
+    IF v_ids IS NOT NULL THEN
+        RETURN QUERY SELECT l.id, l.token, l.attempts, l.item, NULL::bigint, NULL::bigint, NULL::boolean
+        FROM lease_work_1(p_now, v_ids, p_lease_ms, p_seed) l ORDER BY l.id;
+    END IF;
     RETURN QUERY SELECT NULL::bigint, NULL::text, NULL::bigint, NULL::text, now_ms_1(p_now),
         least((SELECT w.due_at FROM worker_queue w WHERE w.due_at IS NOT NULL ORDER BY w.due_at LIMIT 1),
               (SELECT s.due_at FROM sessions s WHERE s.due_at IS NOT NULL ORDER BY s.due_at LIMIT 1)),

@@ -25,3 +25,22 @@ BEGIN
     -- Those of processes that are long gone.
     DELETE FROM committers WHERE seen_at < now() - interval '30 days' AND committer <> p_committer;
 END $$;
+
+-- Gives back the leases of a batch that was committed, but whose answer was lost: nobody knows of them. Their tokens begin
+-- with `lock_` and the seed.
+CREATE FUNCTION release_claims_1(p_seed text) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_instances text[];
+BEGIN
+    WITH gone AS (
+        DELETE FROM instance_schedule WHERE starts_with(lock_token, 'lock_' || p_seed || '_') RETURNING instance_id)
+    SELECT array_agg(instance_id) INTO v_instances FROM gone;
+    IF v_instances IS NOT NULL THEN
+        INSERT INTO arrivals (instances) VALUES (v_instances);
+    END IF;
+    -- They have no sessions.
+    UPDATE worker_queue SET lock_token = NULL, locked_until = NULL, due_at = NULL, visible_at = 0,
+        attempt_count = greatest(attempt_count - 1, 0)
+    WHERE starts_with(lock_token, 'lock_' || p_seed || '_');
+END $$;

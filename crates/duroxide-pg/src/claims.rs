@@ -39,7 +39,7 @@ impl PostgresProvider {
         let mut claimed = Vec::new();
         let mut held = Held::new(Queue::Orchestrator, Vec::new(), self.returns.clone());
         if request.filter.is_some_and(|filter| filter.supported_duroxide_versions.is_empty()) {
-            return Ok((claimed, held));
+            return Ok((Vec::new(), held));
         }
         while claimed.len() < request.max {
             let fetched = self
@@ -49,7 +49,9 @@ impl PostgresProvider {
             held.add(fetched.held);
             let (before, leased) = (claimed.len(), fetched.claims.len());
             for claim in fetched.claims {
-                claimed.extend(self.decoded(operation, claim).await?);
+                let oldest_message = claim.ids.first().copied();
+                let decoded = self.decoded(operation, claim).await?;
+                claimed.extend(decoded.map(|claim| (oldest_message, claim)));
             }
             let all_decoded = claimed.len() - before == leased;
             if !all_decoded || fetched.unfinished || !fetched.unknown_classes.is_empty() {
@@ -61,7 +63,8 @@ impl PostgresProvider {
             }
             break;
         }
-        Ok((claimed, held))
+        claimed.sort_by_key(|(oldest_message, _)| *oldest_message);
+        Ok((claimed.into_iter().map(|(_, claim)| claim).collect(), held))
     }
 
     async fn fetch_instances(
@@ -69,18 +72,56 @@ impl PostgresProvider {
         max: usize,
         request: &InstanceRequest<'_>,
     ) -> Result<Fetched, StoreError> {
+        let order = self.instance_order(max, request);
+        let gatherer = self.instance_claims.clone();
+        let fetched = self.returns.errands.see_through(async move { gatherer.ask(order).await }).await?;
+        self.learn_classes(&fetched);
+        Ok(fetched)
+    }
+
+    /// What a request asks the database for.
+    pub(crate) fn instance_order(&self, max: usize, request: &InstanceRequest<'_>) -> InstanceOrder {
         let classes = request.filter.map(|filter| {
             let known: Vec<String> = self.classes().iter().cloned().collect();
             let allowed = known.iter().filter(|class| is_compatible(filter, class)).cloned().collect();
             (known, allowed)
         });
-        let order = InstanceOrder { max, lease_ms: whole_ms(request.lock_timeout), classes };
-        let gatherer = self.instance_claims.clone();
-        let fetched = self.returns.errands.see_through(async move { gatherer.ask(order).await }).await?;
+        InstanceOrder { max, lease_ms: whole_ms(request.lock_timeout), classes }
+    }
+
+    fn learn_classes(&self, fetched: &Fetched) {
         if !fetched.unknown_classes.is_empty() {
             self.classes().extend(fetched.unknown_classes.iter().cloned());
         }
-        Ok(fetched)
+    }
+
+    /// Decodes what was leased along with something else.
+    pub(crate) async fn take_instances(
+        &self,
+        operation: &'static str,
+        fetched: Fetched,
+    ) -> Result<Vec<InstanceClaim>, ProviderError> {
+        self.learn_classes(&fetched);
+        let mut claimed = Vec::with_capacity(fetched.claims.len());
+        for claim in fetched.claims {
+            claimed.extend(self.decoded(operation, claim).await?);
+        }
+        fetched.held.hand_over();
+        Ok(claimed)
+    }
+
+    /// Decodes what was leased along with something else.
+    pub(crate) async fn take_work(
+        &self,
+        operation: &'static str,
+        fetched: FetchedWork,
+    ) -> Result<Vec<WorkClaim>, ProviderError> {
+        let (good, bad) = decode_work(fetched.claims);
+        if !bad.is_empty() {
+            self.set_aside(operation, Queue::Worker, &bad).await?;
+        }
+        fetched.held.hand_over();
+        Ok(good)
     }
 
     /// Decodes a claim; `None` if none of its messages could be decoded, and the lease is over.
@@ -144,13 +185,7 @@ impl PostgresProvider {
     }
 
     async fn fetch_work(&self, max: usize, request: &WorkRequest<'_>) -> Result<FetchedWork, StoreError> {
-        let order = WorkOrder {
-            max,
-            lease_ms: whole_ms(request.lock_timeout),
-            owner: request.session.map(|session| stored(&session.owner_id).into_owned()),
-            session_ms: request.session.map_or(0, |session| whole_ms(session.lock_timeout)),
-            routes: routes(request.tag_filter),
-        };
+        let order = WorkOrder { max, ..work_order(request) };
         let gatherer = self.work_claims.clone();
         self.returns.errands.see_through(async move { gatherer.ask(order).await }).await
     }
@@ -183,6 +218,17 @@ impl PostgresProvider {
 
     fn classes(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
         self.known_classes.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+/// What a request asks the database for.
+pub(crate) fn work_order(request: &WorkRequest<'_>) -> WorkOrder {
+    WorkOrder {
+        max: request.max,
+        lease_ms: whole_ms(request.lock_timeout),
+        owner: request.session.map(|session| stored(&session.owner_id).into_owned()),
+        session_ms: request.session.map_or(0, |session| whole_ms(session.lock_timeout)),
+        routes: routes(request.tag_filter),
     }
 }
 

@@ -3,14 +3,22 @@
 use duroxide::providers::StartOutcome;
 use tokio_postgres::Row;
 
-use crate::encode::{NewActivity, NewMessage, TurnCommit, WorkAck};
-use crate::error::Failure;
-use crate::jobs::Pending;
-use crate::line::Line;
+use crate::encode::{NewActivity, NewMessage, TurnCommit};
+use crate::fetch::{InstanceOrder, WorkOrder};
+use crate::jobs::{Pending, ResultToCommit, TurnStored, TurnToCommit};
 use crate::session::Session;
 use crate::shared::Shared;
 
 type Answer = Result<Vec<Row>, tokio_postgres::Error>;
+
+/// Which batch a statement belongs to. A statement that is a batch by itself makes the note that the batch was made.
+#[derive(Clone, Copy)]
+pub(crate) struct Mark<'a> {
+    pub(crate) committer: &'a str,
+    pub(crate) epoch: i64,
+    /// `None` if the note is made by a statement of its own.
+    pub(crate) batch: Option<i64>,
+}
 
 /// Activities, as columns.
 #[derive(Default)]
@@ -24,7 +32,7 @@ pub(crate) struct WorkColumns<'a> {
 }
 
 impl<'a> WorkColumns<'a> {
-    pub(crate) const SQL: &'static str = "SELECT enqueue_work_1($1, $2, $3, $4, $5, $6, $7)";
+    pub(crate) const SQL: &'static str = "SELECT enqueue_work_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
 
     pub(crate) fn new(pending: &'a [Pending<NewActivity>]) -> Self {
         let mut columns = Self::default();
@@ -41,9 +49,15 @@ impl<'a> WorkColumns<'a> {
         self.item.push(&activity.text);
     }
 
-    pub(crate) async fn send(&self, session: &Session, now: Option<i64>) -> Answer {
+    pub(crate) async fn send(&self, session: &Session, now: Option<i64>, mark: Mark<'_>) -> Answer {
+        let Mark { committer, epoch, batch } = mark;
         let Self { instance, execution, activity, session: of_session, route, item } = self;
-        session.query(Self::SQL, &[&now, instance, execution, activity, of_session, route, item]).await
+        session
+            .query(
+                Self::SQL,
+                &[&now, &committer, &epoch, &batch, instance, execution, activity, of_session, route, item],
+            )
+            .await
     }
 }
 
@@ -58,7 +72,7 @@ pub(crate) struct MessageColumns<'a> {
 }
 
 impl<'a> MessageColumns<'a> {
-    pub(crate) const SQL: &'static str = "SELECT * FROM enqueue_messages_1($1, $2, $3, $4, $5, $6)";
+    pub(crate) const SQL: &'static str = "SELECT * FROM enqueue_messages_1($1, $2, $3, $4, $5, $6, $7, $8, $9)";
 
     pub(crate) fn new(pending: &'a [Pending<NewMessage>]) -> Self {
         let mut columns = Self::default();
@@ -74,9 +88,12 @@ impl<'a> MessageColumns<'a> {
         self.item.push(&message.text);
     }
 
-    pub(crate) async fn send(&self, session: &Session, now: Option<i64>) -> Answer {
+    pub(crate) async fn send(&self, session: &Session, now: Option<i64>, mark: Mark<'_>) -> Answer {
+        let Mark { committer, epoch, batch } = mark;
         let Self { instance, class, delay, due, item } = self;
-        session.query(Self::SQL, &[&now, instance, class, delay, due, item]).await
+        session
+            .query(Self::SQL, &[&now, &committer, &epoch, &batch, instance, class, delay, due, item])
+            .await
     }
 }
 
@@ -87,7 +104,7 @@ pub(crate) struct StartColumns<'a> {
 }
 
 impl<'a> StartColumns<'a> {
-    pub(crate) const SQL: &'static str = "SELECT * FROM enqueue_starts_1($1, $2, $3, $4)";
+    pub(crate) const SQL: &'static str = "SELECT * FROM enqueue_starts_1($1, $2, $3, $4, $5, $6)";
 
     pub(crate) fn new(pending: &'a [Pending<NewMessage, StartOutcome>]) -> Self {
         Self {
@@ -96,8 +113,9 @@ impl<'a> StartColumns<'a> {
         }
     }
 
-    pub(crate) async fn send(&self, session: &Session, now: Option<i64>, committer: &str) -> Answer {
-        session.query(Self::SQL, &[&now, &committer, &self.instance, &self.item]).await
+    pub(crate) async fn send(&self, session: &Session, now: Option<i64>, mark: Mark<'_>) -> Answer {
+        let Mark { committer, epoch, batch } = mark;
+        session.query(Self::SQL, &[&now, &committer, &epoch, &batch, &self.instance, &self.item]).await
     }
 }
 
@@ -113,14 +131,15 @@ pub(crate) struct WorkAckColumns<'a> {
 }
 
 impl<'a> WorkAckColumns<'a> {
-    pub(crate) const SQL: &'static str = "SELECT * FROM ack_work_1($1, $2, $3, $4, $5, $6, $7, $8)";
+    pub(crate) const SQL: &'static str =
+        "SELECT * FROM store_results_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)";
 
-    pub(crate) fn new(pending: &'a [Pending<WorkAck>], shared: &Shared) -> Self {
+    pub(crate) fn new(pending: &'a [Pending<ResultToCommit>], shared: &Shared) -> Self {
         let mut columns = Self::default();
         for Pending { request, arrived, .. } in pending {
-            let completion = request.completion.as_ref();
-            columns.id.push(request.id);
-            columns.token.push(&request.token);
+            let completion = request.ack.completion.as_ref();
+            columns.id.push(request.ack.id);
+            columns.token.push(&request.ack.token);
             columns.waited.push(shared.time.waited_ms(*arrived));
             columns.instance.push(completion.map(|message| message.instance.as_str()));
             columns.class.push(completion.map(|message| message.class));
@@ -129,20 +148,41 @@ impl<'a> WorkAckColumns<'a> {
         columns
     }
 
-    pub(crate) async fn send(&self, session: &Session, now: Option<i64>, committer: &str) -> Answer {
-        let Self { id, token, waited, instance, class, item } = self;
-        session.query(Self::SQL, &[&now, &committer, id, token, waited, instance, class, item]).await
-    }
-
-    /// The same on a connection that many share.
-    pub(crate) async fn store(
+    /// Sends them; instances are leased along with it if there is an order.
+    pub(crate) async fn send(
         &self,
-        line: &Line,
-        now: Option<i64>,
-        committer: &str,
-    ) -> Result<Vec<Row>, Failure> {
+        session: &Session,
+        shared: &Shared,
+        mark: Mark<'_>,
+        order: Option<&InstanceOrder>,
+        seed: &str,
+    ) -> Answer {
+        let Mark { committer, epoch, batch } = mark;
+        let now = shared.time.given_ms();
         let Self { id, token, waited, instance, class, item } = self;
-        line.query(Self::SQL, &[&now, &committer, id, token, waited, instance, class, item]).await
+        let max = order.map_or(0, InstanceOrder::stored_max);
+        let lease_ms = order.map_or(0, |order| order.lease_ms);
+        let classes = order.and_then(|order| order.classes.as_ref());
+        let (known, allowed) = classes.map(|(known, allowed)| (known, allowed)).unzip();
+        let params: [&(dyn tokio_postgres::types::ToSql + Sync); 16] = [
+            &now,
+            &committer,
+            &epoch,
+            &batch,
+            id,
+            token,
+            waited,
+            instance,
+            class,
+            item,
+            &max,
+            &lease_ms,
+            &shared.parking_ms,
+            &known,
+            &allowed,
+            &seed,
+        ];
+        session.query(Self::SQL, &params).await
     }
 }
 
@@ -188,14 +228,14 @@ impl<'a> TurnColumns<'a> {
     pub(crate) const SQL: &'static str =
         "SELECT * FROM ack_turns_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19,
             $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39, $40, $41,
-            $42, $43, $44, $45)";
+            $42, $43, $44, $45, $46, $47, $48, $49, $50, $51)";
 
-    pub(crate) fn new(pending: &'a [Pending<TurnCommit, u64>], shared: &Shared) -> Self {
+    pub(crate) fn new(pending: &'a [Pending<TurnToCommit, TurnStored>], shared: &Shared) -> Self {
         let mut columns = Self::default();
         for (place, turn) in (1..).zip(pending) {
             columns.waited.push(shared.time.waited_ms(turn.arrived));
-            columns.push(&turn.request);
-            columns.push_parts(place, &turn.request);
+            columns.push(&turn.request.turn);
+            columns.push_parts(place, &turn.request.turn);
         }
         columns
     }
@@ -249,18 +289,27 @@ impl<'a> TurnColumns<'a> {
         }
     }
 
+    /// Sends them; activities are leased along with it if there is an order.
     pub(crate) async fn send(
         &self,
         session: &Session,
-        now: Option<i64>,
-        committer: &str,
-        slot: i32,
+        shared: &Shared,
+        mark: Mark<'_>,
         careful: bool,
+        order: Option<&WorkOrder>,
+        seed: &str,
     ) -> Answer {
-        let params: [&(dyn tokio_postgres::types::ToSql + Sync); 45] = [
+        let Mark { committer, epoch, batch } = mark;
+        let now = shared.time.given_ms();
+        let max = order.map_or(0, WorkOrder::stored_max);
+        let lease_ms = order.map_or(0, |order| order.lease_ms);
+        let routes = order.and_then(|order| order.routes.as_ref());
+        let params: [&(dyn tokio_postgres::types::ToSql + Sync); 51] = [
             &now,
             &committer,
-            &slot,
+            &epoch,
+            &batch,
+            &shared.slot,
             &careful,
             &self.token,
             &self.instance,
@@ -303,6 +352,10 @@ impl<'a> TurnColumns<'a> {
             &self.message.class,
             &self.message.due,
             &self.message.item,
+            &max,
+            &lease_ms,
+            &routes,
+            &seed,
         ];
         session.query(Self::SQL, &params).await
     }

@@ -208,6 +208,14 @@ impl TurnCommit {
             let numbers = [number(version.major)?, number(version.minor)?, number(version.patch)?];
             Ok::<_, ProviderError>((version.to_string(), numbers))
         };
+        let cancelled: Vec<_> = turn.cancelled_activities.iter().filter_map(identity).collect();
+        let mut activities = turn.worker_items.iter().map(activity).collect::<Result<Vec<_>, _>>()?;
+        // What the turn gives up as soon as it schedules it need not be stored.
+        activities.retain(|new| {
+            !cancelled.iter().any(|(instance, execution_id, activity_id)| {
+                (&new.instance, new.execution_id, new.activity_id) == (instance, *execution_id, *activity_id)
+            })
+        });
         Ok(Self {
             token: token.to_string(),
             instance: instance.to_string(),
@@ -215,9 +223,9 @@ impl TurnCommit {
             events: events(limits, OPERATION, instance, execution_id, delta)?,
             custom_status: changes.custom_status.as_ref().map(column),
             values: values(&changes.kv),
-            activities: turn.worker_items.iter().map(activity).collect::<Result<_, _>>()?,
+            activities,
             messages: turn.orchestrator_items.iter().map(message).collect::<Result<_, _>>()?,
-            cancelled: turn.cancelled_activities.iter().filter_map(identity).collect(),
+            cancelled,
             is_terminal: metadata.status.as_deref().is_some_and(inspect::is_terminal_status),
             status: column(&metadata.status),
             output: column(&metadata.output),

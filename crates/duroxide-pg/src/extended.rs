@@ -7,12 +7,13 @@ use duroxide::Event;
 use duroxide::providers::{
     Clock, Durable, ExtendedProvider, HistoryPart, InstanceClaim, InstanceMetadata, InstanceRequest,
     InstanceWatch, KvEntry, ParkedMessage, ProviderError, QuarantinedRow, StartOutcome, StoredResult,
-    StoredTurn, TurnToStore, WorkClaim, WorkItem, WorkQueue, WorkRequest, WorkSignal, refusal,
+    StoredTurn, TagFilter, TurnToStore, WorkClaim, WorkItem, WorkQueue, WorkRequest, WorkSignal, refusal,
 };
 
 use crate::PostgresProvider;
-use crate::encode::{self, leased_by};
-use crate::jobs::Job;
+use crate::claims::work_order;
+use crate::encode::{self, leased_by, leased_work};
+use crate::jobs::{Job, TurnStored};
 use crate::line::Columns;
 use crate::shared::{clamp, positive};
 use crate::text::original;
@@ -22,7 +23,7 @@ const LEASE: &str =
 /// The execution whose history a turn needs: the row's, or the highest that there is anything of.
 const HISTORY_AFTER: &str =
     "SELECT event_data FROM history WHERE instance_id = $1 AND execution_id = coalesce(
-        (SELECT current_execution_id FROM instances WHERE instance_id = $1), highest_execution_1($1))
+        (SELECT current_execution_id FROM instances WHERE instance_id = $1), (SELECT execution FROM rowless_1($1)))
     AND event_id > $2 ORDER BY event_id";
 const SNAPSHOT: &str = "SELECT key, value, last_updated_at_ms FROM kv_store WHERE instance_id = $1";
 
@@ -69,12 +70,21 @@ impl ExtendedProvider for PostgresProvider {
         turn: TurnToStore<'_>,
         claim: Option<&WorkRequest<'_>>,
     ) -> Result<StoredTurn, ProviderError> {
-        let incarnation = self.commit_turn(turn).await?;
-        let claims = match claim {
-            // The turn is stored whatever becomes of this.
-            Some(request) => self.claim_work(request).await.unwrap_or_default(),
-            None => Vec::new(),
+        let order = claim.filter(|request| *request.tag_filter != TagFilter::None).map(work_order);
+        let TurnStored { incarnation, work } = self.commit_turn(turn, order).await?;
+        let Some(request) = claim else { return Ok(StoredTurn { incarnation, claims: Vec::new() }) };
+        // The turn is stored whatever becomes of this. Activities of sessions are never leased along with it.
+        let mut claims = match work {
+            Some(work) => self.take_work("store_turn", work).await.unwrap_or_default(),
+            None => self.claim_work(request).await.unwrap_or_default(),
         };
+        let is_of_session =
+            |item: &WorkItem| matches!(item, WorkItem::ActivityExecute { session_id: Some(_), .. });
+        if claims.len() < request.max && turn.worker_items.iter().any(is_of_session) {
+            let rest = WorkRequest { max: request.max - claims.len(), ..request.clone() };
+            claims.extend(self.claim_work(&rest).await.unwrap_or_default());
+            claims.sort_by_key(|claim| leased_work(&claim.lock_token));
+        }
         Ok(StoredTurn { incarnation, claims })
     }
 
@@ -88,12 +98,16 @@ impl ExtendedProvider for PostgresProvider {
             self.commit_result(lock_token, completion).await?;
             return Ok(StoredResult { claims: Vec::new(), durable: Durable::already() });
         };
-        let before = *self.committer.progress().borrow();
-        self.commit_result_early(lock_token, completion).await?;
-        let durable = crate::results::durable_soon(&self.committer, before);
+        let order = self.instance_order(request.max, request);
+        let (fetched, durable) = self.commit_result_and_claim(lock_token, completion, order).await?;
         // The result is stored whatever becomes of this.
-        let claims = self.claim_instances(request).await.unwrap_or_default();
-        Ok(StoredResult { claims, durable })
+        let claims = match fetched {
+            Some(fetched) if !fetched.is_unfinished() => {
+                self.take_instances("store_result", fetched).await.unwrap_or_default()
+            }
+            _ => self.claim_instances(request).await.unwrap_or_default(),
+        };
+        Ok(StoredResult { claims, durable: Durable::when(durable) })
     }
 
     async fn read_metadata(&self, instance: &str) -> Result<Option<InstanceMetadata>, ProviderError> {
@@ -110,7 +124,7 @@ impl ExtendedProvider for PostgresProvider {
             return Err(refusal::wrong_queue(OPERATION));
         }
         let message = encode::message(&self.shared.limits, OPERATION, &start)?;
-        self.commit(OPERATION, message, Job::Start).await
+        self.commit_early(OPERATION, message, Job::Start).await
     }
 
     async fn list_quarantined(&self, limit: usize) -> Result<Vec<QuarantinedRow>, ProviderError> {

@@ -10,11 +10,11 @@ use crate::gather::{Gatherer, Harvest, Order};
 use crate::line::Columns;
 use crate::text::original;
 
-const CLAIM_INSTANCES: &str = "SELECT * FROM claim_instances_1($1, $2, $3, $4, $5, $6)";
-const CLAIM_WORK: &str = "SELECT * FROM claim_work_1($1, $2, $3, $4, $5, $6)";
+const CLAIM_INSTANCES: &str = "SELECT * FROM claim_instances_1($1, $2, $3, $4, $5, $6, $7, NULL)";
+const CLAIM_WORK: &str = "SELECT * FROM claim_work_1($1, $2, $3, $4, $5, $6, $7)";
 
 /// Asks for instances.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub(crate) struct InstanceOrder {
     pub(crate) max: usize,
     pub(crate) lease_ms: i64,
@@ -38,6 +38,13 @@ impl Order for InstanceOrder {
     }
 }
 
+impl InstanceOrder {
+    /// How many, as the database takes it.
+    pub(crate) fn stored_max(&self) -> i32 {
+        i32::try_from(self.max).unwrap_or(i32::MAX)
+    }
+}
+
 /// What a caller gets of a fetch of instances.
 pub(crate) struct Fetched {
     pub(crate) claims: Vec<StoredClaim>,
@@ -48,13 +55,51 @@ pub(crate) struct Fetched {
     pub(crate) unknown_classes: Vec<String>,
 }
 
+impl Fetched {
+    /// Nothing was leased, but something may be if the caller asks again.
+    pub(crate) fn is_unfinished(&self) -> bool {
+        self.claims.is_empty() && (self.unfinished || !self.unknown_classes.is_empty())
+    }
+}
+
 /// What a call brought.
-struct Instances {
+pub(crate) struct Instances {
     claims: VecDeque<StoredClaim>,
     /// Given back unless they are shared out.
     held: Held,
     unfinished: bool,
     unknown_classes: Vec<String>,
+    /// Some that just got a message were not leased.
+    pub(crate) in_line: bool,
+}
+
+impl Instances {
+    /// Reads the rows of `claim_instances_1`, of which the last describes the others.
+    pub(crate) fn read(returns: &Returns, rows: &[Row]) -> Self {
+        let shared = &returns.shared;
+        let (about, rows) = rows.split_last().unzip();
+        let mut claims: Vec<StoredClaim> = rows.unwrap_or_default().iter().map(StoredClaim::read).collect();
+        claims.sort_by_key(|claim| claim.ids.first().copied());
+        let tokens = claims.iter().map(|claim| claim.token.clone()).collect();
+        let held = Held::new(Queue::Orchestrator, tokens, returns.clone());
+        let claims = claims.into();
+        let mut instances =
+            Self { claims, held, unfinished: false, unknown_classes: Vec::new(), in_line: false };
+        if let Some(about) = about {
+            shared.time.learn(about.get(12));
+            instances.unfinished = about.get::<_, Option<bool>>(14).unwrap_or(false);
+            instances.unknown_classes = about.get::<_, Option<Vec<String>>>(16).unwrap_or_default();
+            instances.in_line = about.get::<_, Option<bool>>(19).unwrap_or(false);
+            if instances.unknown_classes.is_empty() {
+                shared.instances_ready.is_due_at(about.get(13));
+            }
+            if about.get::<_, Option<bool>>(15).unwrap_or(false) {
+                look_again(returns);
+            }
+            report_dropped(about);
+        }
+        instances
+    }
 }
 
 impl Harvest<Fetched> for Instances {
@@ -74,7 +119,7 @@ impl Harvest<Fetched> for Instances {
 }
 
 /// Asks for activities.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub(crate) struct WorkOrder {
     pub(crate) max: usize,
     pub(crate) lease_ms: i64,
@@ -99,6 +144,13 @@ impl Order for WorkOrder {
     }
 }
 
+impl WorkOrder {
+    /// How many, as the database takes it.
+    pub(crate) fn stored_max(&self) -> i32 {
+        i32::try_from(self.max).unwrap_or(i32::MAX)
+    }
+}
+
 /// What a caller gets of a fetch of activities.
 pub(crate) struct FetchedWork {
     pub(crate) claims: Vec<StoredWork>,
@@ -107,12 +159,21 @@ pub(crate) struct FetchedWork {
 }
 
 /// What a call brought.
-struct Activities {
+pub(crate) struct Activities {
     claims: VecDeque<StoredWork>,
     held: Held,
     unfinished: bool,
     /// A call takes at most one activity of a session, so the next caller may find another.
     may_have_sessions: bool,
+}
+
+impl Activities {
+    /// What was leased along with something else.
+    pub(crate) fn along(returns: &Returns, claims: Vec<StoredWork>) -> Self {
+        let tokens = claims.iter().map(|claim| claim.token.clone()).collect();
+        let held = Held::new(Queue::Worker, tokens, returns.clone());
+        Self { claims: claims.into(), held, unfinished: false, may_have_sessions: false }
+    }
 }
 
 impl Harvest<FetchedWork> for Activities {
@@ -150,36 +211,20 @@ pub(crate) fn gather_work(returns: Returns) -> Gatherer<WorkOrder> {
 
 async fn fetch_instances(returns: &Returns, order: InstanceOrder) -> Result<Instances, StoreError> {
     let shared = &returns.shared;
-    let max = i32::try_from(order.max).unwrap_or(i32::MAX);
+    let (max, seed) = (order.stored_max(), new_seed());
     let (known, allowed) = order.classes.unzip();
     let now = shared.time.given_ms();
-    let params: Columns<'_> = &[&now, &max, &order.lease_ms, &shared.parking_ms, &known, &allowed];
-    let mut rows = returns.line.query(CLAIM_INSTANCES, params).await?;
-    let about = rows.pop();
-    let claims: VecDeque<StoredClaim> = rows.iter().map(StoredClaim::read).collect();
-    let tokens = claims.iter().map(|claim| claim.token.clone()).collect();
-    let held = Held::new(Queue::Orchestrator, tokens, returns.clone());
-    let mut instances = Instances { claims, held, unfinished: false, unknown_classes: Vec::new() };
-    if let Some(about) = about {
-        shared.time.learn(about.get(12));
-        instances.unfinished = about.get::<_, Option<bool>>(14).unwrap_or(false);
-        instances.unknown_classes = about.get::<_, Option<Vec<String>>>(16).unwrap_or_default();
-        if instances.unknown_classes.is_empty() {
-            shared.instances_ready.is_due_at(about.get(13));
-        }
-        if about.get::<_, Option<bool>>(15).unwrap_or(false) {
-            look_again(returns);
-        }
-        report_dropped(&about);
-    }
-    Ok(instances)
+    let params: Columns<'_> = &[&now, &max, &order.lease_ms, &shared.parking_ms, &known, &allowed, &seed];
+    let rows = returns.line.query(CLAIM_INSTANCES, params).await?;
+    Ok(Instances::read(returns, &rows))
 }
 
 async fn fetch_work(returns: &Returns, order: WorkOrder) -> Result<Activities, StoreError> {
     let shared = &returns.shared;
-    let max = i32::try_from(order.max).unwrap_or(i32::MAX);
+    let (max, seed) = (order.stored_max(), new_seed());
     let now = shared.time.given_ms();
-    let params: Columns<'_> = &[&now, &max, &order.lease_ms, &order.owner, &order.session_ms, &order.routes];
+    let params: Columns<'_> =
+        &[&now, &max, &order.lease_ms, &order.owner, &order.session_ms, &order.routes, &seed];
     let mut rows = returns.line.query(CLAIM_WORK, params).await?;
     let about = rows.pop();
     let claims: VecDeque<StoredWork> = rows.iter().map(StoredWork::read).collect();
@@ -192,6 +237,11 @@ async fn fetch_work(returns: &Returns, order: WorkOrder) -> Result<Activities, S
     }
     let may_have_sessions = order.owner.is_some() && !claims.is_empty();
     Ok(Activities { claims, held, unfinished, may_have_sessions })
+}
+
+/// What the tokens of one call have in common, and no others.
+pub(crate) fn new_seed() -> String {
+    uuid::Uuid::new_v4().simple().to_string()
 }
 
 /// An instance that was leased, with its messages still as text.

@@ -9,6 +9,7 @@ use tokio_postgres::types::ToSql;
 
 use crate::encode::{NewActivity, NewMessage, TurnCommit, WorkAck};
 use crate::error::{Failure, StoreError};
+use crate::fetch::{Fetched, FetchedWork, InstanceOrder, WorkOrder};
 use crate::shared::Effects;
 
 /// Where the answer to a request goes.
@@ -46,6 +47,26 @@ pub(crate) struct Pending<O, T = ()> {
     /// When it arrived, by the store's monotonic clock: a lease that was live then is honoured, however long the queue.
     pub(crate) arrived: Duration,
     pub(crate) reply: Reply<T>,
+}
+
+/// A turn, and the activities that its caller would like to have along with it.
+pub(crate) struct TurnToCommit {
+    pub(crate) turn: TurnCommit,
+    pub(crate) claim: Option<WorkOrder>,
+}
+
+/// A turn that was committed.
+pub(crate) struct TurnStored {
+    /// The incarnation of the instance; 0 if it has no row, or if that is not known.
+    pub(crate) incarnation: u64,
+    /// What was leased along with it; `None` if the caller has to ask for itself.
+    pub(crate) work: Option<FetchedWork>,
+}
+
+/// The end of an activity, and the instances that its caller would like to have along with it.
+pub(crate) struct ResultToCommit {
+    pub(crate) ack: WorkAck,
+    pub(crate) claim: Option<(InstanceOrder, Reply<Option<Fetched>>)>,
 }
 
 /// A request that is a statement by itself, unlike those that share one.
@@ -106,9 +127,8 @@ where
 
 /// Something for the committer to do.
 pub(crate) enum Job {
-    /// Answered with the incarnation of the instance; 0 if it has no row, or if that is not known.
-    AckTurn(Box<Pending<TurnCommit, u64>>),
-    AckWork(Pending<WorkAck>),
+    AckTurn(Box<Pending<TurnToCommit, TurnStored>>),
+    AckWork(Box<Pending<ResultToCommit>>),
     Message(Pending<NewMessage>),
     Activity(Pending<NewActivity>),
     Start(Pending<NewMessage, StartOutcome>),
@@ -121,9 +141,9 @@ impl Job {
     /// About how many bytes it sends.
     pub(crate) fn size(&self) -> usize {
         match self {
-            Self::AckTurn(pending) => pending.request.size(),
+            Self::AckTurn(pending) => pending.request.turn.size(),
             Self::AckWork(pending) => {
-                pending.request.completion.as_ref().map_or(0, |message| message.text.len())
+                pending.request.ack.completion.as_ref().map_or(0, |message| message.text.len())
             }
             Self::Message(pending) => pending.request.text.len(),
             Self::Activity(pending) => pending.request.text.len(),

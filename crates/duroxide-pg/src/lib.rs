@@ -12,8 +12,12 @@
 //!
 //! # How it works
 //!
-//! - **One committer a process.** What all slots of a process want to write is gathered and committed together, in one
-//!   round trip, by statements that take many requests at once and refuse each by itself (`committer`, `batch`).
+//! - **Few transactions.** What all slots of a process want to write is gathered and committed together, in one round
+//!   trip, by statements that take many requests at once and refuse each by itself (`committer`, `batch`).
+//! - **Few syncs.** A message or a result is visible before it is on the disk, and acknowledged afterwards; the turn that
+//!   it leads to brings it there (`early`).
+//! - **Few steps.** A turn's commit leases activities, a result's commit leases an instance; what nobody waits for in line
+//!   is leased as it is written.
 //! - **Leases go by the database's clock** and are taken on a connection of their own that does not wait for the disk.
 //! - **Nobody waits for a neighbour.** A message is appended, and so is a note that its instance has to be looked at;
 //!   the next fetch looks. Fetches skip what others hold.
@@ -25,7 +29,7 @@
 //! | `migrations/*.sql`, `migrate` | tables and functions, and how a schema comes to have them |
 //! | `target`, `tls`, `session`, `line` | where the database is, and connections to it |
 //! | `jobs`, `columns`, `batch`, `pipeline`, `committer` | group commit |
-//! | `results` | results that need not be synced by themselves |
+//! | `early` | what is made durable after it was committed |
 //! | `claims`, `fetch`, `gather`, `errands` | leasing together, and giving back what nobody took |
 //! | `shared`, `signals`, `clock` | who is told of what, and when |
 //! | `encode`, `text` | values on their way in and out |
@@ -39,6 +43,7 @@ mod claims;
 mod clock;
 mod columns;
 mod committer;
+mod early;
 mod encode;
 mod errands;
 mod error;
@@ -53,7 +58,6 @@ mod options;
 mod pipeline;
 mod provider;
 mod reads;
-mod results;
 mod session;
 mod shared;
 mod signals;
@@ -90,13 +94,14 @@ pub struct PostgresProvider {
     shared: Arc<Shared>,
     dialer: Arc<Dialer>,
     committer: Arc<Committer>,
+    /// Messages and results, which are made durable after they were committed.
+    early: Committer,
     /// Deletes and prunes, which may take long.
     removals: Committer,
     reads: Line,
     /// Reads that may take long, so that others do not wait for them.
     listings: Line,
     returns: Returns,
-    results: results::Results,
     instance_claims: gather::Gatherer<fetch::InstanceOrder>,
     work_claims: gather::Gatherer<fetch::WorkOrder>,
     /// Versions that instances are pinned to, as far as they were met.
@@ -206,10 +211,11 @@ impl PostgresProvider {
         let patience = settings.patience;
         let leases = Arc::new(Line::new(dialer.clone(), Purpose::Leases, patience));
         let returns = Returns { line: leases, shared: shared.clone(), errands: Errands::default() };
+        let committer = Arc::new(Committer::start(dialer.clone(), returns.clone(), patience));
         Self {
-            committer: Arc::new(Committer::start(dialer.clone(), shared.clone(), patience)),
-            results: results::Results::start(returns.clone()),
-            removals: Committer::start(dialer.clone(), shared.clone(), patience),
+            early: early::start(dialer.clone(), returns.clone(), patience, committer.clone()),
+            committer,
+            removals: Committer::start(dialer.clone(), returns.clone(), patience),
             reads: Line::new(dialer.clone(), Purpose::Reads, patience),
             listings: Line::new(dialer.clone(), Purpose::Reads, patience),
             _background: background,

@@ -12,9 +12,12 @@ use duroxide::providers::{
 use duroxide::{Event, SystemStats};
 
 use crate::PostgresProvider;
+use crate::committer::Committer;
 use crate::encode::{self, TurnCommit, WorkAck, leased_by, leased_work};
 use crate::errands::Queue;
-use crate::jobs::{Job, Pending};
+use crate::error::StoreError;
+use crate::fetch::{Fetched, InstanceOrder, WorkOrder};
+use crate::jobs::{Answer, Job, Pending, Reply, ResultToCommit, TurnStored, TurnToCommit};
 use crate::shared::whole_ms;
 use crate::text::stored;
 
@@ -22,6 +25,7 @@ const RENEW_TURN: &str = "SELECT renew_turn_1($1, $2, $3, $4, $5)";
 const RENEW_WORK: &str = "SELECT renew_work_1($1, $2, $3, $4, $5)";
 const RENEW_SESSIONS: &str = "SELECT renew_sessions_1($1, $2, $3, $4)";
 const REMOVE_SESSIONS: &str = "SELECT remove_sessions_1($1)";
+const ACK_WORK: &str = "ack_work_item";
 const APPEND: &str = "SELECT append_events_1($1, $2, $3, $4, $5, $6, $7)";
 
 #[async_trait]
@@ -82,7 +86,7 @@ impl Provider for PostgresProvider {
             metadata: &metadata,
             cancelled_activities: &cancelled_activities,
         };
-        self.commit_turn(turn).await.map(drop)
+        self.commit_turn(turn, None).await.map(drop)
     }
 
     async fn abandon_orchestration_item(
@@ -163,7 +167,7 @@ impl Provider for PostgresProvider {
     async fn enqueue_for_worker(&self, item: WorkItem) -> Result<(), ProviderError> {
         const OPERATION: &str = "enqueue_for_worker";
         let activity = encode::activity(&self.shared.limits, OPERATION, &item)?;
-        self.commit(OPERATION, activity, Job::Activity).await
+        self.commit_early(OPERATION, activity, Job::Activity).await
     }
 
     async fn fetch_work_item(
@@ -229,7 +233,7 @@ impl Provider for PostgresProvider {
         const OPERATION: &str = "enqueue_for_orchestrator";
         let mut message = encode::message(&self.shared.limits, OPERATION, &item)?;
         message.delay_ms = delay.map_or(0, whole_ms);
-        self.commit(OPERATION, message, Job::Message).await
+        self.commit_early(OPERATION, message, Job::Message).await
     }
 
     fn as_management_capability(&self) -> Option<&dyn ProviderAdmin> {
@@ -262,53 +266,74 @@ impl Provider for PostgresProvider {
 }
 
 impl PostgresProvider {
-    /// Hands a request to the committer and waits until it is committed.
-    pub(crate) async fn commit<O, T>(
+    /// Hands a request to a committer and waits until it is durable.
+    async fn commit<O, T>(
+        &self,
+        committer: &Committer,
+        operation: &'static str,
+        request: O,
+        job: impl FnOnce(Pending<O, T>) -> Job,
+    ) -> Result<T, ProviderError> {
+        let (reply, answer) = Reply::new(operation);
+        let pending = Pending { request, arrived: self.shared.time.monotonic(), reply };
+        committer.submit(operation, job(pending), answer).await
+    }
+
+    /// Commits what is visible before it is durable, and waits until it is.
+    pub(crate) async fn commit_early<O, T>(
         &self,
         operation: &'static str,
         request: O,
         job: impl FnOnce(Pending<O, T>) -> Job,
     ) -> Result<T, ProviderError> {
-        let (reply, answer) = crate::jobs::Reply::new(operation);
-        let pending = Pending { request, arrived: self.shared.time.monotonic(), reply };
-        self.committer.submit(operation, job(pending), answer).await
+        self.commit(&self.early, operation, request, job).await
     }
 
-    /// Commits a turn and returns the instance's incarnation.
-    pub(crate) async fn commit_turn(&self, turn: TurnToStore<'_>) -> Result<u64, ProviderError> {
-        let turn = TurnCommit::new(&self.shared.limits, turn)?;
-        self.commit("ack_orchestration_item", turn, |turn| Job::AckTurn(Box::new(turn))).await
+    /// Commits a turn, with what its caller would like to have along with it.
+    pub(crate) async fn commit_turn(
+        &self,
+        turn: TurnToStore<'_>,
+        claim: Option<WorkOrder>,
+    ) -> Result<TurnStored, ProviderError> {
+        let request = TurnToCommit { turn: TurnCommit::new(&self.shared.limits, turn)?, claim };
+        let job = |turn| Job::AckTurn(Box::new(turn));
+        self.commit(&self.committer, "ack_orchestration_item", request, job).await
     }
 
-    /// Commits the end of an activity, synced.
+    /// Commits the end of an activity.
     pub(crate) async fn commit_result(
         &self,
         token: &str,
         completion: Option<WorkItem>,
     ) -> Result<(), ProviderError> {
-        let ack = self.encode_result(token, completion)?;
-        self.commit("ack_work_item", ack, Job::AckWork).await
+        let request = ResultToCommit { ack: self.encode_result(token, completion)?, claim: None };
+        self.commit_early(ACK_WORK, request, |ack| Job::AckWork(Box::new(ack))).await
     }
 
-    /// Commits the end of an activity, to be synced by what follows.
-    pub(crate) async fn commit_result_early(
+    /// Commits the end of an activity, with what its caller would like to have along with it. What that is comes when it
+    /// is committed, the answer when it is durable.
+    pub(crate) async fn commit_result_and_claim(
         &self,
         token: &str,
         completion: Option<WorkItem>,
-    ) -> Result<(), ProviderError> {
-        let request = self.encode_result(token, completion)?;
-        let (reply, answer) = crate::jobs::Reply::new("ack_work_item");
+        order: InstanceOrder,
+    ) -> Result<(Option<Fetched>, Answer<()>), ProviderError> {
+        let closed = |_| Err(StoreError::Closed.into_provider_error(ACK_WORK));
+        let (claim_reply, claims) = Reply::new(ACK_WORK);
+        let claim = Some((order, claim_reply));
+        let request = ResultToCommit { ack: self.encode_result(token, completion)?, claim };
+        let (reply, durable) = Reply::new(ACK_WORK);
         let pending = Pending { request, arrived: self.shared.time.monotonic(), reply };
-        self.results.hand_in(pending, answer).await
+        self.early.hand_in(ACK_WORK, Job::AckWork(Box::new(pending))).await?;
+        Ok((claims.await.unwrap_or_else(closed)?, durable))
     }
 
     fn encode_result(&self, token: &str, completion: Option<WorkItem>) -> Result<WorkAck, ProviderError> {
-        const OPERATION: &str = "ack_work_item";
         if completion.as_ref().is_some_and(|item| !inspect::is_activity_completion(item)) {
             return Err(refusal::wrong_completion());
         }
         let completion =
-            completion.map(|item| encode::message(&self.shared.limits, OPERATION, &item)).transpose()?;
+            completion.map(|item| encode::message(&self.shared.limits, ACK_WORK, &item)).transpose()?;
         let id = leased_work(token).ok_or_else(refusal::work_not_held)?;
         Ok(WorkAck { id, token: token.to_string(), completion })
     }

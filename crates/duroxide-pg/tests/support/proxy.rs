@@ -109,8 +109,7 @@ impl State {
 
     /// Passes on what a client sent; an error ends the connection.
     async fn pass(&self, sent: &[u8], server: &mut TcpStream) -> Result<(), ()> {
-        let is_commit = sent.windows(7).any(|bytes| bytes == b"COMMIT\0");
-        let how = match is_commit {
+        let how = match is_batch(sent) {
             true => std::mem::replace(&mut *self.next_commit.lock().unwrap(), NextCommit::Pass),
             false => NextCommit::Pass,
         };
@@ -131,10 +130,20 @@ impl State {
     }
 }
 
-/// Reads the server's answers up to that of a COMMIT, and tells nobody.
+/// Tells whether a batch is being sent: as parameters, the name of a committer (32 digits) and its epoch follow each other.
+fn is_batch(sent: &[u8]) -> bool {
+    const NAME: &[u8] = &[0, 0, 0, 32];
+    const EPOCH: &[u8] = &[0, 0, 0, 8];
+    sent.windows(40).any(|bytes| {
+        bytes.starts_with(NAME) && bytes[4..36].iter().all(u8::is_ascii_hexdigit) && bytes.ends_with(EPOCH)
+    })
+}
+
+/// Reads the server's answers until it is ready for the next transaction, and tells nobody.
 async fn swallow_until_committed(server: &mut TcpStream) {
+    const READY: &[u8] = b"Z\0\0\0\x05I";
     let (mut heard, mut buffer) = (Vec::new(), vec![0; 64 * 1024]);
-    while !heard.windows(7).any(|bytes| bytes == b"COMMIT\0") {
+    while !heard.windows(READY.len()).any(|bytes| bytes == READY) {
         match server.read(&mut buffer).await {
             Ok(count @ 1..) => heard.extend_from_slice(&buffer[..count]),
             _ => return,
