@@ -375,7 +375,7 @@ BEGIN
     RETURN QUERY SELECT NULL::text, NULL::text, NULL::text, NULL::text, NULL::bigint, NULL::bigint, NULL::bigint,
         NULL::text, NULL::text, NULL::bigint[], NULL::bigint[], NULL::text[], now_ms_1(p_now),
         (SELECT s.due_at FROM instance_schedule s WHERE s.due_at IS NOT NULL ORDER BY s.due_at LIMIT 1),
-        v_found = 0 AND v_more, v_busy, v_unknown, v_dropped_for, v_dropped_count, v_in_line;
+        v_more, v_busy, v_unknown, v_dropped_for, v_dropped_count, v_in_line;
 END $$;
 
 -- Extends a live lease on an instance; never shortens it. A lease that was live when the request arrived is honoured,

@@ -12,7 +12,7 @@ use crate::gather::{Harvest, Order};
 use crate::jobs::{Call, Job, Pending, Reply, ResultToCommit, TurnStored, TurnToCommit};
 use crate::pipeline::{Sent, in_order};
 use crate::session::Session;
-use crate::shared::{Effects, Shared};
+use crate::shared::{Effects, Shared, clamp};
 
 /// Requests that share a transaction.
 pub(crate) struct Batch {
@@ -235,13 +235,7 @@ impl Batch {
         (verdicts, effects)
     }
 
-    fn read_turns(
-        &self,
-        returns: &Returns,
-        rows: &[Row],
-        verdicts: &mut Verdicts,
-        effects: &mut Effects,
-    ) {
+    fn read_turns(&self, returns: &Returns, rows: &[Row], verdicts: &mut Verdicts, effects: &mut Effects) {
         let Some((about, rows)) = rows.split_last() else { return };
         let notes: i32 = about.get(1);
         effects.instances_touched |= notes & 1 != 0;
@@ -267,18 +261,18 @@ impl Batch {
         }
         verdicts.turns = Some(turns);
         claims.sort_by_key(|claim: &StoredWork| claim.id);
-        if self.work_order.is_some() && notes & 4 == 0 {
+        if let Some(order) = self.work_order.as_ref().filter(|_| notes & 4 == 0) {
+            if !claims.is_empty() {
+                // About when their leases end: then somebody has to look.
+                let shared = &returns.shared;
+                let end = clamp(shared.time.clock().now_ms()).saturating_add(order.lease_ms);
+                shared.work_ready.may_be_due_at(Some(end));
+            }
             verdicts.work = Some(Activities::along(returns, claims));
         }
     }
 
-    fn read_results(
-        &self,
-        returns: &Returns,
-        rows: &[Row],
-        verdicts: &mut Verdicts,
-        effects: &mut Effects,
-    ) {
+    fn read_results(&self, returns: &Returns, rows: &[Row], verdicts: &mut Verdicts, effects: &mut Effects) {
         let Some((about, rows)) = rows.split_last() else { return };
         let done: Vec<i32> = about.get::<_, Option<Vec<i32>>>(20).unwrap_or_default();
         verdicts.refused_work = absent(done.into_iter(), self.acks.len());

@@ -72,7 +72,8 @@ pub(crate) struct MessageColumns<'a> {
 }
 
 impl<'a> MessageColumns<'a> {
-    pub(crate) const SQL: &'static str = "SELECT * FROM enqueue_messages_1($1, $2, $3, $4, $5, $6, $7, $8, $9)";
+    pub(crate) const SQL: &'static str =
+        "SELECT * FROM enqueue_messages_1($1, $2, $3, $4, $5, $6, $7, $8, $9)";
 
     pub(crate) fn new(pending: &'a [Pending<NewMessage>]) -> Self {
         let mut columns = Self::default();
@@ -91,9 +92,7 @@ impl<'a> MessageColumns<'a> {
     pub(crate) async fn send(&self, session: &Session, now: Option<i64>, mark: Mark<'_>) -> Answer {
         let Mark { committer, epoch, batch } = mark;
         let Self { instance, class, delay, due, item } = self;
-        session
-            .query(Self::SQL, &[&now, &committer, &epoch, &batch, instance, class, delay, due, item])
-            .await
+        session.query(Self::SQL, &[&now, &committer, &epoch, &batch, instance, class, delay, due, item]).await
     }
 }
 
@@ -131,8 +130,7 @@ pub(crate) struct WorkAckColumns<'a> {
 }
 
 impl<'a> WorkAckColumns<'a> {
-    pub(crate) const SQL: &'static str =
-        "SELECT * FROM store_results_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)";
+    pub(crate) const SQL: &'static str = "SELECT * FROM store_results_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)";
 
     pub(crate) fn new(pending: &'a [Pending<ResultToCommit>], shared: &Shared) -> Self {
         let mut columns = Self::default();

@@ -1,6 +1,7 @@
 //! Asking the database for leases, for many callers at once.
 
 use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
 
 use tokio_postgres::Row;
 
@@ -87,7 +88,11 @@ impl Instances {
             Self { claims, held, unfinished: false, unknown_classes: Vec::new(), in_line: false };
         if let Some(about) = about {
             shared.time.learn(about.get(12));
-            instances.unfinished = about.get::<_, Option<bool>>(14).unwrap_or(false);
+            let is_more = about.get::<_, Option<bool>>(14).unwrap_or(false);
+            instances.unfinished = is_more && instances.claims.is_empty();
+            if is_more && !instances.unfinished {
+                shared.instances_ready.source.notify();
+            }
             instances.unknown_classes = about.get::<_, Option<Vec<String>>>(16).unwrap_or_default();
             instances.in_line = about.get::<_, Option<bool>>(19).unwrap_or(false);
             if instances.unknown_classes.is_empty() {
@@ -296,6 +301,7 @@ impl StoredWork {
 /// Somebody is committing a turn of an instance that has new messages. That takes about as long as a sync; if it is another
 /// process, nobody tells us when it is over.
 fn look_again(returns: &Returns) {
+    returns.shared.turns_in_the_way.store(true, Ordering::Relaxed);
     let shared = std::sync::Arc::downgrade(&returns.shared);
     tokio::spawn(async move {
         tokio::time::sleep(std::time::Duration::from_millis(3)).await;

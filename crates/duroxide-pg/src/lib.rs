@@ -202,6 +202,7 @@ impl PostgresProvider {
             work_ready: DueSignal::new(clock.clone()),
             watchers: Arc::new(InstanceWatchers::default()),
             news: Arc::default(),
+            turns_in_the_way: false.into(),
         });
         let looking = signals::look_now_and_then(Arc::downgrade(&shared), clock, settings.poll_interval);
         let mut background = Background(vec![tokio::spawn(looking)]);

@@ -1,5 +1,6 @@
 //! What all parts of a store share: settings, time, signals, watchers.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -19,6 +20,8 @@ pub(crate) struct Shared {
     pub(crate) work_ready: DueSignal,
     pub(crate) watchers: Arc<InstanceWatchers>,
     pub(crate) news: Arc<News>,
+    /// Somebody was committing a turn of an instance that has new messages: when that is over, it is to be looked at.
+    pub(crate) turns_in_the_way: AtomicBool,
 }
 
 /// What a commit changes beyond its rows: who has to be told.
@@ -37,6 +40,9 @@ pub(crate) struct Effects {
 impl Shared {
     /// Tells everybody concerned, here and in other processes, what a commit changed.
     pub(crate) fn announce(&self, effects: Effects) {
+        if self.turns_in_the_way.swap(false, Ordering::Relaxed) {
+            self.instances_ready.source.notify();
+        }
         if effects.instances_touched {
             self.instances_ready.may_be_due_at(effects.next_due);
             self.instances_ready.source.notify();
