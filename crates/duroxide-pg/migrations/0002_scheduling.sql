@@ -201,9 +201,9 @@ LANGUAGE plpgsql AS $$
 DECLARE
     v_now bigint := now_ms_1(p_now);
     v_until bigint;
-    v_more boolean;
-    v_busy boolean;
-    v_fresh text[];
+    v_more boolean := false;
+    v_busy boolean := false;
+    v_fresh text[] := p_touched;
     v_waiting text[];
     v_in_line boolean := false;
     v_set_aside integer := 0;
@@ -222,9 +222,12 @@ DECLARE
     v_dropped_for text[];
     v_dropped_count bigint[];
 BEGIN
-    SELECT a.more, a.busy, a.fresh, a.waiting INTO v_more, v_busy, v_fresh, v_waiting FROM absorb_1(p_touched) a;
-    IF v_waiting IS NOT NULL THEN
-        PERFORM place_1(v_waiting, v_now, p_parking_ms);
+    IF EXISTS (SELECT 1 FROM arrivals)
+        OR EXISTS (SELECT 1 FROM instance_schedule s WHERE s.instance_id = ANY (p_touched)) THEN
+        SELECT a.more, a.busy, a.fresh, a.waiting INTO v_more, v_busy, v_fresh, v_waiting FROM absorb_1(p_touched) a;
+        IF v_waiting IS NOT NULL THEN
+            PERFORM place_1(v_waiting, v_now, p_parking_ms);
+        END IF;
     END IF;
     IF EXISTS (SELECT 1 FROM instance_schedule s WHERE s.due_at <= v_now) THEN
         v_more := promote_1(v_now, p_parking_ms) OR v_more;
@@ -370,7 +373,8 @@ BEGIN
             v_fresh := NULL;
             v_in_line := true;
         END IF;
-        EXIT WHEN v_found >= p_max;
+        -- Nobody was in line, and nobody is.
+        EXIT WHEN v_found >= p_max OR (v_is_fresh AND NOT v_in_line);
     END LOOP;
     RETURN QUERY SELECT NULL::text, NULL::text, NULL::text, NULL::text, NULL::bigint, NULL::bigint, NULL::bigint,
         NULL::text, NULL::text, NULL::bigint[], NULL::bigint[], NULL::text[], now_ms_1(p_now),

@@ -182,12 +182,18 @@ BEGIN
     FROM unnest(p_event_turn, p_event_id, p_event_type, p_event_data) e(turn, id, type, data)
     WHERE v_verdict[e.turn] = 0;
     GET DIAGNOSTICS v_events = ROW_COUNT;
-    PERFORM add_totals_1(p_slot, v_instances, v_executions, v_events, v_running, v_completed, v_failed);
+    UPDATE totals SET instances = instances + v_instances, executions = executions + v_executions,
+        events = events + v_events, running_instances = running_instances + v_running,
+        completed_instances = completed_instances + v_completed, failed_instances = failed_instances + v_failed
+    WHERE slot = p_slot;
+    IF NOT FOUND THEN
+        PERFORM add_totals_1(p_slot, v_instances, v_executions, v_events, v_running, v_completed, v_failed);
+    END IF;
 
     IF cardinality(p_kv_turn) > 0 OR true = ANY (p_kv_cleared) THEN
         PERFORM change_values_1(v_now, v_verdict, p_instance, p_kv_cleared, p_kv_turn, p_kv_key, p_kv_value, p_kv_ms);
     END IF;
-    IF v_ended IS NOT NULL THEN
+    IF v_ended IS NOT NULL AND EXISTS (SELECT 1 FROM kv_delta WHERE instance_id = ANY (v_ended)) THEN
         PERFORM merge_values_1(v_ended);
     END IF;
     IF cardinality(p_cancel_turn) > 0 THEN
@@ -305,9 +311,6 @@ END $$;
 CREATE FUNCTION merge_values_1(p_instances text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    IF NOT EXISTS (SELECT 1 FROM kv_delta WHERE instance_id = ANY (p_instances)) THEN
-        RETURN;
-    END IF;
     INSERT INTO kv_store (instance_id, key, last_updated_at_ms, value)
     SELECT instance_id, key, last_updated_at_ms, value FROM kv_delta
     WHERE instance_id = ANY (p_instances) AND value IS NOT NULL
