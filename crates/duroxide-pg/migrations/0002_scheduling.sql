@@ -117,7 +117,8 @@ END $$;
 
 -- Deals with the visible messages of an instance that does not exist. Completions belong to an instance that is gone and
 -- are dropped, or they would reach a later one of the same id. Signals and cancellations may have overtaken the start:
--- they are parked, with whatever came with them. Returns how many messages were dropped.
+-- they are parked, with whatever came with them. A start that is committed meanwhile is left where it is: it brings them
+-- back. Returns how many messages were dropped.
 CREATE FUNCTION set_aside_1(p_instance text, p_now bigint, p_parking_ms bigint) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -132,9 +133,10 @@ BEGIN
         OR EXISTS (SELECT 1 FROM orchestrator_queue WHERE instance_id = p_instance AND parked_at IS NOT NULL
                    AND class = 'signal') THEN
         UPDATE orchestrator_queue SET parked_at = p_now
-        WHERE instance_id = p_instance AND parked_at IS NULL AND visible_at <= p_now;
+        WHERE instance_id = p_instance AND parked_at IS NULL AND visible_at <= p_now AND class <> 'start';
     ELSE
-        DELETE FROM orchestrator_queue WHERE instance_id = p_instance AND parked_at IS NULL AND visible_at <= p_now;
+        DELETE FROM orchestrator_queue
+        WHERE instance_id = p_instance AND parked_at IS NULL AND visible_at <= p_now AND class <> 'start';
         GET DIAGNOSTICS v_more = ROW_COUNT;
         v_dropped := v_dropped + v_more;
         DELETE FROM orchestrator_queue WHERE instance_id = p_instance AND parked_at IS NOT NULL;

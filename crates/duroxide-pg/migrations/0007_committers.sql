@@ -4,10 +4,11 @@
 CREATE FUNCTION begin_batch_1(p_committer text, p_epoch bigint, p_batch bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE committers SET batch = p_batch, turn_verdicts = NULL, refused_work = NULL, taken_starts = NULL
+    UPDATE committers SET batch = p_batch, turn_verdicts = NULL, refused_work = NULL, taken_starts = NULL, seen_at = now()
     WHERE committer = p_committer AND epoch = p_epoch;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'this batch was given up by its committer' USING ERRCODE = 'serialization_failure';
+        -- Whoever hears of this begins a new epoch.
+        RAISE EXCEPTION 'this batch was given up by its committer' USING ERRCODE = 'connection_does_not_exist';
     END IF;
 END $$;
 
