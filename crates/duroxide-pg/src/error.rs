@@ -23,13 +23,19 @@ pub enum PgError {
         /// What is wrong with it.
         reason: &'static str,
     },
-    /// The server cannot be reached, or does not let us in.
+    /// The server cannot be reached for now, or there was no token to log in with.
     #[error("cannot connect to PostgreSQL: {reason}")]
     Connect {
         /// What was said.
         reason: String,
     },
-    /// The certificates for an encrypted connection cannot be used.
+    /// The server does not let us in: a wrong password, no such user or database.
+    #[error("PostgreSQL refuses the login: {reason}")]
+    LoginRefused {
+        /// What was said.
+        reason: String,
+    },
+    /// The connection cannot be encrypted, or the server could not prove that it is the one that was asked for.
     #[error("cannot set up TLS: {reason}")]
     Tls {
         /// What is wrong.
@@ -76,12 +82,22 @@ pub enum PgError {
         action: &'static str,
         /// What the server said.
         reason: String,
+        /// Whether it may go right another time.
+        retryable: bool,
     },
 }
 
 impl PgError {
+    /// Tells whether opening the store may go right another time, without anybody changing anything.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Self::Connect { .. } | Self::Database { retryable: true, .. })
+    }
+
     pub(crate) fn database(action: &'static str) -> impl FnOnce(tokio_postgres::Error) -> Self {
-        move |error| Self::Database { action, reason: describe(&error) }
+        move |error| {
+            let Failure { kind, message: reason } = Failure::from(error);
+            Self::Database { action, reason, retryable: kind != FailureKind::Permanent }
+        }
     }
 }
 

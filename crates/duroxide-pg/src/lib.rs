@@ -150,8 +150,7 @@ impl PostgresProvider {
     /// # Errors
     /// As [`new`](Self::new).
     pub async fn initialize_schema(&self) -> Result<(), PgError> {
-        let session = self.dialer.connect(Purpose::Setup).await;
-        let session = session.map_err(|failure| PgError::Connect { reason: failure.message })?;
+        let session = self.dialer.open().await?;
         migrate::prepare(&session, &self.dialer.schema, Migrations::Apply).await
     }
 
@@ -160,8 +159,7 @@ impl PostgresProvider {
     /// # Errors
     /// What the server reports.
     pub async fn cleanup_schema(&self) -> Result<(), PgError> {
-        let session = self.dialer.connect(Purpose::Setup).await;
-        let session = session.map_err(|failure| PgError::Connect { reason: failure.message })?;
+        let session = self.dialer.open().await?;
         migrate::drop_schema(&session, &self.dialer.schema).await
     }
 
@@ -174,8 +172,7 @@ impl PostgresProvider {
         };
         let tokens = settings.tokens.clone();
         let dialer = Arc::new(Dialer { target, tls, tokens, schema: settings.schema.clone() });
-        let session = dialer.connect(Purpose::Setup).await;
-        let session = session.map_err(|failure| PgError::Connect { reason: failure.message })?;
+        let session = dialer.open().await?;
         migrate::prepare(&session, &settings.schema, settings.migrations).await?;
         drop(session);
         Ok(Self::start(dialer, &settings))

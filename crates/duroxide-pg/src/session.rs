@@ -12,9 +12,10 @@ use tokio::task::JoinHandle;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{AsyncMessage, Client, Connection, NoTls, Notification, Row, Statement};
 
-use crate::error::Failure;
+use crate::PgError;
+use crate::error::{Failure, FailureKind};
 use crate::target::{Protection, Target, quoted};
-use crate::tls::Tls;
+use crate::tls::{self, Tls};
 
 /// Gives the password of each new connection: the short-lived token of a cloud identity.
 #[async_trait]
@@ -43,6 +44,28 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 /// What takes longer is not coming: the connection is given up.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Why there is no connection.
+enum NotConnected {
+    NoToken(String),
+    Driver(tokio_postgres::Error),
+}
+
+impl From<tokio_postgres::Error> for NotConnected {
+    fn from(error: tokio_postgres::Error) -> Self {
+        Self::Driver(error)
+    }
+}
+
+impl NotConnected {
+    /// What is wrong with the encryption, if that is it.
+    fn tls_trouble(&self) -> Option<String> {
+        match self {
+            Self::NoToken(_) => None,
+            Self::Driver(error) => tls::trouble(error),
+        }
+    }
+}
+
 /// Makes connections.
 pub(crate) struct Dialer {
     pub(crate) target: Target,
@@ -52,6 +75,19 @@ pub(crate) struct Dialer {
 }
 
 impl Dialer {
+    /// Makes the first connection of a store, before there is a schema.
+    pub(crate) async fn open(&self) -> Result<Session, PgError> {
+        let (sender, _) = mpsc::unbounded_channel();
+        self.dial(Purpose::Setup, sender).await.map_err(|error| {
+            let (tls, failure) = (error.tls_trouble(), self.failure(error));
+            match tls {
+                Some(reason) => PgError::Tls { reason },
+                None if failure.may_pass() => PgError::Connect { reason: failure.message },
+                None => PgError::LoginRefused { reason: failure.message },
+            }
+        })
+    }
+
     pub(crate) async fn connect(&self, purpose: Purpose) -> Result<Session, Failure> {
         let (sender, _) = mpsc::unbounded_channel();
         self.connect_and_hear(purpose, sender).await
@@ -63,19 +99,25 @@ impl Dialer {
         purpose: Purpose,
         heard: mpsc::UnboundedSender<Notification>,
     ) -> Result<Session, Failure> {
+        self.dial(purpose, heard).await.map_err(|error| self.failure(error))
+    }
+
+    async fn dial(
+        &self,
+        purpose: Purpose,
+        heard: mpsc::UnboundedSender<Notification>,
+    ) -> Result<Session, NotConnected> {
         let mut config = self.target.config.clone();
         if let Some(tokens) = &self.tokens {
-            let token = tokens.token().await;
-            config.password(token.map_err(|why| Failure::lost(format!("no token to log in with: {why}")))?);
+            config.password(tokens.token().await.map_err(NotConnected::NoToken)?);
         }
-        let refused = |error: tokio_postgres::Error| self.refused(error);
         let (client, driver) = match &self.tls {
             Some(tls) if self.target.protection != Protection::Plain => {
-                let (client, connection) = config.connect(tls.clone()).await.map_err(refused)?;
+                let (client, connection) = config.connect(tls.clone()).await?;
                 (client, tokio::spawn(drive(connection, heard)))
             }
             _ => {
-                let (client, connection) = config.connect(NoTls).await.map_err(refused)?;
+                let (client, connection) = config.connect(NoTls).await?;
                 (client, tokio::spawn(drive(connection, heard)))
             }
         };
@@ -84,12 +126,25 @@ impl Dialer {
         Ok(session)
     }
 
-    /// Not being let in may pass if the password is a token that is made anew each time.
-    fn refused(&self, error: tokio_postgres::Error) -> Failure {
+    /// What a caller hears who may try again.
+    fn failure(&self, error: NotConnected) -> Failure {
+        let tls_trouble = error.tls_trouble();
+        let error = match error {
+            NotConnected::NoToken(why) => return Failure::lost(format!("no token to log in with: {why}")),
+            NotConnected::Driver(error) => error,
+        };
+        let is_refused = error.code().is_some_and(|code| code.code().starts_with("28"));
         let mut failure = Failure::from(error);
-        let is_rejected = failure.message.ends_with("(28000)") || failure.message.ends_with("(28P01)");
-        if is_rejected && self.tokens.is_some() {
-            failure.kind = crate::error::FailureKind::Lost;
+        if let Some(reason) = tls_trouble {
+            failure.message = reason;
+        }
+        // The next token may be taken.
+        if is_refused && self.tokens.is_some() {
+            failure.kind = FailureKind::Lost;
+        }
+        // The server says so in its own language, or in none; this is a hint, and decides nothing.
+        if is_refused && failure.message.contains("no encryption") {
+            failure.message += "; if the server demands encryption, set sslmode=verify-full in the URL";
         }
         failure
     }
