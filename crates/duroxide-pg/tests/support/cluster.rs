@@ -99,6 +99,11 @@ impl Cluster {
         self.start();
     }
 
+    /// Writes a file in the server's data directory.
+    pub fn write_file(&self, name: &str, text: &str) {
+        self.tools.write(&self.directory.join("data").join(name), text);
+    }
+
     pub fn stop(&self) {
         self.tools.run(&self.directory, "pg_ctl", &["-D", "data", "-m", "immediate", "-w", "stop"]);
     }
@@ -213,13 +218,16 @@ impl Tools {
         .unwrap();
         drop(file);
         for (name, text) in files {
-            let path = directory.join("data").join(name);
-            std::fs::write(&path, text).unwrap();
-            // A key that others can read is refused.
-            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
-            self.give(&path);
+            self.write(&directory.join("data").join(name), text);
         }
         self.run(directory, "pg_ctl", &["-D", "data", "-l", "log", "-w", "start"]);
+    }
+
+    /// Writes a file of the server's. A key that others can read would be refused.
+    fn write(&self, path: &Path, text: &str) {
+        std::fs::write(path, text).unwrap();
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        self.give(path);
     }
 
     /// Makes a file the server's.
