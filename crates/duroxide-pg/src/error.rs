@@ -182,10 +182,12 @@ impl From<tokio_postgres::Error> for Failure {
 /// Decides by the server's code, never by its text.
 fn kind_of(error: &tokio_postgres::Error) -> FailureKind {
     let Some(code) = error.code() else {
-        // Without a code it is the connection, or a mistake of ours in types, which a test finds.
-        let is_ours =
-            error.to_string().contains("deserializing") || error.to_string().contains("serializing");
-        return if is_ours { FailureKind::Permanent } else { FailureKind::Lost };
+        // Without a code it is the connection; or a mistake of ours in types, which a test finds; or a way to log in that
+        // the server asks for and the URL does not allow. The driver tells them apart by its own words only.
+        let text = error.to_string();
+        let will_stay = ["serializing", "invalid configuration", "authentication error"];
+        let is_permanent = will_stay.iter().any(|words| text.contains(words));
+        return if is_permanent { FailureKind::Permanent } else { FailureKind::Lost };
     };
     let transient = [
         SqlState::T_R_SERIALIZATION_FAILURE,

@@ -5,6 +5,7 @@
 pub mod cluster;
 pub mod database;
 pub mod load;
+pub mod logs;
 pub mod proxy;
 
 /// A name that no other test uses.
