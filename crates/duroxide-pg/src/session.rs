@@ -46,6 +46,7 @@ pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Why there is no connection.
 enum NotConnected {
+    NoAnswer,
     NoToken(String),
     Driver(tokio_postgres::Error),
 }
@@ -60,7 +61,7 @@ impl NotConnected {
     /// What is wrong with the encryption, if that is it.
     fn tls_trouble(&self) -> Option<String> {
         match self {
-            Self::NoToken(_) => None,
+            Self::NoAnswer | Self::NoToken(_) => None,
             Self::Driver(error) => tls::trouble(error),
         }
     }
@@ -102,7 +103,17 @@ impl Dialer {
         self.dial(purpose, heard).await.map_err(|error| self.failure(error))
     }
 
+    /// Connects, or gives up: a server that accepts and then says nothing must not hold anybody up for ever.
     async fn dial(
+        &self,
+        purpose: Purpose,
+        heard: mpsc::UnboundedSender<Notification>,
+    ) -> Result<Session, NotConnected> {
+        let dialed = tokio::time::timeout(ANSWER_TIMEOUT, self.dial_patiently(purpose, heard)).await;
+        dialed.unwrap_or(Err(NotConnected::NoAnswer))
+    }
+
+    async fn dial_patiently(
         &self,
         purpose: Purpose,
         heard: mpsc::UnboundedSender<Notification>,
@@ -130,6 +141,7 @@ impl Dialer {
     fn failure(&self, error: NotConnected) -> Failure {
         let tls_trouble = error.tls_trouble();
         let error = match error {
+            NotConnected::NoAnswer => return Failure::lost("PostgreSQL does not answer"),
             NotConnected::NoToken(why) => return Failure::lost(format!("no token to log in with: {why}")),
             NotConnected::Driver(error) => error,
         };
@@ -242,5 +254,38 @@ impl Session {
 
     fn statements(&self) -> std::sync::MutexGuard<'_, HashMap<&'static str, Statement>> {
         self.statements.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_says_nothing_is_given_up() {
+        let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = silent.local_addr().unwrap().port();
+        let target = Target::parse(&format!("postgres://u:secret@127.0.0.1:{port}/d")).unwrap();
+        let dialer = Dialer { target, tls: None, tokens: None, schema: "public".into() };
+        let failure = dialer.connect(Purpose::Data).await.err().unwrap();
+        assert!(failure.may_pass() && failure.message.contains("does not answer"), "{}", failure.message);
+        drop(silent);
+    }
+
+    struct Never;
+
+    #[async_trait]
+    impl TokenSource for Never {
+        async fn token(&self) -> Result<String, String> {
+            std::future::pending().await
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_token_that_never_comes_is_not_waited_for() {
+        let target = Target::parse("postgres://u@127.0.0.1:1/d").unwrap();
+        let tokens: Option<Arc<dyn TokenSource>> = Some(Arc::new(Never));
+        let dialer = Dialer { target, tls: None, tokens, schema: "public".into() };
+        assert!(dialer.connect(Purpose::Data).await.is_err_and(|failure| failure.may_pass()));
     }
 }

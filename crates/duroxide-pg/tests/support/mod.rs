@@ -7,6 +7,7 @@ pub mod database;
 pub mod load;
 pub mod logs;
 pub mod proxy;
+pub mod world;
 
 /// A name that no other test uses.
 pub fn fresh_schema() -> String {
