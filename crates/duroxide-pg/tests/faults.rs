@@ -9,10 +9,10 @@ mod support;
 
 use std::time::Duration;
 
-use duroxide::providers::{Clock, ExtendedProvider, Provider, SystemClock, WorkQueue};
+use duroxide::providers::{Clock, ExtendedProvider, Provider, SystemClock, TagFilter, WorkQueue};
 use duroxide_pg::PostgresProvider;
 use support::proxy::{NextCommit, Weather};
-use support::world::{World, start};
+use support::world::{World, activity, completion, metadata, start, started_event};
 
 const LEASE: Duration = Duration::from_secs(30);
 /// Nothing here takes long; whoever waits for so long waits in vain.
@@ -39,15 +39,18 @@ async fn connections_may_be_cut_at_any_time() {
 async fn commits_may_be_cut_at_any_time() {
     let world = World::new(&[]).await;
     let spoil = async || {
-        for n in 0..rounds(60) {
-            tokio::time::sleep(Duration::from_millis(10 + n * 23 % 30)).await;
-            let ways = [NextCommit::LoseAnswer, NextCommit::LoseRequest, NextCommit::LoseHalf];
-            world.proxy.spoil_next_commit(ways[usize::try_from(n % 3).unwrap()]);
+        let ways = [NextCommit::LoseAnswer, NextCommit::LoseRequest, NextCommit::LoseHalf];
+        let deadline = SystemClock.monotonic() + FAILURE_BOUND;
+        for (how, number) in ways.into_iter().cycle().zip(1..=rounds(30)) {
+            let passing = vec![NextCommit::Pass; number as usize % 7];
+            world.proxy.spoil_next_commits(&[passing, vec![how]].concat());
+            while (world.proxy.spoiled() as u64) < number {
+                assert!(SystemClock.monotonic() < deadline, "there are no more commits");
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
         }
-        world.proxy.spoil_next_commits(&[]);
     };
     world.survive(spoil).await;
-    assert!(world.proxy.spoiled() >= 20, "{} commits were spoiled", world.proxy.spoiled());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -75,6 +78,68 @@ async fn the_wire_may_be_slow_or_silent_for_a_while() {
         }
     };
     world.survive(delay).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_was_away_for_longer_than_a_lease_changes_nothing() {
+    let world = World::new(&[]).await;
+    let (away, other) = (world.store().await, world.sound_store().await);
+    let short = Duration::from_secs(1);
+    for what in ["a", "b"] {
+        away.enqueue_for_orchestrator(start(what), None).await.unwrap();
+        away.enqueue_for_worker(activity(what)).await.unwrap();
+        let tags = TagFilter::default();
+        let (_, turn, _) = away.fetch_orchestration_item(short, Duration::ZERO, None).await.unwrap().unwrap();
+        let (_, work, _) = away.fetch_work_item(short, Duration::ZERO, None, &tags).await.unwrap().unwrap();
+        world.proxy.set_weather(Weather::Frozen);
+        let takes_over = async {
+            let other_turn = until_some(async || {
+                other.fetch_orchestration_item(LEASE, Duration::ZERO, None).await.unwrap()
+            });
+            let (_, other_turn, attempt) = other_turn.await;
+            assert_eq!(attempt, 2);
+            let events = vec![started_event(what)];
+            let ack =
+                other.ack_orchestration_item(&other_turn, 1, events, vec![], vec![], metadata(), vec![]);
+            ack.await.unwrap();
+            let other_work =
+                until_some(async || other.fetch_work_item(LEASE, Duration::ZERO, None, &tags).await.unwrap());
+            other.ack_work_item(&other_work.await.1, None).await.unwrap();
+            world.proxy.set_weather(Weather::Fair);
+        };
+        // What was sent in time arrives too late.
+        let (late_turn, late_work, ()) = tokio::join!(
+            away.ack_orchestration_item(
+                &turn,
+                1,
+                vec![started_event(what)],
+                vec![activity("late")],
+                vec![],
+                metadata(),
+                vec![]
+            ),
+            away.ack_work_item(&work, Some(completion(what))),
+            takes_over,
+        );
+        assert!(!late_turn.unwrap_err().retryable);
+        assert!(!late_work.unwrap_err().retryable);
+        assert_eq!(other.read(what).await.unwrap().len(), 1);
+        for queue in ["orchestrator_queue", "worker_queue"] {
+            assert_eq!(world.number(&format!("SELECT count(*) FROM {queue}")).await, 0, "{queue}");
+        }
+    }
+}
+
+/// Looks until there is something.
+async fn until_some<T>(mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    let deadline = SystemClock.monotonic() + FAILURE_BOUND;
+    loop {
+        if let Some(found) = look().await {
+            return found;
+        }
+        assert!(SystemClock.monotonic() < deadline, "there is nothing");
+        SystemClock.sleep(Duration::from_millis(20)).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -170,6 +235,7 @@ async fn a_server_may_be_read_only_for_a_while() {
 async fn a_server_may_lose_its_patience_with_statements() {
     let world = World::new(&[]).await;
     let operator = world.connect().await;
+    operator.batch_execute("SET statement_timeout = 0").await.unwrap();
     let impatience = async || {
         for setting in ["SET statement_timeout = '3ms'", "RESET statement_timeout"] {
             operator.batch_execute(&format!("ALTER SYSTEM {setting}")).await.unwrap();
