@@ -405,3 +405,16 @@ async fn a_request_that_fails_for_good_does_not_take_its_neighbours_along() {
         assert_eq!(world.number(&format!("{rows} '%-{how:?}'")).await, 2, "{how:?}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_whose_connection_lasts_for_months_is_not_forgotten() {
+    let world = World::new(&[]).await;
+    let store = world.store().await;
+    store.enqueue_for_orchestrator(signal("a"), None).await.unwrap();
+    world.run("UPDATE committers SET seen_at = now() - interval '31 days'").await;
+    // Another process starts, and clears away those that are long gone.
+    let other = world.sound_store().await;
+    other.enqueue_for_orchestrator(signal("b"), None).await.unwrap();
+    store.enqueue_for_orchestrator(signal("c"), None).await.unwrap();
+    assert_eq!(world.number("SELECT count(*) FROM orchestrator_queue").await, 3);
+}
