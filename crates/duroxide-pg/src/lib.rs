@@ -119,7 +119,8 @@ impl PostgresProvider {
     ///
     /// `sslmode` is `disable`, `prefer`, `require` or `verify-full`. If it is not given, a connection that leaves this
     /// machine is encrypted and the server must prove its name; one to the loopback or a Unix socket is plain.
-    /// `sslrootcert` names a file with the certificates to trust instead of the system's.
+    /// `sslrootcert` names a file with the certificates to trust instead of the system's; with it, `require` verifies too.
+    /// `hostaddr` is the address to connect to, if the host's name is only to be proved and not to be looked up.
     ///
     /// # Errors
     /// If the server cannot be reached or used, or the schema is newer than this build, altered, or not ours.

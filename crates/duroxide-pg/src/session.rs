@@ -18,9 +18,31 @@ use crate::target::{Protection, Target, quoted};
 use crate::tls::{self, Tls};
 
 /// Gives the password of each new connection: the short-lived token of a cloud identity.
+///
+/// It is asked once for each connection, also for those that are made again, so it should keep a token for as long as that
+/// is good. A token that the server refuses is a failure that may pass: the next connection asks for another.
+///
+/// ```
+/// use duroxide_pg::TokenSource;
+///
+/// struct FromFile(std::path::PathBuf);
+///
+/// #[async_trait::async_trait]
+/// impl TokenSource for FromFile {
+///     async fn token(&self) -> Result<String, String> {
+///         let text = std::fs::read_to_string(&self.0);
+///         text.map(|token| token.trim().to_string()).map_err(|error| format!("the token's file: {error}"))
+///     }
+/// }
+///
+/// let builder = duroxide_pg::PostgresProvider::builder()
+///     .tokens(std::sync::Arc::new(FromFile("/run/secrets/db-token".into())));
+/// # drop(builder);
+/// ```
 #[async_trait]
 pub trait TokenSource: Send + Sync {
-    /// Returns a token that is good for one connection. The error's text may be logged; it must hold no secret.
+    /// Returns a token that is good for one connection. The error's text may be logged; it must hold no secret. After half
+    /// a minute without an answer the connection is given up, and tried again later.
     async fn token(&self) -> Result<String, String>;
 }
 
