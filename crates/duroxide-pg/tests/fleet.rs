@@ -119,6 +119,22 @@ impl Fleet {
         }
     }
 
+    /// Everything that the store knows about instances that should be over, to find out why they are not.
+    async fn explain_what_is_left(&mut self) {
+        let database = self.connect().await;
+        for table in ["orchestrator_queue", "worker_queue", "instance_schedule", "arrivals"] {
+            let sql = format!("SELECT row_to_json(t)::text FROM {table} t LIMIT 20");
+            for row in database.query(&sql, &[]).await.unwrap() {
+                self.wrong.push(format!("{table}: {}", row.get::<_, String>(0)));
+            }
+        }
+        let sql = "SELECT instance_id, event_data FROM history JOIN instances USING (instance_id)
+            WHERE instance_id IN (SELECT instance_id FROM executions WHERE status = 'Running') ORDER BY 1, execution_id, event_id";
+        for row in database.query(sql, &[]).await.unwrap() {
+            self.wrong.push(format!("{}: {}", row.get::<_, String>(0), row.get::<_, String>(1)));
+        }
+    }
+
     async fn check_rows(&mut self) -> usize {
         let database = self.connect().await;
         for table in ["quarantine", "orchestrator_queue", "worker_queue", "instance_locks"] {
@@ -225,6 +241,9 @@ async fn workers_are_killed_and_all_finish_right() {
         workers[unlucky] = fleet.spawn();
     }
     fleet.check_endings(&client, &forecast).await;
+    if !fleet.wrong.is_empty() {
+        fleet.explain_what_is_left().await;
+    }
     if outside.is_finished() {
         fleet.wrong.push("the application beside the workers failed".into());
     }
