@@ -23,13 +23,19 @@ pub enum PgError {
         /// What is wrong with it.
         reason: &'static str,
     },
-    /// The server cannot be reached, or does not let us in.
+    /// The server cannot be reached for now, or there was no token to log in with.
     #[error("cannot connect to PostgreSQL: {reason}")]
     Connect {
         /// What was said.
         reason: String,
     },
-    /// The certificates for an encrypted connection cannot be used.
+    /// The server does not let us in: a wrong password, no such user or database.
+    #[error("PostgreSQL refuses the login: {reason}")]
+    LoginRefused {
+        /// What was said.
+        reason: String,
+    },
+    /// The connection cannot be encrypted, or the server could not prove that it is the one that was asked for.
     #[error("cannot set up TLS: {reason}")]
     Tls {
         /// What is wrong.
@@ -76,12 +82,22 @@ pub enum PgError {
         action: &'static str,
         /// What the server said.
         reason: String,
+        /// Whether it may go right another time.
+        retryable: bool,
     },
 }
 
 impl PgError {
+    /// Tells whether opening the store may go right another time, without anybody changing anything.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Self::Connect { .. } | Self::Database { retryable: true, .. })
+    }
+
     pub(crate) fn database(action: &'static str) -> impl FnOnce(tokio_postgres::Error) -> Self {
-        move |error| Self::Database { action, reason: describe(&error) }
+        move |error| {
+            let Failure { kind, message: reason } = Failure::from(error);
+            Self::Database { action, reason, retryable: kind != FailureKind::Permanent }
+        }
     }
 }
 
@@ -166,10 +182,12 @@ impl From<tokio_postgres::Error> for Failure {
 /// Decides by the server's code, never by its text.
 fn kind_of(error: &tokio_postgres::Error) -> FailureKind {
     let Some(code) = error.code() else {
-        // Without a code it is the connection, or a mistake of ours in types, which a test finds.
-        let is_ours =
-            error.to_string().contains("deserializing") || error.to_string().contains("serializing");
-        return if is_ours { FailureKind::Permanent } else { FailureKind::Lost };
+        // Without a code it is the connection; or a mistake of ours in types, which a test finds; or a way to log in that
+        // the server asks for and the URL does not allow. The driver tells them apart by its own words only.
+        let text = error.to_string();
+        let will_stay = ["serializing", "invalid configuration", "authentication error"];
+        let is_permanent = will_stay.iter().any(|words| text.contains(words));
+        return if is_permanent { FailureKind::Permanent } else { FailureKind::Lost };
     };
     let transient = [
         SqlState::T_R_SERIALIZATION_FAILURE,

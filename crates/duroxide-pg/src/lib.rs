@@ -124,7 +124,8 @@ impl PostgresProvider {
     ///
     /// `sslmode` is `disable`, `prefer`, `require` or `verify-full`. If it is not given, a connection that leaves this
     /// machine is encrypted and the server must prove its name; one to the loopback or a Unix socket is plain.
-    /// `sslrootcert` names a file with the certificates to trust instead of the system's.
+    /// `sslrootcert` names a file with the certificates to trust instead of the system's; with it, `require` verifies too.
+    /// `hostaddr` is the address to connect to, if the host's name is only to be proved and not to be looked up.
     ///
     /// # Errors
     /// If the server cannot be reached or used, or the schema is newer than this build, altered, or not ours.
@@ -155,8 +156,7 @@ impl PostgresProvider {
     /// # Errors
     /// As [`new`](Self::new).
     pub async fn initialize_schema(&self) -> Result<(), PgError> {
-        let session = self.dialer.connect(Purpose::Setup).await;
-        let session = session.map_err(|failure| PgError::Connect { reason: failure.message })?;
+        let session = self.dialer.open().await?;
         migrate::prepare(&session, &self.dialer.schema, Migrations::Apply).await
     }
 
@@ -165,8 +165,7 @@ impl PostgresProvider {
     /// # Errors
     /// What the server reports.
     pub async fn cleanup_schema(&self) -> Result<(), PgError> {
-        let session = self.dialer.connect(Purpose::Setup).await;
-        let session = session.map_err(|failure| PgError::Connect { reason: failure.message })?;
+        let session = self.dialer.open().await?;
         migrate::drop_schema(&session, &self.dialer.schema).await
     }
 
@@ -179,8 +178,7 @@ impl PostgresProvider {
         };
         let tokens = settings.tokens.clone();
         let dialer = Arc::new(Dialer { target, tls, tokens, schema: settings.schema.clone() });
-        let session = dialer.connect(Purpose::Setup).await;
-        let session = session.map_err(|failure| PgError::Connect { reason: failure.message })?;
+        let session = dialer.open().await?;
         migrate::prepare(&session, &settings.schema, settings.migrations).await?;
         drop(session);
         Ok(Self::start(dialer, &settings))

@@ -12,14 +12,37 @@ use tokio::task::JoinHandle;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{AsyncMessage, Client, Connection, NoTls, Notification, Row, Statement};
 
-use crate::error::Failure;
+use crate::PgError;
+use crate::error::{Failure, FailureKind};
 use crate::target::{Protection, Target, quoted};
-use crate::tls::Tls;
+use crate::tls::{self, Tls};
 
 /// Gives the password of each new connection: the short-lived token of a cloud identity.
+///
+/// It is asked once for each connection, also for those that are made again, so it should keep a token for as long as that
+/// is good. A token that the server refuses is a failure that may pass: the next connection asks for another.
+///
+/// ```
+/// use duroxide_pg::TokenSource;
+///
+/// struct FromFile(std::path::PathBuf);
+///
+/// #[async_trait::async_trait]
+/// impl TokenSource for FromFile {
+///     async fn token(&self) -> Result<String, String> {
+///         let text = std::fs::read_to_string(&self.0);
+///         text.map(|token| token.trim().to_string()).map_err(|error| format!("the token's file: {error}"))
+///     }
+/// }
+///
+/// let builder = duroxide_pg::PostgresProvider::builder()
+///     .tokens(std::sync::Arc::new(FromFile("/run/secrets/db-token".into())));
+/// # drop(builder);
+/// ```
 #[async_trait]
 pub trait TokenSource: Send + Sync {
-    /// Returns a token that is good for one connection. The error's text may be logged; it must hold no secret.
+    /// Returns a token that is good for one connection. The error's text may be logged; it must hold no secret. After half
+    /// a minute without an answer the connection is given up, and tried again later.
     async fn token(&self) -> Result<String, String>;
 }
 
@@ -43,6 +66,29 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 /// What takes longer is not coming: the connection is given up.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Why there is no connection.
+enum NotConnected {
+    NoAnswer,
+    NoToken(String),
+    Driver(tokio_postgres::Error),
+}
+
+impl From<tokio_postgres::Error> for NotConnected {
+    fn from(error: tokio_postgres::Error) -> Self {
+        Self::Driver(error)
+    }
+}
+
+impl NotConnected {
+    /// What is wrong with the encryption, if that is it.
+    fn tls_trouble(&self) -> Option<String> {
+        match self {
+            Self::NoAnswer | Self::NoToken(_) => None,
+            Self::Driver(error) => tls::trouble(error),
+        }
+    }
+}
+
 /// Makes connections.
 pub(crate) struct Dialer {
     pub(crate) target: Target,
@@ -52,6 +98,19 @@ pub(crate) struct Dialer {
 }
 
 impl Dialer {
+    /// Makes the first connection of a store, before there is a schema.
+    pub(crate) async fn open(&self) -> Result<Session, PgError> {
+        let (sender, _) = mpsc::unbounded_channel();
+        self.dial(Purpose::Setup, sender).await.map_err(|error| {
+            let (tls, failure) = (error.tls_trouble(), self.failure(error));
+            match tls {
+                Some(reason) => PgError::Tls { reason },
+                None if failure.may_pass() => PgError::Connect { reason: failure.message },
+                None => PgError::LoginRefused { reason: failure.message },
+            }
+        })
+    }
+
     pub(crate) async fn connect(&self, purpose: Purpose) -> Result<Session, Failure> {
         let (sender, _) = mpsc::unbounded_channel();
         self.connect_and_hear(purpose, sender).await
@@ -63,19 +122,35 @@ impl Dialer {
         purpose: Purpose,
         heard: mpsc::UnboundedSender<Notification>,
     ) -> Result<Session, Failure> {
+        self.dial(purpose, heard).await.map_err(|error| self.failure(error))
+    }
+
+    /// Connects, or gives up: a server that accepts and then says nothing must not hold anybody up for ever.
+    async fn dial(
+        &self,
+        purpose: Purpose,
+        heard: mpsc::UnboundedSender<Notification>,
+    ) -> Result<Session, NotConnected> {
+        let dialed = tokio::time::timeout(ANSWER_TIMEOUT, self.dial_patiently(purpose, heard)).await;
+        dialed.unwrap_or(Err(NotConnected::NoAnswer))
+    }
+
+    async fn dial_patiently(
+        &self,
+        purpose: Purpose,
+        heard: mpsc::UnboundedSender<Notification>,
+    ) -> Result<Session, NotConnected> {
         let mut config = self.target.config.clone();
         if let Some(tokens) = &self.tokens {
-            let token = tokens.token().await;
-            config.password(token.map_err(|why| Failure::lost(format!("no token to log in with: {why}")))?);
+            config.password(tokens.token().await.map_err(NotConnected::NoToken)?);
         }
-        let refused = |error: tokio_postgres::Error| self.refused(error);
         let (client, driver) = match &self.tls {
             Some(tls) if self.target.protection != Protection::Plain => {
-                let (client, connection) = config.connect(tls.clone()).await.map_err(refused)?;
+                let (client, connection) = config.connect(tls.clone()).await?;
                 (client, tokio::spawn(drive(connection, heard)))
             }
             _ => {
-                let (client, connection) = config.connect(NoTls).await.map_err(refused)?;
+                let (client, connection) = config.connect(NoTls).await?;
                 (client, tokio::spawn(drive(connection, heard)))
             }
         };
@@ -84,12 +159,26 @@ impl Dialer {
         Ok(session)
     }
 
-    /// Not being let in may pass if the password is a token that is made anew each time.
-    fn refused(&self, error: tokio_postgres::Error) -> Failure {
+    /// What a caller hears who may try again.
+    fn failure(&self, error: NotConnected) -> Failure {
+        let tls_trouble = error.tls_trouble();
+        let error = match error {
+            NotConnected::NoAnswer => return Failure::lost("PostgreSQL does not answer"),
+            NotConnected::NoToken(why) => return Failure::lost(format!("no token to log in with: {why}")),
+            NotConnected::Driver(error) => error,
+        };
+        let is_refused = error.code().is_some_and(|code| code.code().starts_with("28"));
         let mut failure = Failure::from(error);
-        let is_rejected = failure.message.ends_with("(28000)") || failure.message.ends_with("(28P01)");
-        if is_rejected && self.tokens.is_some() {
-            failure.kind = crate::error::FailureKind::Lost;
+        if let Some(reason) = tls_trouble {
+            failure.message = reason;
+        }
+        // The next token may be taken.
+        if is_refused && self.tokens.is_some() {
+            failure.kind = FailureKind::Lost;
+        }
+        // The server says so in its own language, or in none; this is a hint, and decides nothing.
+        if is_refused && failure.message.contains("no encryption") {
+            failure.message += "; if the server demands encryption, set sslmode=verify-full in the URL";
         }
         failure
     }
@@ -187,5 +276,38 @@ impl Session {
 
     fn statements(&self) -> std::sync::MutexGuard<'_, HashMap<&'static str, Statement>> {
         self.statements.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_says_nothing_is_given_up() {
+        let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = silent.local_addr().unwrap().port();
+        let target = Target::parse(&format!("postgres://u:secret@127.0.0.1:{port}/d")).unwrap();
+        let dialer = Dialer { target, tls: None, tokens: None, schema: "public".into() };
+        let failure = dialer.connect(Purpose::Data).await.err().unwrap();
+        assert!(failure.may_pass() && failure.message.contains("does not answer"), "{}", failure.message);
+        drop(silent);
+    }
+
+    struct Never;
+
+    #[async_trait]
+    impl TokenSource for Never {
+        async fn token(&self) -> Result<String, String> {
+            std::future::pending().await
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_token_that_never_comes_is_not_waited_for() {
+        let target = Target::parse("postgres://u@127.0.0.1:1/d").unwrap();
+        let tokens: Option<Arc<dyn TokenSource>> = Some(Arc::new(Never));
+        let dialer = Dialer { target, tls: None, tokens, schema: "public".into() };
+        assert!(dialer.connect(Purpose::Data).await.is_err_and(|failure| failure.may_pass()));
     }
 }

@@ -60,9 +60,13 @@ impl Target {
             None | Some("verify-full" | "verify-ca") => Protection::Verified,
             Some("disable") => Protection::Plain,
             Some("allow" | "prefer") => Protection::Preferred,
+            // Who says whom to trust wants that to be checked; PostgreSQL's own tools do so too.
+            Some("require") if root_certificates.is_some() => Protection::Verified,
             Some("require") => Protection::Unverified,
             Some(_) => return Err(invalid("sslmode must be disable, prefer, require or verify-full")),
         };
+        // There is no encryption on a Unix socket, and nobody to hide from.
+        let protection = if is_unix_only(&config) { Protection::Plain } else { protection };
         config.ssl_mode(match protection {
             Protection::Plain => SslMode::Disable,
             Protection::Preferred => SslMode::Prefer,
@@ -89,6 +93,14 @@ fn is_local(config: &Config) -> bool {
     };
     config.get_hosts().iter().all(is_local_host)
         && config.get_hostaddrs().iter().all(std::net::IpAddr::is_loopback)
+}
+
+fn is_unix_only(config: &Config) -> bool {
+    #[cfg(unix)]
+    return !config.get_hosts().is_empty()
+        && config.get_hosts().iter().all(|host| matches!(host, Host::Unix(_)));
+    #[cfg(not(unix))]
+    return false;
 }
 
 fn decoded(value: &str) -> String {
@@ -163,6 +175,16 @@ mod tests {
         let target =
             Target::parse("postgres://u@h/d?sslrootcert=%2Fetc%2Fca.pem&application_name=x").unwrap();
         assert_eq!(target.root_certificates.as_deref(), Some("/etc/ca.pem"));
+    }
+
+    #[test]
+    fn who_names_certificates_wants_them_checked() {
+        assert_eq!(
+            protection("postgres://u@db.example.com/d?sslmode=require&sslrootcert=ca.pem"),
+            Protection::Verified
+        );
+        assert_eq!(protection("postgres://u@%2Ftmp%2Fpg/d?sslmode=verify-full"), Protection::Plain);
+        assert_eq!(protection("postgres://u@db.example.com/d?hostaddr=127.0.0.1"), Protection::Verified);
     }
 
     #[test]

@@ -13,7 +13,9 @@ use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVe
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use tokio_rustls::rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use tokio_rustls::rustls::{
+    self as tls, CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
+};
 
 use crate::PgError;
 use crate::target::{Protection, Target};
@@ -29,14 +31,53 @@ impl Tls {
         let builder = ClientConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
             .map_err(|error| failed(error.to_string()))?;
-        let config = match target.protection {
+        let mut config = match target.protection {
             Protection::Verified => builder.with_root_certificates(trusted(target)?).with_no_client_auth(),
             _ => builder
                 .dangerous()
                 .with_custom_certificate_verifier(Arc::new(AnyServer(provider)))
                 .with_no_client_auth(),
         };
+        // Servers that are spoken to in TLS from the first byte (sslnegotiation=direct) ask for it.
+        config.alpn_protocols = vec![b"postgresql".to_vec()];
         Ok(Self(Arc::new(config)))
+    }
+}
+
+/// Says what is wrong with the encryption and what to do about it, if that is why a connection failed.
+pub(crate) fn trouble(error: &tokio_postgres::Error) -> Option<String> {
+    let cause = std::error::Error::source(error)?;
+    let refused = cause.downcast_ref::<io::Error>().and_then(|error| error.get_ref()?.downcast_ref());
+    match refused {
+        Some(tls::Error::InvalidCertificate(why)) => Some(certificate_trouble(why)),
+        Some(other) => Some(format!("the handshake failed: {other}")),
+        // The driver does not give its reasons a type.
+        None => match cause.to_string().as_str() {
+            "server does not support TLS" => Some(
+                "the server offers no encryption; if the network can be trusted, set sslmode=disable".into(),
+            ),
+            "no hostname provided for TLS handshake" => {
+                Some("the URL has an address but no name that the server could prove; name a host".into())
+            }
+            _ => None,
+        },
+    }
+}
+
+fn certificate_trouble(why: &CertificateError) -> String {
+    match why {
+        CertificateError::UnknownIssuer => {
+            "the server's certificate comes from nobody who is trusted here; if it should be trusted, name the file \
+             with the issuer's certificate: sslrootcert=/path/to/root.crt"
+                .into()
+        }
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            format!("the server's certificate is for another host, so this may be another server; connect by the name that it bears ({why})")
+        }
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            format!("the server's certificate has expired; renew it, or set the clock of this machine right ({why})")
+        }
+        other => format!("the server's certificate is refused: {other}"),
     }
 }
 
@@ -59,7 +100,11 @@ fn trusted(target: &Target) -> Result<RootCertStore, PgError> {
         }
     }
     if store.is_empty() {
-        return Err(PgError::Tls { reason: "no certificates to trust were found".into() });
+        return Err(PgError::Tls {
+            reason:
+                "no certificates to trust were found; name a file with some: sslrootcert=/path/to/root.crt"
+                    .into(),
+        });
     }
     Ok(store)
 }
@@ -142,7 +187,7 @@ impl ServerCertVerifier for AnyServer {
         _server_name: &ServerName<'_>,
         _ocsp_response: &[u8],
         _now: UnixTime,
-    ) -> Result<ServerCertVerified, tokio_rustls::rustls::Error> {
+    ) -> Result<ServerCertVerified, tls::Error> {
         Ok(ServerCertVerified::assertion())
     }
 
@@ -151,9 +196,9 @@ impl ServerCertVerifier for AnyServer {
         message: &[u8],
         cert: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, tokio_rustls::rustls::Error> {
+    ) -> Result<HandshakeSignatureValid, tls::Error> {
         let algorithms = &self.0.signature_verification_algorithms;
-        tokio_rustls::rustls::crypto::verify_tls12_signature(message, cert, signature, algorithms)
+        tls::crypto::verify_tls12_signature(message, cert, signature, algorithms)
     }
 
     fn verify_tls13_signature(
@@ -161,9 +206,9 @@ impl ServerCertVerifier for AnyServer {
         message: &[u8],
         cert: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, tokio_rustls::rustls::Error> {
+    ) -> Result<HandshakeSignatureValid, tls::Error> {
         let algorithms = &self.0.signature_verification_algorithms;
-        tokio_rustls::rustls::crypto::verify_tls13_signature(message, cert, signature, algorithms)
+        tls::crypto::verify_tls13_signature(message, cert, signature, algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

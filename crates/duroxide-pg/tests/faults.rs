@@ -7,170 +7,27 @@
 
 mod support;
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use duroxide::providers::{
-    Clock, ExecutionMetadata, ExtendedProvider, Provider, StartOutcome, SystemClock, WorkItem, WorkQueue,
-};
-use duroxide::{Client, Event, EventKind};
+use duroxide::providers::{Clock, ExtendedProvider, Provider, SystemClock, TagFilter, WorkQueue};
 use duroxide_pg::PostgresProvider;
-use support::cluster::{Cluster, Kind};
-use support::load;
-use support::proxy::{NextCommit, Proxy};
+use support::proxy::{NextCommit, Weather};
+use support::world::{World, activity, completion, metadata, start, started_event};
 
 const LEASE: Duration = Duration::from_secs(30);
 /// Nothing here takes long; whoever waits for so long waits in vain.
 const FAILURE_BOUND: Duration = Duration::from_secs(60);
 
-/// A server of its own, a way to it that can be cut, and one that cannot.
-struct World {
-    cluster: Cluster,
-    proxy: Proxy,
-    schema: String,
-}
-
-impl World {
-    async fn new(settings: &[&str]) -> Self {
-        let cluster = Cluster::own(Kind::Durable, settings);
-        let proxy = Proxy::new(cluster.port()).await;
-        Self { cluster, proxy, schema: support::fresh_schema() }
-    }
-
-    /// A store whose way to the server can be cut.
-    async fn store(&self) -> Arc<PostgresProvider> {
-        self.open(&self.cluster.url_through(self.proxy.port())).await
-    }
-
-    /// A store whose way cannot.
-    async fn sound_store(&self) -> Arc<PostgresProvider> {
-        self.open(&self.cluster.url()).await
-    }
-
-    async fn open(&self, url: &str) -> Arc<PostgresProvider> {
-        let builder = PostgresProvider::builder().schema(&self.schema).retry_for(Duration::from_secs(20));
-        Arc::new(builder.open(url).await.unwrap())
-    }
-
-    /// A connection that knows nothing of the store.
-    async fn connect(&self) -> tokio_postgres::Client {
-        let (client, connection) =
-            tokio_postgres::connect(&self.cluster.url(), tokio_postgres::NoTls).await.unwrap();
-        tokio::spawn(connection);
-        client
-    }
-
-    /// Runs jobs for as long as faults happen, and checks that all went right.
-    async fn survive(&self, faults: impl AsyncFn()) {
-        let store = self.store().await;
-        let runtime = load::runtime(store.clone()).await;
-        let client = Client::new(store);
-        let over = std::cell::Cell::new(false);
-        let jobs = std::cell::Cell::new(0);
-        tokio::join!(
-            async {
-                faults().await;
-                over.set(true);
-            },
-            async {
-                while !over.get() {
-                    load::start(&client, jobs.get(), 1).await;
-                    jobs.set(jobs.get() + 1);
-                    tokio::time::sleep(Duration::from_millis(3)).await;
-                }
-            }
-        );
-        load::check(&Client::new(self.sound_store().await), jobs.get()).await;
-        eprintln!("{} jobs", jobs.get());
-        runtime.shutdown(None).await;
-    }
-}
-
-fn start(instance: &str) -> WorkItem {
-    WorkItem::StartOrchestration {
-        instance: instance.into(),
-        orchestration: "Order".into(),
-        input: "{}".into(),
-        version: Some("1.0.0".into()),
-        parent_instance: None,
-        parent_id: None,
-        parent_execution_id: None,
-        execution_id: 1,
-    }
-}
-
-fn started_event(instance: &str) -> Event {
-    let kind = EventKind::OrchestrationStarted {
-        name: "Order".into(),
-        version: "1.0.0".into(),
-        input: "{}".into(),
-        parent_instance: None,
-        parent_id: None,
-        parent_execution_id: None,
-        carry_forward_events: None,
-        initial_custom_status: None,
-    };
-    Event::with_event_id(1, instance, 1, None, kind)
-}
-
-fn metadata() -> ExecutionMetadata {
-    ExecutionMetadata {
-        orchestration_name: Some("Order".into()),
-        orchestration_version: Some("1.0.0".into()),
-        ..Default::default()
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_commit_that_meets_a_broken_wire_is_made_once() {
-    let world = World::new(&[]).await;
-    let store = world.store().await;
-    let mut spoiled = 0;
-    for how in [NextCommit::LoseAnswer, NextCommit::LoseRequest, NextCommit::LoseHalf] {
-        let instance = format!("{how:?}");
-        let mut spoil = || {
-            world.proxy.spoil_next_commit(how);
-            spoiled += 1;
-        };
-        spoil();
-        let outcome = store.enqueue_start_if_absent(start(&instance)).await.unwrap();
-        assert_eq!(outcome, StartOutcome::New, "{how:?}");
-        spoil();
-        let outcome = store.enqueue_start_if_absent(start(&instance)).await.unwrap();
-        assert_eq!(outcome, StartOutcome::Existing, "{how:?}");
-
-        let (item, token, _) =
-            store.fetch_orchestration_item(LEASE, Duration::ZERO, None).await.unwrap().unwrap();
-        assert_eq!((item.instance.as_str(), item.messages.len()), (instance.as_str(), 1), "{how:?}");
-        spoil();
-        let events = vec![started_event(&instance)];
-        let ack = store.ack_orchestration_item(&token, 1, events, vec![], vec![], metadata(), vec![]);
-        ack.await.unwrap();
-        assert_eq!(store.read(&instance).await.unwrap().len(), 1, "{how:?}");
-
-        spoil();
-        let signal =
-            WorkItem::ExternalRaised { instance: instance.clone(), name: "n".into(), data: String::new() };
-        store.enqueue_for_orchestrator(signal, None).await.unwrap();
-        let (item, token, _) =
-            store.fetch_orchestration_item(LEASE, Duration::ZERO, None).await.unwrap().unwrap();
-        assert_eq!(item.messages.len(), 1, "{how:?}: the signal is there once");
-
-        // A refusal is heard even if the answer that said so was lost.
-        spoil();
-        let stale = token.replace("lock_", "lock_0").chars().take(37).collect::<String>() + "_" + &instance;
-        let refused = store.ack_orchestration_item(&stale, 1, vec![], vec![], vec![], metadata(), vec![]);
-        assert!(!refused.await.unwrap_err().retryable, "{how:?}");
-        store.ack_orchestration_item(&token, 1, vec![], vec![], vec![], metadata(), vec![]).await.unwrap();
-    }
-    assert_eq!(world.proxy.spoiled(), spoiled, "every fault happened");
+/// How often a fault happens; `PG_FAULTS` multiplies it.
+fn rounds(usual: u64) -> u64 {
+    usual * std::env::var("PG_FAULTS").map_or(1, |times| times.parse::<u64>().unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_may_be_cut_at_any_time() {
     let world = World::new(&[]).await;
     let cut = async || {
-        for n in 0..60_u64 {
+        for n in 0..rounds(60) {
             tokio::time::sleep(Duration::from_millis(20 + n * 37 % 60)).await;
             world.proxy.cut();
         }
@@ -179,10 +36,117 @@ async fn connections_may_be_cut_at_any_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn commits_may_be_cut_at_any_time() {
+    let world = World::new(&[]).await;
+    let spoil = async || {
+        let ways = [NextCommit::LoseAnswer, NextCommit::LoseRequest, NextCommit::LoseHalf];
+        let deadline = SystemClock.monotonic() + FAILURE_BOUND;
+        for (how, number) in ways.into_iter().cycle().zip(1..=rounds(30)) {
+            let passing = vec![NextCommit::Pass; number as usize % 7];
+            world.proxy.spoil_next_commits(&[passing, vec![how]].concat());
+            while (world.proxy.spoiled() as u64) < number {
+                assert!(SystemClock.monotonic() < deadline, "there are no more commits");
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        }
+    };
+    world.survive(spoil).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_may_be_ended_in_an_orderly_way() {
+    let world = World::new(&[]).await;
+    let hang_up = async || {
+        for _ in 0..rounds(20) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            world.proxy.hang_up();
+        }
+    };
+    world.survive(hang_up).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_wire_may_be_slow_or_silent_for_a_while() {
+    let world = World::new(&[]).await;
+    let delay = async || {
+        for weather in [Weather::Slow(Duration::from_millis(100)), Weather::Frozen] {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            world.proxy.set_weather(weather);
+            // Longer than the leases.
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            world.proxy.set_weather(Weather::Fair);
+        }
+    };
+    world.survive(delay).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_was_away_for_longer_than_a_lease_changes_nothing() {
+    let world = World::new(&[]).await;
+    let (away, other) = (world.store().await, world.sound_store().await);
+    let short = Duration::from_secs(1);
+    for what in ["a", "b"] {
+        away.enqueue_for_orchestrator(start(what), None).await.unwrap();
+        away.enqueue_for_worker(activity(what)).await.unwrap();
+        let tags = TagFilter::default();
+        let (_, turn, _) = away.fetch_orchestration_item(short, Duration::ZERO, None).await.unwrap().unwrap();
+        let (_, work, _) = away.fetch_work_item(short, Duration::ZERO, None, &tags).await.unwrap().unwrap();
+        world.proxy.set_weather(Weather::Frozen);
+        let takes_over = async {
+            let other_turn = until_some(async || {
+                other.fetch_orchestration_item(LEASE, Duration::ZERO, None).await.unwrap()
+            });
+            let (_, other_turn, attempt) = other_turn.await;
+            assert_eq!(attempt, 2);
+            let events = vec![started_event(what)];
+            let ack =
+                other.ack_orchestration_item(&other_turn, 1, events, vec![], vec![], metadata(), vec![]);
+            ack.await.unwrap();
+            let other_work =
+                until_some(async || other.fetch_work_item(LEASE, Duration::ZERO, None, &tags).await.unwrap());
+            other.ack_work_item(&other_work.await.1, None).await.unwrap();
+            world.proxy.set_weather(Weather::Fair);
+        };
+        // What was sent in time arrives too late.
+        let (late_turn, late_work, ()) = tokio::join!(
+            away.ack_orchestration_item(
+                &turn,
+                1,
+                vec![started_event(what)],
+                vec![activity("late")],
+                vec![],
+                metadata(),
+                vec![]
+            ),
+            away.ack_work_item(&work, Some(completion(what))),
+            takes_over,
+        );
+        assert!(!late_turn.unwrap_err().retryable);
+        assert!(!late_work.unwrap_err().retryable);
+        assert_eq!(other.read(what).await.unwrap().len(), 1);
+        for queue in ["orchestrator_queue", "worker_queue"] {
+            assert_eq!(world.number(&format!("SELECT count(*) FROM {queue}")).await, 0, "{queue}");
+        }
+    }
+}
+
+/// Looks until there is something.
+async fn until_some<T>(mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    let deadline = SystemClock.monotonic() + FAILURE_BOUND;
+    loop {
+        if let Some(found) = look().await {
+            return found;
+        }
+        assert!(SystemClock.monotonic() < deadline, "there is nothing");
+        SystemClock.sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_server_may_crash() {
     let world = World::new(&[]).await;
     let crash = async || {
-        for _ in 0..3 {
+        for _ in 0..rounds(3) {
             tokio::time::sleep(Duration::from_millis(300)).await;
             world.cluster.crash();
         }
@@ -195,7 +159,7 @@ async fn backends_may_be_terminated() {
     let world = World::new(&[]).await;
     let killer = world.connect().await;
     let terminate = async || {
-        for _ in 0..20 {
+        for _ in 0..rounds(20) {
             tokio::time::sleep(Duration::from_millis(60)).await;
             let sql = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
                 WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'";
@@ -268,29 +232,76 @@ async fn a_server_may_be_read_only_for_a_while() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_server_may_lose_its_patience_with_statements() {
+    let world = World::new(&[]).await;
+    let operator = world.connect().await;
+    operator.batch_execute("SET statement_timeout = 0").await.unwrap();
+    let impatience = async || {
+        for setting in ["SET statement_timeout = '3ms'", "RESET statement_timeout"] {
+            operator.batch_execute(&format!("ALTER SYSTEM {setting}")).await.unwrap();
+            operator.batch_execute("SELECT pg_reload_conf()").await.unwrap();
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    };
+    world.survive(impatience).await;
+}
+
+/// Waits for work in one store that another has put there; returns its instance.
+async fn found(store: &PostgresProvider) -> String {
+    let mut signal = store.work_signal(WorkQueue::Orchestrator);
+    let looking = async {
+        loop {
+            signal.mark_seen();
+            let fetched = store.fetch_orchestration_item(LEASE, Duration::ZERO, None).await.unwrap();
+            if let Some((item, ..)) = fetched {
+                return item.instance;
+            }
+            signal.wait().await;
+        }
+    };
+    tokio::time::timeout(FAILURE_BOUND, looking).await.expect("it is found")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_notifications_work_is_found_by_looking() {
+    let world = World::new(&[]).await;
+    let open = async || {
+        let builder = PostgresProvider::builder().schema(&world.schema).notifications(false);
+        builder.open(&world.cluster.url()).await.unwrap()
+    };
+    let (here, there) = (open().await, open().await);
+    for round in 0..3 {
+        let instance = format!("i-{round}");
+        let looking = async {
+            let began = SystemClock.monotonic();
+            (found(&there).await, SystemClock.monotonic() - began)
+        };
+        let enqueueing = async {
+            // It looks in vain before.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            here.enqueue_for_orchestrator(start(&instance), None).await.unwrap();
+        };
+        let ((found, took), ()) = tokio::join!(looking, enqueueing);
+        assert_eq!(found, instance);
+        assert!(took < Duration::from_secs(10), "{took:?}");
+    }
+    let listening = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'";
+    assert_eq!(world.number(listening).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_lost_listener_costs_no_more_than_a_poll() {
     let world = World::new(&[]).await;
     let (here, there) = (world.sound_store().await, world.sound_store().await);
     let killer = world.connect().await;
     for round in 0..5 {
-        let sql = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%' OR query LIKE '%pg_notify%' AND pid <> pg_backend_pid()";
+        let sql = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+            WHERE (query LIKE 'LISTEN%' OR query LIKE '%pg_notify%') AND pid <> pg_backend_pid()";
         killer.batch_execute(sql).await.unwrap();
-        let mut signal = there.work_signal(WorkQueue::Orchestrator);
-        signal.mark_seen();
         let instance = format!("i-{round}");
         here.enqueue_for_orchestrator(start(&instance), None).await.unwrap();
         let began = SystemClock.monotonic();
-        let fetched = tokio::time::timeout(FAILURE_BOUND, async {
-            loop {
-                signal.wait().await;
-                signal.mark_seen();
-                let fetched = there.fetch_orchestration_item(LEASE, Duration::ZERO, None).await.unwrap();
-                if let Some((item, ..)) = fetched {
-                    return item.instance;
-                }
-            }
-        });
-        assert_eq!(fetched.await.expect("it is found by polling"), instance);
+        assert_eq!(found(&there).await, instance);
         let took = SystemClock.monotonic() - began;
         assert!(took < Duration::from_secs(10), "{took:?}");
     }

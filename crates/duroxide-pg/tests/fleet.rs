@@ -26,7 +26,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use check::{Histories, check_history};
+use check::{Entry, Histories, check_history, check_ledger, repeated_runs};
 use duroxide::providers::{Clock, SystemClock};
 use duroxide::{AppErrorKind, Client, ErrorDetails, Event, OrchestrationStatus};
 use duroxide_pg::PostgresProvider;
@@ -40,6 +40,8 @@ use support::cluster::{Cluster, Kind};
 const CHILD_URL: &str = "DUROXIDE_TEST_FLEET_URL";
 const CHILD_SCHEMA: &str = "DUROXIDE_TEST_FLEET_SCHEMA";
 const CHILD_LEDGER: &str = "DUROXIDE_TEST_FLEET_LEDGER";
+/// Says how a worker keeps instances in memory between turns.
+const CHILD_ROUND: &str = "DUROXIDE_TEST_FLEET_ROUND";
 const WORKERS: usize = 3;
 /// All instances must have ended so long after the last kill; leases of the killed take up to half a minute to run out.
 const LIVENESS_BOUND: Duration = Duration::from_secs(120);
@@ -52,10 +54,11 @@ fn child_works_until_it_is_killed() {
     let Ok(url) = std::env::var(CHILD_URL) else { return };
     let schema = std::env::var(CHILD_SCHEMA).unwrap();
     let ledger = std::env::var(CHILD_LEDGER).unwrap();
+    let round = std::env::var(CHILD_ROUND).unwrap().parse().unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
         let store = PostgresProvider::new_with_schema(&url, Some(&schema)).await.unwrap();
-        worker::work(Arc::new(store), Path::new(&ledger), 0).await;
+        worker::work(Arc::new(store), Path::new(&ledger), round).await;
     });
 }
 
@@ -71,11 +74,12 @@ struct Fleet {
 }
 
 impl Fleet {
-    fn spawn(&self) -> Child {
+    fn spawn(&self, round: usize) -> Child {
         Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "child_works_until_it_is_killed", "--nocapture"])
             .env(CHILD_URL, self.cluster.url())
             .env(CHILD_SCHEMA, &self.schema)
+            .env(CHILD_ROUND, round.to_string())
             .env(CHILD_LEDGER, self.files.path().join("ledger"))
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
@@ -119,6 +123,32 @@ impl Fleet {
         }
     }
 
+    /// Compares the histories with what the activities themselves wrote down.
+    fn check_ledger(&mut self, histories: &Histories) {
+        let text = std::fs::read_to_string(self.files.path().join("ledger")).unwrap();
+        let mut ledger: Vec<Entry> = text.lines().map(|line| Entry::parse(line).unwrap()).collect();
+        eprintln!("{} lines in the ledger, {} runs were repeated", ledger.len(), repeated_runs(&ledger));
+        // Events bear the database's time, which a process knows up to the way of an answer.
+        ledger.iter_mut().for_each(|entry| entry.time_ms -= 100);
+        self.wrong.extend(check_ledger(&ledger, histories));
+    }
+
+    /// Everything that the store knows about instances that should be over, to find out why they are not.
+    async fn explain_what_is_left(&mut self) {
+        let database = self.connect().await;
+        for table in ["orchestrator_queue", "worker_queue", "instance_schedule", "arrivals"] {
+            let sql = format!("SELECT row_to_json(t)::text FROM {table} t LIMIT 20");
+            for row in database.query(&sql, &[]).await.unwrap() {
+                self.wrong.push(format!("{table}: {}", row.get::<_, String>(0)));
+            }
+        }
+        let sql = "SELECT instance_id, event_data FROM history JOIN instances USING (instance_id)
+            WHERE instance_id IN (SELECT instance_id FROM executions WHERE status = 'Running') ORDER BY 1, execution_id, event_id";
+        for row in database.query(sql, &[]).await.unwrap() {
+            self.wrong.push(format!("{}: {}", row.get::<_, String>(0), row.get::<_, String>(1)));
+        }
+    }
+
     async fn check_rows(&mut self) -> usize {
         let database = self.connect().await;
         for table in ["quarantine", "orchestrator_queue", "worker_queue", "instance_locks"] {
@@ -138,6 +168,7 @@ impl Fleet {
         for (key, events) in &histories {
             self.wrong.extend(check_history(key, events));
         }
+        self.check_ledger(&histories);
         histories.values().map(Vec::len).sum()
     }
 }
@@ -216,15 +247,18 @@ async fn workers_are_killed_and_all_finish_right() {
     };
     let client = Client::new(fleet.store().await);
     let outside = tokio::spawn(stand_outside(client.clone(), fleet.connect().await, cases));
-    let mut workers: Vec<Child> = (0..WORKERS).map(|_| fleet.spawn()).collect();
-    for _ in 0..kills {
+    let mut workers: Vec<Child> = (0..WORKERS).map(|round| fleet.spawn(round)).collect();
+    for round in 0..usize::try_from(kills).unwrap() {
         tokio::time::sleep(Duration::from_millis(100 + random.below(700))).await;
         let unlucky = random.below(WORKERS as u64) as usize;
         workers[unlucky].kill().unwrap();
         workers[unlucky].wait().unwrap();
-        workers[unlucky] = fleet.spawn();
+        workers[unlucky] = fleet.spawn(round);
     }
     fleet.check_endings(&client, &forecast).await;
+    if !fleet.wrong.is_empty() {
+        fleet.explain_what_is_left().await;
+    }
     if outside.is_finished() {
         fleet.wrong.push("the application beside the workers failed".into());
     }

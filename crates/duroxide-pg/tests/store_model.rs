@@ -17,7 +17,9 @@ use std::sync::Arc;
 
 use duroxide::providers::ManualClock;
 use duroxide::providers::memory::MemoryProvider;
+use duroxide_pg::PostgresProvider;
 use proptest::test_runner::{Config, TestCaseError, TestError, TestRng, TestRunner};
+use support::database::Database;
 
 /// Sequences in an ordinary run; `STORE_MODEL_CASES` asks for more.
 fn cases() -> u32 {
@@ -34,7 +36,9 @@ fn the_postgres_store_behaves_like_the_reference() {
         runtime.block_on(async {
             let clock = Arc::new(ManualClock::default());
             let reference = Arc::new(MemoryProvider::with_clock(clock.clone()));
-            let store = Arc::new(support::store_on(clock.clone()).await);
+            let database = Database::new().await;
+            let builder = PostgresProvider::builder().clock(clock.clone());
+            let store = Arc::new(builder.open(database.url()).await.unwrap());
             let sequence = [sequence, steps::drain()].concat();
             compare::run(reference, store, &clock, &sequence).await.map_err(TestCaseError::fail)
         })

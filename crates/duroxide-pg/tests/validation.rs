@@ -14,11 +14,14 @@ use async_trait::async_trait;
 use duroxide::provider_validations::ProviderFactory;
 use duroxide::providers::{ManualClock, Provider};
 use duroxide_pg::PostgresProvider;
+use support::database::Database;
 
 /// Makes stores and remembers the last one, to reach behind its back.
 #[derive(Default)]
 struct PostgresFactory {
     last: Mutex<Option<(Arc<PostgresProvider>, Arc<ManualClock>)>>,
+    /// Dropped when the test is over.
+    databases: Mutex<Vec<Database>>,
 }
 
 impl PostgresFactory {
@@ -36,7 +39,10 @@ impl PostgresFactory {
 impl ProviderFactory for PostgresFactory {
     async fn create_provider(&self) -> Arc<dyn Provider> {
         let clock = Arc::new(ManualClock::default());
-        let store = Arc::new(support::store_on(clock.clone()).await);
+        let database = Database::new().await;
+        let builder = PostgresProvider::builder().clock(clock.clone());
+        let store = Arc::new(builder.open(database.url()).await.unwrap());
+        self.databases.lock().unwrap().push(database);
         *self.last.lock().unwrap() = Some((store.clone(), clock));
         store
     }

@@ -9,7 +9,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::net::TcpListener;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -36,20 +36,22 @@ impl Cluster {
     pub fn shared() -> Self {
         // One for each build directory, so that two checkouts do not share one.
         let build = env!("CARGO_TARGET_TMPDIR");
-        let fingerprint = build.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-        });
-        let directory = std::env::temp_dir().join(format!("duroxide-pg-{fingerprint:016x}"));
-        Self::join(directory, Kind::Forgetful, &[])
+        let directory = std::env::temp_dir().join(format!("duroxide-pg-{:016x}", hash(build.bytes())));
+        Self::join(directory, Kind::Forgetful, &[], &[])
     }
 
     /// A server of one test, with settings of its own.
     pub fn own(kind: Kind, settings: &[&str]) -> Self {
-        let name = format!("duroxide-pg-{}", uuid::Uuid::new_v4().simple());
-        Self::join(std::env::temp_dir().join(name), kind, settings)
+        Self::own_with_files(kind, settings, &[])
     }
 
-    fn join(directory: PathBuf, kind: Kind, settings: &[&str]) -> Self {
+    /// A server of one test, with files of its own in its data directory.
+    pub fn own_with_files(kind: Kind, settings: &[&str], files: &[(&str, String)]) -> Self {
+        let name = format!("duroxide-pg-{}", uuid::Uuid::new_v4().simple());
+        Self::join(std::env::temp_dir().join(name), kind, settings, files)
+    }
+
+    fn join(directory: PathBuf, kind: Kind, settings: &[&str], files: &[(&str, String)]) -> Self {
         let tools = Tools::find();
         let starting = lock_for_starting(&directory);
         let in_use = open_lock(&directory, "users.lock").unwrap();
@@ -66,7 +68,7 @@ impl Cluster {
                 // What a start that was interrupted has left.
                 let _ = std::fs::remove_dir_all(directory.join("data"));
                 let port = free_port();
-                tools.create(&directory, port, kind, settings);
+                tools.create(&directory, port, kind, settings, files);
                 watch(&directory, &tools);
                 std::fs::write(directory.join("port"), port.to_string()).unwrap();
                 port
@@ -97,6 +99,11 @@ impl Cluster {
         self.start();
     }
 
+    /// Writes a file in the server's data directory.
+    pub fn write_file(&self, name: &str, text: &str) {
+        self.tools.write(&self.directory.join("data").join(name), text);
+    }
+
     pub fn stop(&self) {
         self.tools.run(&self.directory, "pg_ctl", &["-D", "data", "-m", "immediate", "-w", "stop"]);
     }
@@ -104,6 +111,13 @@ impl Cluster {
     pub fn start(&self) {
         self.tools.run(&self.directory, "pg_ctl", &["-D", "data", "-l", "log", "-w", "start"]);
     }
+}
+
+/// A short name for something long (FNV-1a).
+pub fn hash(bytes: impl IntoIterator<Item = u8>) -> u64 {
+    bytes
+        .into_iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 fn open_lock(directory: &Path, name: &str) -> std::io::Result<File> {
@@ -182,11 +196,8 @@ impl Tools {
         Self { directory, user }
     }
 
-    fn create(&self, directory: &Path, port: u16, kind: Kind, settings: &[&str]) {
-        if let Some(user) = self.user {
-            let owned = Command::new("chown").arg(user).arg(directory).status().unwrap();
-            assert!(owned.success(), "cannot give {} to {user}", directory.display());
-        }
+    fn create(&self, directory: &Path, port: u16, kind: Kind, settings: &[&str], files: &[(&str, String)]) {
+        self.give(directory);
         self.run(
             directory,
             "initdb",
@@ -206,7 +217,24 @@ impl Tools {
         )
         .unwrap();
         drop(file);
+        for (name, text) in files {
+            self.write(&directory.join("data").join(name), text);
+        }
         self.run(directory, "pg_ctl", &["-D", "data", "-l", "log", "-w", "start"]);
+    }
+
+    /// Writes a file of the server's. A key that others can read would be refused.
+    fn write(&self, path: &Path, text: &str) {
+        std::fs::write(path, text).unwrap();
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        self.give(path);
+    }
+
+    /// Makes a file the server's.
+    fn give(&self, path: &Path) {
+        let Some(user) = self.user else { return };
+        let owned = Command::new("chown").arg(user).arg(path).status().unwrap();
+        assert!(owned.success(), "cannot give {} to {user}", path.display());
     }
 
     fn run(&self, directory: &Path, program: &str, arguments: &[&str]) {

@@ -53,6 +53,7 @@ pub async fn start(client: &Client, from: usize, count: usize) {
         let instance = format!("job-{n}");
         let deadline = SystemClock.monotonic() + LIVENESS_BOUND;
         while let Err(error) = client.start_orchestration(&instance, "Job", n.to_string()).await {
+            assert!(error.is_retryable(), "{instance}: {error}");
             assert!(SystemClock.monotonic() < deadline, "{instance} cannot be started: {error}");
             SystemClock.sleep(Duration::from_millis(20)).await;
         }
@@ -69,6 +70,7 @@ pub async fn check(client: &Client, count: usize) {
             match client.wait_for_orchestration(&instance, left).await {
                 Ok(status) => break status,
                 Err(error) => {
+                    assert!(error.is_retryable(), "{instance}: {error}");
                     assert!(SystemClock.monotonic() < deadline, "{instance} does not end: {error}");
                     SystemClock.sleep(Duration::from_millis(20)).await;
                 }

@@ -1,7 +1,9 @@
 //! A way to the server that can be cut.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -21,6 +23,17 @@ pub enum NextCommit {
     LoseHalf,
 }
 
+/// How bytes fare on their way, in both directions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Weather {
+    /// They arrive.
+    Fair,
+    /// They arrive late.
+    Slow(Duration),
+    /// They are held back until the weather changes; connections look alive.
+    Frozen,
+}
+
 /// A proxy in front of a server.
 pub struct Proxy {
     port: u16,
@@ -32,8 +45,15 @@ struct State {
     server: u16,
     /// Connections made before the last cut are over.
     cuts: watch::Sender<usize>,
-    next_commit: Mutex<NextCommit>,
+    /// Those that end in an orderly way for the server, after what was sent.
+    hang_ups: watch::Sender<usize>,
+    next_commits: Mutex<VecDeque<NextCommit>>,
     spoiled: AtomicUsize,
+    /// How many commits have come from clients, whatever became of them.
+    commits: watch::Sender<usize>,
+    /// The next connections are cut after so many answers.
+    short_lives: Mutex<VecDeque<usize>>,
+    weather: watch::Sender<Weather>,
 }
 
 impl Proxy {
@@ -43,8 +63,12 @@ impl Proxy {
         let state = Arc::new(State {
             server,
             cuts: watch::Sender::new(0),
-            next_commit: Mutex::new(NextCommit::Pass),
+            hang_ups: watch::Sender::new(0),
+            next_commits: Mutex::default(),
             spoiled: AtomicUsize::new(0),
+            commits: watch::Sender::new(0),
+            short_lives: Mutex::default(),
+            weather: watch::Sender::new(Weather::Fair),
         });
         let accepted = state.clone();
         let accepting = tokio::spawn(async move {
@@ -64,9 +88,33 @@ impl Proxy {
         self.state.cuts.send_modify(|cuts| *cuts += 1);
     }
 
+    /// Tells the server, on every connection that there is, that nothing more will be sent.
+    pub fn hang_up(&self) {
+        self.state.hang_ups.send_modify(|hang_ups| *hang_ups += 1);
+    }
+
     /// Says what becomes of the next commit, on whatever connection.
     pub fn spoil_next_commit(&self, how: NextCommit) {
-        *self.state.next_commit.lock().unwrap() = how;
+        self.spoil_next_commits(&[how]);
+    }
+
+    /// Says what becomes of the next commits, one after the other, on whatever connection.
+    pub fn spoil_next_commits(&self, how: &[NextCommit]) {
+        *self.state.next_commits.lock().unwrap() = how.iter().copied().collect();
+    }
+
+    /// Cuts the next connections, one after the other, after so many pieces of what the server sends.
+    pub fn cut_next_connections(&self, after: &[usize]) {
+        *self.state.short_lives.lock().unwrap() = after.iter().copied().collect();
+    }
+
+    /// Changes whenever a commit arrives from a client.
+    pub fn commits(&self) -> watch::Receiver<usize> {
+        self.state.commits.subscribe()
+    }
+
+    pub fn set_weather(&self, weather: Weather) {
+        self.state.weather.send_replace(weather);
     }
 
     /// How many commits were spoiled.
@@ -84,25 +132,63 @@ impl Drop for Proxy {
 
 impl State {
     async fn carry(self: Arc<Self>, mut client: TcpStream) {
-        let mut cuts = self.cuts.subscribe();
+        let (mut cuts, mut hang_ups) = (self.cuts.subscribe(), self.hang_ups.subscribe());
         let Ok(mut server) = TcpStream::connect(("127.0.0.1", self.server)).await else { return };
         let (_, _) = (client.set_nodelay(true), server.set_nodelay(true));
+        let mut answers_left = self.short_lives.lock().unwrap().pop_front();
         let (mut sent, mut answered) = (vec![0; 64 * 1024], vec![0; 64 * 1024]);
         loop {
             tokio::select! {
                 _ = cuts.changed() => return,
+                _ = hang_ups.changed() => {
+                    let _ = server.shutdown().await;
+                }
                 read = client.read(&mut sent) => match read {
                     Ok(count @ 1..) => {
-                        if self.pass(&sent[..count], &mut server).await.is_err() {
+                        if is_batch(&sent[..count]) {
+                            self.commits.send_modify(|commits| *commits += 1);
+                        }
+                        let passing = async {
+                            self.travel().await;
+                            self.pass(&sent[..count], &mut server).await
+                        };
+                        let passed = tokio::select! {
+                            passed = passing => passed,
+                            _ = cuts.changed() => return,
+                        };
+                        if passed.is_err() {
                             return;
                         }
                     }
                     _ => return,
                 },
                 read = server.read(&mut answered) => match read {
-                    Ok(count @ 1..) if client.write_all(&answered[..count]).await.is_ok() => {}
+                    Ok(count @ 1..) => {
+                        match answers_left.as_mut() {
+                            Some(0) => return,
+                            Some(left) => *left -= 1,
+                            None => {}
+                        }
+                        self.travel().await;
+                        if client.write_all(&answered[..count]).await.is_err() {
+                            return;
+                        }
+                    }
                     _ => return,
                 },
+            }
+        }
+    }
+
+    /// Takes as long as the weather wants.
+    async fn travel(&self) {
+        let mut weather = self.weather.subscribe();
+        let now = *weather.borrow_and_update();
+        match now {
+            Weather::Fair => {}
+            Weather::Slow(delay) => tokio::time::sleep(delay).await,
+            Weather::Frozen => {
+                let _ = weather.wait_for(|weather| *weather != Weather::Frozen).await;
             }
         }
     }
@@ -110,7 +196,7 @@ impl State {
     /// Passes on what a client sent; an error ends the connection.
     async fn pass(&self, sent: &[u8], server: &mut TcpStream) -> Result<(), ()> {
         let how = match is_batch(sent) {
-            true => std::mem::replace(&mut *self.next_commit.lock().unwrap(), NextCommit::Pass),
+            true => self.next_commits.lock().unwrap().pop_front().unwrap_or(NextCommit::Pass),
             false => NextCommit::Pass,
         };
         let passed = match how {
