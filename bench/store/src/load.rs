@@ -5,12 +5,10 @@
 //! next. So there is exactly one message for every caller that wants one, and no fetch comes back empty, unless a
 //! process that was killed still holds leases.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use duroxide::providers::sqlite::SqliteProvider;
 use duroxide::providers::{Provider, ProviderError, WorkItem};
 use duroxide::{DispatcherCapabilityFilter, Event, SemverRange, TagFilter};
 use tokio::task::JoinSet;
@@ -95,7 +93,7 @@ pub struct Load {
 
 impl Load {
     /// Starts the callers; must be called on a runtime.
-    pub fn start(store: &Arc<SqliteProvider>, plan: &Plan) -> Self {
+    pub fn start(store: Arc<dyn Provider>, plan: &Plan) -> Self {
         let (counters, stop) = (Arc::new(Counters::default()), Arc::new(AtomicBool::new(false)));
         let mut callers = JoinSet::new();
         for number in 0..plan.callers {
@@ -143,12 +141,6 @@ impl Load {
     }
 }
 
-/// Opens a store on a file, made if it is missing, with every commit synced.
-pub async fn open(file: &Path) -> Outcome<Arc<SqliteProvider>> {
-    let url = format!("sqlite://{}?mode=rwc", file.display());
-    Ok(Arc::new(SqliteProvider::builder().open(&url).await?))
-}
-
 /// What a caller does next.
 enum Next {
     Start,
@@ -157,7 +149,7 @@ enum Next {
 }
 
 struct Caller {
-    store: Arc<SqliteProvider>,
+    store: Arc<dyn Provider>,
     plan: Plan,
     number: usize,
     started: u64,

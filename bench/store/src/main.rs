@@ -11,9 +11,11 @@ mod kill9;
 mod life;
 mod load;
 mod machine;
+mod open;
 mod report;
 mod stats;
 mod steps;
+mod subject;
 mod survivors;
 
 use args::Args;
