@@ -15,7 +15,7 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error, Statement};
 
 use crate::args::Args;
-use crate::load::instance_id;
+use crate::life::instance_id;
 use crate::place::Place;
 use crate::report::{Report, Table};
 use crate::rows::Rows;
@@ -26,6 +26,8 @@ const SCHEMA: &str = "bare";
 const LEASE_MS: i64 = 30_000;
 /// As long as a token of the store.
 const TOKEN: &str = "lock_0123456789abcdef0123456789abcdef_order-0000-000000";
+/// Callers that are brought to their places in one transaction.
+const CALLERS_AT_ONCE: usize = 50;
 /// Transactions that are sent before the first of them is answered, so that the server never waits for us.
 const UNDER_WAY: usize = 2;
 
@@ -251,10 +253,12 @@ impl<'a> Bare<'a> {
             )
             .await?;
         let cycle = 4 * self.steps + 3;
-        for index in 0..self.callers.len() {
+        for first in (0..self.callers.len()).step_by(CALLERS_AT_ONCE) {
             let mut transaction = Transaction::begin(self.sql).await?;
-            for _ in 0..(index as u64 * 7) % cycle {
-                self.operation(&mut transaction, index).await?;
+            for index in first..self.callers.len().min(first + CALLERS_AT_ONCE) {
+                for _ in 0..(index as u64 * 7) % cycle {
+                    self.operation(&mut transaction, index).await?;
+                }
             }
             self.commit(&mut transaction).await?;
             transaction.finish().await?;

@@ -7,10 +7,8 @@ mod args;
 mod bare;
 mod fetch;
 #[path = "../../store/src/life.rs"]
+#[allow(dead_code, reason = "shared with the SQLite benchmark")]
 mod life;
-#[path = "../../store/src/load.rs"]
-#[allow(dead_code, reason = "shared with the SQLite benchmark, which counts more")]
-mod load;
 mod place;
 mod pruning;
 #[path = "../../store/src/report.rs"]
@@ -23,6 +21,7 @@ mod sleepers;
 mod stats;
 #[path = "../../store/src/subject.rs"]
 mod subject;
+mod wave;
 
 use args::Args;
 use report::Report;
@@ -37,7 +36,7 @@ const USAGE: &str = "postgres-bench PROGRAM [--dir DIR] [--json] [options]
   fetch    fetch latency on stores with sleeping timers beside an empty one
              --rounds 150  --samples 4  --scale 1.0
   pruning  the size of the tables while finished instances are deleted
-             --size 1000000  --keep 10000  --callers 512
+             --size 1000000  --keep 10000
 
 The server is the one that BENCH_DATABASE_URL names, in schemas that are removed afterwards; or one that is started for
 the program and thrown away.";

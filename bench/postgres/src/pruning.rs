@@ -1,16 +1,15 @@
 //! The size of the tables while instances come to their end and are deleted, all but the last.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 
 use duroxide::providers::ProviderAdmin;
-use tokio::sync::mpsc;
 
 use crate::args::Args;
-use crate::load::{Answered, Load, Plan};
 use crate::place::{Place, schema};
 use crate::report::{Report, Table};
 use crate::stats::{now, ratio};
+use crate::wave::{self, Wave};
 use crate::{Outcome, life};
 
 const SCHEMA: &str = "pruning";
@@ -20,84 +19,73 @@ const GOAL: f64 = 1.1;
 const PARTS: u64 = 8;
 /// Instances that are deleted at once.
 const AT_ONCE: usize = 500;
-const STEPS: u64 = 1;
 
 pub async fn run(args: &Args, report: &mut Report) -> Outcome<()> {
     let size: u64 = args.value("size", 1_000_000)?;
     let keep: usize = args.value("keep", 10_000)?;
-    let callers: usize = args.value("callers", 512)?;
     let place = Place::enter(args).await?;
     place.describe(report).await?;
     report.setting("orchestrations", size);
     report.setting("finished ones that are kept", keep);
-    report.setting("callers", callers);
     report.setting(
         "an orchestration",
-        "two turns of three events and one activity, through the Provider trait",
+        "two turns of three events and one activity, through the store's traits",
     );
     report.setting("payload (bytes)", life::PAYLOAD_BYTES);
     let store = Arc::new(place.store(SCHEMA).await?);
-    let (ended, mut endings) = mpsc::unbounded_channel();
-    let witness = move |answered: Answered<'_>| {
-        if let Answered::TurnAcked { instance, ended: true, .. } = answered {
-            // If nobody counts any more, the run is over.
-            let _ = ended.send(instance.to_string());
-        }
-        Ok(())
-    };
-    let plan = Plan {
-        callers,
-        steps: STEPS,
-        lock_timeout: Duration::from_secs(30),
-        prefix: String::new(),
-        witness: Some(Arc::new(witness)),
-    };
-    let began = now();
-    let load = Load::start(store.clone(), &plan);
     let mut table = Table::new(
         "the size of all tables and indexes",
         &["completed", "deleted", "MB", "MB / MB at a quarter", "dead rows", "completed/s"],
     );
-    let (mut finished, mut deleted, mut kept) = (0_u64, 0_u64, std::collections::VecDeque::new());
+    let (mut finished, mut deleted, mut kept) = (0, 0, VecDeque::new());
     let (mut at_quarter, mut most) = (0.0, 0.0_f64);
-    let mut next = size / PARTS;
+    let (began, mut part) = (now(), 1);
     while finished < size {
-        let mut arrived = Vec::new();
-        if endings.recv_many(&mut arrived, AT_ONCE).await == 0 {
-            return Err("the callers have ended".into());
+        let wave = Wave::new(store.clone(), finished, wave::SIZE.min(size - finished));
+        // The instances of one wave are deleted while the next is at work.
+        let (ended, gone) = tokio::try_join!(wave.run(), delete_all_but(&store, &mut kept, keep))?;
+        finished += ended.len() as u64;
+        kept.extend(ended);
+        deleted += gone;
+        if finished < size * part / PARTS {
+            continue;
         }
-        finished += arrived.len() as u64;
-        kept.extend(arrived);
-        while kept.len() >= keep + AT_ONCE {
-            let oldest: Vec<String> = kept.drain(..AT_ONCE).collect();
-            deleted += store.delete_instances_atomic(&oldest, false).await?.instances_deleted;
+        let (megabytes, dead) = measure(&place).await?;
+        if part * 4 <= PARTS {
+            at_quarter = megabytes;
+        } else {
+            most = most.max(ratio(megabytes, at_quarter));
         }
-        if finished >= next {
-            let (megabytes, dead) = measure(&place).await?;
-            if next <= size / 4 {
-                at_quarter = megabytes;
-            } else {
-                most = most.max(ratio(megabytes, at_quarter));
-            }
-            report.progress(&format!("{finished} completed, {megabytes:.0} MB"));
-            let rate = finished as f64 / (now() - began).as_secs_f64();
-            table.row(vec![
-                finished.into(),
-                deleted.into(),
-                megabytes.into(),
-                ratio(megabytes, at_quarter).into(),
-                dead.into(),
-                rate.into(),
-            ]);
-            next += size / PARTS;
-        }
+        part += 1;
+        report.progress(&format!("{finished} completed, {megabytes:.0} MB"));
+        table.row(vec![
+            finished.into(),
+            deleted.into(),
+            megabytes.into(),
+            ratio(megabytes, at_quarter).into(),
+            dead.into(),
+            (finished as f64 / (now() - began).as_secs_f64()).into(),
+        ]);
     }
-    drop(endings);
-    load.finish().await?;
     report.table(table);
     report.goal("flat: later at most 1.1 times the size at a quarter of the run", most, most <= GOAL);
     drop(store);
     place.leave(&[SCHEMA]).await
+}
+
+/// Deletes finished instances, the oldest first, until only the last are left; returns how many.
+async fn delete_all_but(
+    store: &Arc<impl ProviderAdmin>,
+    finished: &mut VecDeque<String>,
+    keep: usize,
+) -> Outcome<u64> {
+    let mut deleted = 0;
+    while finished.len() > keep {
+        let count = (finished.len() - keep).min(AT_ONCE);
+        let oldest: Vec<String> = finished.drain(..count).collect();
+        deleted += store.delete_instances_atomic(&oldest, false).await?.instances_deleted;
+    }
+    Ok(deleted)
 }
 
 /// The size of all tables with their indexes, in MB, and the rows in them that wait to be removed.

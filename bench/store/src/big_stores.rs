@@ -7,7 +7,7 @@ use std::time::Duration;
 use duroxide::providers::sqlite::SqliteProvider;
 use duroxide::providers::{Clock, Provider, SystemClock, WorkItem};
 
-use crate::open::open;
+use crate::load::open;
 use crate::stats::now;
 use crate::{Outcome, life};
 

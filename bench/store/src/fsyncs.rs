@@ -8,8 +8,7 @@ use serde_json::Value;
 
 use crate::args::Args;
 use crate::bare::{Bare, Kind};
-use crate::load::Plan;
-use crate::open::open;
+use crate::load::{Plan, open};
 use crate::report::{Report, Table};
 use crate::stats::ratio;
 use crate::steps::{LOCK_TIMEOUT, measure};

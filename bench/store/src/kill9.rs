@@ -13,8 +13,7 @@ use std::time::Duration;
 use duroxide::providers::{Clock, SystemClock};
 
 use crate::args::Args;
-use crate::load::{Answered, Load, Plan};
-use crate::open::open;
+use crate::load::{Answered, Load, Plan, open};
 use crate::report::{Report, Table};
 use crate::stats::Dice;
 use crate::survivors::{self, Ledger};
@@ -175,7 +174,7 @@ pub fn run_child(args: &Args) -> Outcome<()> {
     };
     runtime()?.block_on(async {
         let store = open(Path::new(file)).await?;
-        let mut load = Load::start(store, &plan);
+        let mut load = Load::start(&store, &plan);
         match tokio::time::timeout(CHILD_ENDS_AFTER, load.first_failure()).await {
             Ok(failure) => failure,
             Err(_) => load.finish().await,

@@ -5,10 +5,12 @@
 //! next. So there is exactly one message for every caller that wants one, and no fetch comes back empty, unless a
 //! process that was killed still holds leases.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use duroxide::providers::sqlite::SqliteProvider;
 use duroxide::providers::{Provider, ProviderError, WorkItem};
 use duroxide::{DispatcherCapabilityFilter, Event, SemverRange, TagFilter};
 use tokio::task::JoinSet;
@@ -93,7 +95,7 @@ pub struct Load {
 
 impl Load {
     /// Starts the callers; must be called on a runtime.
-    pub fn start(store: Arc<dyn Provider>, plan: &Plan) -> Self {
+    pub fn start(store: &Arc<SqliteProvider>, plan: &Plan) -> Self {
         let (counters, stop) = (Arc::new(Counters::default()), Arc::new(AtomicBool::new(false)));
         let mut callers = JoinSet::new();
         for number in 0..plan.callers {
@@ -141,6 +143,12 @@ impl Load {
     }
 }
 
+/// Opens a store on a file, made if it is missing, with every commit synced.
+pub async fn open(file: &Path) -> Outcome<Arc<SqliteProvider>> {
+    let url = format!("sqlite://{}?mode=rwc", file.display());
+    Ok(Arc::new(SqliteProvider::builder().open(&url).await?))
+}
+
 /// What a caller does next.
 enum Next {
     Start,
@@ -149,7 +157,7 @@ enum Next {
 }
 
 struct Caller {
-    store: Arc<dyn Provider>,
+    store: Arc<SqliteProvider>,
     plan: Plan,
     number: usize,
     started: u64,
@@ -172,7 +180,7 @@ impl Caller {
 
     async fn start(&mut self) -> Outcome<Next> {
         self.started += 1;
-        let instance = instance_id(&self.plan.prefix, self.number, self.started);
+        let instance = life::instance_id(&self.plan.prefix, self.number, self.started);
         self.store.enqueue_for_orchestrator(life::start(&instance), None).await?;
         count(&self.counters.enqueues);
         self.tell(Answered::Enqueued { instance: &instance })?;
@@ -258,11 +266,6 @@ impl Caller {
     fn tell(&self, answered: Answered<'_>) -> std::io::Result<()> {
         self.plan.witness.as_ref().map_or(Ok(()), |witness| witness(answered))
     }
-}
-
-/// The id of the `count`th instance that a caller starts.
-pub fn instance_id(prefix: &str, caller: usize, count: u64) -> String {
-    format!("{prefix}order-{caller:04}-{count:06}")
 }
 
 fn count(counter: &AtomicU64) {

@@ -11,7 +11,6 @@ mod kill9;
 mod life;
 mod load;
 mod machine;
-mod open;
 mod report;
 mod stats;
 mod steps;

@@ -9,9 +9,8 @@ use duroxide::providers::Provider;
 use crate::args::Args;
 use crate::bare::{Bare, Kind};
 use crate::cpu::{CpuTime, us_per};
-use crate::load::{Counts, Load, Plan};
+use crate::load::{Counts, Load, Plan, open};
 use crate::machine::{self, CommitCounter};
-use crate::open::open;
 use crate::report::{Report, Table};
 use crate::stats::{median, now, ratio};
 use crate::{Outcome, new_report, runtime};
@@ -109,7 +108,7 @@ pub async fn measure(file: &Path, plan: &Plan, warm_up: Duration, duration: Dura
     // SQLite makes the file with the counter when the database is first looked at.
     store.fetch_work_item(LOCK_TIMEOUT, Duration::ZERO, None, &TagFilter::DefaultOnly).await?;
     let commits = CommitCounter::new(file);
-    let load = Load::start(store.clone(), plan);
+    let load = Load::start(&store, plan);
     tokio::time::sleep(warm_up).await;
     let (counts_before, commits_before, cpu_before, began) =
         (load.counts(), commits.read()?, CpuTime::read(), now());

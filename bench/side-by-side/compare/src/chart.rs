@@ -30,7 +30,13 @@ pub fn svg(report: &Report) -> String {
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\">\
          <title>Times better than the published crate</title><style>{STYLE}</style>\n"
     );
-    svg.push_str(&text(16.0, 26.0, "title", "start", &format!("Times better than {}", report.store.published())));
+    svg.push_str(&text(
+        16.0,
+        26.0,
+        "title",
+        "start",
+        &format!("Times better than {}", report.store.published()),
+    ));
     svg.push_str(&text(16.0, 46.0, "dim", "start", &subtitle(report)));
     for decade in 0..=decades as u32 {
         let x = LABELS + BARS * f64::from(decade) / decades;
@@ -69,7 +75,10 @@ fn subtitle(report: &Report) -> String {
             setting(report.store.unit_name())
         ),
         Store::Postgres => {
-            format!("{date}, {cores} cores shared with the server, bare commit {}", setting(report.store.unit_name()))
+            format!(
+                "{date}, {cores} cores shared with the server, bare commit {}",
+                setting(report.store.unit_name())
+            )
         }
     }
 }

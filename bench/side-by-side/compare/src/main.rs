@@ -51,9 +51,9 @@ fn compare() -> Outcome<()> {
     let mut runs = Runs::new(&programs, &dir, server);
     for round in 0..args.rounds {
         runs.round(round, &cases)?;
-    }
-    if args.wants("bare") {
-        runs.add_bare_limit();
+        if args.wants("bare") {
+            runs.add_bare_limit();
+        }
     }
     let report = Report::new(&args, &cases, runs.finish()?);
     if args.is_json {

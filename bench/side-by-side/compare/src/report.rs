@@ -84,7 +84,13 @@ impl Report {
             let ours = ours.map_or(0.0, |ours| ours.value);
             settings.push(("bare loop", limit.text(ours)));
         }
-        Self { store: args.store, settings, rows, errors: errors(cases, &runs), runs: runs.iter().map(run_json).collect() }
+        Self {
+            store: args.store,
+            settings,
+            rows,
+            errors: errors(cases, &runs),
+            runs: runs.iter().map(run_json).collect(),
+        }
     }
 
     pub fn json(&self) -> Value {

@@ -43,12 +43,12 @@ pub struct Runs<'a> {
     dir: &'a WorkDir,
     server: Option<Postgres>,
     runs: Vec<Run>,
-    bare: Option<bare::Limit>,
+    bare: Vec<bare::Limit>,
 }
 
 impl<'a> Runs<'a> {
     pub fn new(programs: &'a Programs, dir: &'a WorkDir, server: Option<Postgres>) -> Self {
-        Self { programs, dir, server, runs: Vec::new(), bare: None }
+        Self { programs, dir, server, runs: Vec::new(), bare: Vec::new() }
     }
 
     /// Runs every case once on each of its sides, one beside the other; the side that goes first changes.
@@ -77,18 +77,18 @@ impl<'a> Runs<'a> {
         Ok(())
     }
 
-    /// Measures what no store can reach.
+    /// Measures the bare loop, once for every round.
     pub fn add_bare_limit(&mut self) {
         let url = self.server.as_ref().map(Postgres::url);
         match bare::measure(self.dir.path(), url.as_deref(), &self.runs) {
-            Ok(limit) => self.bare = Some(limit),
+            Ok(limit) => self.bare.push(limit),
             Err(error) => eprintln!("the bare loop could not be measured: {error}"),
         }
     }
 
     pub fn finish(mut self) -> Outcome<Measured> {
         let server = self.server.as_mut().map(Postgres::description).transpose()?;
-        Ok(Measured { runs: self.runs, bare: self.bare, server })
+        Ok(Measured { bare: bare::Limit::median(&self.bare), runs: self.runs, server })
     }
 
     fn one(&mut self, case: &Case, side: Side) -> Outcome<Value> {
