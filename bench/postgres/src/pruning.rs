@@ -18,7 +18,7 @@ const GOAL: f64 = 1.1;
 /// Where sizes are taken, in parts of the run.
 const PARTS: u64 = 8;
 /// Instances that are deleted at once.
-const AT_ONCE: usize = 500;
+const AT_ONCE: usize = 250;
 
 pub async fn run(args: &Args, report: &mut Report) -> Outcome<()> {
     let size: u64 = args.value("size", 1_000_000)?;
