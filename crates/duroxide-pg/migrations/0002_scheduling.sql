@@ -117,31 +117,36 @@ END $$;
 
 -- Deals with the visible messages of an instance that does not exist. Completions belong to an instance that is gone and
 -- are dropped, or they would reach a later one of the same id. Signals and cancellations may have overtaken the start:
--- they are parked, with whatever came with them. A start that is committed meanwhile is left where it is: it brings them
--- back. Returns how many messages were dropped.
+-- they are parked, with whatever came with them. Returns how many messages were dropped.
 CREATE FUNCTION set_aside_1(p_instance text, p_now bigint, p_parking_ms bigint) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
-    v_dropped bigint;
+    v_seen bigint[];
+    v_start boolean;
+    v_signal boolean;
+    v_dropped bigint := 0;
     v_more bigint;
 BEGIN
-    DELETE FROM orchestrator_queue WHERE instance_id = p_instance AND parked_at IS NULL AND visible_at <= p_now
-        AND class = 'completion';
-    GET DIAGNOSTICS v_dropped = ROW_COUNT;
-    IF EXISTS (SELECT 1 FROM orchestrator_queue WHERE instance_id = p_instance AND parked_at IS NULL
-               AND (class = 'start' OR (class = 'signal' AND visible_at <= p_now)))
-        OR EXISTS (SELECT 1 FROM orchestrator_queue WHERE instance_id = p_instance AND parked_at IS NOT NULL
-                   AND class = 'signal') THEN
-        UPDATE orchestrator_queue SET parked_at = p_now
-        WHERE instance_id = p_instance AND parked_at IS NULL AND visible_at <= p_now AND class <> 'start';
-    ELSE
-        DELETE FROM orchestrator_queue
-        WHERE instance_id = p_instance AND parked_at IS NULL AND visible_at <= p_now AND class <> 'start';
-        GET DIAGNOSTICS v_more = ROW_COUNT;
-        v_dropped := v_dropped + v_more;
-        DELETE FROM orchestrator_queue WHERE instance_id = p_instance AND parked_at IS NOT NULL;
-        GET DIAGNOSTICS v_more = ROW_COUNT;
-        v_dropped := v_dropped + v_more;
+    -- Others append at any moment, a start among them. Only what is seen here is dealt with.
+    SELECT array_agg(id), bool_or(class = 'start'), bool_or(class = 'signal') INTO v_seen, v_start, v_signal
+    FROM orchestrator_queue WHERE instance_id = p_instance AND parked_at IS NULL AND visible_at <= p_now;
+    IF v_seen IS NOT NULL AND NOT v_start THEN
+        DELETE FROM orchestrator_queue WHERE id = ANY (v_seen) AND class = 'completion';
+        GET DIAGNOSTICS v_dropped = ROW_COUNT;
+        IF v_signal
+            OR EXISTS (SELECT 1 FROM orchestrator_queue WHERE instance_id = p_instance AND parked_at IS NULL
+                       AND class = 'start')
+            OR EXISTS (SELECT 1 FROM orchestrator_queue WHERE instance_id = p_instance AND parked_at IS NOT NULL
+                       AND class = 'signal') THEN
+            UPDATE orchestrator_queue SET parked_at = p_now WHERE id = ANY (v_seen);
+        ELSE
+            DELETE FROM orchestrator_queue WHERE id = ANY (v_seen);
+            GET DIAGNOSTICS v_more = ROW_COUNT;
+            v_dropped := v_dropped + v_more;
+            DELETE FROM orchestrator_queue WHERE instance_id = p_instance AND parked_at IS NOT NULL;
+            GET DIAGNOSTICS v_more = ROW_COUNT;
+            v_dropped := v_dropped + v_more;
+        END IF;
     END IF;
     DELETE FROM instance_schedule WHERE instance_id = p_instance;
     PERFORM place_1(ARRAY[p_instance], p_now, p_parking_ms);
