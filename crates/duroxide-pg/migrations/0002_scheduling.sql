@@ -217,13 +217,12 @@ DECLARE
     v_classes text[];
     v_unknown text[];
     v_candidates text[];
-    v_seen text[] := '{}';
+    v_are_lapsed boolean[];
+    v_are_parked boolean[];
+    v_place integer;
     v_is_fresh boolean;
     v_found integer := 0;
     v_one text;
-    v_lapsed boolean;
-    v_parked boolean;
-    v_batch bigint[];
     v_class text;
     v_dropped bigint;
     v_dropped_for text[];
@@ -268,29 +267,27 @@ BEGIN
                 SELECT array_agg(c) INTO v_unknown FROM unnest(v_classes) c WHERE c <> ALL (p_known);
                 EXIT;
             END IF;
-            SELECT array_agg(x.instance_id ORDER BY x.ready_seq) INTO v_candidates FROM (
-                SELECT h.instance_id, h.ready_seq FROM unnest(v_classes) c(class) CROSS JOIN LATERAL (
-                    SELECT s.instance_id, s.ready_seq FROM instance_schedule s
-                    WHERE s.class = c.class AND s.ready_seq IS NOT NULL
-                        AND (cardinality(v_seen) = 0 OR s.instance_id <> ALL (v_seen))
-                    ORDER BY s.ready_seq LIMIT p_max - v_found) h
-                WHERE p_known IS NULL OR c.class = ANY (p_allowed)
+            IF p_known IS NOT NULL THEN
+                SELECT coalesce(array_agg(c), '{}') INTO v_classes FROM unnest(v_classes) c WHERE c = ANY (p_allowed);
+            END IF;
+            -- Those that others are about to lease are skipped.
+            SELECT array_agg(x.instance_id ORDER BY x.ready_seq), array_agg(x.lapsed ORDER BY x.ready_seq),
+                array_agg(x.parked ORDER BY x.ready_seq)
+            INTO v_candidates, v_are_lapsed, v_are_parked FROM (
+                SELECT h.* FROM unnest(v_classes) c(class) CROSS JOIN LATERAL (
+                    SELECT s.instance_id, s.ready_seq, s.lock_token IS NOT NULL AS lapsed, s.parked
+                    FROM instance_schedule s WHERE s.class = c.class AND s.ready_seq IS NOT NULL
+                    ORDER BY s.ready_seq LIMIT p_max - v_found FOR UPDATE SKIP LOCKED) h
                 ORDER BY h.ready_seq LIMIT p_max - v_found) x;
             EXIT WHEN v_candidates IS NULL;
-            v_seen := v_seen || v_candidates;
         END IF;
+        v_place := 0;
         FOREACH v_one IN ARRAY v_candidates LOOP
-            v_lapsed := false;
-            v_parked := false;
-            IF NOT v_is_fresh THEN
-                SELECT s.lock_token IS NOT NULL, s.parked, s.batch INTO v_lapsed, v_parked, v_batch
-                FROM instance_schedule s WHERE s.instance_id = v_one AND s.ready_seq IS NOT NULL
-                FOR UPDATE SKIP LOCKED;
-                CONTINUE WHEN NOT FOUND;
-                IF v_lapsed THEN
-                    -- An attempt whose lease ran out is counted by whoever takes over.
-                    UPDATE orchestrator_queue q SET attempt_count = q.attempt_count + 1 WHERE q.id = ANY (v_batch);
-                END IF;
+            v_place := v_place + 1;
+            IF NOT v_is_fresh AND v_are_lapsed[v_place] THEN
+                -- An attempt whose lease ran out is counted by whoever takes over.
+                UPDATE orchestrator_queue q SET attempt_count = q.attempt_count + 1 WHERE q.id IN (
+                    SELECT b FROM instance_schedule s, unnest(s.batch) b WHERE s.instance_id = v_one);
             END IF;
 
             SELECT n.orchestration_name, n.orchestration_version, n.current_execution_id, n.incarnation, n.pinned_version,
@@ -337,7 +334,7 @@ BEGIN
                 v_fresh := v_fresh || v_one;
                 CONTINUE;
             END IF;
-            IF v_parked THEN
+            IF NOT v_is_fresh AND v_are_parked[v_place] THEN
                 UPDATE orchestrator_queue q SET parked_at = NULL WHERE q.instance_id = v_one AND q.parked_at IS NOT NULL;
             END IF;
 
