@@ -150,7 +150,7 @@ pub(crate) struct Committed {
 
 /// What one attempt to commit came to.
 enum Attempt {
-    Committed(Verdicts, Effects),
+    Committed(Box<Verdicts>, Effects),
     /// Nothing was kept.
     Failed(Failure),
     /// It could not be found out whether anything was kept, so it must not be tried again.
@@ -230,7 +230,7 @@ impl Committing {
             match self.attempt(&mut batch, careful).await {
                 Attempt::Committed(verdicts, effects) => {
                     self.returns.shared.announce(effects);
-                    return Ok(Committed { number: self.batches, batch, verdicts });
+                    return Ok(Committed { number: self.batches, batch, verdicts: *verdicts });
                 }
                 Attempt::Failed(failure) => {
                     if failure.kind == FailureKind::Lost {
@@ -262,7 +262,7 @@ impl Committing {
             Ok(answers) => {
                 let (verdicts, effects) = batch.read(&self.returns, answers);
                 self.progress.send_modify(|progress| progress.durable = number);
-                Attempt::Committed(verdicts, effects)
+                Attempt::Committed(Box::new(verdicts), effects)
             }
             Err(Unfinished::RolledBack(failure)) => Attempt::Failed(failure),
             Err(Unfinished::Unknown(failure)) => {
@@ -291,7 +291,7 @@ impl Committing {
                         let _ = in_time(connection.session.query(RELEASE_CLAIMS, &[&seed])).await;
                     }
                     let effects = batch.all_effects(&verdicts);
-                    return Attempt::Committed(verdicts, effects);
+                    return Attempt::Committed(Box::new(verdicts), effects);
                 }
                 // It was not committed, and cannot be any more.
                 Ok(_) => return Attempt::Failed(failure),
