@@ -1,4 +1,4 @@
-//! `WORKLOAD --file PATH --size N --cap SECONDS --sync full|normal --seconds N`
+//! `WORKLOAD --file PATH --size N --cap SECONDS --sync full|normal --seconds N --workers N`
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,6 +17,8 @@ pub struct Args {
     pub sync: String,
     /// How long a runtime without work is watched.
     pub watched: Duration,
+    /// Processes that do the work of `scaling`.
+    pub workers: u64,
 }
 
 impl Args {
@@ -28,6 +30,7 @@ impl Args {
             cap: Duration::from_secs(60),
             sync: "full".to_string(),
             watched: Duration::from_secs(5),
+            workers: 1,
         };
         while let Some(name) = arguments.next() {
             let value = arguments.next().ok_or_else(|| format!("{name} needs a value"))?;
@@ -37,6 +40,7 @@ impl Args {
                 "--cap" => args.cap = Duration::from_secs(value.parse()?),
                 "--sync" => args.sync = value,
                 "--seconds" => args.watched = Duration::from_secs(value.parse()?),
+                "--workers" => args.workers = value.parse()?,
                 other => return Err(format!("there is no option {other}").into()),
             }
         }

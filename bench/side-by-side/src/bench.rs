@@ -1,4 +1,4 @@
-//! One workload of the side-by-side benchmark on a fresh SQLite file, written against the interface that both crates
+//! One workload of the side-by-side benchmark on a fresh store, written against the interface that both crates
 //! have. Prints one line of JSON with the figures of the run.
 
 mod args;
@@ -8,6 +8,7 @@ mod machine;
 mod programs;
 mod recovery;
 mod resting;
+mod scaling;
 mod throughput;
 mod waiting;
 
@@ -55,7 +56,12 @@ async fn measure(args: &Args) -> Outcome<Option<Figures>> {
         "timers-burst" => waiting::timers_until(args, 0).await?,
         "timers-spread" => waiting::timers_until(args, 1_000).await?,
         "recovery" => recovery::run(args).await?,
+        "scaling" => scaling::run(args).await?,
         "idle" => resting::idle(args).await?,
+        scaling::WORKER => {
+            scaling::run_worker(args).await?;
+            return Ok(None);
+        }
         recovery::CHILD => {
             recovery::run_child(args).await?;
             return Ok(None);

@@ -1,4 +1,4 @@
-//! The command line: a program, then `--name value` or `--flag`.
+//! The command line of this and of the `postgres` benchmark: a program, then `--name value` or `--flag`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -7,8 +7,8 @@ use std::str::FromStr;
 use crate::Outcome;
 
 /// Options that take no value.
-const FLAGS: [&str; 3] = ["json", "self-test", "no-op"];
-const OPTIONS: [&str; 13] = [
+const FLAGS: [&str; 4] = ["json", "self-test", "no-op", "no-leases"];
+const OPTIONS: [&str; 16] = [
     "dir",
     "callers",
     "rounds",
@@ -22,6 +22,9 @@ const OPTIONS: [&str; 13] = [
     "bare",
     "file",
     "life",
+    "batch",
+    "size",
+    "keep",
 ];
 
 /// What the program was asked to do.

@@ -10,7 +10,7 @@ use duroxide::providers::{Clock, SystemClock};
 use rusqlite::{Connection, params};
 
 use crate::cpu::CpuTime;
-use crate::load::instance_id;
+use crate::life::instance_id;
 use crate::stats::now;
 use crate::{Outcome, life};
 

@@ -20,6 +20,11 @@ pub fn payload() -> String {
     "x".repeat(PAYLOAD_BYTES)
 }
 
+/// The id of the `count`th instance that a caller starts.
+pub fn instance_id(prefix: &str, caller: usize, count: u64) -> String {
+    format!("{prefix}order-{caller:04}-{count:06}")
+}
+
 /// The message that starts an instance.
 pub fn start(instance: &str) -> WorkItem {
     WorkItem::StartOrchestration {

@@ -180,7 +180,7 @@ impl Caller {
 
     async fn start(&mut self) -> Outcome<Next> {
         self.started += 1;
-        let instance = instance_id(&self.plan.prefix, self.number, self.started);
+        let instance = life::instance_id(&self.plan.prefix, self.number, self.started);
         self.store.enqueue_for_orchestrator(life::start(&instance), None).await?;
         count(&self.counters.enqueues);
         self.tell(Answered::Enqueued { instance: &instance })?;
@@ -266,11 +266,6 @@ impl Caller {
     fn tell(&self, answered: Answered<'_>) -> std::io::Result<()> {
         self.plan.witness.as_ref().map_or(Ok(()), |witness| witness(answered))
     }
-}
-
-/// The id of the `count`th instance that a caller starts.
-pub fn instance_id(prefix: &str, caller: usize, count: u64) -> String {
-    format!("{prefix}order-{caller:04}-{count:06}")
 }
 
 fn count(counter: &AtomicU64) {

@@ -14,6 +14,7 @@ mod machine;
 mod report;
 mod stats;
 mod steps;
+mod subject;
 mod survivors;
 
 use args::Args;

@@ -11,7 +11,9 @@
 mod kill9;
 
 use std::path::Path;
+use std::sync::Arc;
 
+use duroxide::providers::sqlite::SqliteProvider;
 use duroxide::providers::{Clock, SystemClock};
 use duroxide::{Event, EventKind};
 use kill9::check::{Entry, Histories, check_history, check_ledger};
@@ -24,7 +26,10 @@ fn child_works_until_it_is_killed() {
     let ledger = std::env::var(CHILD_LEDGER).unwrap();
     let round = std::env::var(CHILD_ROUND).unwrap().parse().unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    runtime.block_on(kill9::worker::work(&url(&file), Path::new(&ledger), round));
+    runtime.block_on(async {
+        let store = SqliteProvider::new(&url(&file), None).await.unwrap();
+        kill9::worker::work(Arc::new(store), Path::new(&ledger), round).await;
+    });
 }
 
 fn setting(name: &str, default: u64) -> u64 {

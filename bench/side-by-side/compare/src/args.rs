@@ -3,19 +3,22 @@
 use std::path::PathBuf;
 
 use crate::Outcome;
+use crate::sides::Store;
 
 pub const USAGE: &str = "side-by-side [options]
 
+  --store NAME      sqlite, or postgres: on a server that is started for it and thrown away (sqlite)
   --quick           smaller sizes and one round: a try, not a measurement
   --rounds N        how often each workload runs on each side (3)
   --only A,B        only these workloads: chain, parallel, fanout, start, timers, events, children,
-                    continue_as_new, payload, recovery, idle, syncs, bare
+                    continue_as_new, payload, recovery, idle, syncs (sqlite), scaling (postgres), bare
   --json            the figures of every run as JSON instead of the table
   --svg PATH        also draws the table
   --dir DIR         where the databases go: a disk, not a tmpfs";
 
 #[derive(Default)]
 pub struct Args {
+    pub store: Store,
     pub is_help: bool,
     pub is_quick: bool,
     pub is_json: bool,
@@ -32,6 +35,7 @@ impl Args {
         while let Some(name) = arguments.next() {
             let mut value = || arguments.next().ok_or_else(|| format!("{name} needs a value"));
             match name.as_str() {
+                "--store" => args.store = value()?.parse()?,
                 "--quick" => args.is_quick = true,
                 "--json" => args.is_json = true,
                 "--rounds" => rounds = Some(value()?.parse()?),

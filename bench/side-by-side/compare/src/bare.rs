@@ -1,7 +1,7 @@
-//! The limit beside `parallel`: a bare SQLite loop that writes the rows that such steps need, in transactions of as
-//! many operations as our store had in a commit, each synced. It is the one of `bench/store`.
+//! The limit beside `parallel`: a bare loop that writes the rows that such steps need, in transactions of as many
+//! operations as our store had in a commit, each synced. It is the one of `bench/store` or of `bench/postgres`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
@@ -15,47 +15,102 @@ const STEPS: f64 = 5.0;
 /// What the loop does for one orchestration: a start, four operations for each step, and a last turn of two.
 const OPERATIONS: f64 = 4.0 * STEPS + 3.0;
 const SECONDS: &str = "2";
-const ROUNDS: usize = 3;
 
 pub struct Limit {
     /// Operations in a transaction, on average, of our runs of `parallel`.
     pub batch: u64,
     pub orchestrations_per_s: f64,
+    /// The same without the rows of leases, where that was measured.
+    pub without_leases_per_s: Option<f64>,
 }
 
-pub fn measure(dir: &Path, runs: &[Run]) -> Outcome<Limit> {
+impl Limit {
+    /// The medians of several; `None` without any.
+    pub fn median(limits: &[Self]) -> Option<Self> {
+        let last = limits.last()?;
+        let middle = |of: fn(&Self) -> Option<f64>| {
+            let values: Vec<f64> = limits.iter().filter_map(of).collect();
+            (!values.is_empty()).then(|| machine::median(&values))
+        };
+        Some(Self {
+            batch: last.batch,
+            orchestrations_per_s: middle(|limit| Some(limit.orchestrations_per_s))?,
+            without_leases_per_s: middle(|limit| limit.without_leases_per_s),
+        })
+    }
+
+    /// Says how ours compares with it.
+    pub fn text(&self, ours_per_s: f64) -> String {
+        let share = |rate: f64| format!("ours is {:.0} % of it", 100.0 * ours_per_s / rate);
+        let mut text = format!(
+            "{:.0} orchestrations of 5 steps/s with {} operations in a transaction; {}",
+            self.orchestrations_per_s,
+            self.batch,
+            share(self.orchestrations_per_s)
+        );
+        if let Some(rate) = self.without_leases_per_s {
+            text.push_str(&format!("; without leases {rate:.0}/s, {}", share(rate)));
+        }
+        text
+    }
+}
+
+/// Measures it once, on files in `dir` or on the server that `server` names.
+pub fn measure(dir: &Path, server: Option<&str>, runs: &[Run]) -> Outcome<Limit> {
+    match server {
+        None => {
+            let batch = batch(runs, "commits_per_step")?;
+            let program = program("store", "store-bench")?;
+            let options = ["load", "--no-op", "--callers", "1000", "--bare", &batch.to_string()];
+            let rate = rate(Command::new(&program).args(options).arg("--dir").arg(dir))?;
+            Ok(Limit { batch, orchestrations_per_s: rate, without_leases_per_s: None })
+        }
+        Some(url) => {
+            // Transactions that read, or lease without a sync, do not count.
+            let batch = batch(runs, "syncs_per_step")?;
+            let program = program("postgres", "postgres-bench")?;
+            let rate = |flags: &[&str]| {
+                let mut command = Command::new(&program);
+                rate(
+                    command
+                        .args(["bare", "--batch", &batch.to_string()])
+                        .args(flags)
+                        .env("BENCH_DATABASE_URL", url),
+                )
+            };
+            Ok(Limit {
+                batch,
+                orchestrations_per_s: rate(&[])?,
+                without_leases_per_s: Some(rate(&["--no-leases"])?),
+            })
+        }
+    }
+}
+
+/// Operations in a commit of our runs of `parallel`, by the figure that counts commits.
+fn batch(runs: &[Run], figure: &str) -> Outcome<u64> {
     let is_parallel = |run: &&Run| run.side == Side::Ours && run.result["workload"] == "parallel";
-    let commits: Vec<f64> = runs
-        .iter()
-        .filter(is_parallel)
-        .filter_map(|run| run.result["figures"]["commits_per_step"].as_f64())
-        .collect();
+    let commits: Vec<f64> =
+        runs.iter().filter(is_parallel).filter_map(|run| run.result["figures"][figure].as_f64()).collect();
     let commits_per_step = machine::median(&commits);
     if commits_per_step == 0.0 {
         return Err("it needs a run of 'parallel' on our side".into());
     }
-    let batch = (OPERATIONS / (STEPS * commits_per_step)).round().max(1.0) as u64;
-    let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../store");
-    let program = build(&std::path::absolute(package)?, "store-bench")?;
-    let mut rates = Vec::new();
-    for _ in 0..ROUNDS {
-        let output = Command::new(&program)
-            .args([
-                "load",
-                "--bare",
-                &batch.to_string(),
-                "--no-op",
-                "--callers",
-                "1000",
-                "--seconds",
-                SECONDS,
-            ])
-            .args(["--steps-per-instance", &STEPS.to_string(), "--json", "--dir"])
-            .arg(dir)
-            .output()?;
-        let report: Value = serde_json::from_slice(&output.stdout)?;
-        let figures = &report["tables"][0]["rows"][0];
-        rates.push(figures["operations/s"].as_f64().ok_or("the loop printed no operations/s")?);
-    }
-    Ok(Limit { batch, orchestrations_per_s: machine::median(&rates) / OPERATIONS })
+    Ok((OPERATIONS / (STEPS * commits_per_step)).round().max(1.0) as u64)
+}
+
+fn program(package: &str, binary: &str) -> Outcome<PathBuf> {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(package);
+    build(&std::path::absolute(package)?, binary)
+}
+
+/// Runs the loop: orchestrations per second.
+fn rate(command: &mut Command) -> Outcome<f64> {
+    let steps = STEPS.to_string();
+    let output = command.args(["--seconds", SECONDS, "--steps-per-instance", &steps, "--json"]).output()?;
+    let report: Value = serde_json::from_slice(&output.stdout)
+        .map_err(|_| format!("it failed: {}", String::from_utf8_lossy(&output.stderr)))?;
+    let figures = &report["tables"][0]["rows"][0];
+    let operations = figures["operations/s"].as_f64().ok_or("the loop printed no operations/s")?;
+    Ok(operations / OPERATIONS)
 }

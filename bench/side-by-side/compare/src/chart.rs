@@ -1,6 +1,7 @@
 //! The report as an SVG bar chart: how many times better ours is, on a logarithmic scale.
 
 use crate::report::{Report, Row};
+use crate::sides::Store;
 use crate::table::number;
 
 const WIDTH: f64 = 900.0;
@@ -29,7 +30,13 @@ pub fn svg(report: &Report) -> String {
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\">\
          <title>Times better than the published crate</title><style>{STYLE}</style>\n"
     );
-    svg.push_str(&text(16.0, 26.0, "title", "start", "Times better than duroxide 0.1.32"));
+    svg.push_str(&text(
+        16.0,
+        26.0,
+        "title",
+        "start",
+        &format!("Times better than {}", report.store.published()),
+    ));
     svg.push_str(&text(16.0, 46.0, "dim", "start", &subtitle(report)));
     for decade in 0..=decades as u32 {
         let x = LABELS + BARS * f64::from(decade) / decades;
@@ -61,12 +68,19 @@ fn subtitle(report: &Report) -> String {
     let setting = |wanted: &str| {
         report.settings.iter().find(|(name, _)| *name == wanted).map_or("", |(_, value)| value.as_str())
     };
-    format!(
-        "{}, {} cores, fdatasync {}; ours with every commit synced, the published crate without",
-        setting("date"),
-        setting("cores"),
-        setting("fdatasync p50")
-    )
+    let (date, cores) = (setting("date"), setting("cores"));
+    match report.store {
+        Store::Sqlite => format!(
+            "{date}, {cores} cores, fdatasync {}; ours with every commit synced, the published crate without",
+            setting(report.store.unit_name())
+        ),
+        Store::Postgres => {
+            format!(
+                "{date}, {cores} cores shared with the server, bare commit {}",
+                setting(report.store.unit_name())
+            )
+        }
+    }
 }
 
 /// What the bar is made of.

@@ -4,19 +4,23 @@
 mod args;
 mod bare;
 mod chart;
+mod database;
 mod machine;
 mod plan;
 mod report;
 mod run;
+#[path = "../../../postgres/src/server.rs"]
+mod server;
 mod sides;
 mod table;
 
 use std::process::ExitCode;
 
 use args::Args;
+use database::Postgres;
 use report::Report;
 use run::Runs;
-use sides::Programs;
+use sides::{Programs, Store};
 
 /// What can go wrong ends the comparison.
 pub type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
@@ -38,16 +42,20 @@ fn compare() -> Outcome<()> {
         return Ok(());
     }
     let cases = plan::cases(&args)?;
-    let programs = Programs::build()?;
+    let programs = Programs::build(args.store)?;
     let dir = machine::WorkDir::new(args.dir.as_deref())?;
-    let mut runs = Runs::new(&programs, &dir);
+    let server = match args.store {
+        Store::Sqlite => None,
+        Store::Postgres => Some(Postgres::start(dir.path())?),
+    };
+    let mut runs = Runs::new(&programs, &dir, server);
     for round in 0..args.rounds {
         runs.round(round, &cases)?;
+        if args.wants("bare") {
+            runs.add_bare_limit();
+        }
     }
-    if args.wants("bare") {
-        runs.add_bare_limit();
-    }
-    let report = Report::new(&args, &cases, runs.finish());
+    let report = Report::new(&args, &cases, runs.finish()?);
     if args.is_json {
         println!("{}", report.json());
     } else {

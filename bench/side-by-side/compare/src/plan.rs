@@ -2,7 +2,7 @@
 
 use crate::Outcome;
 use crate::args::Args;
-use crate::sides::Side;
+use crate::sides::{Side, Store};
 
 /// One workload of one size.
 pub struct Case {
@@ -12,6 +12,8 @@ pub struct Case {
     pub size: u64,
     /// The durability that our side is asked for.
     pub sync: &'static str,
+    /// Processes that do the work, where there are several; otherwise 0.
+    pub workers: u64,
     pub sides: &'static [Side],
     /// Slow ones run once, whatever the number of rounds.
     pub is_once: bool,
@@ -49,12 +51,27 @@ const fn time(name: &'static str, label: &'static str, unit: &'static str) -> Fi
 const PER_STEP: &[Figure] = &[time("us_per_step", "per step", "us")];
 const CHAIN: &[Figure] =
     &[time("us_per_step", "per step", "us"), lower("commits_per_step", "commits per step", "")];
+const THROUGHPUT: Figure =
+    Figure { name: "per_s", label: "throughput", unit: "/s", better: Better::Higher, in_syncs: false };
 const PARALLEL: &[Figure] = &[
-    Figure { name: "per_s", label: "throughput", unit: "/s", better: Better::Higher, in_syncs: false },
+    THROUGHPUT,
     lower("cpu_us_per_step", "CPU per step", "us"),
     lower("commits_per_step", "commits per step", ""),
     lower("peak_mb", "peak memory", "MB"),
 ];
+/// On a server there is more to count.
+const PG_CHAIN: &[Figure] = &[time("us_per_step", "per step", "us"), TRANSACTIONS, LOG_SYNCS];
+const PG_PARALLEL: &[Figure] = &[
+    THROUGHPUT,
+    lower("cpu_us_per_step", "CPU per step", "us"),
+    lower("server_cpu_us_per_step", "server's CPU per step", "us"),
+    TRANSACTIONS,
+    LOG_SYNCS,
+    lower("peak_mb", "peak memory", "MB"),
+];
+const TRANSACTIONS: Figure = lower("commits_per_step", "transactions per step", "");
+const LOG_SYNCS: Figure = lower("syncs_per_step", "log syncs per step", "");
+const SCALING: &[Figure] = &[THROUGHPUT];
 const LATENCY: &[Figure] = &[time("p50_ms", "p50", "ms"), time("p99_ms", "p99", "ms")];
 const LATENESS: &[Figure] = &[lower("p50_ms", "late p50", "ms"), lower("p99_ms", "late p99", "ms")];
 const RECOVERY: &[Figure] = &[
@@ -68,6 +85,9 @@ const SYNCS: &[Figure] = &[lower("syncs_per_step", "syncs per step", "")];
 /// The group of cases that count syncs.
 pub const SYNCS_GROUP: &str = "syncs";
 
+/// The group of cases with several processes on one database.
+pub const SCALING_GROUP: &str = "scaling";
+
 /// The published crate replays and re-reads everything on every turn, so large sizes run on our side only.
 pub fn cases(args: &Args) -> Outcome<Vec<Case>> {
     let case = |group, workload, size, figures| Case {
@@ -75,6 +95,7 @@ pub fn cases(args: &Args) -> Outcome<Vec<Case>> {
         workload,
         size,
         sync: "full",
+        workers: 0,
         sides: BOTH,
         is_once: false,
         cap_s: 60,
@@ -85,14 +106,19 @@ pub fn cases(args: &Args) -> Outcome<Vec<Case>> {
     let quick = args.is_quick;
     let smaller = |full: u64, small: u64| if quick { small } else { full };
 
-    let mut all = vec![case("chain", "chain", 10, CHAIN), case("chain", "chain", 100, CHAIN), normal(100)];
+    let (chain, parallel) = match args.store {
+        Store::Sqlite => (CHAIN, PARALLEL),
+        Store::Postgres => (PG_CHAIN, PG_PARALLEL),
+    };
+
+    let mut all = vec![case("chain", "chain", 10, chain), case("chain", "chain", 100, chain), normal(100)];
     if !quick {
-        all.push(once(case("chain", "chain", 1_000, CHAIN), 300));
+        all.push(once(case("chain", "chain", 1_000, chain), 300));
         all.push(normal(1_000));
-        all.push(Case { sides: OURS, ..once(case("chain", "chain", 10_000, CHAIN), 300) });
+        all.push(Case { sides: OURS, ..once(case("chain", "chain", 10_000, chain), 300) });
         all.push(once(normal(10_000), 300));
     }
-    all.push(Case { cap_s: 120, ..case("parallel", "parallel", smaller(1_000, 200), PARALLEL) });
+    all.push(Case { cap_s: 120, ..case("parallel", "parallel", smaller(1_000, 200), parallel) });
     all.push(Case { cap_s: 120, ..case("fanout", "fanout", smaller(1_000, 200), PER_STEP) });
     if !quick {
         all.push(Case { sides: OURS, ..case("fanout", "fanout", 10_000, PER_STEP) });
@@ -111,6 +137,21 @@ pub fn cases(args: &Args) -> Outcome<Vec<Case>> {
     all.push(once(case("idle", "idle", smaller(10_000, 500), IDLE), 240));
     all.push(once(case(SYNCS_GROUP, "chain", smaller(100, 30), SYNCS), 60));
 
+    match args.store {
+        Store::Sqlite => {}
+        Store::Postgres => {
+            // The server syncs every commit, and in a process of its own.
+            all.retain(|case| case.sync == "full" && case.group != SYNCS_GROUP);
+            let size = smaller(1_000, 200);
+            all.extend([1, 2, 4].map(|workers| Case {
+                workers,
+                sides: OURS,
+                cap_s: 120,
+                ..case(SCALING_GROUP, "scaling", size, SCALING)
+            }));
+        }
+    }
+
     let known = |name: &String| name == "bare" || all.iter().any(|case| case.group == name);
     if let Some(unknown) = args.only.iter().find(|name| !known(name)) {
         return Err(format!("there is no workload '{unknown}'").into());
@@ -125,6 +166,10 @@ impl Case {
         match (self.workload, self.size) {
             (workload, size) if self.group == SYNCS_GROUP => {
                 format!("{workload} {} (strace)", thousands(size))
+            }
+            (workload, size) if self.workers > 0 => {
+                let plural = if self.workers == 1 { "" } else { "s" };
+                format!("{workload} {}, {} worker{plural}", thousands(size), self.workers)
             }
             ("idle", 0) => "idle, empty".to_string(),
             ("idle", size) => format!("idle, {} sleepers", thousands(size)),

@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 
 use crate::args::Args;
 use crate::machine::{cores, median, today};
-use crate::plan::{Better, Case, Figure};
+use crate::plan::{Better, Case, Figure, SCALING_GROUP};
 use crate::run::{Measured, Run};
-use crate::sides::Side;
+use crate::sides::{Side, Store};
 
 /// One figure of one workload on both sides.
 pub struct Row {
@@ -25,13 +25,14 @@ pub struct Row {
 /// The median of a figure on one side, and what went wrong in its runs.
 pub struct Cell {
     pub value: f64,
-    /// What the disk took to sync a page, just before these runs.
+    /// What the disk took to sync a page, or the server to commit a row, just before these runs.
     pub sync_us: f64,
     pub failed: u64,
     pub is_capped: bool,
 }
 
 pub struct Report {
+    pub store: Store,
     pub settings: Vec<(&'static str, String)>,
     pub rows: Vec<Row>,
     /// What a run reported as errors, and how often.
@@ -41,7 +42,7 @@ pub struct Report {
 
 impl Report {
     pub fn new(args: &Args, cases: &[Case], measured: Measured) -> Self {
-        let Measured { runs, bare } = measured;
+        let Measured { runs, bare, server } = measured;
         let sync_us = median(&runs.iter().map(|run| run.sync_us).collect::<Vec<_>>());
         let mut rows = Vec::new();
         for (index, case) in cases.iter().enumerate() {
@@ -67,23 +68,29 @@ impl Report {
             ("date", today()),
             ("cores", cores().to_string()),
             ("rounds", format!("{}{}", args.rounds, if args.is_quick { ", quick sizes" } else { "" })),
-            ("sync level, published", sync_level(&runs, Side::Published)),
-            ("sync level, ours", sync_level(&runs, Side::Ours)),
-            ("fdatasync p50", format!("{sync_us:.0} us")),
         ];
+        match server {
+            Some(server) => settings.push(("PostgreSQL", server)),
+            None => {
+                settings.push(("sync level, published", sync_level(&runs, Side::Published)));
+                settings.push(("sync level, ours", sync_level(&runs, Side::Ours)));
+            }
+        }
+        settings.push((args.store.unit_name(), format!("{sync_us:.0} us")));
+        settings.extend(scaling(cases, &runs));
         if let Some(limit) = &bare {
             let parallel = cases.iter().position(|case| case.workload == "parallel");
             let ours = parallel.and_then(|index| cell(&runs, index, Side::Ours, &cases[index].figures[0]));
-            let share = ours.map_or(0.0, |ours| 100.0 * ours.value / limit.orchestrations_per_s);
-            settings.push((
-                "bare loop",
-                format!(
-                    "{:.0} orchestrations of 5 steps/s with {} operations in a transaction; ours is {share:.0} % of it",
-                    limit.orchestrations_per_s, limit.batch
-                ),
-            ));
+            let ours = ours.map_or(0.0, |ours| ours.value);
+            settings.push(("bare loop", limit.text(ours)));
         }
-        Self { settings, rows, errors: errors(cases, &runs), runs: runs.iter().map(run_json).collect() }
+        Self {
+            store: args.store,
+            settings,
+            rows,
+            errors: errors(cases, &runs),
+            runs: runs.iter().map(run_json).collect(),
+        }
     }
 
     pub fn json(&self) -> Value {
@@ -111,7 +118,7 @@ impl Report {
         })
     }
 
-    /// A time as a multiple of what the disk takes to sync.
+    /// A time as a multiple of what the disk takes to sync, or the server to commit a row.
     pub fn in_syncs(&self, row: &Row, cell: &Option<Cell>) -> Option<f64> {
         let us = match row.unit {
             "us" => 1.0,
@@ -141,6 +148,20 @@ fn factor(published: Option<&Cell>, ours: Option<&Cell>, better: Better) -> Opti
         Better::Higher => (ours, published),
     };
     (below > 0.0).then(|| above / below)
+}
+
+/// What several processes on one database get done, beside one.
+fn scaling(cases: &[Case], runs: &[Run]) -> Option<(&'static str, String)> {
+    let of_case = |(index, case): (usize, &Case)| {
+        let cell = cell(runs, index, Side::Ours, &case.figures[0])?;
+        (case.group == SCALING_GROUP).then_some((case.workers, cell.value))
+    };
+    let rates: Vec<(u64, f64)> = cases.iter().enumerate().filter_map(of_case).collect();
+    let (_, alone) = rates.iter().find(|(workers, _)| *workers == 1)?;
+    let several = rates.iter().filter(|(workers, _)| *workers > 1);
+    let parts: Vec<String> =
+        several.map(|(workers, rate)| format!("{workers} workers {:.2}", rate / alone)).collect();
+    Some(("scaling, times 1 worker", parts.join(", ")))
 }
 
 /// The levels that the runs of a side say they had.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::database::Postgres;
 use crate::machine::{WorkDir, now};
 use crate::plan::{Case, SYNCS_GROUP};
 use crate::sides::{Programs, Side};
@@ -23,7 +24,7 @@ pub struct Run {
     pub case: usize,
     pub side: Side,
     pub round: usize,
-    /// What the disk took to sync a page just before.
+    /// What the disk took to sync a page just before, or the server to commit a row.
     pub sync_us: f64,
     /// What the program printed, or `{"error": …}`.
     pub result: Value,
@@ -33,18 +34,21 @@ pub struct Run {
 pub struct Measured {
     pub runs: Vec<Run>,
     pub bare: Option<bare::Limit>,
+    /// What the server is, if there is one.
+    pub server: Option<String>,
 }
 
 pub struct Runs<'a> {
     programs: &'a Programs,
     dir: &'a WorkDir,
+    server: Option<Postgres>,
     runs: Vec<Run>,
-    bare: Option<bare::Limit>,
+    bare: Vec<bare::Limit>,
 }
 
 impl<'a> Runs<'a> {
-    pub fn new(programs: &'a Programs, dir: &'a WorkDir) -> Self {
-        Self { programs, dir, runs: Vec::new(), bare: None }
+    pub fn new(programs: &'a Programs, dir: &'a WorkDir, server: Option<Postgres>) -> Self {
+        Self { programs, dir, server, runs: Vec::new(), bare: Vec::new() }
     }
 
     /// Runs every case once on each of its sides, one beside the other; the side that goes first changes.
@@ -59,7 +63,10 @@ impl<'a> Runs<'a> {
             }
             for side in sides {
                 eprint!("round {} {} {}: ", round + 1, case.label(), side.name());
-                let sync_us = self.dir.sync_us()?;
+                let sync_us = match &mut self.server {
+                    None => self.dir.sync_us()?,
+                    Some(server) => server.commit_us()?,
+                };
                 let began = now();
                 let result = self.one(case, side)?;
                 eprintln!("{:.1} s {}", began.elapsed().as_secs_f64(), brief(case, &result));
@@ -70,21 +77,26 @@ impl<'a> Runs<'a> {
         Ok(())
     }
 
-    /// Measures what no store can reach.
+    /// Measures the bare loop, once for every round.
     pub fn add_bare_limit(&mut self) {
-        match bare::measure(self.dir.path(), &self.runs) {
-            Ok(limit) => self.bare = Some(limit),
+        let url = self.server.as_ref().map(Postgres::url);
+        match bare::measure(self.dir.path(), url.as_deref(), &self.runs) {
+            Ok(limit) => self.bare.push(limit),
             Err(error) => eprintln!("the bare loop could not be measured: {error}"),
         }
     }
 
-    pub fn finish(self) -> Measured {
-        Measured { runs: self.runs, bare: self.bare }
+    pub fn finish(mut self) -> Outcome<Measured> {
+        let server = self.server.as_mut().map(Postgres::description).transpose()?;
+        Ok(Measured { bare: bare::Limit::median(&self.bare), runs: self.runs, server })
     }
 
-    fn one(&self, case: &Case, side: Side) -> Outcome<Value> {
+    fn one(&mut self, case: &Case, side: Side) -> Outcome<Value> {
         let file = self.dir.fresh_database(self.runs.len());
         let program = self.programs.path(side);
+        if let Some(server) = &mut self.server {
+            return on_server(server, program, case, &file);
+        }
         if case.group != SYNCS_GROUP {
             return execute(Command::new(program), case, &file);
         }
@@ -100,12 +112,32 @@ impl<'a> Runs<'a> {
     }
 }
 
+/// Runs a program on the server, with what the server did for it among the figures; opening the store is part of that.
+fn on_server(server: &mut Postgres, program: &Path, case: &Case, file: &Path) -> Outcome<Value> {
+    let before = server.counters()?;
+    let mut command = Command::new(program);
+    command.env("BENCH_DATABASE_URL", server.url());
+    let mut result = execute(command, case, file)?;
+    server.disconnect_others()?;
+    let after = server.counters()?;
+    if let Some(figures) = result.get_mut("figures").and_then(Value::as_object_mut)
+        && let Some(steps) = figures.get("steps_run").and_then(Value::as_f64)
+    {
+        for (name, value) in after.per_step(&before, steps) {
+            figures.insert(name.to_string(), json!(value));
+        }
+    }
+    server.clear()?;
+    Ok(result)
+}
+
 /// Runs one program to its end and reads its line of figures. A program that fails or hangs is a result too.
 fn execute(mut command: Command, case: &Case, file: &Path) -> Outcome<Value> {
     command
         .arg(case.workload)
         .args(["--size", &case.size.to_string(), "--cap", &case.cap_s.to_string(), "--sync", case.sync])
         .args(["--seconds", &IDLE_SECONDS.to_string()])
+        .args(["--workers", &case.workers.to_string()])
         .arg("--file")
         .arg(file)
         // Neither side shall spend its time on writing logs.

@@ -1,9 +1,55 @@
-//! The two programs that are compared.
+//! The two programs that are compared, and the store that they run on.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::str::FromStr;
 
 use crate::Outcome;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Store {
+    #[default]
+    Sqlite,
+    Postgres,
+}
+
+impl FromStr for Store {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        match name {
+            "sqlite" => Ok(Self::Sqlite),
+            "postgres" => Ok(Self::Postgres),
+            other => Err(format!("there is no store '{other}'")),
+        }
+    }
+}
+
+impl Store {
+    /// What times are given as multiples of: a sync of the disk, or a commit of one row on the server.
+    pub fn unit(self) -> &'static str {
+        match self {
+            Self::Sqlite => "syncs",
+            Self::Postgres => "commits",
+        }
+    }
+
+    /// What the length of such a unit is called.
+    pub fn unit_name(self) -> &'static str {
+        match self {
+            Self::Sqlite => "fdatasync p50",
+            Self::Postgres => "bare commit p50",
+        }
+    }
+
+    /// The package that ours is compared with.
+    pub fn published(self) -> &'static str {
+        match self {
+            Self::Sqlite => "duroxide 0.1.32",
+            Self::Postgres => "duroxide-pg 0.1.38",
+        }
+    }
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
@@ -27,12 +73,13 @@ pub struct Programs {
 
 impl Programs {
     /// Builds both, for release.
-    pub fn build() -> Outcome<Self> {
+    pub fn build(store: Store) -> Outcome<Self> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-        Ok(Self {
-            published: build(&root.join("published"), "side-by-side-published")?,
-            ours: build(&root.join("ours"), "side-by-side-ours")?,
-        })
+        let one = |name: &str| build(&root.join(name), &format!("side-by-side-{name}"));
+        match store {
+            Store::Sqlite => Ok(Self { published: one("published")?, ours: one("ours")? }),
+            Store::Postgres => Ok(Self { published: one("published-pg")?, ours: one("ours-pg")? }),
+        }
     }
 
     pub fn path(&self, side: Side) -> &Path {

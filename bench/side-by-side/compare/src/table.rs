@@ -2,10 +2,8 @@
 
 use crate::report::{Cell, Report, Row};
 
-const HEAD: [&str; 6] = ["", "published", "ours", "times better", "published, in syncs", "ours, in syncs"];
-
 pub fn text(report: &Report) -> String {
-    let mut lines: Vec<[String; 6]> = vec![HEAD.map(str::to_string)];
+    let mut lines = vec![head(report)];
     lines.extend(report.rows.iter().map(|row| line(report, row)));
     let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
     let widths: [usize; 6] = std::array::from_fn(width);
@@ -37,6 +35,12 @@ pub fn text(report: &Report) -> String {
         }
     }
     text
+}
+
+fn head(report: &Report) -> [String; 6] {
+    let unit = report.store.unit();
+    let (published, ours) = (format!("published, in {unit}"), format!("ours, in {unit}"));
+    ["", "published", "ours", "times better", &published, &ours].map(str::to_string)
 }
 
 fn line(report: &Report, row: &Row) -> [String; 6] {

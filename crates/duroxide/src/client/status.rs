@@ -62,6 +62,9 @@ impl Client {
 
     async fn status_from_history(&self, instance: &str) -> Result<OrchestrationStatus, ClientError> {
         let history = self.store.read(instance).await?;
+        if history.is_empty() {
+            return Ok(OrchestrationStatus::NotFound);
+        }
         // The custom status is an extra: a store that cannot tell it does not spoil the answer.
         let custom = self.store.get_custom_status(instance, 0).await.ok().flatten();
         let (custom_status, custom_status_version) = custom.unwrap_or((None, 0));

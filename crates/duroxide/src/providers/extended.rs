@@ -38,7 +38,8 @@ pub trait ExtendedProvider: Send + Sync {
     /// Claims up to `max` instances in one step, oldest message first.
     ///
     /// As [`fetch_orchestration_item`](super::Provider::fetch_orchestration_item), without the history: each claim has
-    /// its own token, lease and attempt count. An empty result means that nothing is eligible.
+    /// its own token, lease and attempt count. Fewer than `max` means that nothing else is eligible; what becomes so
+    /// later shows in the [signal](Self::work_signal).
     async fn claim_instances(
         &self,
         request: &InstanceRequest<'_>,

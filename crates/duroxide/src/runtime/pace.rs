@@ -5,47 +5,74 @@ use std::time::Duration;
 
 /// A slot may hold work for about this long ahead.
 const AHEAD: Duration = Duration::from_millis(50);
+/// The limit grows after it was used up so many times.
+const RECOVERY: usize = 4;
 
 /// Measures how long user code takes, and says how much of it a slot will finish soon.
 ///
 /// Claiming in batches saves round trips, and claiming too much keeps work from others who are free. So a slot that
-/// takes a second per item claims one, and a slot that takes a millisecond claims fifty.
+/// takes a second per item claims one, and a slot that takes a millisecond claims fifty. User code is not all that takes
+/// time on a busy machine: if what was claimed ahead had to wait too long, no more is claimed from then on than was
+/// finished meanwhile, and more again little by little as long as that does not happen.
 pub(crate) struct Pace {
-    average: Mutex<Option<Duration>>,
+    state: Mutex<State>,
     most: usize,
+}
+
+struct State {
+    average: Option<Duration>,
+    /// What is claimed at most; learnt from what had to wait.
+    limit: usize,
+    /// Items since the limit was changed.
+    since: usize,
 }
 
 impl Pace {
     /// Makes a measure that never asks for more than `most` items.
     pub fn new(most: usize) -> Self {
-        Self { average: Mutex::new(None), most }
+        Self { state: Mutex::new(State { average: None, limit: most.max(1), since: 0 }), most: most.max(1) }
     }
 
     /// Takes note of how long one item took.
     pub fn record(&self, took: Duration) {
-        let mut average = self.average.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut state = self.state();
         // A new item counts for an eighth: one slow item among quick ones does not stop the batching.
-        *average = Some(match *average {
+        state.average = Some(match state.average {
             None => took,
             Some(average) => (average.saturating_mul(7).saturating_add(took)) / 8,
         });
+        state.since += 1;
+        if state.limit < self.most && state.since >= state.limit.saturating_mul(RECOVERY) {
+            state.limit = (state.limit + state.limit / 8 + 1).min(self.most);
+            state.since = 0;
+        }
     }
 
-    /// Takes note that what was claimed had to wait: for a while nothing is claimed ahead.
-    pub fn slow_down(&self) {
-        *self.average.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(AHEAD);
+    /// Takes note that what was claimed had to wait too long, and how many items were begun meanwhile. If none was,
+    /// nothing is claimed ahead until something is finished.
+    pub fn slow_down(&self, begun: usize) {
+        let mut state = self.state();
+        if begun == 0 {
+            state.average = Some(AHEAD);
+        }
+        state.limit = begun.clamp(1, self.most);
+        state.since = 0;
     }
 
     /// How many items `slots` slots should claim together: at least one each, and what they will finish soon.
     pub fn batch(&self, slots: usize) -> usize {
-        let average = *self.average.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let per_slot = match average {
+        let state = self.state();
+        let per_slot = match state.average {
             // Nothing is known yet: claim what can start at once.
             None => 1,
             Some(average) => AHEAD.as_micros().checked_div(average.as_micros().max(10)).unwrap_or(1).max(1),
         };
-        let wanted = per_slot.saturating_mul(slots as u128);
-        usize::try_from(wanted).unwrap_or(usize::MAX).clamp(1, self.most.max(1))
+        let wanted = usize::try_from(per_slot.saturating_mul(slots as u128)).unwrap_or(usize::MAX);
+        wanted.min(state.limit.max(slots)).clamp(1, self.most)
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
@@ -68,5 +95,32 @@ mod tests {
         }
         assert_eq!(pace.batch(2), 64);
         assert_eq!(pace.batch(0), 1);
+    }
+
+    #[test]
+    fn no_more_is_claimed_than_was_finished_in_time_and_it_grows_again_little_by_little() {
+        let pace = Pace::new(64);
+        pace.record(Duration::ZERO);
+        assert_eq!(pace.batch(2), 64);
+        pace.slow_down(16);
+        assert_eq!(pace.batch(2), 16);
+        for _ in 1..16 * RECOVERY {
+            pace.record(Duration::ZERO);
+        }
+        assert_eq!(pace.batch(2), 16);
+        pace.record(Duration::ZERO);
+        assert_eq!(pace.batch(2), 19);
+        for _ in 0..100 * 64 * RECOVERY {
+            pace.record(Duration::ZERO);
+        }
+        assert_eq!(pace.batch(2), 64, "as if nothing had happened");
+    }
+
+    #[test]
+    fn nothing_is_claimed_ahead_of_what_does_not_end() {
+        let pace = Pace::new(64);
+        pace.record(Duration::ZERO);
+        pace.slow_down(0);
+        assert_eq!(pace.batch(2), 2, "one for each slot");
     }
 }

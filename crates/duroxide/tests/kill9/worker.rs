@@ -1,4 +1,4 @@
-//! The process that is killed: a runtime on the file, and activities that write down when they run.
+//! The process that is killed: a runtime on the store, and activities that write down when they run.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -6,8 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use duroxide::providers::sqlite::SqliteProvider;
-use duroxide::providers::{Clock, SystemClock};
+use duroxide::providers::{Clock, Provider, SystemClock};
 use duroxide::runtime::Runtime;
 use duroxide::runtime::registry::ActivityRegistry;
 use duroxide::{ActivityContext, EventKind, OrchestrationRegistry, RuntimeOptions};
@@ -15,8 +14,7 @@ use duroxide::{ActivityContext, EventKind, OrchestrationRegistry, RuntimeOptions
 use super::program::{self, broken, signal_data, worked};
 
 /// Runs until the standard input is closed, or until it is killed.
-pub async fn work(url: &str, ledger: &Path, round: usize) {
-    let store = Arc::new(SqliteProvider::new(url, None).await.unwrap());
+pub async fn work(store: Arc<dyn Provider>, ledger: &Path, round: usize) {
     let options = RuntimeOptions {
         worker_concurrency: 8,
         activity_cancellation_grace_period: Duration::from_secs(1),

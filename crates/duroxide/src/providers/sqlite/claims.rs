@@ -79,6 +79,10 @@ pub(super) fn claim(
     }
     more |= set_aside >= SET_ASIDE_AT_ONCE;
     let unfinished = claims.is_empty() && more;
+    if more && !unfinished {
+        // Whoever gets fewer than asked for waits for the signal.
+        batch.effects.instances_due.note(now);
+    }
     Ok(Claimed { claims, unfinished })
 }
 

@@ -19,20 +19,23 @@ pub(super) async fn run(core: Arc<Core>) {
             () = core.seats.any_free() => {}
         }
         signal.mark_seen();
-        match claim(&core).await {
-            Ok(claims) if claims.is_empty() => {
-                backoff.reset();
-                tokio::select! {
-                    () = core.stop.cancelled() => return,
-                    () = signal.wait() => {}
-                }
-            }
+        let wanted = core.seats.wanted(core.options.orchestration_concurrency);
+        match claim(&core, wanted).await {
             Ok(claims) => {
                 backoff.reset();
-                core.metrics().record_orch_dispatcher_items_fetched(claims.len() as u64);
+                let nothing_is_left = claims.len() < wanted;
+                if !claims.is_empty() {
+                    core.metrics().record_orch_dispatcher_items_fetched(claims.len() as u64);
+                }
                 for claim in claims {
                     let Some(seat) = core.seats.take().await else { return };
                     seats::begin(&core, claim, seat);
+                }
+                if nothing_is_left {
+                    tokio::select! {
+                        () = core.stop.cancelled() => return,
+                        () = signal.wait() => {}
+                    }
                 }
             }
             Err(error) => {
@@ -48,8 +51,7 @@ pub(super) async fn run(core: Arc<Core>) {
 }
 
 /// A claim is not interrupted by a stop: what it has leased must be known, to be given back.
-async fn claim(core: &Core) -> Result<Vec<InstanceClaim>, ProviderError> {
+async fn claim(core: &Core, wanted: usize) -> Result<Vec<InstanceClaim>, ProviderError> {
     let Some(store) = core.store.as_extended() else { return Ok(Vec::new()) };
-    let wanted = core.seats.wanted(core.options.orchestration_concurrency);
     store.claim_instances(&seats::request(core, wanted)).await
 }

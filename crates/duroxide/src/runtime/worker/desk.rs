@@ -35,10 +35,17 @@ struct State {
     reserved: usize,
     // Activities that run or are being stored.
     under_way: usize,
+    // Activities that were ever started.
+    started: usize,
     is_closed: bool,
 }
 
 impl State {
+    fn begin(&mut self) {
+        self.under_way += 1;
+        self.started = self.started.wrapping_add(1);
+    }
+
     fn room(&self) -> usize {
         MOST_UNDER_WAY.saturating_sub(self.under_way + self.reserved + self.ahead.len())
     }
@@ -51,6 +58,7 @@ impl Desk {
             ahead: VecDeque::new(),
             reserved: 0,
             under_way: 0,
+            started: 0,
             is_closed: true,
         };
         Self {
@@ -74,9 +82,22 @@ impl Desk {
 
     /// Returns the claims that wait.
     pub(super) fn clear(&self) -> Vec<ClaimedActivity> {
-        let ahead = std::mem::take(&mut self.state().ahead);
+        self.keep(0)
+    }
+
+    /// Keeps the first few of the claims that wait, and returns the others.
+    pub(super) fn keep(&self, count: usize) -> Vec<ClaimedActivity> {
+        let mut state = self.state();
+        let kept = count.min(state.ahead.len());
+        let others = state.ahead.split_off(kept);
+        drop(state);
         self.changed();
-        ahead.into()
+        others.into()
+    }
+
+    /// Counts the activities that were ever started.
+    pub(super) fn started(&self) -> usize {
+        self.state().started
     }
 
     /// Reserves places for up to `wanted` claims: no more than the slots will soon finish.
@@ -103,7 +124,7 @@ impl Desk {
         }
         match state.free.pop_first() {
             Some(index) if state.ahead.is_empty() => {
-                state.under_way += 1;
+                state.begin();
                 drop(state);
                 Put::Start(Box::new(self.start(claim, self.slot(index))))
             }
@@ -128,7 +149,7 @@ impl Desk {
         }
         let claim = state.ahead.pop_front()?;
         let index = state.free.pop_first()?;
-        state.under_way += 1;
+        state.begin();
         drop(state);
         Some(self.start(claim, self.slot(index)))
     }
@@ -139,7 +160,7 @@ impl Desk {
         // Without a next one the slot is dropped, and free. A claim that was put down in between is found by the
         // dispatcher, which both wake.
         let claim = state.ahead.pop_front()?;
-        state.under_way += 1;
+        state.begin();
         let was_last = state.ahead.is_empty();
         drop(state);
         if was_last {
@@ -156,7 +177,7 @@ impl Desk {
 
     /// Takes a place for an activity that did not wait on the desk.
     pub(super) fn place(self: &Arc<Self>) -> Place {
-        self.state().under_way += 1;
+        self.state().begin();
         Place { desk: self.clone() }
     }
 

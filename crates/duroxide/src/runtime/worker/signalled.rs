@@ -69,17 +69,23 @@ impl Dispatcher {
         }
     }
 
-    /// Waits until the slots have taken what is claimed already. That does not wait for long: others may be free.
+    /// Waits until the slots have taken what is claimed already. What they will not take soon, judging by what they took
+    /// meanwhile, is given back: others may be free.
     async fn wait_for_slots(&self) -> bool {
         let core = &self.core;
+        let before = core.desk.started();
         tokio::select! {
             biased;
             () = core.stop.cancelled() => false,
             () = core.desk.is_cleared() => true,
             () = core.desk.has_room() => true,
             () = core.clock.sleep(LONGEST_WAIT_FOR_SLOT) => {
-                core.desk.pace.slow_down();
-                give_back(core, core.desk.clear()).await;
+                let soon = core.desk.started().wrapping_sub(before);
+                let excess = core.desk.keep(soon);
+                if !excess.is_empty() {
+                    core.desk.pace.slow_down(soon);
+                    give_back(core, excess).await;
+                }
                 true
             }
         }

@@ -1,0 +1,76 @@
+//! What the PostgreSQL store is measured against, and how it bears size. `README.md` in the directory above says how to
+//! run each program and what its figures mean.
+
+#[path = "../../store/src/args.rs"]
+#[allow(dead_code, reason = "shared with the SQLite benchmark")]
+mod args;
+mod bare;
+mod fetch;
+#[path = "../../store/src/life.rs"]
+#[allow(dead_code, reason = "shared with the SQLite benchmark")]
+mod life;
+mod place;
+mod pruning;
+#[path = "../../store/src/report.rs"]
+mod report;
+mod rows;
+mod server;
+mod sleepers;
+#[path = "../../store/src/stats.rs"]
+#[allow(dead_code, reason = "shared with the SQLite benchmark")]
+mod stats;
+#[path = "../../store/src/subject.rs"]
+mod subject;
+mod wave;
+
+use args::Args;
+use report::Report;
+
+/// What can go wrong in a benchmark ends it.
+pub type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+const USAGE: &str = "postgres-bench PROGRAM [--dir DIR] [--json] [options]
+
+  bare     the rows of durable steps by bare pipelined statements
+             --batch 100  --seconds 5  --steps-per-instance 5  --callers 1000  --no-leases
+  fetch    fetch latency on stores with sleeping timers beside an empty one
+             --rounds 150  --samples 4  --scale 1.0
+  pruning  the size of the tables while finished instances are deleted
+             --size 1000000  --keep 10000
+
+The server is the one that BENCH_DATABASE_URL names, in schemas that are removed afterwards; or one that is started for
+the program and thrown away.";
+
+fn main() -> std::process::ExitCode {
+    match run() {
+        Ok(true) => std::process::ExitCode::SUCCESS,
+        Ok(false) => std::process::ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("postgres-bench: {error}");
+            std::process::ExitCode::from(2)
+        }
+    }
+}
+
+/// Runs the program that was asked for; `false` if a goal was missed.
+fn run() -> Outcome<bool> {
+    let args = Args::parse(std::env::args().skip(1))?;
+    let mut report = Report::new(&args.program, !args.flag("json"));
+    let threads = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    threads.block_on(async {
+        match args.program.as_str() {
+            "bare" => bare::run(&args, &mut report).await,
+            "fetch" => fetch::run(&args, &mut report).await,
+            "pruning" => pruning::run(&args, &mut report).await,
+            "help" | "--help" | "-h" => {
+                println!("{USAGE}");
+                Ok(())
+            }
+            other => Err(format!("there is no program '{other}'\n{USAGE}").into()),
+        }
+    })?;
+    if args.flag("json") {
+        println!("{}", report.json());
+    }
+    Ok(report.all_met())
+}

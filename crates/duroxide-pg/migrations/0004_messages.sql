@@ -1,0 +1,101 @@
+-- Enqueueing messages and starts, appending to histories, and setting aside what does not decode.
+
+-- Enqueues messages. Returns when the earliest delayed one is due, and the time.
+CREATE FUNCTION enqueue_messages_1(
+    p_now bigint, p_committer text, p_epoch bigint, p_batch bigint, p_instance text[], p_class text[], p_delay_ms bigint[], p_due bigint[], p_item text[],
+    OUT now_at bigint, OUT next_due bigint)
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF p_batch IS NOT NULL THEN
+        PERFORM begin_batch_1(p_committer, p_epoch, p_batch);
+    END IF;
+    now_at := now_ms_1(p_now);
+    WITH new AS (
+        INSERT INTO orchestrator_queue (instance_id, class, visible_at, created_at, work_item)
+        SELECT m.instance_id, m.class, CASE WHEN v.at <= now_at THEN 0 ELSE v.at END, now_at, m.item
+        FROM unnest(p_instance, p_class, p_delay_ms, p_due, p_item)
+            WITH ORDINALITY m(instance_id, class, delay, due, item, place)
+        CROSS JOIN LATERAL (SELECT greatest(now_at + least(m.delay, 9223372036854775807 - now_at), m.due) AS at) v
+        ORDER BY m.place
+        RETURNING instance_id, visible_at)
+    SELECT min(visible_at) FILTER (WHERE visible_at > 0) INTO next_due FROM new;
+    INSERT INTO arrivals (instances) SELECT array_agg(DISTINCT i) FROM unnest(p_instance) i;
+END $$;
+
+-- Enqueues starts of instances whose ids are free: no row, no history, no start in the queue. Returns the positions of
+-- those that were enqueued. A lock on each id keeps others from deciding about it at the same time.
+CREATE FUNCTION enqueue_starts_1(
+    p_now bigint, p_committer text, p_epoch bigint, p_batch bigint, p_instance text[], p_item text[])
+RETURNS SETOF integer
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_now bigint;
+    v_new integer[];
+BEGIN
+    IF p_batch IS NOT NULL THEN
+        PERFORM begin_batch_1(p_committer, p_epoch, p_batch);
+    END IF;
+    PERFORM pg_advisory_xact_lock(k.key) FROM (
+        SELECT DISTINCT hashtextextended(current_schema() || chr(31) || i, 17) AS key FROM unnest(p_instance) i
+        ORDER BY 1) k;
+    v_now := now_ms_1(p_now);
+    SELECT array_agg(f.place ORDER BY f.place) INTO v_new FROM (
+        SELECT min(s.place)::integer AS place FROM unnest(p_instance) WITH ORDINALITY s(i, place)
+        WHERE NOT EXISTS (SELECT 1 FROM instances n WHERE n.instance_id = s.i)
+            AND NOT EXISTS (SELECT 1 FROM history h WHERE h.instance_id = s.i)
+            AND NOT EXISTS (SELECT 1 FROM orchestrator_queue q
+                            WHERE q.instance_id = s.i AND q.parked_at IS NULL AND q.class = 'start')
+        GROUP BY s.i) f;
+    IF coalesce(cardinality(v_new), 0) < cardinality(p_instance) THEN
+        UPDATE committers SET taken_starts = ARRAY(
+            SELECT o FROM generate_subscripts(p_instance, 1) o WHERE v_new IS NULL OR o <> ALL (v_new))
+        WHERE committer = p_committer;
+    END IF;
+    IF v_new IS NULL THEN
+        RETURN;
+    END IF;
+    INSERT INTO orchestrator_queue (instance_id, class, created_at, work_item)
+    SELECT p_instance[o], 'start', v_now, p_item[o] FROM unnest(v_new) o ORDER BY o;
+    INSERT INTO arrivals (instances) SELECT array_agg(p_instance[o]) FROM unnest(v_new) o;
+    RETURN QUERY SELECT unnest(v_new);
+END $$;
+
+-- Appends events without a turn. Returns the id of an event that is there already, or NULL if all were appended.
+CREATE FUNCTION append_events_1(
+    p_now bigint, p_slot integer, p_instance text, p_execution bigint, p_id bigint[], p_type text[], p_data text[])
+RETURNS bigint
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_taken bigint;
+BEGIN
+    IF cardinality(p_id) = 0 THEN
+        -- Nothing makes no instance.
+        RETURN NULL;
+    END IF;
+    SELECT min(event_id) INTO v_taken FROM history
+    WHERE instance_id = p_instance AND execution_id = p_execution AND event_id = ANY (p_id);
+    IF v_taken IS NOT NULL THEN
+        RETURN v_taken;
+    END IF;
+    INSERT INTO history (instance_id, execution_id, event_id, event_type, created_at, event_data)
+    SELECT p_instance, p_execution, e.id, e.type, now_ms_1(p_now), e.data
+    FROM unnest(p_id, p_type, p_data) e(id, type, data);
+    PERFORM add_totals_1(p_slot, 0, 0, cardinality(p_id), 0, 0, 0);
+    -- Messages that waited for the instance to exist have a history to go with now.
+    UPDATE orchestrator_queue SET parked_at = NULL WHERE instance_id = p_instance AND parked_at IS NOT NULL;
+    IF FOUND THEN
+        INSERT INTO arrivals (instances) VALUES (ARRAY[p_instance]);
+    END IF;
+    RETURN NULL;
+END $$;
+
+-- Moves messages into quarantine. One that is no longer there has been dealt with by somebody else.
+CREATE FUNCTION quarantine_messages_1(p_now bigint, p_id bigint[], p_reason text[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    WITH gone AS (
+        DELETE FROM orchestrator_queue q USING unnest(p_id, p_reason) b(id, reason) WHERE q.id = b.id
+        RETURNING q.id, q.instance_id, b.reason, q.work_item)
+    INSERT INTO quarantine (queue, instance_id, reason, quarantined_at, work_item)
+    SELECT 'orchestrator_queue', instance_id, reason, now_ms_1(p_now), work_item FROM gone ORDER BY id;
+END $$;

@@ -1,0 +1,262 @@
+//! The store as operators see it.
+
+use async_trait::async_trait;
+use duroxide::Event;
+use duroxide::providers::{
+    DeleteInstanceResult, ExecutionInfo, InstanceFilter, InstanceInfo, ProviderAdmin, ProviderError,
+    PruneOptions, PruneResult, QueueDepths, SystemMetrics, refusal,
+};
+use tokio_postgres::Row;
+
+use crate::PostgresProvider;
+use crate::committer::Committer;
+use crate::error::StoreError;
+use crate::jobs::{CallOf, Job, Params, Reply};
+use crate::shared::{Effects, clamp, positive};
+use crate::text::{original, stored};
+
+/// Instances that a bulk operation takes at once, unless it is told otherwise.
+const DEFAULT_LIMIT: u32 = 1_000;
+
+const DELETE: &str = "SELECT * FROM delete_instances_1($1, $2, $3)";
+const DELETE_TREE: &str = "SELECT * FROM delete_tree_1($1, $2)";
+const PRUNE: &str = "SELECT * FROM prune_1($1, $2, $3, $4)";
+
+/// A finished root is at rest: nothing of it runs, and no next execution waits to be started. Those that ended first are
+/// in front.
+const FINISHED_ROOTS: &str = "SELECT i.instance_id FROM instances i
+    JOIN executions e ON e.instance_id = i.instance_id AND e.execution_id = i.current_execution_id
+    WHERE ($1::text[] IS NULL OR i.instance_id = ANY ($1)) AND ($2::bigint IS NULL OR e.completed_at < $2)
+        AND i.parent_instance_id IS NULL AND (e.status IN ('Completed', 'Failed') OR (
+            e.status = 'ContinuedAsNew' AND NOT EXISTS (
+                SELECT 1 FROM orchestrator_queue q
+                WHERE q.instance_id = i.instance_id AND q.parked_at IS NULL AND q.class = 'start')))
+    ORDER BY e.completed_at, i.incarnation LIMIT $3";
+
+/// What a bulk prune looks at: any status, children too, oldest first.
+const PRUNABLE: &str = "SELECT i.instance_id FROM instances i
+    JOIN executions e ON e.instance_id = i.instance_id AND e.execution_id = i.current_execution_id
+    WHERE ($1::text[] IS NULL OR i.instance_id = ANY ($1)) AND ($2::bigint IS NULL OR e.completed_at < $2)
+    ORDER BY i.incarnation LIMIT $3";
+
+#[async_trait]
+impl ProviderAdmin for PostgresProvider {
+    async fn list_instances(&self) -> Result<Vec<String>, ProviderError> {
+        self.names("list_instances", "SELECT instance_id FROM instances ORDER BY incarnation DESC", &[]).await
+    }
+
+    async fn list_instances_by_status(&self, status: &str) -> Result<Vec<String>, ProviderError> {
+        const SQL: &str = "SELECT i.instance_id FROM instances i
+            JOIN executions e ON e.instance_id = i.instance_id AND e.execution_id = i.current_execution_id
+            WHERE e.status = $1 ORDER BY i.incarnation DESC";
+        self.names("list_instances_by_status", SQL, &[&stored(status).as_ref()]).await
+    }
+
+    async fn list_executions(&self, instance: &str) -> Result<Vec<u64>, ProviderError> {
+        const SQL: &str = "SELECT execution_id FROM executions WHERE instance_id = $1 ORDER BY execution_id";
+        let rows = self.rows("list_executions", SQL, &[&stored(instance).as_ref()]).await?;
+        Ok(rows.iter().map(|row| positive(row.get(0))).collect())
+    }
+
+    async fn read_history_with_execution_id(
+        &self,
+        instance: &str,
+        execution_id: u64,
+    ) -> Result<Vec<Event>, ProviderError> {
+        self.read_events("read_history_with_execution_id", instance, Some(execution_id)).await
+    }
+
+    async fn read_history(&self, instance: &str) -> Result<Vec<Event>, ProviderError> {
+        self.read_events("read_history", instance, None).await
+    }
+
+    async fn latest_execution_id(&self, instance: &str) -> Result<u64, ProviderError> {
+        const SQL: &str = "SELECT coalesce(max(execution_id), 1) FROM executions WHERE instance_id = $1";
+        let rows = self.rows("latest_execution_id", SQL, &[&stored(instance).as_ref()]).await?;
+        Ok(rows.first().map_or(1, |row| positive(row.get(0))))
+    }
+
+    async fn get_instance_info(&self, instance: &str) -> Result<InstanceInfo, ProviderError> {
+        self.instance_info(instance).await
+    }
+
+    async fn get_execution_info(
+        &self,
+        instance: &str,
+        execution_id: u64,
+    ) -> Result<ExecutionInfo, ProviderError> {
+        self.execution_info(instance, execution_id).await
+    }
+
+    async fn get_system_metrics(&self) -> Result<SystemMetrics, ProviderError> {
+        self.system_metrics().await
+    }
+
+    async fn get_queue_depths(&self) -> Result<QueueDepths, ProviderError> {
+        self.queue_depths().await
+    }
+
+    async fn list_children(&self, instance_id: &str) -> Result<Vec<String>, ProviderError> {
+        const SQL: &str =
+            "SELECT instance_id FROM instances WHERE parent_instance_id = $1 ORDER BY incarnation";
+        self.names("list_children", SQL, &[&stored(instance_id).as_ref()]).await
+    }
+
+    async fn get_parent_id(&self, instance_id: &str) -> Result<Option<String>, ProviderError> {
+        const OPERATION: &str = "get_parent_id";
+        const SQL: &str = "SELECT parent_instance_id FROM instances WHERE instance_id = $1";
+        let rows = self.rows(OPERATION, SQL, &[&stored(instance_id).as_ref()]).await?;
+        let row = rows.first().ok_or_else(|| refusal::instance_not_found(OPERATION, instance_id))?;
+        Ok(row.get::<_, Option<String>>(0).map(original))
+    }
+
+    async fn delete_instances_atomic(
+        &self,
+        ids: &[String],
+        force: bool,
+    ) -> Result<DeleteInstanceResult, ProviderError> {
+        let columns: Vec<String> = ids.iter().map(|id| stored(id).into_owned()).collect();
+        let ids = ids.to_vec();
+        let params: Params = vec![Box::new(self.removal_slot()), Box::new(columns), Box::new(force)];
+        let read = move |rows: Vec<Row>, effects: &mut Effects| read_deletion(&rows, &ids, effects);
+        self.call(&self.removals, "delete_instances_atomic", DELETE, params, read).await
+    }
+
+    async fn delete_instance_bulk(
+        &self,
+        filter: InstanceFilter,
+    ) -> Result<DeleteInstanceResult, ProviderError> {
+        const OPERATION: &str = "delete_instance_bulk";
+        let mut total = DeleteInstanceResult::default();
+        // A transaction for each tree, so that others can write in between.
+        for root in self.select(OPERATION, FINISHED_ROOTS, &filter).await? {
+            let params: Params = vec![Box::new(self.removal_slot()), Box::new(stored(&root).into_owned())];
+            let read = |rows: Vec<Row>, effects: &mut Effects| {
+                let tree: Option<Vec<String>> = rows.first().and_then(|row| row.get(6));
+                let Some(tree) = tree else { return Ok(DeleteInstanceResult::default()) };
+                let tree: Vec<String> = tree.into_iter().map(original).collect();
+                read_deletion(&rows, &tree, effects)
+            };
+            let deleted = self.call(&self.removals, OPERATION, DELETE_TREE, params, read).await?;
+            total.instances_deleted += deleted.instances_deleted;
+            total.executions_deleted += deleted.executions_deleted;
+            total.events_deleted += deleted.events_deleted;
+            total.queue_messages_deleted += deleted.queue_messages_deleted;
+        }
+        Ok(total)
+    }
+
+    async fn prune_executions(
+        &self,
+        instance_id: &str,
+        options: PruneOptions,
+    ) -> Result<PruneResult, ProviderError> {
+        const OPERATION: &str = "prune_executions";
+        match self.prune(OPERATION, instance_id, &options).await? {
+            Some(pruned) => Ok(pruned),
+            None => Err(refusal::instance_not_found(OPERATION, instance_id)),
+        }
+    }
+
+    async fn prune_executions_bulk(
+        &self,
+        filter: InstanceFilter,
+        options: PruneOptions,
+    ) -> Result<PruneResult, ProviderError> {
+        const OPERATION: &str = "prune_executions_bulk";
+        let mut total = PruneResult::default();
+        for instance in self.select(OPERATION, PRUNABLE, &filter).await? {
+            // One that has been deleted in the meantime does not count.
+            let pruned = self.prune(OPERATION, &instance, &options).await?.unwrap_or_default();
+            total.instances_processed += pruned.instances_processed;
+            total.executions_deleted += pruned.executions_deleted;
+            total.events_deleted += pruned.events_deleted;
+        }
+        Ok(total)
+    }
+}
+
+impl PostgresProvider {
+    /// Runs a statement of its own in a batch of `committer`.
+    pub(crate) async fn call<T: Send + Sync + 'static>(
+        &self,
+        committer: &Committer,
+        operation: &'static str,
+        sql: &'static str,
+        params: Params,
+        read: impl Fn(Vec<Row>, &mut Effects) -> Result<T, StoreError> + Send + Sync + 'static,
+    ) -> Result<T, ProviderError> {
+        let (reply, answer) = Reply::new(operation);
+        let call = CallOf { sql, params, read, noted: None, reply };
+        committer.submit(operation, Job::Call(Box::new(call)), answer).await
+    }
+
+    async fn select(
+        &self,
+        operation: &'static str,
+        sql: &'static str,
+        filter: &InstanceFilter,
+    ) -> Result<Vec<String>, ProviderError> {
+        let ids: Option<Vec<String>> =
+            filter.instance_ids.as_ref().map(|ids| ids.iter().map(|id| stored(id).into_owned()).collect());
+        let before = filter.completed_before.map(clamp);
+        let limit = i64::from(filter.limit.unwrap_or(DEFAULT_LIMIT));
+        self.names(operation, sql, &[&ids, &before, &limit]).await
+    }
+
+    /// Removes old executions; `None` if there is no such instance.
+    async fn prune(
+        &self,
+        operation: &'static str,
+        instance: &str,
+        options: &PruneOptions,
+    ) -> Result<Option<PruneResult>, ProviderError> {
+        // The current execution counts as one of those that are kept.
+        let keep_last = i64::from(options.keep_last.unwrap_or(1).max(1));
+        let params: Params = vec![
+            Box::new(self.removal_slot()),
+            Box::new(stored(instance).into_owned()),
+            Box::new(keep_last),
+            Box::new(options.completed_before.map(clamp)),
+        ];
+        let read = |rows: Vec<Row>, _: &mut Effects| {
+            let row = rows.first().filter(|row| row.get(0));
+            Ok(row.map(|row| PruneResult {
+                instances_processed: 1,
+                executions_deleted: positive(row.get(1)),
+                events_deleted: positive(row.get(2)),
+            }))
+        };
+        self.call(&self.removals, operation, PRUNE, params, read).await
+    }
+
+    /// Removals count in a slot of their own, so that they do not wait for turns.
+    fn removal_slot(&self) -> i32 {
+        self.shared.slot + crate::SLOTS
+    }
+}
+
+fn read_deletion(
+    rows: &[Row],
+    ids: &[String],
+    effects: &mut Effects,
+) -> Result<DeleteInstanceResult, StoreError> {
+    let Some(row) = rows.first() else { return Ok(DeleteInstanceResult::default()) };
+    let refused: Option<String> = row.get::<_, Option<String>>(4).map(original);
+    let orphan: Option<String> = row.get::<_, Option<String>>(5).map(original);
+    match (refused, orphan) {
+        (Some(parent), Some(child)) => return Err(refusal::orphaned_child(&parent, &child).into()),
+        (Some(instance), None) => return Err(refusal::still_running(&instance).into()),
+        (None, _) => {}
+    }
+    // Activities of a session may have been freed, and ids that are not instances are looked at again.
+    effects.work_ready = true;
+    effects.instances_touched = true;
+    effects.changed_instances.extend(ids.iter().cloned());
+    Ok(DeleteInstanceResult {
+        instances_deleted: positive(row.get(0)),
+        executions_deleted: positive(row.get(1)),
+        events_deleted: positive(row.get(2)),
+        queue_messages_deleted: positive(row.get(3)),
+    })
+}

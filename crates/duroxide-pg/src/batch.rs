@@ -1,0 +1,401 @@
+//! What is committed together: requests of the same kind share a statement, with an array for each column.
+
+use duroxide::providers::{ProviderError, StartOutcome, refusal};
+use tokio_postgres::Row;
+
+use crate::columns::{Mark, MessageColumns, StartColumns, TurnColumns, WorkAckColumns, WorkColumns};
+use crate::encode::{NewActivity, NewMessage, TurnCommit};
+use crate::errands::Returns;
+use crate::error::Failure;
+use crate::fetch::{Activities, InstanceOrder, Instances, StoredWork, WorkOrder, new_seed};
+use crate::gather::{Harvest, Order};
+use crate::jobs::{Call, Job, Pending, Reply, ResultToCommit, TurnStored, TurnToCommit};
+use crate::pipeline::{Sent, in_order};
+use crate::session::Session;
+use crate::shared::{Effects, Shared, clamp};
+
+/// Requests that share a transaction.
+pub(crate) struct Batch {
+    turns: Vec<Pending<TurnToCommit, TurnStored>>,
+    acks: Vec<Pending<ResultToCommit>>,
+    messages: Vec<Pending<NewMessage>>,
+    activities: Vec<Pending<NewActivity>>,
+    starts: Vec<Pending<NewMessage, StartOutcome>>,
+    calls: Vec<Box<dyn Call>>,
+    syncs: Vec<Reply<()>>,
+    /// What callers would like to have along with their turns, as far as they want the same kind.
+    work_order: Option<WorkOrder>,
+    /// What callers would like to have along with their results.
+    instance_order: Option<InstanceOrder>,
+    /// What the tokens of everything that is leased along with it begin with.
+    seed: String,
+}
+
+/// What became of the requests of a batch, by their positions.
+#[derive(Default)]
+pub(crate) struct Verdicts {
+    /// 0 committed, otherwise why not; see `ack_turns_1`.
+    pub(crate) turns: Option<Vec<i32>>,
+    /// The instance's incarnation, or the event that was there already, for turns that were refused because of it.
+    pub(crate) turn_details: Vec<Option<i64>>,
+    /// Activities that were not held, counted from 1.
+    pub(crate) refused_work: Vec<i32>,
+    /// Starts of ids that were taken, counted from 1.
+    pub(crate) taken_starts: Vec<i32>,
+    /// What was leased along with turns; `None` if callers have to ask for themselves.
+    pub(crate) work: Option<Activities>,
+    /// What was leased along with results.
+    pub(crate) instances: Option<Instances>,
+}
+
+impl Default for Batch {
+    fn default() -> Self {
+        Self {
+            turns: Vec::new(),
+            acks: Vec::new(),
+            messages: Vec::new(),
+            activities: Vec::new(),
+            starts: Vec::new(),
+            calls: Vec::new(),
+            syncs: Vec::new(),
+            work_order: None,
+            instance_order: None,
+            seed: new_seed(),
+        }
+    }
+}
+
+/// Adds an order to those of others, if it is of the same kind.
+fn join<O: Order>(joint: &mut Option<O>, order: &O) {
+    *joint = match joint.take() {
+        None => Some(order.clone()),
+        Some(joint) if joint.key() == order.key() => {
+            let max = joint.max().saturating_add(order.max());
+            Some(joint.for_all(max))
+        }
+        Some(joint) => Some(joint),
+    };
+}
+
+impl Batch {
+    /// Adds a job; gives it back if it has to wait for the next batch, because one lease can be ended only once.
+    pub(crate) fn add(&mut self, job: Job) -> Option<Job> {
+        match job {
+            Job::AckTurn(turn) => {
+                let instance = &turn.request.turn.instance;
+                if self.turns.iter().any(|other| other.request.turn.instance == *instance) {
+                    return Some(Job::AckTurn(turn));
+                }
+                if let Some(order) = &turn.request.claim {
+                    join(&mut self.work_order, order);
+                }
+                self.turns.push(*turn);
+            }
+            Job::AckWork(ack) => {
+                if let Some((order, _)) = &ack.request.claim {
+                    join(&mut self.instance_order, order);
+                }
+                self.acks.push(*ack);
+            }
+            Job::Message(message) => self.messages.push(message),
+            Job::Activity(activity) => self.activities.push(activity),
+            Job::Start(start) => self.starts.push(start),
+            Job::Call(call) => self.calls.push(call),
+            Job::Sync(reply) => self.syncs.push(reply),
+        }
+        None
+    }
+
+    /// Puts requests into the order in which the statements take their locks.
+    pub(crate) fn sort(&mut self) {
+        self.turns.sort_by(|one, other| one.request.turn.instance.cmp(&other.request.turn.instance));
+        self.acks.sort_by_key(|ack| ack.request.ack.id);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.turns.len()
+            + self.acks.len()
+            + self.messages.len()
+            + self.activities.len()
+            + self.starts.len()
+            + self.calls.len()
+            + self.syncs.len()
+    }
+
+    /// Tells whether one of the requests should not wait for somebody else's sync.
+    pub(crate) fn is_urgent(&self) -> bool {
+        self.acks.iter().filter(|ack| ack.request.claim.is_some()).count() < self.len()
+    }
+
+    /// Takes the batch apart.
+    pub(crate) fn into_jobs(self) -> Vec<Job> {
+        let turns = self.turns.into_iter().map(|turn| Job::AckTurn(Box::new(turn)));
+        let acks = self.acks.into_iter().map(|ack| Job::AckWork(Box::new(ack)));
+        let messages = self.messages.into_iter().map(Job::Message);
+        let activities = self.activities.into_iter().map(Job::Activity);
+        let starts = self.starts.into_iter().map(Job::Start);
+        let calls = self.calls.into_iter().map(Job::Call);
+        let syncs = self.syncs.into_iter().map(Job::Sync);
+        turns.chain(acks).chain(messages).chain(activities).chain(starts).chain(calls).chain(syncs).collect()
+    }
+
+    /// The statements that several requests share.
+    fn shared_statements(&self) -> impl Iterator<Item = &'static str> {
+        let groups = [
+            (TurnColumns::SQL, self.turns.is_empty()),
+            (WorkAckColumns::SQL, self.acks.is_empty()),
+            (MessageColumns::SQL, self.messages.is_empty()),
+            (WorkColumns::SQL, self.activities.is_empty()),
+            (StartColumns::SQL, self.starts.is_empty()),
+        ];
+        groups.into_iter().filter(|(_, is_empty)| !is_empty).map(|(sql, _)| sql)
+    }
+
+    /// Tells whether it is one statement that makes the note of the batch itself, and needs no transaction around it.
+    pub(crate) fn is_one_statement(&self) -> bool {
+        self.calls.is_empty() && self.shared_statements().count() == 1
+    }
+
+    /// Tells whether nothing is to be written: what others have committed is to be made durable.
+    pub(crate) fn is_only_syncs(&self) -> bool {
+        self.syncs.len() == self.len()
+    }
+
+    /// Prepares the statements that this batch needs, so that they can be sent without waiting for each other.
+    pub(crate) async fn prepare(&self, session: &Session) -> Result<(), tokio_postgres::Error> {
+        for sql in self.shared_statements().chain(self.calls.iter().map(|call| call.sql())) {
+            session.prepare(sql).await?;
+        }
+        Ok(())
+    }
+
+    /// The seed of the leases that were asked for, if any were.
+    pub(crate) fn seed_of_claims(&self) -> Option<&str> {
+        (self.work_order.is_some() || self.instance_order.is_some()).then_some(self.seed.as_str())
+    }
+
+    /// Sends all statements of the batch and waits for their answers. With `careful`, events that are there already are
+    /// looked for; otherwise they make the statement fail.
+    pub(crate) async fn execute(
+        &self,
+        session: &Session,
+        shared: &Shared,
+        mark: Mark<'_>,
+        careful: bool,
+    ) -> Vec<Result<Vec<Row>, tokio_postgres::Error>> {
+        let now = shared.time.given_ms();
+        let turns = TurnColumns::new(&self.turns, shared);
+        let acks = WorkAckColumns::new(&self.acks, shared);
+        let messages = MessageColumns::new(&self.messages);
+        let activities = WorkColumns::new(&self.activities);
+        let starts = StartColumns::new(&self.starts);
+        let (work, instances) = (self.work_order.as_ref(), self.instance_order.as_ref());
+        let mut statements: Vec<Sent<'_>> = Vec::new();
+        if !self.turns.is_empty() {
+            statements.push(Box::pin(turns.send(session, shared, mark, careful, work, &self.seed)));
+        }
+        if !self.acks.is_empty() {
+            statements.push(Box::pin(acks.send(session, shared, mark, instances, &self.seed)));
+        }
+        if !self.messages.is_empty() {
+            statements.push(Box::pin(messages.send(session, now, mark)));
+        }
+        if !self.activities.is_empty() {
+            statements.push(Box::pin(activities.send(session, now, mark)));
+        }
+        if !self.starts.is_empty() {
+            statements.push(Box::pin(starts.send(session, now, mark)));
+        }
+        for call in &self.calls {
+            statements.push(Box::pin(async move { session.query(call.sql(), &call.params()).await }));
+        }
+        in_order(statements).await
+    }
+
+    /// Reads the statements' answers: what was refused, what was leased, and who has to be told.
+    pub(crate) fn read(&mut self, returns: &Returns, answers: Vec<Vec<Row>>) -> (Verdicts, Effects) {
+        let mut answers = answers.into_iter();
+        let mut rows =
+            |is_empty: bool| if is_empty { Vec::new() } else { answers.next().unwrap_or_default() };
+        let mut verdicts = Verdicts::default();
+        let mut effects = Effects::default();
+        self.read_turns(returns, &rows(self.turns.is_empty()), &mut verdicts, &mut effects);
+        self.read_results(returns, &rows(self.acks.is_empty()), &mut verdicts, &mut effects);
+        if let Some(row) = rows(self.messages.is_empty()).first() {
+            let next_due: Option<i64> = row.get(1);
+            effects.next_due = effects.next_due.into_iter().chain(next_due).min();
+        }
+        rows(self.activities.is_empty());
+        let started = rows(self.starts.is_empty());
+        verdicts.taken_starts = absent(started.iter().map(|row| row.get(0)), self.starts.len());
+        for call in &mut self.calls {
+            call.note(rows(false), &mut effects);
+        }
+        self.add_effects(&verdicts, &mut effects);
+        (verdicts, effects)
+    }
+
+    fn read_turns(&self, returns: &Returns, rows: &[Row], verdicts: &mut Verdicts, effects: &mut Effects) {
+        let Some((about, rows)) = rows.split_last() else { return };
+        let notes: i32 = about.get(1);
+        effects.instances_touched |= notes & 1 != 0;
+        effects.work_ready |= notes & 2 != 0;
+        effects.next_due = about.get(2);
+        let (mut turns, mut claims) = (Vec::new(), Vec::new());
+        let mut texts = self.turns.iter().flat_map(|turn| &turn.request.turn.activities);
+        let mut next_text = 1;
+        for row in rows {
+            if let Some(verdict) = row.get(1) {
+                turns.push(verdict);
+                verdicts.turn_details.push(row.get(2));
+                continue;
+            }
+            // An activity of this batch comes without its text. They come in the order of their places.
+            let own = row.get::<_, Option<i32>>(0).and_then(|place| {
+                let skipped = usize::try_from(place - next_text).unwrap_or(0);
+                next_text = place + 1;
+                texts.nth(skipped).map(|activity| activity.text.clone())
+            });
+            let text = own.or_else(|| row.get(5)).unwrap_or_default();
+            claims.push(StoredWork { id: row.get(2), token: row.get(3), attempts: row.get(4), text });
+        }
+        verdicts.turns = Some(turns);
+        claims.sort_by_key(|claim: &StoredWork| claim.id);
+        if let Some(order) = self.work_order.as_ref().filter(|_| notes & 4 == 0) {
+            if !claims.is_empty() {
+                // About when their leases end: then somebody has to look.
+                let shared = &returns.shared;
+                let end = clamp(shared.time.clock().now_ms()).saturating_add(order.lease_ms);
+                shared.work_ready.may_be_due_at(Some(end));
+            }
+            verdicts.work = Some(Activities::along(returns, claims));
+        }
+    }
+
+    fn read_results(&self, returns: &Returns, rows: &[Row], verdicts: &mut Verdicts, effects: &mut Effects) {
+        let Some((about, rows)) = rows.split_last() else { return };
+        let done: Vec<i32> = about.get::<_, Option<Vec<i32>>>(20).unwrap_or_default();
+        verdicts.refused_work = absent(done.into_iter(), self.acks.len());
+        let got_messages = about.get::<_, Option<bool>>(19).unwrap_or(false);
+        if rows.is_empty() {
+            effects.instances_touched |= got_messages;
+        } else {
+            let instances = Instances::read(returns, rows);
+            effects.instances_touched |= instances.in_line;
+            verdicts.instances = Some(instances);
+        }
+    }
+
+    /// What the requests themselves say about whom to tell.
+    fn add_effects(&self, verdicts: &Verdicts, effects: &mut Effects) {
+        for (position, turn) in self.turns.iter().enumerate() {
+            if verdicts.turn(position) != 0 {
+                continue;
+            }
+            let turn = &turn.request.turn;
+            effects.work_ready |= !turn.cancelled.is_empty();
+            if turn.is_visible() {
+                effects.changed_instances.push(crate::text::original(turn.instance.clone()));
+            }
+        }
+        effects.instances_touched |=
+            !self.messages.is_empty() || self.starts.len() > verdicts.taken_starts.len();
+        effects.work_ready |= !self.activities.is_empty();
+    }
+
+    /// Whom to tell of a batch whose answer was lost: what is due when was lost with it, so everybody looks.
+    pub(crate) fn all_effects(&self, verdicts: &Verdicts) -> Effects {
+        let mut effects = Effects { instances_touched: true, work_ready: true, ..Effects::default() };
+        self.add_effects(verdicts, &mut effects);
+        effects
+    }
+
+    /// Hands out what was leased along with results, which need not be durable for that.
+    pub(crate) fn hand_out(&mut self, verdicts: &mut Verdicts) {
+        let key = self.instance_order.take().map(|order| order.key());
+        for (place, ack) in (1..).zip(&mut self.acks) {
+            let Some((order, reply)) = ack.request.claim.take() else { continue };
+            if verdicts.refused_work.contains(&place) {
+                reply.give(Err(refusal::work_not_held().into()));
+                continue;
+            }
+            let is_shared = key.as_deref() == Some(order.key().as_str());
+            let instances = verdicts.instances.as_mut().filter(|_| is_shared);
+            reply.give(Ok(instances.map(|instances| instances.share(order.max))));
+        }
+    }
+
+    /// Answers everybody, once it is durable.
+    pub(crate) fn answer(self, mut verdicts: Verdicts) {
+        let key = self.work_order.map(|order| order.key());
+        for (position, turn) in self.turns.into_iter().enumerate() {
+            let detail = verdicts.turn_details.get(position).copied().flatten().unwrap_or(0).unsigned_abs();
+            let TurnToCommit { turn: committed, claim } = turn.request;
+            if let Some(refusal) = turn_refusal(verdicts.turn(position), detail, &committed) {
+                turn.reply.give(Err(refusal.into()));
+                continue;
+            }
+            let work = claim.filter(|order| key.as_deref() == Some(order.key().as_str()));
+            let work = work.and_then(|order| Some(verdicts.work.as_mut()?.share(order.max)));
+            turn.reply.give(Ok(TurnStored { incarnation: detail, work }));
+        }
+        for (place, ack) in (1..).zip(self.acks) {
+            let refused = verdicts.refused_work.contains(&place);
+            ack.reply.give(if refused { Err(refusal::work_not_held().into()) } else { Ok(()) });
+        }
+        for (place, start) in (1..).zip(self.starts) {
+            let taken = verdicts.taken_starts.contains(&place);
+            start.reply.give(Ok(if taken { StartOutcome::Existing } else { StartOutcome::New }));
+        }
+        self.messages.into_iter().for_each(|message| message.reply.give(Ok(())));
+        self.activities.into_iter().for_each(|activity| activity.reply.give(Ok(())));
+        self.calls.into_iter().for_each(|call| call.succeed());
+        self.syncs.into_iter().for_each(|sync| sync.give(Ok(())));
+    }
+
+    /// Tells everybody that nothing was kept, or that nobody knows.
+    pub(crate) fn fail(self, failure: &Failure) {
+        let error = || Err(failure.clone().into());
+        self.turns.into_iter().for_each(|turn| turn.reply.give(Err(failure.clone().into())));
+        for ack in self.acks {
+            if let Some((_, reply)) = ack.request.claim {
+                reply.give(Err(failure.clone().into()));
+            }
+            ack.reply.give(error());
+        }
+        self.messages.into_iter().for_each(|message| message.reply.give(error()));
+        self.activities.into_iter().for_each(|activity| activity.reply.give(error()));
+        self.starts.into_iter().for_each(|start| start.reply.give(Err(failure.clone().into())));
+        self.calls.into_iter().for_each(|call| call.fail(failure));
+        self.syncs.into_iter().for_each(|sync| sync.give(error()));
+    }
+}
+
+impl Verdicts {
+    fn turn(&self, position: usize) -> i32 {
+        self.turns.as_ref().and_then(|turns| turns.get(position)).copied().unwrap_or(0)
+    }
+}
+
+/// The positions that are not among those that were done.
+fn absent(done: impl ExactSizeIterator<Item = i32>, count: usize) -> Vec<i32> {
+    if done.len() == count {
+        return Vec::new();
+    }
+    let done: std::collections::HashSet<i32> = done.collect();
+    (1..).take(count).filter(|place| !done.contains(place)).collect()
+}
+
+fn turn_refusal(verdict: i32, taken_event: u64, turn: &TurnCommit) -> Option<ProviderError> {
+    const OPERATION: &str = "ack_orchestration_item";
+    match verdict {
+        0 => None,
+        1 => Some(refusal::unknown_turn_token(OPERATION)),
+        2 => Some(refusal::turn_lease_expired()),
+        _ => {
+            let instance = crate::text::original(turn.instance.clone());
+            let execution_id = turn.execution_id.unsigned_abs();
+            Some(refusal::duplicate_event(OPERATION, &instance, execution_id, taken_event))
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! Leasing instances and activities, and decoding what they bring.
+
+use std::collections::BTreeSet;
+
+use duroxide::Event;
+use duroxide::providers::inspect::{self, Origin};
+use duroxide::providers::{
+    DispatcherCapabilityFilter, InstanceClaim, InstanceRequest, ProviderError, TagFilter, WorkClaim,
+    WorkItem, WorkRequest,
+};
+
+use crate::PostgresProvider;
+use crate::encode::route;
+use crate::errands::{Held, Queue};
+use crate::error::StoreError;
+use crate::fetch::{Fetched, FetchedWork, InstanceOrder, StoredClaim, StoredWork, WorkOrder};
+use crate::shared::{positive, whole_ms};
+use crate::text::{original, stored};
+
+const QUARANTINE_MESSAGES: &str = "SELECT quarantine_messages_1($1, $2, $3)";
+const QUARANTINE_WORK: &str = "SELECT quarantine_work_1($1, $2, $3)";
+
+/// A row that does not decode.
+struct BadRow {
+    id: i64,
+    reason: String,
+}
+
+impl PostgresProvider {
+    /// Leases instances and decodes their messages. What does not decode is set aside; if nothing is left of a lease
+    /// after that, the next instance takes its place.
+    ///
+    /// The leases are given back unless the caller hands them over.
+    pub(crate) async fn claim(
+        &self,
+        operation: &'static str,
+        request: &InstanceRequest<'_>,
+    ) -> Result<(Vec<InstanceClaim>, Held), ProviderError> {
+        let mut claimed = Vec::new();
+        let mut held = Held::new(Queue::Orchestrator, Vec::new(), self.returns.clone());
+        if request.filter.is_some_and(|filter| filter.supported_duroxide_versions.is_empty()) {
+            return Ok((Vec::new(), held));
+        }
+        while claimed.len() < request.max {
+            let fetched = self
+                .fetch_instances(request.max - claimed.len(), request)
+                .await
+                .map_err(|error| error.into_provider_error(operation))?;
+            held.add(fetched.held);
+            let (before, leased) = (claimed.len(), fetched.claims.len());
+            for claim in fetched.claims {
+                let oldest_message = claim.ids.first().copied();
+                let decoded = self.decoded(operation, claim).await?;
+                claimed.extend(decoded.map(|claim| (oldest_message, claim)));
+            }
+            let all_decoded = claimed.len() - before == leased;
+            if !all_decoded || fetched.unfinished || !fetched.unknown_classes.is_empty() {
+                continue;
+            }
+            // What is being given back just now may be what was looked for.
+            if claimed.is_empty() && self.returns.errands.finish().await {
+                continue;
+            }
+            break;
+        }
+        claimed.sort_by_key(|(oldest_message, _)| *oldest_message);
+        Ok((claimed.into_iter().map(|(_, claim)| claim).collect(), held))
+    }
+
+    async fn fetch_instances(
+        &self,
+        max: usize,
+        request: &InstanceRequest<'_>,
+    ) -> Result<Fetched, StoreError> {
+        let order = self.instance_order(max, request);
+        let gatherer = self.instance_claims.clone();
+        let fetched = self.returns.errands.see_through(async move { gatherer.ask(order).await }).await?;
+        self.learn_classes(&fetched);
+        Ok(fetched)
+    }
+
+    /// What a request asks the database for.
+    pub(crate) fn instance_order(&self, max: usize, request: &InstanceRequest<'_>) -> InstanceOrder {
+        let classes = request.filter.map(|filter| {
+            let known: Vec<String> = self.classes().iter().cloned().collect();
+            let allowed = known.iter().filter(|class| is_compatible(filter, class)).cloned().collect();
+            (known, allowed)
+        });
+        InstanceOrder { max, lease_ms: whole_ms(request.lock_timeout), classes }
+    }
+
+    fn learn_classes(&self, fetched: &Fetched) {
+        if !fetched.unknown_classes.is_empty() {
+            self.classes().extend(fetched.unknown_classes.iter().cloned());
+        }
+    }
+
+    /// Decodes what was leased along with something else.
+    pub(crate) async fn take_instances(
+        &self,
+        operation: &'static str,
+        fetched: Fetched,
+    ) -> Result<Vec<InstanceClaim>, ProviderError> {
+        self.learn_classes(&fetched);
+        let mut claimed = Vec::with_capacity(fetched.claims.len());
+        for claim in fetched.claims {
+            claimed.extend(self.decoded(operation, claim).await?);
+        }
+        fetched.held.hand_over();
+        Ok(claimed)
+    }
+
+    /// Decodes what was leased along with something else.
+    pub(crate) async fn take_work(
+        &self,
+        operation: &'static str,
+        fetched: FetchedWork,
+    ) -> Result<Vec<WorkClaim>, ProviderError> {
+        let (good, bad) = decode_work(fetched.claims);
+        if !bad.is_empty() {
+            self.set_aside(operation, Queue::Worker, &bad).await?;
+        }
+        fetched.held.hand_over();
+        Ok(good)
+    }
+
+    /// Decodes a claim; `None` if none of its messages could be decoded, and the lease is over.
+    async fn decoded(
+        &self,
+        operation: &'static str,
+        claim: StoredClaim,
+    ) -> Result<Option<InstanceClaim>, ProviderError> {
+        let (mut messages, mut attempts, mut bad) = (Vec::with_capacity(claim.texts.len()), 0, Vec::new());
+        for ((id, tried), text) in claim.ids.iter().zip(&claim.attempts).zip(&claim.texts) {
+            match serde_json::from_str::<WorkItem>(text) {
+                Ok(item) => {
+                    messages.push(item);
+                    attempts = attempts.max(*tried);
+                }
+                Err(error) => bad.push(BadRow { id: *id, reason: error.to_string() }),
+            }
+        }
+        if !bad.is_empty() {
+            self.set_aside(operation, Queue::Orchestrator, &bad).await?;
+            if messages.is_empty() {
+                let over = self.returns.give_back(Queue::Orchestrator, &claim.token, 0, true).await;
+                over.map_err(|error| error.into_provider_error(operation))?;
+                return Ok(None);
+            }
+        }
+        let attempt_count = u32::try_from(attempts).unwrap_or(u32::MAX).saturating_add(1);
+        Ok(Some(claim.describe(messages, attempt_count)))
+    }
+
+    /// Leases activities and decodes them. What does not decode is set aside, and the next takes its place.
+    pub(crate) async fn claim_activities(
+        &self,
+        operation: &'static str,
+        request: &WorkRequest<'_>,
+    ) -> Result<Vec<WorkClaim>, ProviderError> {
+        let mut claimed = Vec::new();
+        if *request.tag_filter == TagFilter::None {
+            return Ok(claimed);
+        }
+        let mut held = Held::new(Queue::Worker, Vec::new(), self.returns.clone());
+        while claimed.len() < request.max {
+            let FetchedWork { claims: stored, held: leases, unfinished } = self
+                .fetch_work(request.max - claimed.len(), request)
+                .await
+                .map_err(|error| error.into_provider_error(operation))?;
+            held.add(leases);
+            let (good, bad) = decode_work(stored);
+            claimed.extend(good);
+            if !bad.is_empty() {
+                self.set_aside(operation, Queue::Worker, &bad).await?;
+                continue;
+            }
+            if unfinished || (claimed.is_empty() && self.returns.errands.finish().await) {
+                continue;
+            }
+            break;
+        }
+        held.hand_over();
+        Ok(claimed)
+    }
+
+    async fn fetch_work(&self, max: usize, request: &WorkRequest<'_>) -> Result<FetchedWork, StoreError> {
+        let order = WorkOrder { max, ..work_order(request) };
+        let gatherer = self.work_claims.clone();
+        self.returns.errands.see_through(async move { gatherer.ask(order).await }).await
+    }
+
+    /// Moves rows that do not decode out of everybody's way.
+    async fn set_aside(
+        &self,
+        operation: &'static str,
+        queue: Queue,
+        rows: &[BadRow],
+    ) -> Result<(), ProviderError> {
+        let (sql, table) = match queue {
+            Queue::Orchestrator => (QUARANTINE_MESSAGES, "orchestrator_queue"),
+            Queue::Worker => (QUARANTINE_WORK, "worker_queue"),
+        };
+        let ids: Vec<i64> = rows.iter().map(|row| row.id).collect();
+        let reasons: Vec<&str> = rows.iter().map(|row| row.reason.as_str()).collect();
+        let now = self.shared.time.given_ms();
+        let moved = self.returns.line.query(sql, &[&now, &ids, &reasons]).await;
+        moved.map_err(|failure| StoreError::from(failure).into_provider_error(operation))?;
+        for row in rows {
+            tracing::error!(
+                target: "duroxide::providers::postgres",
+                queue = table, row = row.id, reason = row.reason,
+                "a stored row does not decode and was set aside; its text is in the table `quarantine`"
+            );
+        }
+        Ok(())
+    }
+
+    fn classes(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
+        self.known_classes.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+/// What a request asks the database for.
+pub(crate) fn work_order(request: &WorkRequest<'_>) -> WorkOrder {
+    WorkOrder {
+        max: request.max,
+        lease_ms: whole_ms(request.lock_timeout),
+        owner: request.session.map(|session| stored(&session.owner_id).into_owned()),
+        session_ms: request.session.map_or(0, |session| whole_ms(session.lock_timeout)),
+        routes: routes(request.tag_filter),
+    }
+}
+
+/// A class is the version that an execution is pinned to; '' if to none.
+fn is_compatible(filter: &DispatcherCapabilityFilter, class: &str) -> bool {
+    class.is_empty() || semver::Version::parse(class).is_ok_and(|version| filter.is_compatible(&version))
+}
+
+/// The routes that a filter lets through; `None` for all.
+fn routes(filter: &TagFilter) -> Option<Vec<String>> {
+    let tagged = |tags: &std::collections::HashSet<String>| {
+        let mut routes: Vec<String> = tags.iter().map(|tag| route(Some(tag))).collect();
+        // A set has no order, and equal filters should look alike.
+        routes.sort();
+        routes
+    };
+    match filter {
+        TagFilter::Any => None,
+        TagFilter::None => Some(Vec::new()),
+        TagFilter::DefaultOnly => Some(vec![route(None)]),
+        TagFilter::Tags(tags) => Some(tagged(tags)),
+        TagFilter::DefaultAnd(tags) => {
+            let mut routes = tagged(tags);
+            routes.push(route(None));
+            Some(routes)
+        }
+    }
+}
+
+impl StoredClaim {
+    /// Puts together what a caller is told about an instance that it leased.
+    fn describe(self, messages: Vec<WorkItem>, attempt_count: u32) -> InstanceClaim {
+        let origin = match self.name {
+            Some(name) => Some(Origin { name, version: self.version }),
+            None => {
+                // A start event that does not decode shows when the history is loaded; the name may still be in a
+                // message.
+                let event = self.start_event.and_then(|text| serde_json::from_str::<Event>(&text).ok());
+                event
+                    .and_then(|event| inspect::origin_in_history(std::slice::from_ref(&event)))
+                    .or_else(|| inspect::origin_in_messages(&messages))
+            }
+        };
+        let origin = origin.unwrap_or_else(|| Origin { name: "unknown".into(), version: None });
+        InstanceClaim {
+            instance: original(self.instance),
+            orchestration_name: origin.name,
+            version: origin.version.unwrap_or_else(|| "unknown".into()),
+            execution_id: positive(self.execution_id),
+            incarnation: positive(self.incarnation),
+            last_event_id: positive(self.last_event_id),
+            status: self.status.map(original),
+            messages,
+            lock_token: self.token,
+            attempt_count,
+        }
+    }
+}
+
+fn decode_work(stored: Vec<StoredWork>) -> (Vec<WorkClaim>, Vec<BadRow>) {
+    let (mut good, mut bad) = (Vec::with_capacity(stored.len()), Vec::new());
+    for work in stored {
+        match serde_json::from_str(&work.text) {
+            Ok(item @ WorkItem::ActivityExecute { .. }) => {
+                let attempt_count = u32::try_from(work.attempts).unwrap_or(u32::MAX);
+                good.push(WorkClaim { item, lock_token: work.token, attempt_count });
+            }
+            Ok(_) => bad.push(BadRow { id: work.id, reason: "not an activity".into() }),
+            Err(error) => bad.push(BadRow { id: work.id, reason: error.to_string() }),
+        }
+    }
+    (good, bad)
+}

@@ -1,0 +1,431 @@
+//! Group commit: one connection that commits for a whole process.
+//!
+//! Callers hand in jobs and wait. The committer takes what is there, sends it as one transaction (its statements are not
+//! waited for one by one, so that a batch costs one round trip), and answers when it is committed. While a commit is on
+//! its way jobs gather, so batches grow with the load by themselves and nobody waits when there is none.
+//!
+//! - A job that is refused leaves nothing behind and does not disturb its neighbours: the statements refuse each request
+//!   by itself, before they write.
+//! - A statement that fails all the same takes the batch with it. If the failure may pass (a deadlock, a lost
+//!   connection), the batch is tried again; if not, its jobs are tried one by one, so that each hears its own failure.
+//! - A commit whose answer was lost is looked up before anything is tried again; see the table `committers`.
+//!
+//! There are two kinds: this one, whose commits are on the server's disk when they are answered, and `early`, whose
+//! commits are made durable afterwards.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tokio_postgres::Row;
+use tokio_postgres::error::Severity;
+
+use crate::batch::{Batch, Verdicts};
+use crate::columns::Mark;
+use crate::errands::Returns;
+use crate::error::{Failure, FailureKind, StoreError};
+use crate::jobs::{Answer, Job};
+use crate::line::{Trials, in_time};
+use crate::pipeline::in_order;
+use crate::session::{Dialer, Purpose, Session};
+use crate::shared::Effects;
+
+/// Jobs that wait, at most; more callers wait outside.
+const INBOX_SIZE: usize = 4_096;
+/// Jobs in one transaction, at most: bounds how long a commit can take.
+pub(crate) const BATCH_SIZE: usize = 512;
+/// Bytes in one transaction, about and at most, unless one job alone has more.
+const BATCH_BYTES: usize = 16 * 1024 * 1024;
+
+const BEGIN_BATCH: &str = "SELECT begin_batch_1($1, $2, $3)";
+const BEGIN_EPOCH: &str = "SELECT * FROM begin_epoch_1($1)";
+const RELEASE_CLAIMS: &str = "SELECT release_claims_1($1)";
+
+/// How far a committer has come, as those see it who wait for what they committed elsewhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Progress {
+    /// Which connection it has; another one may lead to a server that has forgotten what was not synced.
+    pub(crate) connection: u64,
+    /// The last batch that was sent.
+    pub(crate) sent: i64,
+    /// The last batch that is durable.
+    pub(crate) durable: i64,
+}
+
+/// The handle by which jobs reach the committer. Once it is dropped, the committer finishes what it has and ends.
+pub(crate) struct Committer {
+    inbox: mpsc::Sender<Job>,
+    progress: watch::Receiver<Progress>,
+}
+
+impl Committer {
+    /// Starts one whose commits are durable when they are answered.
+    pub(crate) fn start(dialer: Arc<Dialer>, returns: Returns, patience: Duration) -> Self {
+        let (this, committing) = Self::new(dialer, Purpose::Data, returns, patience);
+        tokio::spawn(run(committing));
+        this
+    }
+
+    /// Makes one, for somebody else to run.
+    pub(crate) fn new(
+        dialer: Arc<Dialer>,
+        purpose: Purpose,
+        returns: Returns,
+        patience: Duration,
+    ) -> (Self, Committing) {
+        let (inbox, jobs) = mpsc::channel(INBOX_SIZE);
+        let name = uuid::Uuid::new_v4().simple().to_string();
+        let (told, progress) = watch::channel(Progress::default());
+        let committing = Committing {
+            dialer,
+            purpose,
+            returns,
+            patience,
+            name,
+            jobs,
+            connection: None,
+            batches: 0,
+            surviving: None,
+            progress: told,
+        };
+        (Self { inbox, progress }, committing)
+    }
+
+    /// Tells how far it has come.
+    pub(crate) fn progress(&self) -> watch::Receiver<Progress> {
+        self.progress.clone()
+    }
+
+    /// Hands in a job and waits for its answer. If the caller goes away before, it happens wholly or not at all.
+    pub(crate) async fn submit<T>(
+        &self,
+        operation: &'static str,
+        job: Job,
+        answer: Answer<T>,
+    ) -> Result<T, duroxide::providers::ProviderError> {
+        self.hand_in(operation, job).await?;
+        answer.await.unwrap_or_else(|_| Err(StoreError::Closed.into_provider_error(operation)))
+    }
+
+    /// Hands in a job.
+    pub(crate) async fn hand_in(
+        &self,
+        operation: &'static str,
+        job: Job,
+    ) -> Result<(), duroxide::providers::ProviderError> {
+        let closed = |_| StoreError::Closed.into_provider_error(operation);
+        self.inbox.send(job).await.map_err(closed)
+    }
+}
+
+/// A connection and the epoch in which its batches count.
+struct Connected {
+    session: Session,
+    epoch: i64,
+}
+
+/// The other end of the handle: makes batches of jobs and commits them.
+pub(crate) struct Committing {
+    dialer: Arc<Dialer>,
+    purpose: Purpose,
+    pub(crate) returns: Returns,
+    patience: Duration,
+    name: String,
+    pub(crate) jobs: mpsc::Receiver<Job>,
+    connection: Option<Connected>,
+    batches: i64,
+    /// After a connection was lost: the last batch that the server knows of.
+    surviving: Option<i64>,
+    progress: watch::Sender<Progress>,
+}
+
+/// A batch that was committed.
+pub(crate) struct Committed {
+    pub(crate) number: i64,
+    pub(crate) batch: Batch,
+    pub(crate) verdicts: Verdicts,
+}
+
+/// What one attempt to commit came to.
+enum Attempt {
+    Committed(Box<Verdicts>, Effects),
+    /// Nothing was kept.
+    Failed(Failure),
+    /// It could not be found out whether anything was kept, so it must not be tried again.
+    Unresolved(Failure),
+}
+
+/// Commits until the handle is dropped.
+async fn run(mut committing: Committing) {
+    // If that fails, the first job finds out.
+    let _ = committing.connect().await;
+    let mut waiting: Vec<Job> = Vec::new();
+    loop {
+        if waiting.is_empty() && committing.jobs.recv_many(&mut waiting, BATCH_SIZE).await == 0 {
+            return;
+        }
+        let (batch, later) = committing.gather(waiting);
+        waiting = later;
+        for Committed { mut batch, mut verdicts, .. } in committing.process(batch).await {
+            batch.hand_out(&mut verdicts);
+            batch.answer(verdicts);
+        }
+    }
+}
+
+impl Committing {
+    /// Makes a batch of the jobs that wait and those that have come meanwhile; returns those that have to wait longer.
+    pub(crate) fn gather(&mut self, mut waiting: Vec<Job>) -> (Batch, Vec<Job>) {
+        while waiting.len() < BATCH_SIZE
+            && let Ok(job) = self.jobs.try_recv()
+        {
+            waiting.push(job);
+        }
+        let (mut batch, mut bytes, mut later) = (Batch::default(), 0, Vec::new());
+        for job in waiting.into_iter().filter(|job| !job.is_moot()) {
+            let size = job.size();
+            if batch.len() > 0 && bytes + size > BATCH_BYTES {
+                later.push(job);
+                continue;
+            }
+            bytes += size;
+            later.extend(batch.add(job));
+        }
+        batch.sort();
+        (batch, later)
+    }
+
+    /// Commits a batch, or its jobs one by one; tells those that failed, and returns what was committed.
+    pub(crate) async fn process(&mut self, batch: Batch) -> Vec<Committed> {
+        if batch.len() == 0 {
+            return Vec::new();
+        }
+        let (batch, failure) = match self.commit(batch, false).await {
+            Ok(committed) => return vec![committed],
+            Err(failed) => failed,
+        };
+        if failure.may_pass() {
+            batch.fail(&failure);
+            return Vec::new();
+        }
+        let mut all = Vec::new();
+        for job in batch.into_jobs() {
+            let mut alone = Batch::default();
+            // A job alone never has to wait for the next batch.
+            let _ = alone.add(job);
+            match self.commit(alone, true).await {
+                Ok(committed) => all.push(committed),
+                Err((alone, failure)) => alone.fail(&failure),
+            }
+        }
+        all
+    }
+
+    /// Commits a batch; gives it back if that failed for good or for too long.
+    async fn commit(&mut self, mut batch: Batch, careful: bool) -> Result<Committed, (Batch, Failure)> {
+        let mut trials = Trials::new(self.patience);
+        loop {
+            match self.attempt(&mut batch, careful).await {
+                Attempt::Committed(verdicts, effects) => {
+                    self.returns.shared.announce(effects);
+                    return Ok(Committed { number: self.batches, batch, verdicts: *verdicts });
+                }
+                Attempt::Failed(failure) => {
+                    if failure.kind == FailureKind::Lost {
+                        self.connection = None;
+                    }
+                    if !failure.may_pass() || !trials.wait().await {
+                        return Err((batch, failure));
+                    }
+                }
+                Attempt::Unresolved(failure) => return Err((batch, failure)),
+            }
+        }
+    }
+
+    async fn attempt(&mut self, batch: &mut Batch, careful: bool) -> Attempt {
+        if let Err(failure) = self.connect().await {
+            return Attempt::Failed(failure);
+        }
+        let Some(connection) = &self.connection else {
+            return Attempt::Failed(Failure::lost("Connection closed"));
+        };
+        if let Err(error) = batch.prepare(&connection.session).await {
+            return Attempt::Failed(error.into());
+        }
+        self.batches += 1;
+        let number = self.batches;
+        self.progress.send_modify(|progress| progress.sent = number);
+        match self.transact(connection, number, batch, careful).await {
+            Ok(answers) => {
+                let (verdicts, effects) = batch.read(&self.returns, answers);
+                self.progress.send_modify(|progress| progress.durable = number);
+                Attempt::Committed(Box::new(verdicts), effects)
+            }
+            Err(Unfinished::RolledBack(failure)) => Attempt::Failed(failure),
+            Err(Unfinished::Unknown(failure)) => {
+                connection.session.cut();
+                self.connection = None;
+                self.resolve(number, batch, failure).await
+            }
+        }
+    }
+
+    /// Finds out what became of a batch whose answer was lost.
+    async fn resolve(&mut self, number: i64, batch: &Batch, failure: Failure) -> Attempt {
+        let mut trials = Trials::new(self.patience);
+        loop {
+            match self.begin_epoch().await {
+                Ok(row) if row.get::<_, i64>(1) == number => {
+                    tracing::info!(target: "duroxide::providers::postgres", "a commit whose answer was lost had been made");
+                    let verdicts = Verdicts {
+                        turns: row.get(2),
+                        refused_work: row.get::<_, Option<Vec<i32>>>(3).unwrap_or_default(),
+                        taken_starts: row.get::<_, Option<Vec<i32>>>(4).unwrap_or_default(),
+                        ..Verdicts::default()
+                    };
+                    if let Some((seed, connection)) = batch.seed_of_claims().zip(self.connection.as_ref()) {
+                        // If this fails they run out by themselves.
+                        let _ = in_time(connection.session.query(RELEASE_CLAIMS, &[&seed])).await;
+                    }
+                    let effects = batch.all_effects(&verdicts);
+                    return Attempt::Committed(Box::new(verdicts), effects);
+                }
+                // It was not committed, and cannot be any more.
+                Ok(_) => return Attempt::Failed(failure),
+                Err(_) if trials.wait().await => {}
+                Err(_) => {
+                    let message = format!("{}; it may or may not have been committed", failure.message);
+                    return Attempt::Unresolved(Failure::lost(message));
+                }
+            }
+        }
+    }
+
+    pub(crate) async fn connect(&mut self) -> Result<(), Failure> {
+        match &self.connection {
+            Some(connection) if !connection.session.is_closed() => Ok(()),
+            _ => self.begin_epoch().await.map(drop),
+        }
+    }
+
+    /// Makes sure that the connection still leads to a server that has not crashed since it was made.
+    pub(crate) async fn check_connection(&mut self) -> Result<(), Failure> {
+        if let Some(connection) = &self.connection {
+            let answer = in_time(connection.session.query("SELECT 1", &[])).await;
+            if !matches!(answer, Some(Ok(_))) {
+                self.connection = None;
+            }
+        }
+        let mut trials = Trials::new(self.patience);
+        loop {
+            match self.connect().await {
+                Err(failure) if !failure.may_pass() || !trials.wait().await => return Err(failure),
+                Err(_) => {}
+                Ok(()) => return Ok(()),
+            }
+        }
+    }
+
+    /// After a connection was lost: the last batch that the server knows of. Those after it are lost.
+    pub(crate) fn take_surviving(&mut self) -> Option<i64> {
+        self.surviving.take()
+    }
+
+    /// Connects, and makes sure that nothing of an earlier connection can still be committed.
+    async fn begin_epoch(&mut self) -> Result<Row, Failure> {
+        self.connection = None;
+        let session = self.dialer.connect(self.purpose).await?;
+        session.prepare(BEGIN_BATCH).await?;
+        let rows = in_time(session.query(BEGIN_EPOCH, &[&self.name])).await;
+        let rows = rows.ok_or_else(|| Failure::lost("PostgreSQL does not answer"))??;
+        let row = rows.into_iter().next().ok_or_else(|| Failure::lost("no epoch"))?;
+        self.connection = Some(Connected { session, epoch: row.get(0) });
+        self.surviving = Some(row.get(1));
+        self.progress.send_modify(|progress| progress.connection += 1);
+        Ok(row)
+    }
+
+    /// Sends a whole transaction at once and waits for it.
+    async fn transact(
+        &self,
+        connection: &Connected,
+        number: i64,
+        batch: &Batch,
+        careful: bool,
+    ) -> Result<Vec<Vec<Row>>, Unfinished> {
+        let Connected { session, epoch } = connection;
+        let (name, shared) = (&self.name, &*self.returns.shared);
+        let mark = Mark { committer: name, epoch: *epoch, batch: Some(number) };
+        if batch.is_one_statement() {
+            let answers = in_time(batch.execute(session, shared, mark, careful)).await;
+            return alone(answers.ok_or_else(silence)?);
+        }
+        let noted: Parts<'_> =
+            Box::pin(async { vec![session.query(BEGIN_BATCH, &[name, epoch, &number]).await] });
+        if batch.is_only_syncs() {
+            return alone(in_time(noted).await.ok_or_else(silence)?).map(|_| Vec::new());
+        }
+        let begin: Parts<'_> = Box::pin(async { vec![session.run("BEGIN").await.map(|()| Vec::new())] });
+        let statements: Parts<'_> =
+            Box::pin(batch.execute(session, shared, Mark { batch: None, ..mark }, careful));
+        let commit: Parts<'_> = Box::pin(async { vec![session.run("COMMIT").await.map(|()| Vec::new())] });
+        let all = in_order(vec![begin, noted, statements, commit]);
+        together(in_time(all).await.ok_or_else(silence)?.into_iter().flatten().collect())
+    }
+}
+
+/// Why a transaction has no answer.
+enum Unfinished {
+    /// It did not happen.
+    RolledBack(Failure),
+    /// It may have happened.
+    Unknown(Failure),
+}
+
+type Answers = Vec<Result<Vec<Row>, tokio_postgres::Error>>;
+type Parts<'a> = Pin<Box<dyn Future<Output = Answers> + Send + 'a>>;
+
+fn silence() -> Unfinished {
+    Unfinished::Unknown(Failure::lost("PostgreSQL does not answer"))
+}
+
+fn unknown(error: tokio_postgres::Error) -> Unfinished {
+    Unfinished::Unknown(Failure { kind: FailureKind::Lost, ..error.into() })
+}
+
+/// Reads the answer to a statement that is a transaction by itself.
+fn alone(answers: Answers) -> Result<Vec<Vec<Row>>, Unfinished> {
+    let judge = |error: tokio_postgres::Error| {
+        // A backend that is told to end may say so instead of answering a commit that it has made.
+        let severity = error.as_db_error().and_then(|said| said.parsed_severity());
+        match severity {
+            Some(Severity::Error) => Unfinished::RolledBack(error.into()),
+            _ => unknown(error),
+        }
+    };
+    answers.into_iter().collect::<Result<Vec<_>, _>>().map_err(judge)
+}
+
+/// Reads the answers to BEGIN, the note, the statements of a batch and COMMIT.
+fn together(mut answers: Answers) -> Result<Vec<Vec<Row>>, Unfinished> {
+    // A backend that is told to end may say so instead of answering a commit that it has made.
+    let committed = answers.pop();
+    let refused =
+        answers.iter().position(|answer| answer.as_ref().is_err_and(|error| error.code().is_some()));
+    if let Some(position) = refused
+        && let Err(error) = answers.swap_remove(position)
+    {
+        // The server refused a statement, so the commit that follows it rolled back, also if we did not hear of that.
+        return Err(Unfinished::RolledBack(error.into()));
+    }
+    let mut rows = answers.into_iter().collect::<Result<Vec<_>, _>>().map_err(unknown)?;
+    if let Some(Err(error)) = committed {
+        return Err(unknown(error));
+    }
+    // Without those of BEGIN and the note.
+    rows.drain(..2);
+    Ok(rows)
+}

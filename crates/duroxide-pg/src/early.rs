@@ -1,0 +1,222 @@
+//! Commits that are made durable afterwards.
+//!
+//! Messages and results lead to turns, and a turn is committed later in the same log: what makes the turn durable makes
+//! them durable too. So they are committed without waiting for the disk, on a connection of their own, and whoever waits
+//! for work sees them at once. Whoever handed them in hears of it when they are durable: when a batch of the synced
+//! committer that was sent afterwards has been committed.
+//!
+//! Until then the batches are kept. A server that crashes may have forgotten the last of them; it is asked which, and what
+//! it has forgotten is committed again. That is why nothing is lost, and nothing is done twice.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use duroxide::providers::ProviderError;
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+
+use crate::committer::{BATCH_SIZE, Committed, Committer, Committing, Progress};
+use crate::errands::Returns;
+use crate::error::Failure;
+use crate::jobs::{Job, Reply};
+use crate::session::{Dialer, Purpose};
+
+/// How long the turn that a result leads to may take before the result is synced by itself.
+const LINGER: Duration = Duration::from_millis(2);
+
+/// Starts an early committer; `synced` makes durable what it commits.
+pub(crate) fn start(
+    dialer: Arc<Dialer>,
+    returns: Returns,
+    patience: Duration,
+    synced: Arc<Committer>,
+) -> Committer {
+    let (committer, committing) = Committer::new(dialer, Purpose::Leases, returns, patience);
+    let (failed, failures) = mpsc::unbounded_channel();
+    let progress = synced.progress();
+    let early = Early { committing, synced, progress, kept: VecDeque::new(), failed, failures };
+    tokio::spawn(early.run());
+    committer
+}
+
+/// A batch that is committed and not known to be durable.
+struct Kept {
+    committed: Committed,
+    /// How far the synced committer had come when it was committed.
+    began: Progress,
+    /// When a sync is asked for, unless one is on its way; `None` if it has been.
+    sync_at: Option<Instant>,
+}
+
+struct Early {
+    committing: Committing,
+    synced: Arc<Committer>,
+    progress: watch::Receiver<Progress>,
+    kept: VecDeque<Kept>,
+    /// Where syncs that were asked for say that they failed.
+    failed: mpsc::UnboundedSender<ProviderError>,
+    failures: mpsc::UnboundedReceiver<ProviderError>,
+}
+
+/// What there is to do next.
+enum Next {
+    Commit(Vec<Job>),
+    Settle,
+    Sync,
+    Fail(ProviderError),
+    End,
+}
+
+impl Early {
+    async fn run(mut self) {
+        // If that fails, the first job finds out.
+        let _ = self.committing.connect().await;
+        let mut waiting: Vec<Job> = Vec::new();
+        loop {
+            match self.next(std::mem::take(&mut waiting)).await {
+                Next::Commit(jobs) => {
+                    let (batch, later) = self.committing.gather(jobs);
+                    waiting = later;
+                    let committed = self.committing.process(batch).await;
+                    waiting.extend(self.forgotten());
+                    committed.into_iter().for_each(|committed| self.keep(committed));
+                }
+                Next::Settle => waiting = self.settle().await,
+                Next::Sync => self.sync_what_has_lingered(),
+                Next::Fail(error) => self.give_up(&error),
+                Next::End => return,
+            }
+        }
+    }
+
+    /// Waits until there is something to do.
+    async fn next(&mut self, mut waiting: Vec<Job>) -> Next {
+        if !waiting.is_empty() {
+            return Next::Commit(waiting);
+        }
+        if self.is_settled() {
+            return Next::Settle;
+        }
+        let sync_at = self.kept.iter().filter_map(|kept| kept.sync_at).min();
+        let is_idle = self.kept.is_empty();
+        tokio::select! {
+            count = self.committing.jobs.recv_many(&mut waiting, BATCH_SIZE) => match count {
+                0 if is_idle => Next::End,
+                // The handle is gone; what is kept is still made durable.
+                0 => self.wait_to_end().await,
+                _ => Next::Commit(waiting),
+            },
+            _ = self.progress.changed(), if !is_idle => Next::Settle,
+            () = wait_until(sync_at), if sync_at.is_some() => Next::Sync,
+            Some(error) = self.failures.recv() => Next::Fail(error),
+        }
+    }
+
+    async fn wait_to_end(&mut self) -> Next {
+        for kept in &mut self.kept {
+            kept.sync_at = kept.sync_at.map(|_| Instant::now());
+        }
+        self.sync_what_has_lingered();
+        tokio::select! {
+            changed = self.progress.changed() => if changed.is_ok() { Next::Settle } else { Next::End },
+            Some(error) = self.failures.recv() => Next::Fail(error),
+        }
+    }
+
+    fn keep(&mut self, mut committed: Committed) {
+        let is_urgent = committed.batch.is_urgent();
+        committed.batch.hand_out(&mut committed.verdicts);
+        let began = *self.progress.borrow();
+        let sync_at = if is_urgent { Instant::now() } else { Instant::now() + LINGER };
+        self.kept.push_back(Kept { committed, began, sync_at: Some(sync_at) });
+        if is_urgent {
+            self.sync_what_has_lingered();
+        }
+    }
+
+    /// Tells whether the first batch that is kept is durable, or nobody knows.
+    fn is_settled(&self) -> bool {
+        let now = *self.progress.borrow();
+        self.kept.front().is_some_and(|kept| kept.is_durable(&now) || kept.began.connection != now.connection)
+    }
+
+    /// Answers what is durable. Returns what has to be committed again.
+    async fn settle(&mut self) -> Vec<Job> {
+        let now = *self.progress.borrow_and_update();
+        while self.kept.front().is_some_and(|kept| kept.is_durable(&now)) {
+            if let Some(Kept { committed, .. }) = self.kept.pop_front() {
+                committed.batch.answer(committed.verdicts);
+            }
+        }
+        if self.kept.iter().all(|kept| kept.began.connection == now.connection) {
+            return Vec::new();
+        }
+        // The synced committer has another connection, so the server may have crashed: then ours is lost too.
+        if let Err(failure) = self.committing.check_connection().await {
+            self.kept.drain(..).for_each(|kept| kept.committed.batch.fail(&uncertain(&failure.message)));
+            return Vec::new();
+        }
+        let forgotten = self.forgotten();
+        let began = *self.progress.borrow();
+        for kept in &mut self.kept {
+            (kept.began, kept.sync_at) = (began, Some(Instant::now()));
+        }
+        self.sync_what_has_lingered();
+        forgotten
+    }
+
+    /// Takes out what the server has forgotten, if it has crashed.
+    fn forgotten(&mut self) -> Vec<Job> {
+        let Some(surviving) = self.committing.take_surviving() else { return Vec::new() };
+        let (lost, kept) = self.kept.drain(..).partition(|kept| kept.committed.number > surviving);
+        self.kept = kept;
+        let lost: VecDeque<Kept> = lost;
+        lost.into_iter().flat_map(|kept| kept.committed.batch.into_jobs()).collect()
+    }
+
+    /// Asks for a sync if something has waited long enough and none is on its way.
+    fn sync_what_has_lingered(&mut self) {
+        let (now, sent) = (Instant::now(), self.progress.borrow().sent);
+        let mut is_needed = false;
+        for kept in &mut self.kept {
+            if kept.sync_at.is_some_and(|sync_at| sync_at <= now) {
+                kept.sync_at = None;
+                is_needed |= sent <= kept.began.sent;
+            }
+        }
+        if !is_needed {
+            return;
+        }
+        let (synced, failed) = (self.synced.clone(), self.failed.clone());
+        tokio::spawn(async move {
+            let (reply, answer) = Reply::new("sync");
+            if let Err(error) = synced.submit("sync", Job::Sync(reply), answer).await {
+                let _ = failed.send(error);
+            }
+        });
+    }
+
+    /// Nothing could be made durable for so long that callers should hear of it.
+    fn give_up(&mut self, error: &ProviderError) {
+        let failure = uncertain(&error.message);
+        self.kept.drain(..).for_each(|kept| kept.committed.batch.fail(&failure));
+    }
+}
+
+impl Kept {
+    /// What was sent after it and is durable makes it durable, if the server has not crashed in between.
+    fn is_durable(&self, now: &Progress) -> bool {
+        now.connection == self.began.connection && now.durable > self.began.sent
+    }
+}
+
+fn uncertain(reason: &str) -> Failure {
+    Failure::lost(format!("{reason}; it may or may not have been committed"))
+}
+
+async fn wait_until(moment: Option<Instant>) {
+    if let Some(moment) = moment {
+        tokio::time::sleep_until(moment).await;
+    }
+}

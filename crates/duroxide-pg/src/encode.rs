@@ -1,0 +1,318 @@
+//! Values on their way into the store: checked and turned into columns before the committer sees them.
+
+use std::collections::BTreeMap;
+
+use duroxide::Event;
+use duroxide::providers::inspect::{self, KvChange};
+use duroxide::providers::{
+    ProviderError, ScheduledActivityIdentifier, StoreLimits, TurnToStore, WorkItem, refusal,
+};
+use serde::Serialize;
+
+use crate::shared::clamp;
+use crate::text::stored;
+
+/// The longest tag: it shares an index entry with a session's id.
+const MAX_TAG_BYTES: usize = 512;
+
+/// A message, ready to be inserted.
+#[derive(Debug, Clone)]
+pub(crate) struct NewMessage {
+    pub(crate) instance: String,
+    pub(crate) class: &'static str,
+    /// For a timer: when it is due; 0 otherwise.
+    pub(crate) due_at: i64,
+    pub(crate) delay_ms: i64,
+    pub(crate) text: String,
+}
+
+/// An activity, ready to be inserted.
+#[derive(Debug, Clone)]
+pub(crate) struct NewActivity {
+    pub(crate) instance: String,
+    pub(crate) execution_id: i64,
+    pub(crate) activity_id: i64,
+    pub(crate) session_id: Option<String>,
+    pub(crate) route: String,
+    pub(crate) text: String,
+}
+
+/// An event, ready to be inserted.
+#[derive(Debug, Clone)]
+pub(crate) struct NewEvent {
+    pub(crate) event_id: i64,
+    pub(crate) event_type: &'static str,
+    pub(crate) text: String,
+}
+
+/// What becomes of one key: its last value in a turn, or that it is removed.
+#[derive(Debug, Clone)]
+pub(crate) struct NewValue {
+    pub(crate) key: String,
+    pub(crate) value: Option<String>,
+    /// When it was set; the time of the commit for a removal.
+    pub(crate) updated_ms: Option<i64>,
+}
+
+/// The changes of a key-value store, in the order in which they are applied: first everything is removed, or not, then
+/// each key gets its last value.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct NewValues {
+    pub(crate) cleared: bool,
+    pub(crate) values: Vec<NewValue>,
+}
+
+pub(crate) fn message(
+    limits: &StoreLimits,
+    operation: &str,
+    item: &WorkItem,
+) -> Result<NewMessage, ProviderError> {
+    let route = limits.route_message(operation, item)?;
+    Ok(NewMessage {
+        instance: stored(route.instance).into_owned(),
+        class: route.class.as_str(),
+        due_at: route.due_at_ms.map_or(0, clamp),
+        delay_ms: 0,
+        text: json(limits, operation, item)?,
+    })
+}
+
+pub(crate) fn activity(
+    limits: &StoreLimits,
+    operation: &str,
+    item: &WorkItem,
+) -> Result<NewActivity, ProviderError> {
+    let route = limits.route_activity(operation, item)?;
+    let tag_bytes = route.tag.map_or(0, str::len);
+    if tag_bytes > MAX_TAG_BYTES {
+        return Err(refusal::too_large(operation, "tag", tag_bytes, MAX_TAG_BYTES));
+    }
+    Ok(NewActivity {
+        instance: stored(route.instance).into_owned(),
+        execution_id: id(operation, "execution id", route.execution_id)?,
+        activity_id: id(operation, "activity id", route.activity_id)?,
+        session_id: route.session_id.map(|session| stored(session).into_owned()),
+        route: self::route(route.tag),
+        text: json(limits, operation, item)?,
+    })
+}
+
+/// How a tag is stored: so that none and every tag are told apart, and found by the same index.
+pub(crate) fn route(tag: Option<&str>) -> String {
+    tag.map_or_else(String::new, |tag| format!("={}", stored(tag)))
+}
+
+/// Encodes a delta. Ids are assigned by the runtime; one that is missing, or there twice, is refused here.
+pub(crate) fn events(
+    limits: &StoreLimits,
+    operation: &str,
+    instance: &str,
+    execution_id: u64,
+    delta: &[Event],
+) -> Result<Vec<NewEvent>, ProviderError> {
+    let encode = |event: &Event| {
+        if event.event_id == 0 {
+            return Err(refusal::event_without_id(operation));
+        }
+        Ok(NewEvent {
+            event_id: id(operation, "event id", event.event_id)?,
+            event_type: inspect::event_type(&event.kind),
+            text: json(limits, operation, event)?,
+        })
+    };
+    let events = delta.iter().map(encode).collect::<Result<Vec<_>, _>>()?;
+    let mut ids = std::collections::HashSet::with_capacity(events.len());
+    match events.iter().find(|event| !ids.insert(event.event_id)) {
+        Some(twice) => {
+            Err(refusal::duplicate_event(operation, instance, execution_id, twice.event_id.unsigned_abs()))
+        }
+        None => Ok(events),
+    }
+}
+
+/// Reduces a turn's changes to their effect.
+pub(crate) fn values(changes: &[KvChange]) -> NewValues {
+    let (mut cleared, mut last) = (false, BTreeMap::new());
+    for change in changes {
+        match change {
+            KvChange::Set { key, value, last_updated_at_ms } => {
+                last.insert(key, (Some(stored(value).into_owned()), Some(clamp(*last_updated_at_ms))));
+            }
+            KvChange::Clear { key } => {
+                last.insert(key, (None, None));
+            }
+            KvChange::ClearAll => {
+                cleared = true;
+                last.clear();
+            }
+        }
+    }
+    let values = last.into_iter().map(|(key, (value, updated_ms))| NewValue {
+        key: stored(key).into_owned(),
+        value,
+        updated_ms,
+    });
+    NewValues { cleared, values: values.collect() }
+}
+
+/// An id as the database can hold it.
+pub(crate) fn id(operation: &str, what: &str, id: u64) -> Result<i64, ProviderError> {
+    i64::try_from(id).map_err(|_| {
+        ProviderError::permanent(
+            operation,
+            format!("{what} {id} is out of range; this store takes at most {}", i64::MAX),
+        )
+    })
+}
+
+fn json(limits: &StoreLimits, operation: &str, value: &impl Serialize) -> Result<String, ProviderError> {
+    let text = serde_json::to_string(value)
+        .map_err(|error| ProviderError::permanent(operation, error.to_string()))?;
+    limits.check_payload(operation, &text)?;
+    Ok(text)
+}
+
+/// All that a turn changes, encoded.
+#[derive(Debug)]
+pub(crate) struct TurnCommit {
+    pub(crate) token: String,
+    /// The instance as it is stored; what the token names.
+    pub(crate) instance: String,
+    pub(crate) execution_id: i64,
+    pub(crate) events: Vec<NewEvent>,
+    pub(crate) custom_status: Option<Option<String>>,
+    pub(crate) values: NewValues,
+    pub(crate) activities: Vec<NewActivity>,
+    pub(crate) messages: Vec<NewMessage>,
+    pub(crate) cancelled: Vec<(String, i64, i64)>,
+    pub(crate) status: Option<String>,
+    pub(crate) is_terminal: bool,
+    pub(crate) output: Option<String>,
+    pub(crate) name: Option<String>,
+    pub(crate) version: Option<String>,
+    pub(crate) parent: Option<String>,
+    pub(crate) pinned: Option<(String, [i64; 3])>,
+}
+
+impl TurnCommit {
+    pub(crate) fn new(limits: &StoreLimits, turn: TurnToStore<'_>) -> Result<Self, ProviderError> {
+        const OPERATION: &str = "ack_orchestration_item";
+        let TurnToStore { lock_token: token, execution_id, history_delta: delta, metadata, .. } = turn;
+        let instance = leased_by(token).ok_or_else(|| refusal::unknown_turn_token(OPERATION))?;
+        let changes = inspect::delta_changes(delta);
+        let column = |text: &Option<String>| text.as_deref().map(|text| stored(text).into_owned());
+        let activity = |item| activity(limits, OPERATION, item);
+        let message = |item| message(limits, OPERATION, item);
+        let pinned = |version: &semver::Version| {
+            let number = |number| id(OPERATION, "version number", number);
+            let numbers = [number(version.major)?, number(version.minor)?, number(version.patch)?];
+            Ok::<_, ProviderError>((version.to_string(), numbers))
+        };
+        let cancelled: Vec<_> = turn.cancelled_activities.iter().filter_map(identity).collect();
+        let mut activities = turn.worker_items.iter().map(activity).collect::<Result<Vec<_>, _>>()?;
+        // What the turn gives up as soon as it schedules it need not be stored.
+        activities.retain(|new| {
+            !cancelled.iter().any(|(instance, execution_id, activity_id)| {
+                (&new.instance, new.execution_id, new.activity_id) == (instance, *execution_id, *activity_id)
+            })
+        });
+        Ok(Self {
+            token: token.to_string(),
+            instance: instance.to_string(),
+            execution_id: id(OPERATION, "execution id", execution_id)?,
+            events: events(limits, OPERATION, instance, execution_id, delta)?,
+            custom_status: changes.custom_status.as_ref().map(column),
+            values: values(&changes.kv),
+            activities,
+            messages: turn.orchestrator_items.iter().map(message).collect::<Result<_, _>>()?,
+            cancelled,
+            is_terminal: metadata.status.as_deref().is_some_and(inspect::is_terminal_status),
+            status: column(&metadata.status),
+            output: column(&metadata.output),
+            name: column(&metadata.orchestration_name),
+            version: column(&metadata.orchestration_version),
+            parent: column(&metadata.parent_instance_id),
+            pinned: metadata.pinned_duroxide_version.as_ref().map(pinned).transpose()?,
+        })
+    }
+
+    /// About how many bytes it is.
+    pub(crate) fn size(&self) -> usize {
+        let events: usize = self.events.iter().map(|event| event.text.len()).sum();
+        let activities: usize = self.activities.iter().map(|activity| activity.text.len()).sum();
+        let messages: usize = self.messages.iter().map(|message| message.text.len()).sum();
+        events + activities + messages + self.output.as_ref().map_or(0, String::len)
+    }
+
+    /// Tells whether those who watch the instance have something to see.
+    pub(crate) fn is_visible(&self) -> bool {
+        self.name.is_some()
+            || self.status.is_some()
+            || self.custom_status.is_some()
+            || self.values.cleared
+            || !self.values.values.is_empty()
+    }
+}
+
+/// By what an activity is found; `None` if it is beyond what the store can hold, so that it was never here.
+fn identity(activity: &ScheduledActivityIdentifier) -> Option<(String, i64, i64)> {
+    let execution_id = i64::try_from(activity.execution_id).ok()?;
+    let activity_id = i64::try_from(activity.activity_id).ok()?;
+    Some((stored(&activity.instance).into_owned(), execution_id, activity_id))
+}
+
+/// An activity's end, encoded.
+#[derive(Debug)]
+pub(crate) struct WorkAck {
+    pub(crate) id: i64,
+    pub(crate) token: String,
+    pub(crate) completion: Option<NewMessage>,
+}
+
+/// Returns what a token says it leases; `None` if it is not one of ours.
+pub(crate) fn leased_by(token: &str) -> Option<&str> {
+    // A NUL cannot be part of a token that the database made, and could not even be asked for.
+    let leased = token.strip_prefix("lock_")?.get(32..)?.strip_prefix('_')?;
+    (!token.contains('\0')).then_some(leased)
+}
+
+/// The activity that a token leases.
+pub(crate) fn leased_work(token: &str) -> Option<i64> {
+    leased_by(token)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn foreign_tokens_name_nothing_and_do_not_panic() {
+        let uuid = "0123456789abcdef0123456789abcdef";
+        assert_eq!(leased_by(&format!("lock_{uuid}_a_b")), Some("a_b"));
+        assert_eq!(leased_work(&format!("lock_{uuid}_17")), Some(17));
+        for token in ["", "lock_", "x", "lock_日本日本日本日本日本日本日本日本日本日本日本", "lock_x_y"]
+        {
+            assert_eq!(leased_by(token), None, "{token}");
+        }
+        assert_eq!(leased_by(&format!("lock_{uuid}_a\0b")), None);
+    }
+
+    #[test]
+    fn changes_of_values_are_reduced_to_their_effect() {
+        let set = |key: &str, value: &str| KvChange::Set {
+            key: key.into(),
+            value: value.into(),
+            last_updated_at_ms: 1,
+        };
+        let reduced = values(&[
+            set("gone", "1"),
+            KvChange::ClearAll,
+            set("a", "1"),
+            set("a", "2"),
+            KvChange::Clear { key: "b".into() },
+        ]);
+        assert!(reduced.cleared);
+        let left: Vec<_> = reduced.values.iter().map(|v| (v.key.as_str(), v.value.as_deref())).collect();
+        assert_eq!(left, [("a", Some("2")), ("b", None)]);
+    }
+}

@@ -1,0 +1,187 @@
+//! Leases on their way to a caller that may have gone away.
+//!
+//! A future may be dropped at any point, also after its claims were committed and before it was polled again. Then nobody
+//! knows of the leases, so they are given back at once instead of running out. Whoever finds nothing waits for that,
+//! because what is being given back may be what they look for.
+
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::{oneshot, watch};
+
+use crate::encode::{leased_by, leased_work};
+use crate::error::StoreError;
+use crate::line::Line;
+use crate::shared::{Effects, Shared};
+
+pub(crate) const ABANDON_TURN: &str = "SELECT abandon_turn_1($1, $2, $3, $4, $5)";
+pub(crate) const ABANDON_WORK: &str = "SELECT abandon_work_1($1, $2, $3, $4, $5)";
+
+/// Which queue a lease is from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Queue {
+    Orchestrator,
+    Worker,
+}
+
+/// Counts what is still done for callers that have gone away.
+#[derive(Clone)]
+pub(crate) struct Errands(Arc<watch::Sender<usize>>);
+
+impl Default for Errands {
+    fn default() -> Self {
+        Self(Arc::new(watch::Sender::new(0)))
+    }
+}
+
+/// Something that is still being done; over when it is dropped.
+struct Errand(Errands);
+
+impl Drop for Errand {
+    fn drop(&mut self) {
+        self.0.0.send_modify(|count| *count = count.saturating_sub(1));
+    }
+}
+
+impl Errands {
+    fn begin(&self) -> Errand {
+        self.0.send_modify(|count| *count += 1);
+        Errand(self.clone())
+    }
+
+    /// Waits until nothing is being done; tells whether anything was.
+    pub(crate) async fn finish(&self) -> bool {
+        let mut count = self.0.subscribe();
+        let waited = *count.borrow_and_update() > 0;
+        // The sender lives as long as this.
+        let _ = count.wait_for(|count| *count == 0).await;
+        waited
+    }
+
+    /// Runs a claim to its end, whether or not its caller stays for it.
+    pub(crate) async fn see_through<T: Send + 'static>(
+        &self,
+        claim: impl Future<Output = Result<T, StoreError>> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let caller = Caller { errands: self.clone(), slot: Arc::default(), stayed: false };
+        let slot = caller.slot.clone();
+        let (sender, receiver) = oneshot::channel();
+        tokio::spawn(async move {
+            // If nobody takes the claims, they are dropped here, which gives them back.
+            drop(sender.send(claim.await));
+            drop(slot);
+        });
+        let answer = receiver.await.unwrap_or(Err(StoreError::Closed));
+        caller.stay();
+        answer
+    }
+}
+
+/// The caller of a claim. If it goes away, what is left to do becomes an errand.
+struct Caller {
+    errands: Errands,
+    slot: Arc<Mutex<Option<Errand>>>,
+    stayed: bool,
+}
+
+impl Caller {
+    fn stay(mut self) {
+        self.stayed = true;
+    }
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        if !self.stayed {
+            // Over when the claim's task lets go of the slot.
+            *self.slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.errands.begin());
+        }
+    }
+}
+
+/// What giving back takes.
+#[derive(Clone)]
+pub(crate) struct Returns {
+    pub(crate) line: Arc<Line>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) errands: Errands,
+}
+
+/// Leases that nobody has taken note of yet. Given back when dropped.
+pub(crate) struct Held {
+    queue: Queue,
+    tokens: Vec<String>,
+    returns: Returns,
+}
+
+impl Held {
+    pub(crate) fn new(queue: Queue, tokens: Vec<String>, returns: Returns) -> Self {
+        Self { queue, tokens, returns }
+    }
+
+    /// Holds the leases of `other` as well.
+    pub(crate) fn add(&mut self, mut other: Self) {
+        self.tokens.append(&mut other.tokens);
+    }
+
+    /// Hands the first `count` leases on to another holder.
+    pub(crate) fn split(&mut self, count: usize) -> Self {
+        let rest = self.tokens.split_off(count.min(self.tokens.len()));
+        let tokens = std::mem::replace(&mut self.tokens, rest);
+        Self { queue: self.queue, tokens, returns: self.returns.clone() }
+    }
+
+    /// Leaves the leases alone: from here on the caller is responsible.
+    pub(crate) fn hand_over(mut self) {
+        self.tokens.clear();
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let tokens = std::mem::take(&mut self.tokens);
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        if tokens.is_empty() {
+            return;
+        }
+        let (queue, returns, errand) = (self.queue, self.returns.clone(), self.returns.errands.begin());
+        runtime.spawn(async move {
+            for token in &tokens {
+                // What cannot be given back runs out by itself.
+                let _ = returns.give_back(queue, token, 0, true).await;
+            }
+            drop(errand);
+        });
+    }
+}
+
+impl Returns {
+    /// Ends a lease without an ack; `false` if the token is not the lease's any more.
+    pub(crate) async fn give_back(
+        &self,
+        queue: Queue,
+        token: &str,
+        delay_ms: i64,
+        ignore_attempt: bool,
+    ) -> Result<bool, StoreError> {
+        let now = self.shared.time.given_ms();
+        let rows = match queue {
+            Queue::Orchestrator => {
+                let Some(instance) = leased_by(token) else { return Ok(false) };
+                self.line.query(ABANDON_TURN, &[&now, &instance, &token, &delay_ms, &ignore_attempt]).await?
+            }
+            Queue::Worker => {
+                let Some(id) = leased_work(token) else { return Ok(false) };
+                self.line.query(ABANDON_WORK, &[&now, &id, &token, &delay_ms, &ignore_attempt]).await?
+            }
+        };
+        let done = rows.first().is_some_and(|row| row.get(0));
+        if done {
+            self.shared.announce(match queue {
+                Queue::Orchestrator => Effects { instances_touched: true, ..Effects::default() },
+                Queue::Worker => Effects { work_ready: true, ..Effects::default() },
+            });
+        }
+        Ok(done)
+    }
+}

@@ -1,0 +1,233 @@
+//! What can go wrong with a PostgreSQL store: when it is opened, and while it works.
+//!
+//! No text here ever holds a URL or a password.
+
+use duroxide::providers::ProviderError;
+use tokio_postgres::error::SqlState;
+
+/// Why a store could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PgError {
+    /// The URL cannot be used. It is not repeated here, for it may hold a password.
+    #[error("invalid database URL: {reason}")]
+    InvalidUrl {
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The schema's name is not a plain identifier.
+    #[error("invalid schema name '{name}': {reason}")]
+    InvalidSchema {
+        /// The name as it was given.
+        name: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// The server cannot be reached for now, or there was no token to log in with.
+    #[error("cannot connect to PostgreSQL: {reason}")]
+    Connect {
+        /// What was said.
+        reason: String,
+    },
+    /// The server does not let us in: a wrong password, no such user or database.
+    #[error("PostgreSQL refuses the login: {reason}")]
+    LoginRefused {
+        /// What was said.
+        reason: String,
+    },
+    /// The connection cannot be encrypted, or the server could not prove that it is the one that was asked for.
+    #[error("cannot set up TLS: {reason}")]
+    Tls {
+        /// What is wrong.
+        reason: String,
+    },
+    /// The server is older than 14 or its text is not Unicode.
+    #[error("this PostgreSQL server cannot be used: {reason}")]
+    Unsupported {
+        /// What is missing.
+        reason: String,
+    },
+    /// The schema was changed by a newer version of this crate; it was not touched.
+    #[error(
+        "schema '{schema}' is at migration {found}, this build knows migrations up to {known}; upgrade duroxide-pg to use it"
+    )]
+    NewerSchema {
+        /// The schema.
+        schema: String,
+        /// The newest migration in the schema's ledger.
+        found: i64,
+        /// The newest that this build knows.
+        known: i64,
+    },
+    /// The schema's ledger of migrations does not agree with this build; it was not touched.
+    #[error("schema '{schema}' cannot be used: {reason}")]
+    AlteredSchema {
+        /// The schema.
+        schema: String,
+        /// Where they differ.
+        reason: String,
+    },
+    /// The schema lacks migrations and the store was told not to apply any.
+    #[error("schema '{schema}' lacks migrations from {first} on, and this process may not apply them")]
+    NotMigrated {
+        /// The schema.
+        schema: String,
+        /// The first one that is missing.
+        first: i64,
+    },
+    /// The server refused a statement while the store was being opened.
+    #[error("{action}: {reason}")]
+    Database {
+        /// What was being done.
+        action: &'static str,
+        /// What the server said.
+        reason: String,
+        /// Whether it may go right another time.
+        retryable: bool,
+    },
+}
+
+impl PgError {
+    /// Tells whether opening the store may go right another time, without anybody changing anything.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Self::Connect { .. } | Self::Database { retryable: true, .. })
+    }
+
+    pub(crate) fn database(action: &'static str) -> impl FnOnce(tokio_postgres::Error) -> Self {
+        move |error| {
+            let Failure { kind, message: reason } = Failure::from(error);
+            Self::Database { action, reason, retryable: kind != FailureKind::Permanent }
+        }
+    }
+}
+
+/// Why an operation on an open store failed, before it is known by the name of the method that was called.
+#[derive(Debug, Clone)]
+pub(crate) enum StoreError {
+    /// The contract says no.
+    Refused(ProviderError),
+    /// The database says no, or says nothing.
+    Database(Failure),
+    /// The store is gone.
+    Closed,
+}
+
+/// A failure of the database.
+#[derive(Debug, Clone)]
+pub(crate) struct Failure {
+    pub(crate) kind: FailureKind,
+    pub(crate) message: String,
+}
+
+/// What a failure asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FailureKind {
+    /// The same statement may succeed on the same connection: a deadlock, a lock that was not to be had.
+    Transient,
+    /// It may succeed on another connection: this one is lost, or leads to a server that cannot write.
+    Lost,
+    /// It will not succeed.
+    Permanent,
+}
+
+impl From<ProviderError> for StoreError {
+    fn from(refusal: ProviderError) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl From<Failure> for StoreError {
+    fn from(failure: Failure) -> Self {
+        Self::Database(failure)
+    }
+}
+
+impl From<tokio_postgres::Error> for StoreError {
+    fn from(error: tokio_postgres::Error) -> Self {
+        Self::Database(Failure::from(error))
+    }
+}
+
+impl StoreError {
+    pub(crate) fn into_provider_error(self, operation: &str) -> ProviderError {
+        match self {
+            Self::Refused(refusal) => refusal,
+            Self::Closed => ProviderError::permanent(operation, "the store is closed"),
+            Self::Database(failure) => match failure.kind {
+                FailureKind::Permanent => ProviderError::permanent(operation, failure.message),
+                FailureKind::Transient | FailureKind::Lost => {
+                    ProviderError::retryable(operation, failure.message)
+                }
+            },
+        }
+    }
+}
+
+impl Failure {
+    pub(crate) fn lost(message: impl Into<String>) -> Self {
+        Self { kind: FailureKind::Lost, message: message.into() }
+    }
+
+    pub(crate) fn may_pass(&self) -> bool {
+        self.kind != FailureKind::Permanent
+    }
+}
+
+impl From<tokio_postgres::Error> for Failure {
+    fn from(error: tokio_postgres::Error) -> Self {
+        Self { kind: kind_of(&error), message: describe(&error) }
+    }
+}
+
+/// Decides by the server's code, never by its text.
+fn kind_of(error: &tokio_postgres::Error) -> FailureKind {
+    let Some(code) = error.code() else {
+        // Without a code it is the connection; or a mistake of ours in types, which a test finds; or a way to log in that
+        // the server asks for and the URL does not allow. The driver tells them apart by its own words only.
+        let text = error.to_string();
+        let will_stay = ["serializing", "invalid configuration", "authentication error"];
+        let is_permanent = will_stay.iter().any(|words| text.contains(words));
+        return if is_permanent { FailureKind::Permanent } else { FailureKind::Lost };
+    };
+    let transient = [
+        SqlState::T_R_SERIALIZATION_FAILURE,
+        SqlState::T_R_DEADLOCK_DETECTED,
+        SqlState::LOCK_NOT_AVAILABLE,
+        SqlState::QUERY_CANCELED,
+    ];
+    if transient.contains(code) {
+        return FailureKind::Transient;
+    }
+    // A statement that was prepared before a migration has to be prepared anew.
+    if *code == SqlState::FEATURE_NOT_SUPPORTED {
+        return FailureKind::Lost;
+    }
+    match code.code().get(..2) {
+        // Connection; the state of the transaction, among them a server that only reads because it is being failed over;
+        // resources; shutting down or starting up; the operating system.
+        Some("08" | "25" | "53" | "57" | "58") => FailureKind::Lost,
+        _ => FailureKind::Permanent,
+    }
+}
+
+/// What the server said, with its code; never the statement or its values.
+pub(crate) fn describe(error: &tokio_postgres::Error) -> String {
+    match error.as_db_error() {
+        Some(said) => {
+            let what = match said.code() {
+                code if *code == SqlState::T_R_DEADLOCK_DETECTED => "Deadlock detected",
+                code if *code == SqlState::T_R_SERIALIZATION_FAILURE => "Serialization failure",
+                code if *code == SqlState::UNIQUE_VIOLATION => "Duplicate detected",
+                code if *code == SqlState::READ_ONLY_SQL_TRANSACTION => "Database is read-only",
+                code if *code == SqlState::TOO_MANY_CONNECTIONS => "Too many connections",
+                _ => "Database error",
+            };
+            format!("{what}: {} ({})", said.message(), said.code().code())
+        }
+        None => {
+            let cause =
+                std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default();
+            format!("Connection error: {error}{cause}")
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! What this store can do beyond the documented contract.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use duroxide::Event;
+use duroxide::providers::{
+    Clock, Durable, ExtendedProvider, HistoryPart, InstanceClaim, InstanceMetadata, InstanceRequest,
+    InstanceWatch, KvEntry, ParkedMessage, ProviderError, QuarantinedRow, StartOutcome, StoredResult,
+    StoredTurn, TagFilter, TurnToStore, WorkClaim, WorkItem, WorkQueue, WorkRequest, WorkSignal, refusal,
+};
+
+use crate::PostgresProvider;
+use crate::claims::work_order;
+use crate::encode::{self, leased_by, leased_work};
+use crate::jobs::{Job, TurnStored};
+use crate::line::Columns;
+use crate::shared::{clamp, positive};
+use crate::text::original;
+
+const LEASE: &str =
+    "SELECT locked_until, now_ms_1($3) FROM instance_schedule WHERE instance_id = $1 AND lock_token = $2";
+/// The execution whose history a turn needs: the row's, or the highest that there is anything of.
+const HISTORY_AFTER: &str =
+    "SELECT event_data FROM history WHERE instance_id = $1 AND execution_id = coalesce(
+        (SELECT current_execution_id FROM instances WHERE instance_id = $1), (SELECT execution FROM rowless_1($1)))
+    AND event_id > $2 ORDER BY event_id";
+const SNAPSHOT: &str = "SELECT key, value, last_updated_at_ms FROM kv_store WHERE instance_id = $1";
+
+#[async_trait]
+impl ExtendedProvider for PostgresProvider {
+    fn clock(&self) -> Arc<dyn Clock> {
+        self.shared.time.clock()
+    }
+
+    fn work_signal(&self, queue: WorkQueue) -> WorkSignal {
+        match queue {
+            WorkQueue::Orchestrator => self.shared.instances_ready.source.subscribe(),
+            WorkQueue::Worker => self.shared.work_ready.source.subscribe(),
+        }
+    }
+
+    fn watch_instance(&self, instance: &str) -> InstanceWatch {
+        self.shared.watchers.watch(instance)
+    }
+
+    async fn claim_instances(
+        &self,
+        request: &InstanceRequest<'_>,
+    ) -> Result<Vec<InstanceClaim>, ProviderError> {
+        let (claims, held) = self.claim("claim_instances", request).await?;
+        held.hand_over();
+        Ok(claims)
+    }
+
+    async fn load_history(
+        &self,
+        lock_token: &str,
+        after_event_id: u64,
+    ) -> Result<HistoryPart, ProviderError> {
+        self.load("load_history", lock_token, after_event_id).await
+    }
+
+    async fn claim_work(&self, request: &WorkRequest<'_>) -> Result<Vec<WorkClaim>, ProviderError> {
+        self.claim_activities("claim_work", request).await
+    }
+
+    async fn store_turn(
+        &self,
+        turn: TurnToStore<'_>,
+        claim: Option<&WorkRequest<'_>>,
+    ) -> Result<StoredTurn, ProviderError> {
+        let order = claim.filter(|request| *request.tag_filter != TagFilter::None).map(work_order);
+        let TurnStored { incarnation, work } = self.commit_turn(turn, order).await?;
+        let Some(request) = claim else { return Ok(StoredTurn { incarnation, claims: Vec::new() }) };
+        // The turn is stored whatever becomes of this. Activities of sessions are never leased along with it.
+        let mut claims = match work {
+            Some(work) => self.take_work("store_turn", work).await.unwrap_or_default(),
+            None => self.claim_work(request).await.unwrap_or_default(),
+        };
+        let is_of_session =
+            |item: &WorkItem| matches!(item, WorkItem::ActivityExecute { session_id: Some(_), .. });
+        if claims.len() < request.max && turn.worker_items.iter().any(is_of_session) {
+            let rest = WorkRequest { max: request.max - claims.len(), ..request.clone() };
+            claims.extend(self.claim_work(&rest).await.unwrap_or_default());
+            claims.sort_by_key(|claim| leased_work(&claim.lock_token));
+        }
+        Ok(StoredTurn { incarnation, claims })
+    }
+
+    async fn store_result(
+        &self,
+        lock_token: &str,
+        completion: Option<WorkItem>,
+        claim: Option<&InstanceRequest<'_>>,
+    ) -> Result<StoredResult, ProviderError> {
+        let Some(request) = claim else {
+            self.commit_result(lock_token, completion).await?;
+            return Ok(StoredResult { claims: Vec::new(), durable: Durable::already() });
+        };
+        let order = self.instance_order(request.max, request);
+        let (fetched, durable) = self.commit_result_and_claim(lock_token, completion, order).await?;
+        // The result is stored whatever becomes of this.
+        let claims = match fetched {
+            Some(fetched) if !fetched.is_unfinished() => {
+                self.take_instances("store_result", fetched).await.unwrap_or_default()
+            }
+            _ => self.claim_instances(request).await.unwrap_or_default(),
+        };
+        Ok(StoredResult { claims, durable: Durable::when(durable) })
+    }
+
+    async fn read_metadata(&self, instance: &str) -> Result<Option<InstanceMetadata>, ProviderError> {
+        self.metadata("read_metadata", instance).await
+    }
+
+    async fn read_recent(&self, instance: &str, limit: usize) -> Result<Vec<Event>, ProviderError> {
+        self.recent_events(instance, limit).await
+    }
+
+    async fn enqueue_start_if_absent(&self, start: WorkItem) -> Result<StartOutcome, ProviderError> {
+        const OPERATION: &str = "enqueue_start_if_absent";
+        if !matches!(start, WorkItem::StartOrchestration { .. }) {
+            return Err(refusal::wrong_queue(OPERATION));
+        }
+        let message = encode::message(&self.shared.limits, OPERATION, &start)?;
+        self.commit_early(OPERATION, message, Job::Start).await
+    }
+
+    async fn list_quarantined(&self, limit: usize) -> Result<Vec<QuarantinedRow>, ProviderError> {
+        self.quarantined(limit).await
+    }
+
+    async fn list_parked(&self, limit: usize) -> Result<Vec<ParkedMessage>, ProviderError> {
+        self.parked(limit).await
+    }
+}
+
+impl PostgresProvider {
+    /// Loads the history of a leased instance, in one round trip.
+    pub(crate) async fn load(
+        &self,
+        operation: &'static str,
+        lock_token: &str,
+        after_event_id: u64,
+    ) -> Result<HistoryPart, ProviderError> {
+        let unknown = || refusal::unknown_turn_token(operation);
+        let instance = leased_by(lock_token).ok_or_else(unknown)?;
+        let (after, now) = (clamp(after_event_id), self.shared.time.given_ms());
+        let lease_params: Columns<'_> = &[&instance, &lock_token, &now];
+        let history_params: Columns<'_> = &[&instance, &after];
+        let snapshot_params: Columns<'_> = &[&instance];
+        let mut statements = vec![(LEASE, lease_params), (HISTORY_AFTER, history_params)];
+        if after == 0 {
+            statements.push((SNAPSHOT, snapshot_params));
+        }
+        let loaded = self.reads.pipeline(&statements).await.map_err(crate::reads::named(operation))?;
+        let mut loaded = loaded.into_iter();
+        let mut next = || loaded.next().unwrap_or_default();
+        let (lease, events, snapshot) = (next(), next(), next());
+        let lease = lease.first().ok_or_else(unknown)?;
+        if lease.get::<_, i64>(0) <= lease.get::<_, i64>(1) {
+            return Err(ProviderError::permanent(operation, "Instance lock expired"));
+        }
+        let entry = |row: &tokio_postgres::Row| {
+            let entry = KvEntry { value: original(row.get(1)), last_updated_at_ms: positive(row.get(2)) };
+            (original(row.get(0)), entry)
+        };
+        let kv_snapshot = (after == 0).then(|| snapshot.iter().map(entry).collect());
+        Ok(match crate::reads::decode(&events) {
+            Ok(events) => HistoryPart { events, history_error: None, kv_snapshot },
+            Err(reason) => HistoryPart {
+                events: Vec::new(),
+                history_error: Some(refusal::history_error(&reason)),
+                kv_snapshot: kv_snapshot.map(|_| Default::default()),
+            },
+        })
+    }
+}

@@ -1,0 +1,323 @@
+//! Asking the database for leases, for many callers at once.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+
+use tokio_postgres::Row;
+
+use crate::errands::{Held, Queue, Returns};
+use crate::error::StoreError;
+use crate::gather::{Gatherer, Harvest, Order};
+use crate::line::Columns;
+use crate::text::original;
+
+const CLAIM_INSTANCES: &str = "SELECT * FROM claim_instances_1($1, $2, $3, $4, $5, $6, $7, NULL)";
+const CLAIM_WORK: &str = "SELECT * FROM claim_work_1($1, $2, $3, $4, $5, $6, $7)";
+
+/// Asks for instances.
+#[derive(Debug, Clone)]
+pub(crate) struct InstanceOrder {
+    pub(crate) max: usize,
+    pub(crate) lease_ms: i64,
+    /// The versions that the caller has made up its mind about, and those of them that it takes; `None` for any.
+    pub(crate) classes: Option<(Vec<String>, Vec<String>)>,
+}
+
+impl Order for InstanceOrder {
+    type Share = Fetched;
+
+    fn key(&self) -> String {
+        format!("{} {:?}", self.lease_ms, self.classes)
+    }
+
+    fn max(&self) -> usize {
+        self.max
+    }
+
+    fn for_all(self, max: usize) -> Self {
+        Self { max, ..self }
+    }
+}
+
+impl InstanceOrder {
+    /// How many, as the database takes it.
+    pub(crate) fn stored_max(&self) -> i32 {
+        i32::try_from(self.max).unwrap_or(i32::MAX)
+    }
+}
+
+/// What a caller gets of a fetch of instances.
+pub(crate) struct Fetched {
+    pub(crate) claims: Vec<StoredClaim>,
+    pub(crate) held: Held,
+    /// Nothing was found so far, but there is more to look at.
+    pub(crate) unfinished: bool,
+    /// Versions that the caller has to make up its mind about first.
+    pub(crate) unknown_classes: Vec<String>,
+}
+
+impl Fetched {
+    /// Nothing was leased, but something may be if the caller asks again.
+    pub(crate) fn is_unfinished(&self) -> bool {
+        self.claims.is_empty() && (self.unfinished || !self.unknown_classes.is_empty())
+    }
+}
+
+/// What a call brought.
+pub(crate) struct Instances {
+    claims: VecDeque<StoredClaim>,
+    /// Given back unless they are shared out.
+    held: Held,
+    unfinished: bool,
+    unknown_classes: Vec<String>,
+    /// Some that just got a message were not leased.
+    pub(crate) in_line: bool,
+}
+
+impl Instances {
+    /// Reads the rows of `claim_instances_1`, of which the last describes the others.
+    pub(crate) fn read(returns: &Returns, rows: &[Row]) -> Self {
+        let shared = &returns.shared;
+        let (about, rows) = rows.split_last().unzip();
+        let mut claims: Vec<StoredClaim> = rows.unwrap_or_default().iter().map(StoredClaim::read).collect();
+        claims.sort_by_key(|claim| claim.ids.first().copied());
+        let tokens = claims.iter().map(|claim| claim.token.clone()).collect();
+        let held = Held::new(Queue::Orchestrator, tokens, returns.clone());
+        let claims = claims.into();
+        let mut instances =
+            Self { claims, held, unfinished: false, unknown_classes: Vec::new(), in_line: false };
+        if let Some(about) = about {
+            shared.time.learn(about.get(12));
+            let is_more = about.get::<_, Option<bool>>(14).unwrap_or(false);
+            instances.unfinished = is_more && instances.claims.is_empty();
+            if is_more && !instances.unfinished {
+                shared.instances_ready.source.notify();
+            }
+            instances.unknown_classes = about.get::<_, Option<Vec<String>>>(16).unwrap_or_default();
+            instances.in_line = about.get::<_, Option<bool>>(19).unwrap_or(false);
+            if instances.unknown_classes.is_empty() {
+                shared.instances_ready.is_due_at(about.get(13));
+            }
+            if about.get::<_, Option<bool>>(15).unwrap_or(false) {
+                look_again(returns);
+            }
+            report_dropped(about);
+        }
+        instances
+    }
+}
+
+impl Harvest<Fetched> for Instances {
+    fn share(&mut self, max: usize) -> Fetched {
+        let claims: Vec<StoredClaim> = self.claims.drain(..max.min(self.claims.len())).collect();
+        Fetched {
+            held: self.held.split(claims.len()),
+            claims,
+            unfinished: self.unfinished,
+            unknown_classes: self.unknown_classes.clone(),
+        }
+    }
+
+    fn may_be_more(&self) -> bool {
+        false
+    }
+}
+
+/// Asks for activities.
+#[derive(Debug, Clone)]
+pub(crate) struct WorkOrder {
+    pub(crate) max: usize,
+    pub(crate) lease_ms: i64,
+    pub(crate) owner: Option<String>,
+    pub(crate) session_ms: i64,
+    pub(crate) routes: Option<Vec<String>>,
+}
+
+impl Order for WorkOrder {
+    type Share = FetchedWork;
+
+    fn key(&self) -> String {
+        format!("{} {:?} {} {:?}", self.lease_ms, self.owner, self.session_ms, self.routes)
+    }
+
+    fn max(&self) -> usize {
+        self.max
+    }
+
+    fn for_all(self, max: usize) -> Self {
+        Self { max, ..self }
+    }
+}
+
+impl WorkOrder {
+    /// How many, as the database takes it.
+    pub(crate) fn stored_max(&self) -> i32 {
+        i32::try_from(self.max).unwrap_or(i32::MAX)
+    }
+}
+
+/// What a caller gets of a fetch of activities.
+pub(crate) struct FetchedWork {
+    pub(crate) claims: Vec<StoredWork>,
+    pub(crate) held: Held,
+    pub(crate) unfinished: bool,
+}
+
+/// What a call brought.
+pub(crate) struct Activities {
+    claims: VecDeque<StoredWork>,
+    held: Held,
+    unfinished: bool,
+    /// A call takes at most one activity of a session, so the next caller may find another.
+    may_have_sessions: bool,
+}
+
+impl Activities {
+    /// What was leased along with something else.
+    pub(crate) fn along(returns: &Returns, claims: Vec<StoredWork>) -> Self {
+        let tokens = claims.iter().map(|claim| claim.token.clone()).collect();
+        let held = Held::new(Queue::Worker, tokens, returns.clone());
+        Self { claims: claims.into(), held, unfinished: false, may_have_sessions: false }
+    }
+}
+
+impl Harvest<FetchedWork> for Activities {
+    fn share(&mut self, max: usize) -> FetchedWork {
+        let claims: Vec<StoredWork> = self.claims.drain(..max.min(self.claims.len())).collect();
+        FetchedWork { held: self.held.split(claims.len()), claims, unfinished: self.unfinished }
+    }
+
+    fn may_be_more(&self) -> bool {
+        self.may_have_sessions && self.claims.is_empty()
+    }
+}
+
+/// Starts gathering claims of instances.
+pub(crate) fn gather_instances(returns: Returns) -> Gatherer<InstanceOrder> {
+    Gatherer::start(move |order| {
+        let returns = returns.clone();
+        Box::pin(async move {
+            let instances = fetch_instances(&returns, order).await?;
+            Ok(Box::new(instances) as Box<dyn Harvest<Fetched>>)
+        })
+    })
+}
+
+/// Starts gathering claims of activities.
+pub(crate) fn gather_work(returns: Returns) -> Gatherer<WorkOrder> {
+    Gatherer::start(move |order| {
+        let returns = returns.clone();
+        Box::pin(async move {
+            let activities = fetch_work(&returns, order).await?;
+            Ok(Box::new(activities) as Box<dyn Harvest<FetchedWork>>)
+        })
+    })
+}
+
+async fn fetch_instances(returns: &Returns, order: InstanceOrder) -> Result<Instances, StoreError> {
+    let shared = &returns.shared;
+    let (max, seed) = (order.stored_max(), new_seed());
+    let (known, allowed) = order.classes.unzip();
+    let now = shared.time.given_ms();
+    let params: Columns<'_> = &[&now, &max, &order.lease_ms, &shared.parking_ms, &known, &allowed, &seed];
+    let rows = returns.line.query(CLAIM_INSTANCES, params).await?;
+    Ok(Instances::read(returns, &rows))
+}
+
+async fn fetch_work(returns: &Returns, order: WorkOrder) -> Result<Activities, StoreError> {
+    let shared = &returns.shared;
+    let (max, seed) = (order.stored_max(), new_seed());
+    let now = shared.time.given_ms();
+    let params: Columns<'_> =
+        &[&now, &max, &order.lease_ms, &order.owner, &order.session_ms, &order.routes, &seed];
+    let mut rows = returns.line.query(CLAIM_WORK, params).await?;
+    let about = rows.pop();
+    let claims: VecDeque<StoredWork> = rows.iter().map(StoredWork::read).collect();
+    let tokens = claims.iter().map(|claim| claim.token.clone()).collect();
+    let held = Held::new(Queue::Worker, tokens, returns.clone());
+    let unfinished = about.as_ref().is_some_and(|about| about.get::<_, Option<bool>>(6) == Some(true));
+    if let Some(about) = about {
+        shared.time.learn(about.get(4));
+        shared.work_ready.is_due_at(about.get(5));
+    }
+    let may_have_sessions = order.owner.is_some() && !claims.is_empty();
+    Ok(Activities { claims, held, unfinished, may_have_sessions })
+}
+
+/// What the tokens of one call have in common, and no others.
+pub(crate) fn new_seed() -> String {
+    uuid::Uuid::new_v4().simple().to_string()
+}
+
+/// An instance that was leased, with its messages still as text.
+pub(crate) struct StoredClaim {
+    pub(crate) instance: String,
+    pub(crate) token: String,
+    pub(crate) name: Option<String>,
+    pub(crate) version: Option<String>,
+    pub(crate) execution_id: i64,
+    pub(crate) incarnation: i64,
+    pub(crate) last_event_id: i64,
+    pub(crate) status: Option<String>,
+    pub(crate) start_event: Option<String>,
+    pub(crate) ids: Vec<i64>,
+    pub(crate) attempts: Vec<i64>,
+    pub(crate) texts: Vec<String>,
+}
+
+impl StoredClaim {
+    fn read(row: &Row) -> Self {
+        Self {
+            instance: row.get(0),
+            token: row.get(1),
+            name: row.get::<_, Option<String>>(2).map(original),
+            version: row.get::<_, Option<String>>(3).map(original),
+            execution_id: row.get(4),
+            incarnation: row.get(5),
+            last_event_id: row.get(6),
+            status: row.get(7),
+            start_event: row.get(8),
+            ids: row.get(9),
+            attempts: row.get(10),
+            texts: row.get(11),
+        }
+    }
+}
+
+/// An activity that was leased, still as text.
+pub(crate) struct StoredWork {
+    pub(crate) id: i64,
+    pub(crate) token: String,
+    pub(crate) attempts: i64,
+    pub(crate) text: String,
+}
+
+impl StoredWork {
+    fn read(row: &Row) -> Self {
+        Self { id: row.get(0), token: row.get(1), attempts: row.get(2), text: row.get(3) }
+    }
+}
+
+/// Somebody is committing a turn of an instance that has new messages. That takes about as long as a sync; if it is another
+/// process, nobody tells us when it is over.
+fn look_again(returns: &Returns) {
+    returns.shared.turns_in_the_way.store(true, Ordering::Relaxed);
+    let shared = std::sync::Arc::downgrade(&returns.shared);
+    tokio::spawn(async move {
+        tokio::time::sleep(std::time::Duration::from_millis(3)).await;
+        if let Some(shared) = shared.upgrade() {
+            shared.instances_ready.source.notify();
+        }
+    });
+}
+
+fn report_dropped(about: &Row) {
+    let instances: Vec<String> = about.get::<_, Option<Vec<String>>>(17).unwrap_or_default();
+    let counts: Vec<i64> = about.get::<_, Option<Vec<i64>>>(18).unwrap_or_default();
+    for (instance, messages) in instances.into_iter().map(original).zip(counts) {
+        tracing::warn!(
+            target: "duroxide::providers::postgres",
+            instance, messages, "dropped messages for an instance that does not exist"
+        );
+    }
+}

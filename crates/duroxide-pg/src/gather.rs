@@ -1,0 +1,113 @@
+//! Claims of a whole process, gathered: those that ask for the same kind of work share a call.
+//!
+//! One call is under way at a time; what is asked for meanwhile goes into the next one. So a hundred callers who each
+//! want one instance cost two calls, and nobody waits when there is no crowd.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::Pin;
+
+use tokio::sync::{mpsc, oneshot};
+
+use crate::error::StoreError;
+
+/// What callers ask for that can share a call.
+pub(crate) trait Order: Clone + Send + Sync + 'static {
+    /// What a caller gets.
+    type Share: Send + 'static;
+    /// Callers with the same key can share a call.
+    fn key(&self) -> String;
+    /// How much it asks for.
+    fn max(&self) -> usize;
+    /// The same order for more.
+    fn for_all(self, max: usize) -> Self;
+}
+
+/// What a call brought, to be shared out.
+pub(crate) trait Harvest<S>: Send {
+    /// Takes the next share of up to `max`.
+    fn share(&mut self, max: usize) -> S;
+    /// Tells whether whoever got nothing may ask again at once.
+    fn may_be_more(&self) -> bool;
+}
+
+struct Asked<O: Order> {
+    order: O,
+    reply: oneshot::Sender<Result<O::Share, StoreError>>,
+}
+
+/// The handle by which callers ask.
+pub(crate) struct Gatherer<O: Order> {
+    inbox: mpsc::UnboundedSender<Asked<O>>,
+}
+
+impl<O: Order> Clone for Gatherer<O> {
+    fn clone(&self) -> Self {
+        Self { inbox: self.inbox.clone() }
+    }
+}
+
+type Called<S> = Pin<Box<dyn Future<Output = Result<Box<dyn Harvest<S>>, StoreError>> + Send>>;
+
+impl<O: Order> Gatherer<O> {
+    /// Starts gathering; `call` asks the database.
+    pub(crate) fn start(call: impl Fn(O) -> Called<O::Share> + Send + Sync + 'static) -> Self {
+        let (inbox, mut asked) = mpsc::unbounded_channel::<Asked<O>>();
+        tokio::spawn(async move {
+            let mut waiting = Vec::new();
+            while asked.recv_many(&mut waiting, 1_024).await > 0 {
+                for group in groups(std::mem::take(&mut waiting)) {
+                    serve(group, &call).await;
+                }
+            }
+        });
+        Self { inbox }
+    }
+
+    pub(crate) async fn ask(&self, order: O) -> Result<O::Share, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        self.inbox.send(Asked { order, reply }).map_err(|_| StoreError::Closed)?;
+        answer.await.unwrap_or(Err(StoreError::Closed))
+    }
+}
+
+/// Those that can share a call, in the order in which they came.
+fn groups<O: Order>(asked: Vec<Asked<O>>) -> Vec<Vec<Asked<O>>> {
+    let mut groups: Vec<Vec<Asked<O>>> = Vec::new();
+    let mut places: HashMap<String, usize> = HashMap::new();
+    for one in asked {
+        match places.get(&one.order.key()).and_then(|place| groups.get_mut(*place)) {
+            Some(group) => group.push(one),
+            None => {
+                places.insert(one.order.key(), groups.len());
+                groups.push(vec![one]);
+            }
+        }
+    }
+    groups
+}
+
+async fn serve<O: Order>(group: Vec<Asked<O>>, call: &impl Fn(O) -> Called<O::Share>) {
+    let mut group: std::collections::VecDeque<_> = group.into();
+    while let Some(first) = group.front() {
+        let all = group.iter().map(|one| one.order.max()).fold(0, usize::saturating_add);
+        let mut harvest = match call(first.order.clone().for_all(all)).await {
+            Ok(harvest) => harvest,
+            Err(error) => {
+                for one in group {
+                    let _ = one.reply.send(Err(error.clone()));
+                }
+                return;
+            }
+        };
+        // The first is served in any case, so that this ends.
+        while let Some(one) = group.pop_front() {
+            let share = harvest.share(one.order.max());
+            // A caller that went away gives its share back by dropping it.
+            let _ = one.reply.send(Ok(share));
+            if harvest.may_be_more() {
+                break;
+            }
+        }
+    }
+}

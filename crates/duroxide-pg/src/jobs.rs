@@ -1,0 +1,166 @@
+//! What callers ask the committer for, and how they hear of it.
+
+use std::time::Duration;
+
+use duroxide::providers::{ProviderError, StartOutcome};
+use tokio::sync::oneshot;
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
+
+use crate::encode::{NewActivity, NewMessage, TurnCommit, WorkAck};
+use crate::error::{Failure, StoreError};
+use crate::fetch::{Fetched, FetchedWork, InstanceOrder, WorkOrder};
+use crate::shared::Effects;
+
+/// Where the answer to a request goes.
+#[derive(Debug)]
+pub(crate) struct Reply<T> {
+    operation: &'static str,
+    sender: oneshot::Sender<Result<T, ProviderError>>,
+}
+
+/// Where a caller waits for it.
+pub(crate) type Answer<T> = oneshot::Receiver<Result<T, ProviderError>>;
+
+impl<T> Reply<T> {
+    pub(crate) fn new(operation: &'static str) -> (Self, Answer<T>) {
+        let (sender, receiver) = oneshot::channel();
+        (Self { operation, sender }, receiver)
+    }
+
+    /// Gives the answer; a caller that went away does not hear it.
+    pub(crate) fn give(self, result: Result<T, StoreError>) {
+        let operation = self.operation;
+        let _ = self.sender.send(result.map_err(|error| error.into_provider_error(operation)));
+    }
+
+    /// Tells whether the caller went away before anything was done: then nothing has to be.
+    pub(crate) fn is_moot(&self) -> bool {
+        self.sender.is_closed()
+    }
+}
+
+/// A request with its answer still to be given.
+#[derive(Debug)]
+pub(crate) struct Pending<O, T = ()> {
+    pub(crate) request: O,
+    /// When it arrived, by the store's monotonic clock: a lease that was live then is honoured, however long the queue.
+    pub(crate) arrived: Duration,
+    pub(crate) reply: Reply<T>,
+}
+
+/// A turn, and the activities that its caller would like to have along with it.
+pub(crate) struct TurnToCommit {
+    pub(crate) turn: TurnCommit,
+    pub(crate) claim: Option<WorkOrder>,
+}
+
+/// A turn that was committed.
+pub(crate) struct TurnStored {
+    /// The incarnation of the instance; 0 if it has no row, or if that is not known.
+    pub(crate) incarnation: u64,
+    /// What was leased along with it; `None` if the caller has to ask for itself.
+    pub(crate) work: Option<FetchedWork>,
+}
+
+/// The end of an activity, and the instances that its caller would like to have along with it.
+pub(crate) struct ResultToCommit {
+    pub(crate) ack: WorkAck,
+    pub(crate) claim: Option<(InstanceOrder, Reply<Option<Fetched>>)>,
+}
+
+/// A request that is a statement by itself, unlike those that share one.
+pub(crate) trait Call: Send + Sync {
+    fn sql(&self) -> &'static str;
+    fn params(&self) -> Vec<&(dyn ToSql + Sync)>;
+    /// Takes note of the statement's answer, to be given when it is committed.
+    fn note(&mut self, rows: Vec<Row>, effects: &mut Effects);
+    /// Gives the answer that was noted.
+    fn succeed(self: Box<Self>);
+    fn fail(self: Box<Self>, failure: &Failure);
+    fn is_moot(&self) -> bool;
+}
+
+/// Parameters that outlive the caller.
+pub(crate) type Params = Vec<Box<dyn ToSql + Send + Sync>>;
+
+/// A call whose rows are read by a function.
+pub(crate) struct CallOf<T, R> {
+    pub(crate) sql: &'static str,
+    pub(crate) params: Params,
+    pub(crate) read: R,
+    pub(crate) noted: Option<Result<T, StoreError>>,
+    pub(crate) reply: Reply<T>,
+}
+
+impl<T, R> Call for CallOf<T, R>
+where
+    T: Send + Sync,
+    R: Fn(Vec<Row>, &mut Effects) -> Result<T, StoreError> + Send + Sync,
+{
+    fn sql(&self) -> &'static str {
+        self.sql
+    }
+
+    fn params(&self) -> Vec<&(dyn ToSql + Sync)> {
+        self.params.iter().map(|param| &**param as &(dyn ToSql + Sync)).collect()
+    }
+
+    fn note(&mut self, rows: Vec<Row>, effects: &mut Effects) {
+        self.noted = Some((self.read)(rows, effects));
+    }
+
+    fn succeed(self: Box<Self>) {
+        let lost =
+            || Err(Failure::lost("the answer to a commit was lost; it may or may not have happened").into());
+        self.reply.give(self.noted.unwrap_or_else(lost));
+    }
+
+    fn fail(self: Box<Self>, failure: &Failure) {
+        self.reply.give(Err(failure.clone().into()));
+    }
+
+    fn is_moot(&self) -> bool {
+        self.reply.is_moot()
+    }
+}
+
+/// Something for the committer to do.
+pub(crate) enum Job {
+    AckTurn(Box<Pending<TurnToCommit, TurnStored>>),
+    AckWork(Box<Pending<ResultToCommit>>),
+    Message(Pending<NewMessage>),
+    Activity(Pending<NewActivity>),
+    Start(Pending<NewMessage, StartOutcome>),
+    Call(Box<dyn Call>),
+    /// Makes durable what others have committed.
+    Sync(Reply<()>),
+}
+
+impl Job {
+    /// About how many bytes it sends.
+    pub(crate) fn size(&self) -> usize {
+        match self {
+            Self::AckTurn(pending) => pending.request.turn.size(),
+            Self::AckWork(pending) => {
+                pending.request.ack.completion.as_ref().map_or(0, |message| message.text.len())
+            }
+            Self::Message(pending) => pending.request.text.len(),
+            Self::Activity(pending) => pending.request.text.len(),
+            Self::Start(pending) => pending.request.text.len(),
+            Self::Call(_) | Self::Sync(_) => 0,
+        }
+    }
+
+    pub(crate) fn is_moot(&self) -> bool {
+        match self {
+            Self::AckTurn(pending) => pending.reply.is_moot(),
+            Self::AckWork(pending) => pending.reply.is_moot(),
+            Self::Message(pending) => pending.reply.is_moot(),
+            Self::Activity(pending) => pending.reply.is_moot(),
+            Self::Start(pending) => pending.reply.is_moot(),
+            Self::Call(call) => call.is_moot(),
+            Self::Sync(reply) => reply.is_moot(),
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! A connection that many callers share, and that is made again when it is lost.
+//!
+//! Statements of concurrent callers are pipelined on it; each is a transaction of its own.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use duroxide::providers::{Clock, SystemClock};
+use tokio::sync::Mutex;
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
+
+use crate::error::{Failure, FailureKind};
+use crate::pipeline::{Sent, in_order};
+use crate::session::{ANSWER_TIMEOUT, Dialer, Purpose, Session};
+
+/// The values of a statement's parameters.
+pub(crate) type Columns<'a> = &'a [&'a (dyn ToSql + Sync)];
+
+/// A shared connection.
+pub(crate) struct Line {
+    dialer: Arc<Dialer>,
+    purpose: Purpose,
+    /// How long a call is tried again before its caller hears of the failure.
+    patience: Duration,
+    /// Held while connecting, so that one caller connects and the others wait for it.
+    current: Mutex<Option<Arc<Session>>>,
+}
+
+impl Line {
+    pub(crate) fn new(dialer: Arc<Dialer>, purpose: Purpose, patience: Duration) -> Self {
+        Self { dialer, purpose, patience, current: Mutex::default() }
+    }
+
+    /// Runs one statement, again if the failure may pass.
+    pub(crate) async fn query(&self, sql: &'static str, params: Columns<'_>) -> Result<Vec<Row>, Failure> {
+        let answers = self.pipeline(&[(sql, params)]).await?;
+        Ok(answers.into_iter().next().unwrap_or_default())
+    }
+
+    /// Runs statements, all of them sent before the first is answered, again if a failure may pass.
+    pub(crate) async fn pipeline(
+        &self,
+        statements: &[(&'static str, Columns<'_>)],
+    ) -> Result<Vec<Vec<Row>>, Failure> {
+        let mut trials = Trials::new(self.patience);
+        loop {
+            let tried = match self.session().await {
+                Ok(session) => {
+                    let outcome = in_time(all(&session, statements)).await;
+                    self.judge(&session, outcome).await
+                }
+                Err(failure) => Err(failure),
+            };
+            match tried {
+                Ok(answers) => return Ok(answers),
+                Err(failure) if !failure.may_pass() || !trials.wait().await => return Err(failure),
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Runs a statement that is made up at run time.
+    #[cfg(feature = "test-hooks")]
+    pub(crate) async fn query_once(&self, sql: &str) -> Result<Vec<Row>, Failure> {
+        let session = self.session().await?;
+        let outcome = in_time(session.query_once(sql, &[])).await;
+        self.judge(&session, outcome).await
+    }
+
+    /// Gives the connection up if that is what failed.
+    async fn judge<T>(
+        &self,
+        session: &Arc<Session>,
+        outcome: Option<Result<T, tokio_postgres::Error>>,
+    ) -> Result<T, Failure> {
+        let failure = match outcome {
+            Some(Ok(value)) => return Ok(value),
+            Some(Err(error)) => Failure::from(error),
+            None => {
+                session.cut();
+                Failure::lost("PostgreSQL does not answer")
+            }
+        };
+        if failure.kind == FailureKind::Lost {
+            self.give_up(session).await;
+        }
+        Err(failure)
+    }
+
+    async fn session(&self) -> Result<Arc<Session>, Failure> {
+        let mut current = self.current.lock().await;
+        if let Some(session) = current.as_ref().filter(|session| !session.is_closed()) {
+            return Ok(session.clone());
+        }
+        *current = None;
+        let session = Arc::new(self.dialer.connect(self.purpose).await?);
+        *current = Some(session.clone());
+        Ok(session)
+    }
+
+    async fn give_up(&self, session: &Arc<Session>) {
+        let mut current = self.current.lock().await;
+        if current.as_ref().is_some_and(|current| Arc::ptr_eq(current, session)) {
+            *current = None;
+        }
+    }
+}
+
+async fn all(
+    session: &Session,
+    statements: &[(&'static str, Columns<'_>)],
+) -> Result<Vec<Vec<Row>>, tokio_postgres::Error> {
+    for (sql, _) in statements {
+        session.prepare(sql).await?;
+    }
+    let sent = statements.iter().map(|statement| -> Sent<'_> {
+        let (sql, params) = *statement;
+        Box::pin(session.query(sql, params))
+    });
+    in_order(sent.collect()).await.into_iter().collect()
+}
+
+/// Waits for an answer as long as it makes sense.
+pub(crate) async fn in_time<T>(answer: impl Future<Output = T>) -> Option<T> {
+    tokio::time::timeout(ANSWER_TIMEOUT, answer).await.ok()
+}
+
+/// Waiting between trials: short at first, longer each time, never the same for two callers.
+pub(crate) struct Trials {
+    deadline: Duration,
+    next: Duration,
+}
+
+const SHORTEST_WAIT: Duration = Duration::from_millis(5);
+const LONGEST_WAIT: Duration = Duration::from_millis(500);
+
+impl Trials {
+    pub(crate) fn new(patience: Duration) -> Self {
+        Self { deadline: SystemClock.monotonic().saturating_add(patience), next: SHORTEST_WAIT }
+    }
+
+    /// Waits before the next trial; `false` if there should be none.
+    pub(crate) async fn wait(&mut self) -> bool {
+        let now = SystemClock.monotonic();
+        if now >= self.deadline {
+            return false;
+        }
+        let wait = jittered(self.next).min(self.deadline - now);
+        self.next = (self.next * 2).min(LONGEST_WAIT);
+        tokio::time::sleep(wait).await;
+        true
+    }
+}
+
+/// Between a half and one and a half of a duration.
+pub(crate) fn jittered(duration: Duration) -> Duration {
+    let random = uuid::Uuid::new_v4().as_u128() % 1_000;
+    let permille = 500 + u32::try_from(random).unwrap_or(0);
+    duration * permille / 1_000
+}

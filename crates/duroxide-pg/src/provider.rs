@@ -1,0 +1,367 @@
+//! The store as the runtime sees it.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use duroxide::providers::{
+    DispatcherCapabilityFilter, ExecutionMetadata, ExtendedProvider, HistoryPart, InstanceRequest,
+    OrchestrationItem, Provider, ProviderAdmin, ProviderError, ScheduledActivityIdentifier,
+    SessionFetchConfig, TagFilter, TurnToStore, WorkItem, WorkRequest, inspect, refusal,
+};
+use duroxide::{Event, SystemStats};
+
+use crate::PostgresProvider;
+use crate::committer::Committer;
+use crate::encode::{self, TurnCommit, WorkAck, leased_by, leased_work};
+use crate::errands::Queue;
+use crate::error::StoreError;
+use crate::fetch::{Fetched, InstanceOrder, WorkOrder};
+use crate::jobs::{Answer, Job, Pending, Reply, ResultToCommit, TurnStored, TurnToCommit};
+use crate::shared::whole_ms;
+use crate::text::stored;
+
+const RENEW_TURN: &str = "SELECT renew_turn_1($1, $2, $3, $4, $5)";
+const RENEW_WORK: &str = "SELECT renew_work_1($1, $2, $3, $4, $5)";
+const RENEW_SESSIONS: &str = "SELECT renew_sessions_1($1, $2, $3, $4)";
+const REMOVE_SESSIONS: &str = "SELECT remove_sessions_1($1)";
+const ACK_WORK: &str = "ack_work_item";
+const APPEND: &str = "SELECT append_events_1($1, $2, $3, $4, $5, $6, $7)";
+
+#[async_trait]
+impl Provider for PostgresProvider {
+    fn name(&self) -> &str {
+        "duroxide-pg"
+    }
+
+    fn version(&self) -> &str {
+        env!("CARGO_PKG_VERSION")
+    }
+
+    async fn fetch_orchestration_item(
+        &self,
+        lock_timeout: Duration,
+        _poll_timeout: Duration,
+        filter: Option<&DispatcherCapabilityFilter>,
+    ) -> Result<Option<(OrchestrationItem, String, u32)>, ProviderError> {
+        const OPERATION: &str = "fetch_orchestration_item";
+        let request = InstanceRequest { max: 1, lock_timeout, filter };
+        let (mut claims, held) = self.claim(OPERATION, &request).await?;
+        let Some(claim) = claims.pop() else { return Ok(None) };
+        // If this fails, or the caller goes away meanwhile, the lease is given back.
+        let part = match claim.is_fresh() {
+            true => HistoryPart::default(),
+            false => self.load(OPERATION, &claim.lock_token, 0).await?,
+        };
+        held.hand_over();
+        let item = OrchestrationItem {
+            instance: claim.instance,
+            orchestration_name: claim.orchestration_name,
+            execution_id: claim.execution_id,
+            version: claim.version,
+            history: part.events,
+            messages: claim.messages,
+            history_error: part.history_error,
+            kv_snapshot: part.kv_snapshot.unwrap_or_default(),
+        };
+        Ok(Some((item, claim.lock_token, claim.attempt_count)))
+    }
+
+    async fn ack_orchestration_item(
+        &self,
+        lock_token: &str,
+        execution_id: u64,
+        history_delta: Vec<Event>,
+        worker_items: Vec<WorkItem>,
+        orchestrator_items: Vec<WorkItem>,
+        metadata: ExecutionMetadata,
+        cancelled_activities: Vec<ScheduledActivityIdentifier>,
+    ) -> Result<(), ProviderError> {
+        let turn = TurnToStore {
+            lock_token,
+            execution_id,
+            history_delta: &history_delta,
+            worker_items: &worker_items,
+            orchestrator_items: &orchestrator_items,
+            metadata: &metadata,
+            cancelled_activities: &cancelled_activities,
+        };
+        self.commit_turn(turn, None).await.map(drop)
+    }
+
+    async fn abandon_orchestration_item(
+        &self,
+        lock_token: &str,
+        delay: Option<Duration>,
+        ignore_attempt: bool,
+    ) -> Result<(), ProviderError> {
+        const OPERATION: &str = "abandon_orchestration_item";
+        let delay_ms = delay.map_or(0, whole_ms);
+        let done = self.returns.give_back(Queue::Orchestrator, lock_token, delay_ms, ignore_attempt).await;
+        match done.map_err(|error| error.into_provider_error(OPERATION))? {
+            true => Ok(()),
+            false => Err(refusal::unknown_turn_token(OPERATION)),
+        }
+    }
+
+    async fn renew_orchestration_item_lock(
+        &self,
+        token: &str,
+        extend_for: Duration,
+    ) -> Result<(), ProviderError> {
+        const OPERATION: &str = "renew_orchestration_item_lock";
+        let instance = leased_by(token).ok_or_else(refusal::turn_not_renewable)?;
+        let extend_ms = whole_ms(extend_for);
+        let renewed = self.renew(OPERATION, RENEW_TURN, &instance, token, extend_ms).await?;
+        if renewed { Ok(()) } else { Err(refusal::turn_not_renewable()) }
+    }
+
+    async fn read(&self, instance: &str) -> Result<Vec<Event>, ProviderError> {
+        self.read_events("read", instance, None).await
+    }
+
+    async fn read_with_execution(
+        &self,
+        instance: &str,
+        execution_id: u64,
+    ) -> Result<Vec<Event>, ProviderError> {
+        self.read_events("read_with_execution", instance, Some(execution_id)).await
+    }
+
+    async fn append_with_execution(
+        &self,
+        instance: &str,
+        execution_id: u64,
+        new_events: Vec<Event>,
+    ) -> Result<(), ProviderError> {
+        const OPERATION: &str = "append_with_execution";
+        let limits = &self.shared.limits;
+        limits.check_instance(OPERATION, instance)?;
+        let stored_execution = encode::id(OPERATION, "execution id", execution_id)?;
+        let events = encode::events(limits, OPERATION, instance, execution_id, &new_events)?;
+        let name = instance.to_string();
+        let params: crate::jobs::Params = vec![
+            Box::new(self.shared.time.given_ms()),
+            Box::new(self.shared.slot),
+            Box::new(stored(instance).into_owned()),
+            Box::new(stored_execution),
+            Box::new(events.iter().map(|event| event.event_id).collect::<Vec<_>>()),
+            Box::new(events.iter().map(|event| event.event_type).collect::<Vec<_>>()),
+            Box::new(events.into_iter().map(|event| event.text).collect::<Vec<_>>()),
+        ];
+        self.call(&self.committer, OPERATION, APPEND, params, move |rows, effects| {
+            let taken: Option<i64> = rows.first().and_then(|row| row.get(0));
+            effects.instances_touched = true;
+            effects.changed_instances.push(name.clone());
+            match taken {
+                None => Ok(()),
+                Some(id) => {
+                    let id = id.unsigned_abs();
+                    Err(refusal::duplicate_event(OPERATION, &name, execution_id, id).into())
+                }
+            }
+        })
+        .await
+    }
+
+    async fn enqueue_for_worker(&self, item: WorkItem) -> Result<(), ProviderError> {
+        const OPERATION: &str = "enqueue_for_worker";
+        let activity = encode::activity(&self.shared.limits, OPERATION, &item)?;
+        self.commit_early(OPERATION, activity, Job::Activity).await
+    }
+
+    async fn fetch_work_item(
+        &self,
+        lock_timeout: Duration,
+        _poll_timeout: Duration,
+        session: Option<&SessionFetchConfig>,
+        tag_filter: &TagFilter,
+    ) -> Result<Option<(WorkItem, String, u32)>, ProviderError> {
+        let request = WorkRequest { max: 1, lock_timeout, session, tag_filter };
+        let claim = self.claim_activities("fetch_work_item", &request).await?.pop();
+        Ok(claim.map(|claim| (claim.item, claim.lock_token, claim.attempt_count)))
+    }
+
+    async fn ack_work_item(&self, token: &str, completion: Option<WorkItem>) -> Result<(), ProviderError> {
+        self.commit_result(token, completion).await
+    }
+
+    async fn renew_work_item_lock(&self, token: &str, extend_for: Duration) -> Result<(), ProviderError> {
+        const OPERATION: &str = "renew_work_item_lock";
+        let id = leased_work(token).ok_or_else(refusal::work_not_renewable)?;
+        let renewed = self.renew(OPERATION, RENEW_WORK, &id, token, whole_ms(extend_for)).await?;
+        if renewed { Ok(()) } else { Err(refusal::work_not_renewable()) }
+    }
+
+    async fn abandon_work_item(
+        &self,
+        token: &str,
+        delay: Option<Duration>,
+        ignore_attempt: bool,
+    ) -> Result<(), ProviderError> {
+        let delay_ms = delay.map_or(0, whole_ms);
+        let done = self.returns.give_back(Queue::Worker, token, delay_ms, ignore_attempt).await;
+        match done.map_err(|error| error.into_provider_error("abandon_work_item"))? {
+            true => Ok(()),
+            false => Err(refusal::unknown_work_token()),
+        }
+    }
+
+    async fn renew_session_lock(
+        &self,
+        owner_ids: &[&str],
+        extend_for: Duration,
+        idle_timeout: Duration,
+    ) -> Result<usize, ProviderError> {
+        let owners: Vec<_> = owner_ids.iter().map(|owner| stored(owner)).collect();
+        let owners: Vec<&str> = owners.iter().map(AsRef::as_ref).collect();
+        let (now, extend_ms, idle_ms) =
+            (self.shared.time.given_ms(), whole_ms(extend_for), whole_ms(idle_timeout));
+        self.count("renew_session_lock", RENEW_SESSIONS, &[&now, &owners, &extend_ms, &idle_ms]).await
+    }
+
+    async fn cleanup_orphaned_sessions(&self, _idle_timeout: Duration) -> Result<usize, ProviderError> {
+        let now = self.shared.time.given_ms();
+        self.count("cleanup_orphaned_sessions", REMOVE_SESSIONS, &[&now]).await
+    }
+
+    async fn enqueue_for_orchestrator(
+        &self,
+        item: WorkItem,
+        delay: Option<Duration>,
+    ) -> Result<(), ProviderError> {
+        const OPERATION: &str = "enqueue_for_orchestrator";
+        let mut message = encode::message(&self.shared.limits, OPERATION, &item)?;
+        message.delay_ms = delay.map_or(0, whole_ms);
+        self.commit_early(OPERATION, message, Job::Message).await
+    }
+
+    fn as_management_capability(&self) -> Option<&dyn ProviderAdmin> {
+        Some(self)
+    }
+
+    fn as_extended(&self) -> Option<&dyn ExtendedProvider> {
+        Some(self)
+    }
+
+    async fn get_custom_status(
+        &self,
+        instance: &str,
+        last_seen_version: u64,
+    ) -> Result<Option<(Option<String>, u64)>, ProviderError> {
+        self.custom_status(instance, last_seen_version).await
+    }
+
+    async fn get_kv_value(&self, instance: &str, key: &str) -> Result<Option<String>, ProviderError> {
+        self.kv_value(instance, key).await
+    }
+
+    async fn get_kv_all_values(&self, instance: &str) -> Result<HashMap<String, String>, ProviderError> {
+        self.kv_values("get_kv_all_values", instance).await
+    }
+
+    async fn get_instance_stats(&self, instance: &str) -> Result<Option<SystemStats>, ProviderError> {
+        self.instance_stats(instance).await
+    }
+}
+
+impl PostgresProvider {
+    /// Hands a request to a committer and waits until it is durable.
+    async fn commit<O, T>(
+        &self,
+        committer: &Committer,
+        operation: &'static str,
+        request: O,
+        job: impl FnOnce(Pending<O, T>) -> Job,
+    ) -> Result<T, ProviderError> {
+        let (reply, answer) = Reply::new(operation);
+        let pending = Pending { request, arrived: self.shared.time.monotonic(), reply };
+        committer.submit(operation, job(pending), answer).await
+    }
+
+    /// Commits what is visible before it is durable, and waits until it is.
+    pub(crate) async fn commit_early<O, T>(
+        &self,
+        operation: &'static str,
+        request: O,
+        job: impl FnOnce(Pending<O, T>) -> Job,
+    ) -> Result<T, ProviderError> {
+        self.commit(&self.early, operation, request, job).await
+    }
+
+    /// Commits a turn, with what its caller would like to have along with it.
+    pub(crate) async fn commit_turn(
+        &self,
+        turn: TurnToStore<'_>,
+        claim: Option<WorkOrder>,
+    ) -> Result<TurnStored, ProviderError> {
+        let request = TurnToCommit { turn: TurnCommit::new(&self.shared.limits, turn)?, claim };
+        let job = |turn| Job::AckTurn(Box::new(turn));
+        self.commit(&self.committer, "ack_orchestration_item", request, job).await
+    }
+
+    /// Commits the end of an activity.
+    pub(crate) async fn commit_result(
+        &self,
+        token: &str,
+        completion: Option<WorkItem>,
+    ) -> Result<(), ProviderError> {
+        let request = ResultToCommit { ack: self.encode_result(token, completion)?, claim: None };
+        self.commit_early(ACK_WORK, request, |ack| Job::AckWork(Box::new(ack))).await
+    }
+
+    /// Commits the end of an activity, with what its caller would like to have along with it. What that is comes when it
+    /// is committed, the answer when it is durable.
+    pub(crate) async fn commit_result_and_claim(
+        &self,
+        token: &str,
+        completion: Option<WorkItem>,
+        order: InstanceOrder,
+    ) -> Result<(Option<Fetched>, Answer<()>), ProviderError> {
+        let closed = |_| Err(StoreError::Closed.into_provider_error(ACK_WORK));
+        let (claim_reply, claims) = Reply::new(ACK_WORK);
+        let claim = Some((order, claim_reply));
+        let request = ResultToCommit { ack: self.encode_result(token, completion)?, claim };
+        let (reply, durable) = Reply::new(ACK_WORK);
+        let pending = Pending { request, arrived: self.shared.time.monotonic(), reply };
+        self.early.hand_in(ACK_WORK, Job::AckWork(Box::new(pending))).await?;
+        Ok((claims.await.unwrap_or_else(closed)?, durable))
+    }
+
+    fn encode_result(&self, token: &str, completion: Option<WorkItem>) -> Result<WorkAck, ProviderError> {
+        if completion.as_ref().is_some_and(|item| !inspect::is_activity_completion(item)) {
+            return Err(refusal::wrong_completion());
+        }
+        let completion =
+            completion.map(|item| encode::message(&self.shared.limits, ACK_WORK, &item)).transpose()?;
+        let id = leased_work(token).ok_or_else(refusal::work_not_held)?;
+        Ok(WorkAck { id, token: token.to_string(), completion })
+    }
+
+    async fn renew(
+        &self,
+        operation: &'static str,
+        sql: &'static str,
+        leased: &(dyn tokio_postgres::types::ToSql + Sync),
+        token: &str,
+        extend_ms: i64,
+    ) -> Result<bool, ProviderError> {
+        let (now, waited) = (self.shared.time.given_ms(), 0_i64);
+        let rows = self.returns.line.query(sql, &[&now, leased, &token, &waited, &extend_ms]).await;
+        let rows =
+            rows.map_err(|failure| crate::error::StoreError::from(failure).into_provider_error(operation))?;
+        Ok(rows.first().is_some_and(|row| row.get(0)))
+    }
+
+    async fn count(
+        &self,
+        operation: &'static str,
+        sql: &'static str,
+        params: &[&(dyn tokio_postgres::types::ToSql + Sync)],
+    ) -> Result<usize, ProviderError> {
+        let rows = self.returns.line.query(sql, params).await;
+        let rows =
+            rows.map_err(|failure| crate::error::StoreError::from(failure).into_provider_error(operation))?;
+        Ok(rows.first().and_then(|row| usize::try_from(row.get::<_, i64>(0)).ok()).unwrap_or(0))
+    }
+}

@@ -1,0 +1,317 @@
+//! Reads that are not about leases: histories, descriptions, values, figures.
+
+use std::collections::HashMap;
+
+use duroxide::providers::{
+    ExecutionInfo, InstanceInfo, InstanceMetadata, ParkedMessage, ProviderError, QuarantinedRow, QueueDepths,
+    SystemMetrics, WorkQueue, inspect, refusal,
+};
+use duroxide::{Event, SystemStats};
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
+
+use crate::PostgresProvider;
+use crate::error::{Failure, StoreError};
+use crate::shared::{clamp, positive};
+use crate::text::{original, stored};
+
+/// Puts a failure into the words of the storage contract.
+pub(crate) fn named(operation: &'static str) -> impl Fn(Failure) -> ProviderError {
+    move |failure| StoreError::from(failure).into_provider_error(operation)
+}
+
+/// Decodes events; the first that does not decode is the reason why none are returned.
+pub(crate) fn decode(rows: &[Row]) -> Result<Vec<Event>, String> {
+    rows.iter().map(|row| serde_json::from_str(row.get(0)).map_err(|error| error.to_string())).collect()
+}
+
+fn text(row: &Row, column: usize) -> String {
+    original(row.get(column))
+}
+
+fn optional_text(row: &Row, column: usize) -> Option<String> {
+    row.get::<_, Option<String>>(column).map(original)
+}
+
+fn number(row: &Row, column: usize) -> u64 {
+    positive(row.get(column))
+}
+
+fn row_limit(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX)
+}
+
+macro_rules! latest {
+    ($before:literal, $after:literal) => {
+        concat!(
+            $before,
+            "coalesce((SELECT max(execution_id) FROM executions WHERE instance_id = $1), 1)",
+            $after
+        )
+    };
+}
+
+impl PostgresProvider {
+    pub(crate) async fn rows(
+        &self,
+        operation: &'static str,
+        sql: &'static str,
+        params: &[&(dyn ToSql + Sync)],
+    ) -> Result<Vec<Row>, ProviderError> {
+        self.reads.query(sql, params).await.map_err(named(operation))
+    }
+
+    /// Reads what may take long.
+    pub(crate) async fn listing(
+        &self,
+        operation: &'static str,
+        sql: &'static str,
+        params: &[&(dyn ToSql + Sync)],
+    ) -> Result<Vec<Row>, ProviderError> {
+        self.listings.query(sql, params).await.map_err(named(operation))
+    }
+
+    pub(crate) async fn read_events(
+        &self,
+        operation: &'static str,
+        instance: &str,
+        execution_id: Option<u64>,
+    ) -> Result<Vec<Event>, ProviderError> {
+        let instance = stored(instance);
+        let rows = match execution_id.map(i64::try_from) {
+            Some(Ok(id)) => {
+                const ONE: &str =
+                    "SELECT event_data FROM history WHERE instance_id = $1 AND execution_id = $2
+                    ORDER BY event_id";
+                self.rows(operation, ONE, &[&instance.as_ref(), &id]).await?
+            }
+            // Beyond what the store can hold, so there is nothing.
+            Some(Err(_)) => return Ok(Vec::new()),
+            None => {
+                const NEWEST: &str = latest!(
+                    "SELECT event_data FROM history WHERE instance_id = $1 AND execution_id = ",
+                    " ORDER BY event_id"
+                );
+                self.rows(operation, NEWEST, &[&instance.as_ref()]).await?
+            }
+        };
+        decode(&rows).map_err(|reason| refusal::undecodable_history(operation, &reason))
+    }
+
+    pub(crate) async fn recent_events(
+        &self,
+        instance: &str,
+        limit: usize,
+    ) -> Result<Vec<Event>, ProviderError> {
+        const OPERATION: &str = "read_recent";
+        const SQL: &str = latest!(
+            "SELECT event_data FROM history WHERE instance_id = $1 AND execution_id = ",
+            " ORDER BY event_id DESC LIMIT $2"
+        );
+        let mut rows = self.rows(OPERATION, SQL, &[&stored(instance).as_ref(), &row_limit(limit)]).await?;
+        rows.reverse();
+        decode(&rows).map_err(|reason| refusal::undecodable_history(OPERATION, &reason))
+    }
+
+    pub(crate) async fn metadata(
+        &self,
+        operation: &'static str,
+        instance: &str,
+    ) -> Result<Option<InstanceMetadata>, ProviderError> {
+        const SQL: &str = "SELECT i.instance_id, i.orchestration_name, i.orchestration_version, i.parent_instance_id,
+                i.current_execution_id, i.incarnation, coalesce(e.status, 'Unknown'), e.output, i.custom_status,
+                i.custom_status_version, i.created_at, i.updated_at
+            FROM instances i
+            LEFT JOIN executions e ON e.instance_id = i.instance_id AND e.execution_id = i.current_execution_id
+            WHERE i.instance_id = $1";
+        let rows = self.rows(operation, SQL, &[&stored(instance).as_ref()]).await?;
+        Ok(rows.first().map(|row| InstanceMetadata {
+            instance_id: text(row, 0),
+            orchestration_name: text(row, 1),
+            orchestration_version: text(row, 2),
+            parent_instance_id: optional_text(row, 3),
+            current_execution_id: number(row, 4),
+            incarnation: number(row, 5),
+            status: text(row, 6),
+            output: optional_text(row, 7),
+            custom_status: optional_text(row, 8),
+            custom_status_version: number(row, 9),
+            created_at: number(row, 10),
+            updated_at: number(row, 11),
+        }))
+    }
+
+    pub(crate) async fn instance_info(&self, instance: &str) -> Result<InstanceInfo, ProviderError> {
+        const OPERATION: &str = "get_instance_info";
+        let metadata = self.metadata(OPERATION, instance).await?;
+        let metadata = metadata.ok_or_else(|| refusal::instance_not_found(OPERATION, instance))?;
+        Ok(InstanceInfo {
+            instance_id: metadata.instance_id,
+            orchestration_name: metadata.orchestration_name,
+            orchestration_version: metadata.orchestration_version,
+            current_execution_id: metadata.current_execution_id,
+            status: metadata.status,
+            output: metadata.output,
+            created_at: metadata.created_at,
+            updated_at: metadata.updated_at,
+            parent_instance_id: metadata.parent_instance_id,
+        })
+    }
+
+    pub(crate) async fn execution_info(
+        &self,
+        instance: &str,
+        execution_id: u64,
+    ) -> Result<ExecutionInfo, ProviderError> {
+        const SQL: &str = "SELECT status, output, started_at, completed_at,
+                (SELECT count(*) FROM history h WHERE h.instance_id = $1 AND h.execution_id = $2)
+            FROM executions WHERE instance_id = $1 AND execution_id = $2";
+        let not_found = || refusal::execution_not_found(instance, execution_id);
+        let stored_id = i64::try_from(execution_id).map_err(|_| not_found())?;
+        let rows = self.rows("get_execution_info", SQL, &[&stored(instance).as_ref(), &stored_id]).await?;
+        let row = rows.first().ok_or_else(not_found)?;
+        Ok(ExecutionInfo {
+            execution_id,
+            status: text(row, 0),
+            output: optional_text(row, 1),
+            started_at: number(row, 2),
+            completed_at: row.get::<_, Option<i64>>(3).map(positive),
+            event_count: usize::try_from(number(row, 4)).unwrap_or(usize::MAX),
+        })
+    }
+
+    /// Reads one column of texts.
+    pub(crate) async fn names(
+        &self,
+        operation: &'static str,
+        sql: &'static str,
+        params: &[&(dyn ToSql + Sync)],
+    ) -> Result<Vec<String>, ProviderError> {
+        Ok(self.listing(operation, sql, params).await?.iter().map(|row| text(row, 0)).collect())
+    }
+
+    pub(crate) async fn system_metrics(&self) -> Result<SystemMetrics, ProviderError> {
+        const SQL: &str = "SELECT coalesce(sum(instances), 0)::bigint, coalesce(sum(executions), 0)::bigint,
+                coalesce(sum(running_instances), 0)::bigint, coalesce(sum(completed_instances), 0)::bigint,
+                coalesce(sum(failed_instances), 0)::bigint, coalesce(sum(events), 0)::bigint
+            FROM totals";
+        let rows = self.listing("get_system_metrics", SQL, &[]).await?;
+        let Some(row) = rows.first() else { return Ok(SystemMetrics::default()) };
+        Ok(SystemMetrics {
+            total_instances: number(row, 0),
+            total_executions: number(row, 1),
+            running_instances: number(row, 2),
+            completed_instances: number(row, 3),
+            failed_instances: number(row, 4),
+            total_events: number(row, 5),
+        })
+    }
+
+    /// Counts what nobody holds. Few instances are leased at a time, so the held messages are counted by their leases.
+    pub(crate) async fn queue_depths(&self) -> Result<QueueDepths, ProviderError> {
+        const SQL: &str = "WITH t AS MATERIALIZED (SELECT now_ms_1($1) AS now)
+            SELECT (SELECT count(*) FROM orchestrator_queue) - (
+                    SELECT count(*) FROM instance_schedule s, unnest(s.batch) b JOIN orchestrator_queue q ON q.id = b
+                    WHERE s.lock_token IS NOT NULL AND s.locked_until > (SELECT now FROM t)),
+                (SELECT count(*) FROM worker_queue) - (
+                    SELECT count(*) FROM worker_queue
+                    WHERE lock_token IS NOT NULL AND locked_until > (SELECT now FROM t))";
+        let rows = self.listing("get_queue_depths", SQL, &[&self.shared.time.given_ms()]).await?;
+        let depth = |column| {
+            rows.first().and_then(|row| usize::try_from(row.get::<_, i64>(column)).ok()).unwrap_or(0)
+        };
+        Ok(QueueDepths { orchestrator_queue: depth(0), worker_queue: depth(1), timer_queue: 0 })
+    }
+
+    pub(crate) async fn custom_status(
+        &self,
+        instance: &str,
+        last_seen_version: u64,
+    ) -> Result<Option<(Option<String>, u64)>, ProviderError> {
+        const SQL: &str = "SELECT custom_status, custom_status_version FROM instances
+            WHERE instance_id = $1 AND custom_status_version > $2";
+        let (instance, seen) = (stored(instance), clamp(last_seen_version));
+        let rows = self.rows("get_custom_status", SQL, &[&instance.as_ref(), &seen]).await?;
+        Ok(rows.first().map(|row| (optional_text(row, 0), number(row, 1))))
+    }
+
+    pub(crate) async fn kv_value(&self, instance: &str, key: &str) -> Result<Option<String>, ProviderError> {
+        const SQL: &str =
+            "SELECT value, 0 AS layer FROM kv_delta WHERE instance_id = $1 AND md5(key) = md5($2::text)
+            UNION ALL SELECT value, 1 FROM kv_store WHERE instance_id = $1 AND md5(key) = md5($2::text)
+            ORDER BY layer LIMIT 1";
+        let (instance, key) = (stored(instance), stored(key));
+        let rows = self.rows("get_kv_value", SQL, &[&instance.as_ref(), &key.as_ref()]).await?;
+        Ok(rows.first().and_then(|row| optional_text(row, 0)))
+    }
+
+    pub(crate) async fn kv_values(
+        &self,
+        operation: &'static str,
+        instance: &str,
+    ) -> Result<HashMap<String, String>, ProviderError> {
+        const SQL: &str = "SELECT key, value FROM kv_delta WHERE instance_id = $1 AND value IS NOT NULL
+            UNION ALL
+            SELECT key, value FROM kv_store s WHERE instance_id = $1 AND NOT EXISTS (
+                SELECT 1 FROM kv_delta d WHERE d.instance_id = $1 AND md5(d.key) = md5(s.key))";
+        let rows = self.rows(operation, SQL, &[&stored(instance).as_ref()]).await?;
+        Ok(rows.iter().map(|row| (text(row, 0), text(row, 1))).collect())
+    }
+
+    pub(crate) async fn instance_stats(&self, instance: &str) -> Result<Option<SystemStats>, ProviderError> {
+        const OPERATION: &str = "get_instance_stats";
+        const SQL: &str = "SELECT (SELECT count(*) FROM history h
+                    WHERE h.instance_id = i.instance_id AND h.execution_id = i.current_execution_id),
+                (SELECT coalesce(sum(octet_length(event_data)), 0)::bigint FROM history h
+                    WHERE h.instance_id = i.instance_id AND h.execution_id = i.current_execution_id),
+                (SELECT event_data FROM history h WHERE h.instance_id = i.instance_id
+                    AND h.execution_id = i.current_execution_id AND h.event_id = 1)
+            FROM instances i WHERE i.instance_id = $1";
+        let rows = self.rows(OPERATION, SQL, &[&stored(instance).as_ref()]).await?;
+        let Some(row) = rows.first() else { return Ok(None) };
+        let queue_pending_count = match row.get::<_, Option<&str>>(2) {
+            None => 0,
+            Some(first) => {
+                let event: Event = serde_json::from_str(first)
+                    .map_err(|error| refusal::undecodable_history(OPERATION, &error.to_string()))?;
+                inspect::carried_messages(&event)
+            }
+        };
+        let values = self.kv_values(OPERATION, instance).await?;
+        Ok(Some(SystemStats {
+            history_event_count: number(row, 0),
+            history_size_bytes: number(row, 1),
+            queue_pending_count,
+            kv_user_key_count: values.len() as u64,
+            kv_total_value_bytes: values.values().map(|value| value.len() as u64).sum(),
+        }))
+    }
+
+    pub(crate) async fn quarantined(&self, limit: usize) -> Result<Vec<QuarantinedRow>, ProviderError> {
+        const SQL: &str = "SELECT queue, instance_id, work_item, reason, quarantined_at FROM quarantine ORDER BY id LIMIT $1";
+        let rows = self.listing("list_quarantined", SQL, &[&row_limit(limit)]).await?;
+        let read = |row: &Row| QuarantinedRow {
+            queue: match row.get(0) {
+                "worker_queue" => WorkQueue::Worker,
+                _ => WorkQueue::Orchestrator,
+            },
+            instance: optional_text(row, 1),
+            raw: row.get(2),
+            reason: row.get(3),
+            quarantined_at: number(row, 4),
+        };
+        Ok(rows.iter().map(read).collect())
+    }
+
+    pub(crate) async fn parked(&self, limit: usize) -> Result<Vec<ParkedMessage>, ProviderError> {
+        const SQL: &str = "SELECT instance_id, work_item, parked_at FROM orchestrator_queue
+            WHERE parked_at IS NOT NULL ORDER BY id LIMIT $1";
+        let rows = self.listing("list_parked", SQL, &[&row_limit(limit)]).await?;
+        let read = |row: &Row| ParkedMessage {
+            instance: text(row, 0),
+            raw: row.get(1),
+            expires_at: positive(row.get::<_, i64>(2).saturating_add(self.shared.parking_ms)),
+        };
+        Ok(rows.iter().map(read).collect())
+    }
+}

@@ -1,0 +1,313 @@
+//! One connection, set up for what it is used for, with its prepared statements.
+
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{AsyncMessage, Client, Connection, NoTls, Notification, Row, Statement};
+
+use crate::PgError;
+use crate::error::{Failure, FailureKind};
+use crate::target::{Protection, Target, quoted};
+use crate::tls::{self, Tls};
+
+/// Gives the password of each new connection: the short-lived token of a cloud identity.
+///
+/// It is asked once for each connection, also for those that are made again, so it should keep a token for as long as that
+/// is good. A token that the server refuses is a failure that may pass: the next connection asks for another.
+///
+/// ```
+/// use duroxide_pg::TokenSource;
+///
+/// struct FromFile(std::path::PathBuf);
+///
+/// #[async_trait::async_trait]
+/// impl TokenSource for FromFile {
+///     async fn token(&self) -> Result<String, String> {
+///         let text = std::fs::read_to_string(&self.0);
+///         text.map(|token| token.trim().to_string()).map_err(|error| format!("the token's file: {error}"))
+///     }
+/// }
+///
+/// let builder = duroxide_pg::PostgresProvider::builder()
+///     .tokens(std::sync::Arc::new(FromFile("/run/secrets/db-token".into())));
+/// # drop(builder);
+/// ```
+#[async_trait]
+pub trait TokenSource: Send + Sync {
+    /// Returns a token that is good for one connection. The error's text may be logged; it must hold no secret. After half
+    /// a minute without an answer the connection is given up, and tried again later.
+    async fn token(&self) -> Result<String, String>;
+}
+
+/// What a connection is used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Writes data: what is acknowledged is on the server's disk.
+    Data,
+    /// Takes and gives back leases, which need not survive a crash of the server.
+    Leases,
+    /// Reads.
+    Reads,
+    /// Hears of other processes' writes and tells them of ours.
+    Signals,
+    /// Creates and checks the schema, before there is one.
+    Setup,
+}
+
+/// A statement waits so long for a lock, and then is tried again.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
+/// What takes longer is not coming: the connection is given up.
+pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Why there is no connection.
+enum NotConnected {
+    NoAnswer,
+    NoToken(String),
+    Driver(tokio_postgres::Error),
+}
+
+impl From<tokio_postgres::Error> for NotConnected {
+    fn from(error: tokio_postgres::Error) -> Self {
+        Self::Driver(error)
+    }
+}
+
+impl NotConnected {
+    /// What is wrong with the encryption, if that is it.
+    fn tls_trouble(&self) -> Option<String> {
+        match self {
+            Self::NoAnswer | Self::NoToken(_) => None,
+            Self::Driver(error) => tls::trouble(error),
+        }
+    }
+}
+
+/// Makes connections.
+pub(crate) struct Dialer {
+    pub(crate) target: Target,
+    pub(crate) tls: Option<Tls>,
+    pub(crate) tokens: Option<Arc<dyn TokenSource>>,
+    pub(crate) schema: String,
+}
+
+impl Dialer {
+    /// Makes the first connection of a store, before there is a schema.
+    pub(crate) async fn open(&self) -> Result<Session, PgError> {
+        let (sender, _) = mpsc::unbounded_channel();
+        self.dial(Purpose::Setup, sender).await.map_err(|error| {
+            let (tls, failure) = (error.tls_trouble(), self.failure(error));
+            match tls {
+                Some(reason) => PgError::Tls { reason },
+                None if failure.may_pass() => PgError::Connect { reason: failure.message },
+                None => PgError::LoginRefused { reason: failure.message },
+            }
+        })
+    }
+
+    pub(crate) async fn connect(&self, purpose: Purpose) -> Result<Session, Failure> {
+        let (sender, _) = mpsc::unbounded_channel();
+        self.connect_and_hear(purpose, sender).await
+    }
+
+    /// Connects; notifications of other processes go to `heard`.
+    pub(crate) async fn connect_and_hear(
+        &self,
+        purpose: Purpose,
+        heard: mpsc::UnboundedSender<Notification>,
+    ) -> Result<Session, Failure> {
+        self.dial(purpose, heard).await.map_err(|error| self.failure(error))
+    }
+
+    /// Connects, or gives up: a server that accepts and then says nothing must not hold anybody up for ever.
+    async fn dial(
+        &self,
+        purpose: Purpose,
+        heard: mpsc::UnboundedSender<Notification>,
+    ) -> Result<Session, NotConnected> {
+        let dialed = tokio::time::timeout(ANSWER_TIMEOUT, self.dial_patiently(purpose, heard)).await;
+        dialed.unwrap_or(Err(NotConnected::NoAnswer))
+    }
+
+    async fn dial_patiently(
+        &self,
+        purpose: Purpose,
+        heard: mpsc::UnboundedSender<Notification>,
+    ) -> Result<Session, NotConnected> {
+        let mut config = self.target.config.clone();
+        if let Some(tokens) = &self.tokens {
+            config.password(tokens.token().await.map_err(NotConnected::NoToken)?);
+        }
+        let (client, driver) = match &self.tls {
+            Some(tls) if self.target.protection != Protection::Plain => {
+                let (client, connection) = config.connect(tls.clone()).await?;
+                (client, tokio::spawn(drive(connection, heard)))
+            }
+            _ => {
+                let (client, connection) = config.connect(NoTls).await?;
+                (client, tokio::spawn(drive(connection, heard)))
+            }
+        };
+        let session = Session { client, driver, statements: Mutex::default() };
+        session.client.batch_execute(&self.settings(purpose)).await?;
+        Ok(session)
+    }
+
+    /// What a caller hears who may try again.
+    fn failure(&self, error: NotConnected) -> Failure {
+        let tls_trouble = error.tls_trouble();
+        let error = match error {
+            NotConnected::NoAnswer => return Failure::lost("PostgreSQL does not answer"),
+            NotConnected::NoToken(why) => return Failure::lost(format!("no token to log in with: {why}")),
+            NotConnected::Driver(error) => error,
+        };
+        let is_refused = error.code().is_some_and(|code| code.code().starts_with("28"));
+        let mut failure = Failure::from(error);
+        if let Some(reason) = tls_trouble {
+            failure.message = reason;
+        }
+        // The next token may be taken.
+        if is_refused && self.tokens.is_some() {
+            failure.kind = FailureKind::Lost;
+        }
+        // The server says so in its own language, or in none; this is a hint, and decides nothing.
+        if is_refused && failure.message.contains("no encryption") {
+            failure.message += "; if the server demands encryption, set sslmode=verify-full in the URL";
+        }
+        failure
+    }
+
+    fn settings(&self, purpose: Purpose) -> String {
+        let lock_timeout = LOCK_TIMEOUT.as_millis();
+        let path = quoted(&self.schema);
+        // All statements are index probes, whatever the planner thinks of tables that it has not analysed yet, and
+        // planning them once is enough.
+        let probes = "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off;
+            SET plan_cache_mode = force_generic_plan;";
+        let common = format!(
+            "SET search_path TO {path}; SET lock_timeout = {lock_timeout}; SET jit = off;
+             SET idle_in_transaction_session_timeout = 60000; SET client_min_messages = warning;
+             SET default_transaction_isolation = 'read committed'; SET standard_conforming_strings = on;"
+        );
+        match purpose {
+            // Whatever the server's default, data is on its disk before it is acknowledged.
+            Purpose::Data => format!(
+                "{common} {probes}
+                 SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off';"
+            ),
+            Purpose::Leases => format!("{common} {probes} SET synchronous_commit = off;"),
+            Purpose::Reads | Purpose::Signals => common,
+            Purpose::Setup => "SET client_min_messages = warning;".into(),
+        }
+    }
+}
+
+/// Moves bytes and hands on notifications until the connection ends.
+async fn drive<S, T>(mut connection: Connection<S, T>, heard: mpsc::UnboundedSender<Notification>)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    T: AsyncRead + AsyncWrite + Unpin,
+{
+    while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
+        if let AsyncMessage::Notification(notification) = message {
+            // If nobody listens, nobody wants to know.
+            let _ = heard.send(notification);
+        }
+    }
+}
+
+/// A connection. It ends when it is dropped.
+pub(crate) struct Session {
+    client: Client,
+    driver: JoinHandle<()>,
+    statements: Mutex<HashMap<&'static str, Statement>>,
+}
+
+impl Session {
+    pub(crate) fn is_closed(&self) -> bool {
+        self.client.is_closed()
+    }
+
+    /// Ends the connection at once, without a word to the server.
+    pub(crate) fn cut(&self) {
+        self.driver.abort();
+    }
+
+    /// Prepares a statement, unless it has been.
+    pub(crate) async fn prepare(&self, sql: &'static str) -> Result<Statement, tokio_postgres::Error> {
+        let known = self.statements().get(sql).cloned();
+        if let Some(statement) = known {
+            return Ok(statement);
+        }
+        let statement = self.client.prepare(sql).await?;
+        self.statements().insert(sql, statement.clone());
+        Ok(statement)
+    }
+
+    /// Runs a prepared statement. What is sent before the answer to this arrives is pipelined.
+    pub(crate) async fn query(
+        &self,
+        sql: &'static str,
+        params: &[&(dyn ToSql + Sync)],
+    ) -> Result<Vec<Row>, tokio_postgres::Error> {
+        let statement = self.prepare(sql).await?;
+        self.client.query(&statement, params).await
+    }
+
+    /// Runs statements without parameters and without answers.
+    pub(crate) async fn run(&self, sql: &str) -> Result<(), tokio_postgres::Error> {
+        self.client.batch_execute(sql).await
+    }
+
+    /// Runs a statement that is made up at run time, without preparing it for others.
+    pub(crate) async fn query_once(
+        &self,
+        sql: &str,
+        params: &[&(dyn ToSql + Sync)],
+    ) -> Result<Vec<Row>, tokio_postgres::Error> {
+        self.client.query(sql, params).await
+    }
+
+    fn statements(&self) -> std::sync::MutexGuard<'_, HashMap<&'static str, Statement>> {
+        self.statements.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_says_nothing_is_given_up() {
+        let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = silent.local_addr().unwrap().port();
+        let target = Target::parse(&format!("postgres://u:secret@127.0.0.1:{port}/d")).unwrap();
+        let dialer = Dialer { target, tls: None, tokens: None, schema: "public".into() };
+        let failure = dialer.connect(Purpose::Data).await.err().unwrap();
+        assert!(failure.may_pass() && failure.message.contains("does not answer"), "{}", failure.message);
+        drop(silent);
+    }
+
+    struct Never;
+
+    #[async_trait]
+    impl TokenSource for Never {
+        async fn token(&self) -> Result<String, String> {
+            std::future::pending().await
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_token_that_never_comes_is_not_waited_for() {
+        let target = Target::parse("postgres://u@127.0.0.1:1/d").unwrap();
+        let tokens: Option<Arc<dyn TokenSource>> = Some(Arc::new(Never));
+        let dialer = Dialer { target, tls: None, tokens, schema: "public".into() };
+        assert!(dialer.connect(Purpose::Data).await.is_err_and(|failure| failure.may_pass()));
+    }
+}

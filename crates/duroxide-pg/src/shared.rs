@@ -1,0 +1,150 @@
+//! What all parts of a store share: settings, time, signals, watchers.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use duroxide::providers::{Clock, InstanceWatchers, StoreLimits, WorkSignalSource};
+
+use crate::clock::DatabaseClock;
+use crate::signals::News;
+
+/// Settings and signals of one store.
+pub(crate) struct Shared {
+    pub(crate) time: Time,
+    pub(crate) limits: StoreLimits,
+    pub(crate) parking_ms: i64,
+    /// Where this process counts its totals.
+    pub(crate) slot: i32,
+    pub(crate) instances_ready: DueSignal,
+    pub(crate) work_ready: DueSignal,
+    pub(crate) watchers: Arc<InstanceWatchers>,
+    pub(crate) news: Arc<News>,
+    /// Somebody was committing a turn of an instance that has new messages: when that is over, it is to be looked at.
+    pub(crate) turns_in_the_way: AtomicBool,
+}
+
+/// What a commit changes beyond its rows: who has to be told.
+#[derive(Debug, Default)]
+pub(crate) struct Effects {
+    /// Instances have to be looked at.
+    pub(crate) instances_touched: bool,
+    /// When the earliest of the new delayed messages is due.
+    pub(crate) next_due: Option<i64>,
+    /// An activity may have become ready.
+    pub(crate) work_ready: bool,
+    /// Instances whose status, custom status or values changed.
+    pub(crate) changed_instances: Vec<String>,
+}
+
+impl Shared {
+    /// Tells everybody concerned, here and in other processes, what a commit changed.
+    pub(crate) fn announce(&self, effects: Effects) {
+        if self.turns_in_the_way.swap(false, Ordering::Relaxed) {
+            self.instances_ready.source.notify();
+        }
+        if effects.instances_touched {
+            self.instances_ready.may_be_due_at(effects.next_due);
+            self.instances_ready.source.notify();
+        }
+        if effects.work_ready {
+            self.work_ready.source.notify();
+        }
+        for instance in &effects.changed_instances {
+            self.watchers.notify(instance);
+        }
+        self.news.spread(effects);
+    }
+
+    /// Tells everybody here that anything may have changed.
+    pub(crate) fn announce_everything(&self) {
+        self.instances_ready.source.notify();
+        self.work_ready.source.notify();
+        self.watchers.notify_all();
+    }
+}
+
+/// A signal and the moment for which it is set.
+pub(crate) struct DueSignal {
+    pub(crate) source: WorkSignalSource,
+    due: Mutex<Option<u64>>,
+}
+
+impl DueSignal {
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
+        Self { source: WorkSignalSource::new(clock), due: Mutex::default() }
+    }
+
+    /// A fetch has looked: this is when to look again.
+    pub(crate) fn is_due_at(&self, due: Option<i64>) {
+        self.set(|_| due.map(positive));
+    }
+
+    /// Something new may be due earlier than what is known.
+    pub(crate) fn may_be_due_at(&self, due: Option<i64>) {
+        self.set(|known| known.into_iter().chain(due.map(positive)).min());
+    }
+
+    fn set(&self, change: impl FnOnce(Option<u64>) -> Option<u64>) {
+        let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
+        *due = change(*due);
+        self.source.set_next_due(*due);
+    }
+}
+
+/// The clock that decides: the database's, or one that a test moves by hand and whose time goes with every call.
+pub(crate) enum Time {
+    Database(Arc<DatabaseClock>),
+    Given(Arc<dyn Clock>),
+}
+
+impl Time {
+    pub(crate) fn clock(&self) -> Arc<dyn Clock> {
+        match self {
+            Self::Database(clock) => clock.clone(),
+            Self::Given(clock) => clock.clone(),
+        }
+    }
+
+    /// The time that goes with a call; `None` if the database is to use its own.
+    pub(crate) fn given_ms(&self) -> Option<i64> {
+        match self {
+            Self::Database(_) => None,
+            Self::Given(clock) => Some(clamp(clock.now_ms())),
+        }
+    }
+
+    pub(crate) fn monotonic(&self) -> Duration {
+        match self {
+            Self::Database(clock) => clock.monotonic(),
+            Self::Given(clock) => clock.monotonic(),
+        }
+    }
+
+    /// How long a request that arrived then has waited.
+    pub(crate) fn waited_ms(&self, arrived: Duration) -> i64 {
+        whole_ms(self.monotonic().saturating_sub(arrived))
+    }
+
+    /// Takes note of the time in an answer.
+    pub(crate) fn learn(&self, database_ms: Option<i64>) {
+        if let (Self::Database(clock), Some(database_ms)) = (self, database_ms) {
+            clock.learn(database_ms);
+        }
+    }
+}
+
+/// A number as the database can hold it.
+pub(crate) fn clamp(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// A number as it is told to callers.
+pub(crate) fn positive(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or(0)
+}
+
+/// The whole milliseconds of a duration, clamped.
+pub(crate) fn whole_ms(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,46 @@
+//! Messages for an instance that does not exist are parked, and the start that was on its way at that moment is not.
+
+#![cfg(feature = "test")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
+
+mod support;
+
+use std::time::Duration;
+
+use duroxide::providers::{Provider, WorkItem};
+use support::world::{World, completion, start};
+
+const LEASE: Duration = Duration::from_secs(30);
+
+/// Holds up whoever removes messages, as long as the gate is closed.
+const GATE: &str = "
+    CREATE TABLE gate (closed boolean NOT NULL); INSERT INTO gate VALUES (true);
+    CREATE FUNCTION pass_the_gate() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        WHILE (SELECT closed FROM gate) LOOP PERFORM pg_sleep(0.005); END LOOP;
+        RETURN OLD;
+    END $$;
+    CREATE TRIGGER gate BEFORE DELETE ON orchestrator_queue FOR EACH ROW EXECUTE FUNCTION pass_the_gate();";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_that_arrives_while_others_are_set_aside_is_not_set_aside_with_them() {
+    let world = World::new(&[]).await;
+    let store = world.sound_store().await;
+    let cancel = WorkItem::CancelInstance { instance: "i".into(), reason: "r".into() };
+    // The completion of an instance that is gone is dropped before the cancellation is parked.
+    store.enqueue_for_orchestrator(completion("i"), None).await.unwrap();
+    store.enqueue_for_orchestrator(cancel, None).await.unwrap();
+    world.run(GATE).await;
+    let fetching = tokio::spawn({
+        let store = store.clone();
+        async move { store.fetch_orchestration_item(LEASE, Duration::ZERO, None).await }
+    });
+    world.until("EXISTS (SELECT 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep')").await;
+    store.enqueue_for_orchestrator(start("i"), None).await.unwrap();
+    world.run("UPDATE gate SET closed = false").await;
+    let fetched = match fetching.await.unwrap().unwrap() {
+        Some(fetched) => Some(fetched),
+        None => store.fetch_orchestration_item(LEASE, Duration::ZERO, None).await.unwrap(),
+    };
+    let (item, ..) = fetched.expect("the start was acknowledged, so it is found");
+    assert_eq!((item.instance.as_str(), item.messages.len()), ("i", 2), "with the cancellation");
+}

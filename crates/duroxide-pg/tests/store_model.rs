@@ -1,0 +1,54 @@
+//! The PostgreSQL store against the reference: random sequences of calls, every answer compared, and after every call
+//! everything that can be read.
+
+#![cfg(feature = "test")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod support;
+
+#[path = "../../duroxide/tests/store_model/compare.rs"]
+mod compare;
+#[path = "../../duroxide/tests/store_model/observe.rs"]
+mod observe;
+#[path = "../../duroxide/tests/store_model/steps.rs"]
+mod steps;
+
+use std::sync::Arc;
+
+use duroxide::providers::ManualClock;
+use duroxide::providers::memory::MemoryProvider;
+use duroxide_pg::PostgresProvider;
+use proptest::test_runner::{Config, TestCaseError, TestError, TestRng, TestRunner};
+use support::database::Database;
+
+/// Sequences in an ordinary run; `STORE_MODEL_CASES` asks for more.
+fn cases() -> u32 {
+    std::env::var("STORE_MODEL_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(4)
+}
+
+#[test]
+fn the_postgres_store_behaves_like_the_reference() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let config = Config { failure_persistence: None, ..Config::with_cases(cases()) };
+    let rng = TestRng::deterministic_rng(config.rng_algorithm);
+    let mut runner = TestRunner::new_with_rng(config, rng);
+    let result = runner.run(&steps::sequence(), |sequence| {
+        runtime.block_on(async {
+            let clock = Arc::new(ManualClock::default());
+            let reference = Arc::new(MemoryProvider::with_clock(clock.clone()));
+            let database = Database::new().await;
+            let builder = PostgresProvider::builder().clock(clock.clone());
+            let store = Arc::new(builder.open(database.url()).await.unwrap());
+            let sequence = [sequence, steps::drain()].concat();
+            compare::run(reference, store, &clock, &sequence).await.map_err(TestCaseError::fail)
+        })
+    });
+    match result {
+        Ok(()) => {}
+        Err(TestError::Fail(difference, sequence)) => {
+            let steps: Vec<String> = sequence.iter().map(|step| format!("  {step:?}")).collect();
+            panic!("{difference}\nin the sequence\n{}\nfollowed by taking everything out", steps.join("\n"));
+        }
+        Err(TestError::Abort(reason)) => panic!("{reason}"),
+    }
+}

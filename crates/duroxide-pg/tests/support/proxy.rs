@@ -1,0 +1,238 @@
+//! A way to the server that can be cut.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// What becomes of the next commit that passes through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NextCommit {
+    /// Nothing happens to it.
+    Pass,
+    /// The server makes it, and the connection is cut before the client hears of that.
+    LoseAnswer,
+    /// The connection is cut before the server hears of it.
+    LoseRequest,
+    /// The server gets half of what was sent.
+    LoseHalf,
+}
+
+/// How bytes fare on their way, in both directions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Weather {
+    /// They arrive.
+    Fair,
+    /// They arrive late.
+    Slow(Duration),
+    /// They are held back until the weather changes; connections look alive.
+    Frozen,
+}
+
+/// A proxy in front of a server.
+pub struct Proxy {
+    port: u16,
+    state: Arc<State>,
+    accepting: JoinHandle<()>,
+}
+
+struct State {
+    server: u16,
+    /// Connections made before the last cut are over.
+    cuts: watch::Sender<usize>,
+    /// Those that end in an orderly way for the server, after what was sent.
+    hang_ups: watch::Sender<usize>,
+    next_commits: Mutex<VecDeque<NextCommit>>,
+    spoiled: AtomicUsize,
+    /// How many commits have come from clients, whatever became of them.
+    commits: watch::Sender<usize>,
+    /// The next connections are cut after so many answers.
+    short_lives: Mutex<VecDeque<usize>>,
+    weather: watch::Sender<Weather>,
+}
+
+impl Proxy {
+    pub async fn new(server: u16) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let state = Arc::new(State {
+            server,
+            cuts: watch::Sender::new(0),
+            hang_ups: watch::Sender::new(0),
+            next_commits: Mutex::default(),
+            spoiled: AtomicUsize::new(0),
+            commits: watch::Sender::new(0),
+            short_lives: Mutex::default(),
+            weather: watch::Sender::new(Weather::Fair),
+        });
+        let accepted = state.clone();
+        let accepting = tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                tokio::spawn(accepted.clone().carry(client));
+            }
+        });
+        Self { port, state, accepting }
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Cuts every connection that there is.
+    pub fn cut(&self) {
+        self.state.cuts.send_modify(|cuts| *cuts += 1);
+    }
+
+    /// Tells the server, on every connection that there is, that nothing more will be sent.
+    pub fn hang_up(&self) {
+        self.state.hang_ups.send_modify(|hang_ups| *hang_ups += 1);
+    }
+
+    /// Says what becomes of the next commit, on whatever connection.
+    pub fn spoil_next_commit(&self, how: NextCommit) {
+        self.spoil_next_commits(&[how]);
+    }
+
+    /// Says what becomes of the next commits, one after the other, on whatever connection.
+    pub fn spoil_next_commits(&self, how: &[NextCommit]) {
+        *self.state.next_commits.lock().unwrap() = how.iter().copied().collect();
+    }
+
+    /// Cuts the next connections, one after the other, after so many pieces of what the server sends.
+    pub fn cut_next_connections(&self, after: &[usize]) {
+        *self.state.short_lives.lock().unwrap() = after.iter().copied().collect();
+    }
+
+    /// Changes whenever a commit arrives from a client.
+    pub fn commits(&self) -> watch::Receiver<usize> {
+        self.state.commits.subscribe()
+    }
+
+    pub fn set_weather(&self, weather: Weather) {
+        self.state.weather.send_replace(weather);
+    }
+
+    /// How many commits were spoiled.
+    pub fn spoiled(&self) -> usize {
+        self.state.spoiled.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.accepting.abort();
+        self.cut();
+    }
+}
+
+impl State {
+    async fn carry(self: Arc<Self>, mut client: TcpStream) {
+        let (mut cuts, mut hang_ups) = (self.cuts.subscribe(), self.hang_ups.subscribe());
+        let Ok(mut server) = TcpStream::connect(("127.0.0.1", self.server)).await else { return };
+        let (_, _) = (client.set_nodelay(true), server.set_nodelay(true));
+        let mut answers_left = self.short_lives.lock().unwrap().pop_front();
+        let (mut sent, mut answered) = (vec![0; 64 * 1024], vec![0; 64 * 1024]);
+        loop {
+            tokio::select! {
+                _ = cuts.changed() => return,
+                _ = hang_ups.changed() => {
+                    let _ = server.shutdown().await;
+                }
+                read = client.read(&mut sent) => match read {
+                    Ok(count @ 1..) => {
+                        if is_batch(&sent[..count]) {
+                            self.commits.send_modify(|commits| *commits += 1);
+                        }
+                        let passing = async {
+                            self.travel().await;
+                            self.pass(&sent[..count], &mut server).await
+                        };
+                        let passed = tokio::select! {
+                            passed = passing => passed,
+                            _ = cuts.changed() => return,
+                        };
+                        if passed.is_err() {
+                            return;
+                        }
+                    }
+                    _ => return,
+                },
+                read = server.read(&mut answered) => match read {
+                    Ok(count @ 1..) => {
+                        match answers_left.as_mut() {
+                            Some(0) => return,
+                            Some(left) => *left -= 1,
+                            None => {}
+                        }
+                        self.travel().await;
+                        if client.write_all(&answered[..count]).await.is_err() {
+                            return;
+                        }
+                    }
+                    _ => return,
+                },
+            }
+        }
+    }
+
+    /// Takes as long as the weather wants.
+    async fn travel(&self) {
+        let mut weather = self.weather.subscribe();
+        let now = *weather.borrow_and_update();
+        match now {
+            Weather::Fair => {}
+            Weather::Slow(delay) => tokio::time::sleep(delay).await,
+            Weather::Frozen => {
+                let _ = weather.wait_for(|weather| *weather != Weather::Frozen).await;
+            }
+        }
+    }
+
+    /// Passes on what a client sent; an error ends the connection.
+    async fn pass(&self, sent: &[u8], server: &mut TcpStream) -> Result<(), ()> {
+        let how = match is_batch(sent) {
+            true => self.next_commits.lock().unwrap().pop_front().unwrap_or(NextCommit::Pass),
+            false => NextCommit::Pass,
+        };
+        let passed = match how {
+            NextCommit::LoseRequest => &[],
+            NextCommit::LoseHalf => &sent[..sent.len() / 2],
+            NextCommit::Pass | NextCommit::LoseAnswer => sent,
+        };
+        server.write_all(passed).await.map_err(drop)?;
+        if how == NextCommit::Pass {
+            return Ok(());
+        }
+        self.spoiled.fetch_add(1, Ordering::SeqCst);
+        if how == NextCommit::LoseAnswer {
+            swallow_until_committed(server).await;
+        }
+        Err(())
+    }
+}
+
+/// Tells whether a batch is being sent: as parameters, the name of a committer (32 digits) and its epoch follow each other.
+fn is_batch(sent: &[u8]) -> bool {
+    const NAME: &[u8] = &[0, 0, 0, 32];
+    const EPOCH: &[u8] = &[0, 0, 0, 8];
+    sent.windows(40).any(|bytes| {
+        bytes.starts_with(NAME) && bytes[4..36].iter().all(u8::is_ascii_hexdigit) && bytes.ends_with(EPOCH)
+    })
+}
+
+/// Reads the server's answers until it is ready for the next transaction, and tells nobody.
+async fn swallow_until_committed(server: &mut TcpStream) {
+    const READY: &[u8] = b"Z\0\0\0\x05I";
+    let (mut heard, mut buffer) = (Vec::new(), vec![0; 64 * 1024]);
+    while !heard.windows(READY.len()).any(|bytes| bytes == READY) {
+        match server.read(&mut buffer).await {
+            Ok(count @ 1..) => heard.extend_from_slice(&buffer[..count]),
+            _ => return,
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! A server with faults, stores on it, and what is put into them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use duroxide::providers::{Clock, ExecutionMetadata, SystemClock, WorkItem};
+use duroxide::{Client, Event, EventKind};
+use duroxide_pg::PostgresProvider;
+
+use super::cluster::{Cluster, Kind};
+use super::database::connect;
+use super::load;
+use super::proxy::Proxy;
+
+/// Nothing here takes long; whoever waits for so long waits in vain.
+const FAILURE_BOUND: Duration = Duration::from_secs(60);
+
+/// A server of its own, a way to it that can be cut, and one that cannot.
+pub struct World {
+    pub cluster: Cluster,
+    pub proxy: Proxy,
+    pub schema: String,
+}
+
+impl World {
+    pub async fn new(settings: &[&str]) -> Self {
+        let cluster = Cluster::own(Kind::Durable, settings);
+        let proxy = Proxy::new(cluster.port()).await;
+        Self { cluster, proxy, schema: super::fresh_schema() }
+    }
+
+    /// A store whose way to the server can be cut.
+    pub async fn store(&self) -> Arc<PostgresProvider> {
+        self.open(&self.cluster.url_through(self.proxy.port())).await
+    }
+
+    /// A store whose way cannot.
+    pub async fn sound_store(&self) -> Arc<PostgresProvider> {
+        self.open(&self.cluster.url()).await
+    }
+
+    pub async fn open(&self, url: &str) -> Arc<PostgresProvider> {
+        let builder = PostgresProvider::builder().schema(&self.schema).retry_for(Duration::from_secs(20));
+        Arc::new(builder.open(url).await.unwrap())
+    }
+
+    /// A connection that knows nothing of the store.
+    pub async fn connect(&self) -> tokio_postgres::Client {
+        let client = connect(&self.cluster.url()).await;
+        client.batch_execute(&format!("SET search_path TO {}", self.schema)).await.unwrap();
+        client
+    }
+
+    /// Runs jobs for as long as faults happen, and checks that all went right.
+    pub async fn survive(&self, faults: impl AsyncFn()) {
+        let store = self.store().await;
+        let runtime = load::runtime(store.clone()).await;
+        let client = Client::new(store);
+        let over = std::cell::Cell::new(false);
+        let jobs = std::cell::Cell::new(0);
+        tokio::join!(
+            async {
+                faults().await;
+                over.set(true);
+            },
+            async {
+                while !over.get() {
+                    load::start(&client, jobs.get(), 1).await;
+                    jobs.set(jobs.get() + 1);
+                    tokio::time::sleep(Duration::from_millis(3)).await;
+                }
+            }
+        );
+        load::check(&Client::new(self.sound_store().await), jobs.get()).await;
+        eprintln!("{} jobs", jobs.get());
+        runtime.shutdown(None).await;
+        self.check_rows(jobs.get()).await;
+    }
+
+    /// Checks that nothing is left but the histories of jobs that are over, and that they were counted right.
+    async fn check_rows(&self, jobs: usize) {
+        for table in ["orchestrator_queue", "worker_queue", "instance_locks", "quarantine"] {
+            assert_eq!(self.number(&format!("SELECT count(*) FROM {table}")).await, 0, "rows in {table}");
+        }
+        let client = Client::new(self.sound_store().await);
+        let metrics = client.get_system_metrics().await.unwrap();
+        let counted = (metrics.total_instances, metrics.completed_instances, metrics.running_instances);
+        assert_eq!(counted, (jobs as u64, jobs as u64, 0));
+        let events = self.number("SELECT count(*) FROM history").await;
+        assert_eq!(metrics.total_events, events.unsigned_abs());
+    }
+
+    /// Runs a query that returns a number.
+    pub async fn number(&self, sql: &str) -> i64 {
+        self.connect().await.query_one(sql, &[]).await.unwrap().get(0)
+    }
+
+    /// Runs statements behind the store's back.
+    pub async fn run(&self, sql: &str) {
+        self.connect().await.batch_execute(sql).await.unwrap();
+    }
+
+    /// Waits until something is so in the database.
+    pub async fn until(&self, condition: &str) {
+        let deadline = SystemClock.monotonic() + FAILURE_BOUND;
+        while self.number(&format!("SELECT ({condition})::int::bigint")).await == 0 {
+            assert!(SystemClock.monotonic() < deadline, "not so: {condition}");
+            SystemClock.sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
+
+pub fn start(instance: &str) -> WorkItem {
+    WorkItem::StartOrchestration {
+        instance: instance.into(),
+        orchestration: "Order".into(),
+        input: "{}".into(),
+        version: Some("1.0.0".into()),
+        parent_instance: None,
+        parent_id: None,
+        parent_execution_id: None,
+        execution_id: 1,
+    }
+}
+
+pub fn signal(instance: &str) -> WorkItem {
+    WorkItem::ExternalRaised { instance: instance.into(), name: "n".into(), data: String::new() }
+}
+
+pub fn activity(instance: &str) -> WorkItem {
+    WorkItem::ActivityExecute {
+        instance: instance.into(),
+        execution_id: 1,
+        id: 2,
+        name: "Pay".into(),
+        input: "{}".into(),
+        session_id: None,
+        tag: None,
+    }
+}
+
+pub fn completion(instance: &str) -> WorkItem {
+    WorkItem::ActivityCompleted { instance: instance.into(), execution_id: 1, id: 2, result: "{}".into() }
+}
+
+pub fn started_event(instance: &str) -> Event {
+    let kind = EventKind::OrchestrationStarted {
+        name: "Order".into(),
+        version: "1.0.0".into(),
+        input: "{}".into(),
+        parent_instance: None,
+        parent_id: None,
+        parent_execution_id: None,
+        carry_forward_events: None,
+        initial_custom_status: None,
+    };
+    Event::with_event_id(1, instance, 1, None, kind)
+}
+
+pub fn metadata() -> ExecutionMetadata {
+    ExecutionMetadata {
+        orchestration_name: Some("Order".into()),
+        orchestration_version: Some("1.0.0".into()),
+        ..Default::default()
+    }
+}
