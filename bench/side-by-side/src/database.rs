@@ -11,7 +11,9 @@ pub fn url() -> Outcome<String> {
 /// The schema of a run: what would be the file's name elsewhere, so that several processes of one run share it.
 pub fn schema(file_url: &str) -> String {
     let file = file_url.trim_start_matches("sqlite:").split('?').next().unwrap_or_default();
-    let letters = file.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter.to_ascii_lowercase() } else { '_' });
+    let letters = file
+        .chars()
+        .map(|letter| if letter.is_ascii_alphanumeric() { letter.to_ascii_lowercase() } else { '_' });
     let name: String = letters.collect();
     // The end of a path tells runs apart, and 63 letters are all that a name can have.
     let end = name.len().saturating_sub(62);
