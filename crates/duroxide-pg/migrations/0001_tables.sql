@@ -5,8 +5,8 @@
 -- There are no foreign keys: a turn may be stored for an instance that has no row (yet). Texts that are compared have
 -- the collation "C": bytes, the same everywhere.
 --
--- Locks are taken in one order: instance_schedule by id, then worker_queue by id, then sessions. Nobody who holds one
--- of a later table waits for one of an earlier.
+-- Locks are taken in one order: instance_schedule by id, then worker_queue by id, then sessions. Results are the exception:
+-- they remove an activity and then lease its instance, and skip what somebody else holds.
 
 -- The incarnation counts creations over the whole store and is never reused: an id that was deleted and made again is
 -- another instance. It is also the order of creation.

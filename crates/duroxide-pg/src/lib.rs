@@ -18,7 +18,8 @@
 //!   it leads to brings it there (`early`).
 //! - **Few steps.** A turn's commit leases activities, a result's commit leases an instance; what nobody waits for in line
 //!   is leased as it is written.
-//! - **Leases go by the database's clock** and are taken on a connection of their own that does not wait for the disk.
+//! - **Leases go by the database's clock**; those that are not part of such a commit are taken on a connection of their own
+//!   that does not wait for the disk.
 //! - **Nobody waits for a neighbour.** A message is appended, and so is a note that its instance has to be looked at;
 //!   the next fetch looks. Fetches skip what others hold.
 //! - **Every fetch is a few index probes**, whatever else is in the store.
