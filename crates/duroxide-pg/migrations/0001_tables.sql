@@ -2,6 +2,8 @@
 -- milliseconds since the epoch, so that a person can read them with psql. What is added makes every fetch a few index
 -- probes, and lets many processes write without waiting for each other.
 --
+-- Deleting and pruning leave room behind that is used again once it was vacuumed, so that happens early everywhere.
+--
 -- There are no foreign keys: a turn may be stored for an instance that has no row (yet). Texts that are compared have
 -- the collation "C": bytes, the same everywhere.
 --
@@ -23,7 +25,7 @@ CREATE TABLE instances (
     pinned_version        text COLLATE "C" NOT NULL DEFAULT '',
     custom_status_version bigint NOT NULL DEFAULT 0,
     custom_status         text
-) WITH (fillfactor = 80);
+) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX instances_by_parent ON instances (parent_instance_id) WHERE parent_instance_id IS NOT NULL;
 
 CREATE TABLE executions (
@@ -37,7 +39,7 @@ CREATE TABLE executions (
     duroxide_version_patch bigint,
     output                 text,
     PRIMARY KEY (instance_id, execution_id)
-) WITH (fillfactor = 80);
+) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
 
 CREATE TABLE history (
     instance_id  text COLLATE "C" NOT NULL,
@@ -47,7 +49,7 @@ CREATE TABLE history (
     created_at   bigint NOT NULL,
     event_data   text NOT NULL,
     PRIMARY KEY (instance_id, execution_id, event_id)
-);
+) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
 
 -- Messages for instances. `visible_at` is 0 for a message that is visible at once, so that a clock that steps back hides
 -- nothing. A message is written once and deleted once: which lease covers it is told by `instance_schedule.batch`, and

@@ -182,13 +182,7 @@ BEGIN
     FROM unnest(p_event_turn, p_event_id, p_event_type, p_event_data) e(turn, id, type, data)
     WHERE v_verdict[e.turn] = 0;
     GET DIAGNOSTICS v_events = ROW_COUNT;
-    UPDATE totals SET instances = instances + v_instances, executions = executions + v_executions,
-        events = events + v_events, running_instances = running_instances + v_running,
-        completed_instances = completed_instances + v_completed, failed_instances = failed_instances + v_failed
-    WHERE slot = p_slot;
-    IF NOT FOUND THEN
-        PERFORM add_totals_1(p_slot, v_instances, v_executions, v_events, v_running, v_completed, v_failed);
-    END IF;
+    PERFORM add_totals_1(p_slot, v_instances, v_executions, v_events, v_running, v_completed, v_failed);
 
     IF cardinality(p_kv_turn) > 0 OR true = ANY (p_kv_cleared) THEN
         PERFORM change_values_1(v_now, v_verdict, p_instance, p_kv_cleared, p_kv_turn, p_kv_key, p_kv_value, p_kv_ms);

@@ -5,6 +5,7 @@ use tokio_postgres::Row;
 
 use crate::encode::{NewActivity, NewMessage, TurnCommit};
 use crate::fetch::{InstanceOrder, WorkOrder};
+use crate::gather::Order;
 use crate::jobs::{Pending, ResultToCommit, TurnStored, TurnToCommit};
 use crate::session::Session;
 use crate::shared::Shared;

@@ -32,7 +32,7 @@ pub(crate) fn start(
     patience: Duration,
     synced: Arc<Committer>,
 ) -> Committer {
-    let (committer, committing) = Committer::new(dialer, Purpose::Leases, returns, patience);
+    let (committer, committing) = Committer::new(dialer, Purpose::Unsynced, returns, patience);
     let (failed, failures) = mpsc::unbounded_channel();
     let progress = synced.progress();
     let early = Early { committing, synced, progress, kept: VecDeque::new(), failed, failures };

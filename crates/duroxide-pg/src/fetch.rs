@@ -39,13 +39,6 @@ impl Order for InstanceOrder {
     }
 }
 
-impl InstanceOrder {
-    /// How many, as the database takes it.
-    pub(crate) fn stored_max(&self) -> i32 {
-        i32::try_from(self.max).unwrap_or(i32::MAX)
-    }
-}
-
 /// What a caller gets of a fetch of instances.
 pub(crate) struct Fetched {
     pub(crate) claims: Vec<StoredClaim>,
@@ -146,13 +139,6 @@ impl Order for WorkOrder {
 
     fn for_all(self, max: usize) -> Self {
         Self { max, ..self }
-    }
-}
-
-impl WorkOrder {
-    /// How many, as the database takes it.
-    pub(crate) fn stored_max(&self) -> i32 {
-        i32::try_from(self.max).unwrap_or(i32::MAX)
     }
 }
 

@@ -19,6 +19,10 @@ pub(crate) trait Order: Clone + Send + Sync + 'static {
     fn key(&self) -> String;
     /// How much it asks for.
     fn max(&self) -> usize;
+    /// How much, as the database takes it.
+    fn stored_max(&self) -> i32 {
+        i32::try_from(self.max()).unwrap_or(i32::MAX)
+    }
     /// The same order for more.
     fn for_all(self, max: usize) -> Self;
 }

@@ -209,7 +209,7 @@ impl PostgresProvider {
             background.0.push(tokio::spawn(signals::Messenger::new(dialer.clone(), &shared).run()));
         }
         let patience = settings.patience;
-        let leases = Arc::new(Line::new(dialer.clone(), Purpose::Leases, patience));
+        let leases = Arc::new(Line::new(dialer.clone(), Purpose::Unsynced, patience));
         let returns = Returns { line: leases, shared: shared.clone(), errands: Errands::default() };
         let committer = Arc::new(Committer::start(dialer.clone(), returns.clone(), patience));
         Self {

@@ -51,8 +51,9 @@ pub trait TokenSource: Send + Sync {
 pub(crate) enum Purpose {
     /// Writes data: what is acknowledged is on the server's disk.
     Data,
-    /// Takes and gives back leases, which need not survive a crash of the server.
-    Leases,
+    /// Commits without waiting for the disk: leases, which need not survive a crash of the server, and what is made
+    /// durable afterwards.
+    Unsynced,
     /// Reads.
     Reads,
     /// Hears of other processes' writes and tells them of ours.
@@ -201,7 +202,7 @@ impl Dialer {
                 "{common} {probes}
                  SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off';"
             ),
-            Purpose::Leases => format!("{common} {probes} SET synchronous_commit = off;"),
+            Purpose::Unsynced => format!("{common} {probes} SET synchronous_commit = off;"),
             Purpose::Reads | Purpose::Signals => common,
             Purpose::Setup => "SET client_min_messages = warning;".into(),
         }

@@ -251,20 +251,11 @@ async fn a_call_whose_answer_is_lost_says_so_and_was_made_once() {
     assert_eq!(world.proxy.spoiled(), 2 * ALL_WAYS.len());
 }
 
-/// Holds every commit of messages or events back, just before it would be made, as long as the gate is closed.
-const GATE: &str = "
-    CREATE TABLE gate (closed boolean NOT NULL); INSERT INTO gate VALUES (true);
-    CREATE FUNCTION pass_the_gate() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-        WHILE (SELECT closed FROM gate) LOOP PERFORM pg_sleep(0.005); END LOOP;
-        RETURN NULL;
-    END $$;
-    CREATE CONSTRAINT TRIGGER gate AFTER INSERT ON orchestrator_queue DEFERRABLE INITIALLY DEFERRED
-        FOR EACH ROW EXECUTE FUNCTION pass_the_gate();
-    CREATE CONSTRAINT TRIGGER gate AFTER INSERT ON history DEFERRABLE INITIALLY DEFERRED
-        FOR EACH ROW EXECUTE FUNCTION pass_the_gate();";
-/// Tells whether somebody waits there.
-const WAITS_AT_GATE: &str =
-    "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND state = 'active'";
+/// Hold up a commit, when all that is left of it is to be written to the disk.
+const GATES: [&str; 2] = [
+    "CONSTRAINT TRIGGER gate AFTER INSERT ON orchestrator_queue DEFERRABLE INITIALLY DEFERRED",
+    "CONSTRAINT TRIGGER gate AFTER INSERT ON history DEFERRABLE INITIALLY DEFERRED",
+];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_crashes_before_a_commit_is_on_its_disk_makes_it_later() {
@@ -273,7 +264,7 @@ async fn a_server_that_crashes_before_a_commit_is_on_its_disk_makes_it_later() {
     for crashes in 1..=2 {
         let instance = format!("i-{crashes}");
         let token = taken_turn(&store, &instance).await;
-        world.run(if crashes == 1 { GATE } else { "UPDATE gate SET closed = true" }).await;
+        world.close_gate(if crashes == 1 { &GATES } else { &[] }).await;
         let committing = tokio::spawn({
             let (store, instance) = (store.clone(), instance.clone());
             async move {
@@ -285,11 +276,11 @@ async fn a_server_that_crashes_before_a_commit_is_on_its_disk_makes_it_later() {
             }
         });
         for _ in 0..crashes {
-            world.until(&format!("EXISTS ({WAITS_AT_GATE})")).await;
+            world.until_held_up().await;
             world.cluster.crash();
         }
         assert_eq!(world.number("SELECT count(*) FROM history WHERE instance_id <> 'i-1'").await, 0);
-        world.run("UPDATE gate SET closed = false").await;
+        world.open_gate().await;
         committing.await.unwrap().unwrap();
         assert_eq!(store.read(&instance).await.unwrap().len(), 1, "after {crashes} crashes");
         let (item, token, _) =

@@ -12,15 +12,6 @@ use support::world::{World, completion, start};
 
 const LEASE: Duration = Duration::from_secs(30);
 
-/// Holds up whoever removes messages, as long as the gate is closed.
-const GATE: &str = "
-    CREATE TABLE gate (closed boolean NOT NULL); INSERT INTO gate VALUES (true);
-    CREATE FUNCTION pass_the_gate() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-        WHILE (SELECT closed FROM gate) LOOP PERFORM pg_sleep(0.005); END LOOP;
-        RETURN OLD;
-    END $$;
-    CREATE TRIGGER gate BEFORE DELETE ON orchestrator_queue FOR EACH ROW EXECUTE FUNCTION pass_the_gate();";
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_that_arrives_while_others_are_set_aside_is_not_set_aside_with_them() {
     let world = World::new(&[]).await;
@@ -29,14 +20,14 @@ async fn a_start_that_arrives_while_others_are_set_aside_is_not_set_aside_with_t
     // The completion of an instance that is gone is dropped before the cancellation is parked.
     store.enqueue_for_orchestrator(completion("i"), None).await.unwrap();
     store.enqueue_for_orchestrator(cancel, None).await.unwrap();
-    world.run(GATE).await;
+    world.close_gate(&["TRIGGER gate BEFORE DELETE ON orchestrator_queue"]).await;
     let fetching = tokio::spawn({
         let store = store.clone();
         async move { store.fetch_orchestration_item(LEASE, Duration::ZERO, None).await }
     });
-    world.until("EXISTS (SELECT 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep')").await;
+    world.until_held_up().await;
     store.enqueue_for_orchestrator(start("i"), None).await.unwrap();
-    world.run("UPDATE gate SET closed = false").await;
+    world.open_gate().await;
     let fetched = match fetching.await.unwrap().unwrap() {
         Some(fetched) => Some(fetched),
         None => store.fetch_orchestration_item(LEASE, Duration::ZERO, None).await.unwrap(),

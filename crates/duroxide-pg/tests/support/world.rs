@@ -100,6 +100,34 @@ impl World {
         self.connect().await.batch_execute(sql).await.unwrap();
     }
 
+    /// Makes triggers that hold up whoever fires them, until the gate is opened.
+    pub async fn close_gate(&self, triggers: &[&str]) {
+        let gate = "
+            CREATE TABLE IF NOT EXISTS gate (closed boolean NOT NULL);
+            TRUNCATE gate;
+            INSERT INTO gate VALUES (true);
+            CREATE OR REPLACE FUNCTION pass_the_gate() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                WHILE (SELECT closed FROM gate) LOOP PERFORM pg_sleep(0.005); END LOOP;
+                RETURN CASE WHEN TG_OP = 'DELETE' THEN OLD ELSE NEW END;
+            END $$;";
+        self.run(gate).await;
+        for trigger in triggers {
+            self.run(&format!("CREATE {trigger} FOR EACH ROW EXECUTE FUNCTION pass_the_gate()")).await;
+        }
+    }
+
+    pub async fn open_gate(&self) {
+        self.run("UPDATE gate SET closed = false").await;
+    }
+
+    /// Waits until somebody is held up there.
+    pub async fn until_held_up(&self) {
+        self.until(
+            "EXISTS (SELECT 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND state = 'active')",
+        )
+        .await;
+    }
+
     /// Waits until something is so in the database.
     pub async fn until(&self, condition: &str) {
         let deadline = SystemClock.monotonic() + FAILURE_BOUND;
