@@ -208,14 +208,13 @@ LANGUAGE plpgsql AS $$
 DECLARE
     v_now bigint := now_ms_1(p_now);
     v_until bigint;
-    v_more boolean := false;
-    v_busy boolean := false;
+    v_some_arrived boolean;
+    v_some_are_due boolean;
+    v_is_line boolean;
     v_fresh text[] := p_touched;
     v_waiting text[];
-    v_in_line boolean := false;
     v_set_aside integer := 0;
     v_classes text[];
-    v_unknown text[];
     v_candidates text[];
     v_are_lapsed boolean[];
     v_are_parked boolean[];
@@ -224,23 +223,34 @@ DECLARE
     v_found integer := 0;
     v_one text;
     v_class text;
+    v_has_start boolean;
+    v_has_parked boolean;
     v_dropped bigint;
+    v_more boolean := false;
+    v_busy boolean := false;
+    v_in_line boolean := false;
     v_dropped_for text[];
     v_dropped_count bigint[];
 BEGIN
-    IF EXISTS (SELECT 1 FROM arrivals)
-        OR EXISTS (SELECT 1 FROM instance_schedule s WHERE s.instance_id = ANY (p_touched)) THEN
+    SELECT EXISTS (SELECT 1 FROM arrivals)
+            OR EXISTS (SELECT 1 FROM instance_schedule s WHERE s.instance_id = ANY (p_touched)),
+        EXISTS (SELECT 1 FROM instance_schedule s WHERE s.due_at <= v_now),
+        EXISTS (SELECT 1 FROM instance_schedule s WHERE s.ready_seq IS NOT NULL)
+    INTO v_some_arrived, v_some_are_due, v_is_line;
+    IF v_some_arrived THEN
         SELECT a.more, a.busy, a.fresh, a.waiting INTO v_more, v_busy, v_fresh, v_waiting FROM absorb_1(p_touched) a;
         IF v_waiting IS NOT NULL THEN
             PERFORM place_1(v_waiting, v_now, p_parking_ms);
         END IF;
     END IF;
-    IF EXISTS (SELECT 1 FROM instance_schedule s WHERE s.due_at <= v_now) THEN
+    IF v_some_are_due THEN
         v_more := promote_1(v_now, p_parking_ms) OR v_more;
     END IF;
+    IF v_waiting IS NOT NULL OR v_some_are_due THEN
+        v_is_line := EXISTS (SELECT 1 FROM instance_schedule s WHERE s.ready_seq IS NOT NULL);
+    END IF;
     LOOP
-        v_is_fresh := v_fresh IS NOT NULL
-            AND NOT EXISTS (SELECT 1 FROM instance_schedule s WHERE s.ready_seq IS NOT NULL);
+        v_is_fresh := v_fresh IS NOT NULL AND NOT v_is_line;
         IF v_is_fresh THEN
             v_candidates := v_fresh;
             v_fresh := NULL;
@@ -264,7 +274,7 @@ BEGIN
             END IF;
             v_classes := ready_classes_1();
             IF p_known IS NOT NULL AND NOT v_classes <@ p_known THEN
-                SELECT array_agg(c) INTO v_unknown FROM unnest(v_classes) c WHERE c <> ALL (p_known);
+                SELECT array_agg(c) INTO unknown_classes FROM unnest(v_classes) c WHERE c <> ALL (p_known);
                 EXIT;
             END IF;
             IF p_known IS NOT NULL THEN
@@ -290,6 +300,11 @@ BEGIN
                     SELECT b FROM instance_schedule s, unnest(s.batch) b WHERE s.instance_id = v_one);
             END IF;
 
+            SELECT array_agg(q.id ORDER BY q.id), array_agg(q.attempt_count ORDER BY q.id),
+                array_agg(q.work_item ORDER BY q.id), coalesce(bool_or(q.class = 'start'), false),
+                EXISTS (SELECT 1 FROM orchestrator_queue p WHERE p.instance_id = v_one AND p.parked_at IS NOT NULL)
+            INTO message_ids, attempts, texts, v_has_start, v_has_parked FROM orchestrator_queue q
+            WHERE q.instance_id = v_one AND q.parked_at IS NULL AND q.visible_at <= v_now;
             SELECT n.orchestration_name, n.orchestration_version, n.current_execution_id, n.incarnation, n.pinned_version,
                 (SELECT e.status FROM executions e
                  WHERE e.instance_id = n.instance_id AND e.execution_id = n.current_execution_id),
@@ -300,9 +315,14 @@ BEGIN
             FROM instances n WHERE n.instance_id = v_one;
             start_event := NULL;
             IF NOT FOUND THEN
-                SELECT r.execution, r.last_event, r.status INTO execution, last_event, status FROM rowless_1(v_one) r;
-                IF last_event = 0 AND (SELECT 1 FROM orchestrator_queue q WHERE q.instance_id = v_one
-                        AND q.parked_at IS NULL AND q.visible_at <= v_now AND q.class = 'start' LIMIT 1) IS NULL THEN
+                execution := 1;
+                last_event := 0;
+                status := NULL;
+                IF EXISTS (SELECT 1 FROM history h WHERE h.instance_id = v_one)
+                    OR EXISTS (SELECT 1 FROM executions e WHERE e.instance_id = v_one) THEN
+                    SELECT r.execution, r.last_event, r.status INTO execution, last_event, status FROM rowless_1(v_one) r;
+                END IF;
+                IF last_event = 0 AND NOT v_has_start THEN
                     -- It does not exist.
                     IF v_is_fresh THEN
                         v_fresh := v_fresh || v_one;
@@ -329,22 +349,16 @@ BEGIN
                 v_class := '';
                 incarnation := 0;
             END IF;
-            IF v_is_fresh AND ((p_known IS NOT NULL AND v_class <> ALL (p_allowed)) OR EXISTS (
-                    SELECT 1 FROM orchestrator_queue q WHERE q.instance_id = v_one AND q.parked_at IS NOT NULL)) THEN
+            IF v_is_fresh AND (v_has_parked OR (p_known IS NOT NULL AND v_class <> ALL (p_allowed))) THEN
                 v_fresh := v_fresh || v_one;
                 CONTINUE;
             END IF;
             IF NOT v_is_fresh AND v_are_parked[v_place] THEN
+                -- It exists, so they are for it. They are leased with the others in the next round, which finds it again.
                 UPDATE orchestrator_queue q SET parked_at = NULL WHERE q.instance_id = v_one AND q.parked_at IS NOT NULL;
+                UPDATE instance_schedule s SET parked = false, lock_token = NULL, batch = NULL WHERE s.instance_id = v_one;
+                CONTINUE;
             END IF;
-
-            SELECT array_agg(q.id ORDER BY q.id), array_agg(q.attempt_count ORDER BY q.id),
-                array_agg(q.work_item ORDER BY q.id)
-            INTO message_ids, attempts, texts FROM orchestrator_queue q
-            WHERE q.instance_id = v_one AND q.parked_at IS NULL AND q.visible_at <= v_now;
-            -- The lease begins now, not when it was asked for.
-            v_until := now_ms_1(p_now) + least(p_lease_ms, 9223372036854775807 - now_ms_1(p_now));
-            token := 'lock_' || p_seed || '_' || v_one;
             IF message_ids IS NULL THEN
                 -- Its messages are for later, or somebody removed them behind the store's back.
                 IF NOT v_is_fresh THEN
@@ -353,6 +367,10 @@ BEGIN
                 PERFORM place_1(ARRAY[v_one], v_now, p_parking_ms);
                 CONTINUE;
             END IF;
+            -- The lease begins now, not when it was asked for.
+            v_until := now_ms_1(p_now);
+            v_until := v_until + least(p_lease_ms, 9223372036854775807 - v_until);
+            token := 'lock_' || p_seed || '_' || v_one;
             IF v_is_fresh THEN
                 INSERT INTO instance_schedule (instance_id, class, due_at, lock_token, locked_until, locked_at, batch)
                 VALUES (v_one, v_class, v_until, token, v_until, v_now, message_ids)
@@ -380,10 +398,17 @@ BEGIN
         -- Nobody was in line, and nobody is.
         EXIT WHEN v_found >= p_max OR (v_is_fresh AND NOT v_in_line);
     END LOOP;
-    RETURN QUERY SELECT NULL::text, NULL::text, NULL::text, NULL::text, NULL::bigint, NULL::bigint, NULL::bigint,
-        NULL::text, NULL::text, NULL::bigint[], NULL::bigint[], NULL::text[], now_ms_1(p_now),
-        (SELECT s.due_at FROM instance_schedule s WHERE s.due_at IS NOT NULL ORDER BY s.due_at LIMIT 1),
-        v_more, v_busy, v_unknown, v_dropped_for, v_dropped_count, v_in_line;
+    instance := NULL;
+    start_event := NULL;
+    texts := NULL;
+    now_at := now_ms_1(p_now);
+    next_due := (SELECT s.due_at FROM instance_schedule s WHERE s.due_at IS NOT NULL ORDER BY s.due_at LIMIT 1);
+    more := v_more;
+    busy := v_busy;
+    dropped_for := v_dropped_for;
+    dropped_count := v_dropped_count;
+    in_line := v_in_line;
+    RETURN NEXT;
 END $$;
 
 -- Extends a live lease on an instance; never shortens it. A lease that was live when the request arrived is honoured,

@@ -1,25 +1,49 @@
 -- Enqueueing messages and starts, appending to histories, and setting aside what does not decode.
 
--- Enqueues messages. Returns when the earliest delayed one is due, and the time.
+-- Enqueues messages and, if `p_max` is not 0, leases instances along with it, as `claim_instances_1` does. Rows are its
+-- rows; one more, the last, has the time, when the earliest delayed message is due, and whether instances have to be
+-- looked at.
 CREATE FUNCTION enqueue_messages_1(
-    p_now bigint, p_committer text, p_epoch bigint, p_batch bigint, p_instance text[], p_class text[], p_delay_ms bigint[], p_due bigint[], p_item text[],
-    OUT now_at bigint, OUT next_due bigint)
+    p_now bigint, p_committer text, p_epoch bigint, p_batch bigint,
+    p_instance text[], p_class text[], p_delay_ms bigint[], p_due bigint[], p_item text[],
+    p_max integer, p_lease_ms bigint, p_parking_ms bigint, p_known text[], p_allowed text[], p_seed text)
+RETURNS TABLE (
+    instance text, token text, name text, version text, execution bigint, incarnation bigint, last_event bigint,
+    status text, start_event text, message_ids bigint[], attempts bigint[], texts text[],
+    now_at bigint, next_due bigint, more boolean, busy boolean, unknown_classes text[],
+    dropped_for text[], dropped_count bigint[], in_line boolean)
 LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    v_noted boolean;
+    v_now bigint;
+    v_touched text[];
+    v_next_due bigint;
 BEGIN
     IF p_batch IS NOT NULL THEN
-        PERFORM begin_batch_1(p_committer, p_epoch, p_batch);
+        v_noted := begin_batch_1(p_committer, p_epoch, p_batch);
     END IF;
-    now_at := now_ms_1(p_now);
+    v_now := now_ms_1(p_now);
     WITH new AS (
-        INSERT INTO orchestrator_queue (instance_id, class, visible_at, created_at, work_item)
-        SELECT m.instance_id, m.class, CASE WHEN v.at <= now_at THEN 0 ELSE v.at END, now_at, m.item
+        INSERT INTO orchestrator_queue AS q (instance_id, class, visible_at, created_at, work_item)
+        SELECT m.instance_id, m.class, CASE WHEN v.at <= v_now THEN 0 ELSE v.at END, v_now, m.item
         FROM unnest(p_instance, p_class, p_delay_ms, p_due, p_item)
             WITH ORDINALITY m(instance_id, class, delay, due, item, place)
-        CROSS JOIN LATERAL (SELECT greatest(now_at + least(m.delay, 9223372036854775807 - now_at), m.due) AS at) v
+        CROSS JOIN LATERAL (SELECT greatest(v_now + least(m.delay, 9223372036854775807 - v_now), m.due) AS at) v
         ORDER BY m.place
-        RETURNING instance_id, visible_at)
-    SELECT min(visible_at) FILTER (WHERE visible_at > 0) INTO next_due FROM new;
-    INSERT INTO arrivals (instances) SELECT array_agg(DISTINCT i) FROM unnest(p_instance) i;
+        RETURNING q.instance_id, q.visible_at)
+    SELECT array_agg(DISTINCT n.instance_id), min(n.visible_at) FILTER (WHERE n.visible_at > 0)
+    INTO v_touched, v_next_due FROM new n;
+    IF p_max > 0 THEN
+        RETURN QUERY SELECT c.*
+        FROM claim_instances_1(p_now, p_max, p_lease_ms, p_parking_ms, p_known, p_allowed, p_seed, v_touched) c;
+    ELSE
+        INSERT INTO arrivals (instances) VALUES (v_touched);
+        in_line := true;
+    END IF;
+    now_at := v_now;
+    next_due := v_next_due;
+    RETURN NEXT;
 END $$;
 
 -- Enqueues starts of instances whose ids are free: no row, no history, no start in the queue. Returns the positions of
@@ -29,11 +53,12 @@ CREATE FUNCTION enqueue_starts_1(
 RETURNS SETOF integer
 LANGUAGE plpgsql AS $$
 DECLARE
+    v_noted boolean;
     v_now bigint;
     v_new integer[];
 BEGIN
     IF p_batch IS NOT NULL THEN
-        PERFORM begin_batch_1(p_committer, p_epoch, p_batch);
+        v_noted := begin_batch_1(p_committer, p_epoch, p_batch);
     END IF;
     PERFORM pg_advisory_xact_lock(k.key) FROM (
         SELECT DISTINCT hashtextextended(current_schema() || chr(31) || i, 17) AS key FROM unnest(p_instance) i

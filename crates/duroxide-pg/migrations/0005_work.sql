@@ -133,46 +133,10 @@ BEGIN
         p_instance, p_execution, p_activity, p_session, p_route, p_item, 0, 0, NULL, NULL);
 END $$;
 
--- Removes activities and enqueues their completions (NULL for none). Returns the positions of those that were still
--- held: leased with this token, by a lease that was live when the ack arrived. And the instances that got a message.
-CREATE FUNCTION end_work_1(
-    p_now bigint, p_id bigint[], p_token text[], p_waited_ms bigint[], p_instance text[], p_class text[], p_item text[],
-    OUT done integer[], OUT touched text[])
-LANGUAGE plpgsql AS $$
-DECLARE
-    v_arrived bigint := now_ms_1(p_now);
-    v_now bigint;
-    v_session text;
-    v_sessions text[];
-    a record;
-BEGIN
-    FOR a IN
-        SELECT * FROM unnest(p_id, p_token, p_waited_ms, p_instance, p_class, p_item)
-            WITH ORDINALITY u(id, token, waited, instance, class, item, place)
-    LOOP
-        DELETE FROM worker_queue w WHERE w.id = a.id AND w.lock_token = a.token AND w.locked_until > v_arrived - a.waited
-        RETURNING w.session_id INTO v_session;
-        CONTINUE WHEN NOT FOUND;
-        v_now := now_ms_1(p_now);
-        done := done || a.place::integer;
-        IF v_session IS NOT NULL THEN
-            v_sessions := v_sessions || v_session;
-        END IF;
-        IF a.item IS NOT NULL THEN
-            INSERT INTO orchestrator_queue (instance_id, class, created_at, work_item)
-            VALUES (a.instance, a.class, v_now, a.item);
-            IF touched IS NULL OR a.instance <> ALL (touched) THEN
-                touched := touched || a.instance;
-            END IF;
-        END IF;
-    END LOOP;
-    IF v_sessions IS NOT NULL THEN
-        UPDATE sessions SET last_activity_at = v_now WHERE session_id = ANY (v_sessions) AND locked_until > v_now;
-    END IF;
-END $$;
-
--- Ends activities as `end_work_1` does and, if `p_max` is not 0 and any was still held, leases instances along with it, as
--- `claim_instances_1` does. Rows are its rows; one more, the last, has the positions of what was done.
+-- Removes activities and enqueues their completions (NULL for none). One that is no longer held is left alone: it must
+-- be leased with this token, by a lease that was live when the ack arrived. If `p_max` is not 0 and any was still held,
+-- leases instances along with it, as `claim_instances_1` does. Rows are its rows; one more, the last, has the positions of
+-- what was done, and whether any instance got a message.
 CREATE FUNCTION store_results_1(
     p_now bigint, p_committer text, p_epoch bigint, p_batch bigint,
     p_id bigint[], p_token text[], p_waited_ms bigint[], p_instance text[], p_class text[], p_item text[],
@@ -185,14 +149,39 @@ RETURNS TABLE (
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
+    v_noted boolean;
+    v_arrived bigint;
+    v_now bigint;
+    v_session text;
+    v_sessions text[];
     v_done integer[];
     v_touched text[];
 BEGIN
     IF p_batch IS NOT NULL THEN
-        PERFORM begin_batch_1(p_committer, p_epoch, p_batch);
+        v_noted := begin_batch_1(p_committer, p_epoch, p_batch);
     END IF;
-    SELECT e.done, e.touched INTO v_done, v_touched
-    FROM end_work_1(p_now, p_id, p_token, p_waited_ms, p_instance, p_class, p_item) e;
+    v_arrived := now_ms_1(p_now);
+    FOR v_place IN 1 .. cardinality(p_id) LOOP
+        DELETE FROM worker_queue w WHERE w.id = p_id[v_place] AND w.lock_token = p_token[v_place]
+            AND w.locked_until > v_arrived - p_waited_ms[v_place]
+        RETURNING w.session_id INTO v_session;
+        CONTINUE WHEN NOT FOUND;
+        v_now := now_ms_1(p_now);
+        v_done := v_done || v_place;
+        IF v_session IS NOT NULL THEN
+            v_sessions := v_sessions || v_session;
+        END IF;
+        IF p_item[v_place] IS NOT NULL THEN
+            INSERT INTO orchestrator_queue (instance_id, class, created_at, work_item)
+            VALUES (p_instance[v_place], p_class[v_place], v_now, p_item[v_place]);
+            IF v_touched IS NULL OR p_instance[v_place] <> ALL (v_touched) THEN
+                v_touched := v_touched || p_instance[v_place];
+            END IF;
+        END IF;
+    END LOOP;
+    IF v_sessions IS NOT NULL THEN
+        UPDATE sessions SET last_activity_at = v_now WHERE session_id = ANY (v_sessions) AND locked_until > v_now;
+    END IF;
     IF coalesce(cardinality(v_done), 0) < cardinality(p_id) THEN
         UPDATE committers SET refused_work = ARRAY(
             SELECT o FROM generate_subscripts(p_id, 1) o WHERE v_done IS NULL OR o <> ALL (v_done))
@@ -204,9 +193,9 @@ BEGIN
     ELSIF v_touched IS NOT NULL THEN
         INSERT INTO arrivals (instances) VALUES (v_touched);
     END IF;
-    RETURN QUERY SELECT NULL::text, NULL::text, NULL::text, NULL::text, NULL::bigint, NULL::bigint, NULL::bigint,
-        NULL::text, NULL::text, NULL::bigint[], NULL::bigint[], NULL::text[], NULL::bigint, NULL::bigint, NULL::boolean,
-        NULL::boolean, NULL::text[], NULL::text[], NULL::bigint[], v_touched IS NOT NULL, v_done;
+    in_line := v_touched IS NOT NULL;
+    done := v_done;
+    RETURN NEXT;
 END $$;
 
 -- Keeps two fetches from changing one session at the same time.

@@ -1,7 +1,7 @@
 -- Resolving a commit whose answer was lost; see the table `committers`.
 
 -- Notes that this transaction is the batch. Fails if the committer has given up on it.
-CREATE FUNCTION begin_batch_1(p_committer text, p_epoch bigint, p_batch bigint) RETURNS void
+CREATE FUNCTION begin_batch_1(p_committer text, p_epoch bigint, p_batch bigint) RETURNS boolean
 LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE committers SET batch = p_batch, turn_verdicts = NULL, refused_work = NULL, taken_starts = NULL, seen_at = now()
@@ -10,6 +10,7 @@ BEGIN
         -- Whoever hears of this begins a new epoch.
         RAISE EXCEPTION 'this batch was given up by its committer' USING ERRCODE = 'connection_does_not_exist';
     END IF;
+    RETURN true;
 END $$;
 
 -- Makes the committer known, or begins its next epoch: from here on no earlier batch can be committed. Returns the epoch

@@ -1,18 +1,22 @@
 //! What is committed together: requests of the same kind share a statement, with an array for each column.
 
 use duroxide::providers::{ProviderError, StartOutcome, refusal};
+use tokio::sync::oneshot;
 use tokio_postgres::Row;
 
-use crate::columns::{Mark, MessageColumns, StartColumns, TurnColumns, WorkAckColumns, WorkColumns};
+use crate::columns::{
+    ClaimColumns, Mark, MessageColumns, StartColumns, TurnColumns, WorkAckColumns, WorkColumns,
+};
 use crate::encode::{NewActivity, NewMessage, TurnCommit};
 use crate::errands::Returns;
 use crate::error::Failure;
-use crate::fetch::{Activities, InstanceOrder, Instances, StoredWork, WorkOrder, new_seed};
+use crate::fetch::{Activities, Fetched, InstanceOrder, Instances, StoredWork, WorkOrder, new_seed};
 use crate::gather::{Harvest, Order};
 use crate::jobs::{Call, Job, Pending, Reply, ResultToCommit, TurnStored, TurnToCommit};
 use crate::pipeline::{Sent, in_order};
 use crate::session::Session;
 use crate::shared::{Effects, Shared, clamp};
+use crate::standing::{StandingOrder, StandingOrders};
 
 /// Requests that share a transaction.
 pub(crate) struct Batch {
@@ -25,8 +29,10 @@ pub(crate) struct Batch {
     syncs: Vec<Reply<()>>,
     /// What callers would like to have along with their turns, as far as they want the same kind.
     work_order: Option<WorkOrder>,
-    /// What callers would like to have along with their results.
+    /// What callers would like to have along with their results, or a dispatcher that waits along with messages.
     instance_order: Option<InstanceOrder>,
+    /// Where the instances go that were leased for a dispatcher that waits.
+    waiting: Option<oneshot::Sender<Fetched>>,
     /// What the tokens of everything that is leased along with it begin with.
     seed: String,
 }
@@ -44,7 +50,7 @@ pub(crate) struct Verdicts {
     pub(crate) taken_starts: Vec<i32>,
     /// What was leased along with turns; `None` if callers have to ask for themselves.
     pub(crate) work: Option<Activities>,
-    /// What was leased along with results.
+    /// What was leased along with results or messages.
     pub(crate) instances: Option<Instances>,
 }
 
@@ -60,6 +66,7 @@ impl Default for Batch {
             syncs: Vec::new(),
             work_order: None,
             instance_order: None,
+            waiting: None,
             seed: new_seed(),
         }
     }
@@ -122,9 +129,27 @@ impl Batch {
             + self.syncs.len()
     }
 
-    /// Tells whether one of the requests should not wait for somebody else's sync.
-    pub(crate) fn is_urgent(&self) -> bool {
-        self.acks.iter().filter(|ack| ack.request.claim.is_some()).count() < self.len()
+    /// If it is all messages, takes the order of a dispatcher that waits, to have it filled along with them.
+    pub(crate) fn serve(&mut self, standing: &StandingOrders) {
+        let is_at_once = |message: &Pending<NewMessage>| message.request.delay_ms == 0;
+        if self.messages.len() < self.len() || !self.messages.iter().any(is_at_once) {
+            return;
+        }
+        if let Some(StandingOrder { order, filled, .. }) = standing.take() {
+            self.instance_order = Some(order);
+            self.waiting = Some(filled);
+        }
+    }
+
+    /// Tells whether one of the requests should not wait for somebody else's sync: no turn is about to follow.
+    pub(crate) fn is_urgent(&self, verdicts: &Verdicts) -> bool {
+        let leased = verdicts.instances.as_ref().filter(|_| self.waiting.is_some());
+        let is_leased = |message: &Pending<NewMessage>| {
+            leased.is_some_and(|instances| instances.include(&message.request.instance))
+        };
+        let awaited = self.acks.iter().filter(|ack| ack.request.claim.is_some()).count();
+        let leading = self.messages.iter().filter(|message| is_leased(message)).count();
+        awaited + leading < self.len()
     }
 
     /// Takes the batch apart.
@@ -189,16 +214,17 @@ impl Batch {
         let messages = MessageColumns::new(&self.messages);
         let activities = WorkColumns::new(&self.activities);
         let starts = StartColumns::new(&self.starts);
-        let (work, instances) = (self.work_order.as_ref(), self.instance_order.as_ref());
+        let work = self.work_order.as_ref();
+        let claim = ClaimColumns::new(self.instance_order.as_ref(), shared, &self.seed);
         let mut statements: Vec<Sent<'_>> = Vec::new();
         if !self.turns.is_empty() {
             statements.push(Box::pin(turns.send(session, shared, mark, careful, work, &self.seed)));
         }
         if !self.acks.is_empty() {
-            statements.push(Box::pin(acks.send(session, shared, mark, instances, &self.seed)));
+            statements.push(Box::pin(acks.send(session, now, mark, claim)));
         }
         if !self.messages.is_empty() {
-            statements.push(Box::pin(messages.send(session, now, mark)));
+            statements.push(Box::pin(messages.send(session, now, mark, claim)));
         }
         if !self.activities.is_empty() {
             statements.push(Box::pin(activities.send(session, now, mark)));
@@ -221,10 +247,7 @@ impl Batch {
         let mut effects = Effects::default();
         self.read_turns(returns, &rows(self.turns.is_empty()), &mut verdicts, &mut effects);
         self.read_results(returns, &rows(self.acks.is_empty()), &mut verdicts, &mut effects);
-        if let Some(row) = rows(self.messages.is_empty()).first() {
-            let next_due: Option<i64> = row.get(1);
-            effects.next_due = effects.next_due.into_iter().chain(next_due).min();
-        }
+        self.read_messages(returns, &rows(self.messages.is_empty()), &mut verdicts, &mut effects);
         rows(self.activities.is_empty());
         let started = rows(self.starts.is_empty());
         verdicts.taken_starts = absent(started.iter().map(|row| row.get(0)), self.starts.len());
@@ -286,6 +309,19 @@ impl Batch {
         }
     }
 
+    fn read_messages(&self, returns: &Returns, rows: &[Row], verdicts: &mut Verdicts, effects: &mut Effects) {
+        let Some((about, rows)) = rows.split_last() else { return };
+        let next_due: Option<i64> = about.get(13);
+        effects.next_due = effects.next_due.into_iter().chain(next_due).min();
+        if rows.is_empty() {
+            effects.instances_touched = true;
+        } else {
+            let instances = Instances::read(returns, rows);
+            effects.instances_touched |= instances.in_line || next_due.is_some();
+            verdicts.instances = Some(instances);
+        }
+    }
+
     /// What the requests themselves say about whom to tell.
     fn add_effects(&self, verdicts: &Verdicts, effects: &mut Effects) {
         for (position, turn) in self.turns.iter().enumerate() {
@@ -298,8 +334,7 @@ impl Batch {
                 effects.changed_instances.push(crate::text::original(turn.instance.clone()));
             }
         }
-        effects.instances_touched |=
-            !self.messages.is_empty() || self.starts.len() > verdicts.taken_starts.len();
+        effects.instances_touched |= self.starts.len() > verdicts.taken_starts.len();
         effects.work_ready |= !self.activities.is_empty();
     }
 
@@ -310,9 +345,14 @@ impl Batch {
         effects
     }
 
-    /// Hands out what was leased along with results, which need not be durable for that.
+    /// Hands out what was leased along with results and messages, which need not be durable for that.
     pub(crate) fn hand_out(&mut self, verdicts: &mut Verdicts) {
-        let key = self.instance_order.take().map(|order| order.key());
+        let order = self.instance_order.take();
+        if let (Some(filled), Some(instances)) = (self.waiting.take(), verdicts.instances.as_mut()) {
+            // Whoever has gone away meanwhile gives it back by dropping it.
+            let _ = filled.send(instances.share(order.as_ref().map_or(0, Order::max)));
+        }
+        let key = order.map(|order| order.key());
         for (place, ack) in (1..).zip(&mut self.acks) {
             let Some((order, reply)) = ack.request.claim.take() else { continue };
             if verdicts.refused_work.contains(&place) {

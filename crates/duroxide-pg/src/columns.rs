@@ -7,6 +7,7 @@ use crate::encode::{NewActivity, NewMessage, TurnCommit};
 use crate::fetch::{InstanceOrder, WorkOrder};
 use crate::gather::Order;
 use crate::jobs::{Pending, ResultToCommit, TurnStored, TurnToCommit};
+use crate::line::Columns;
 use crate::session::Session;
 use crate::shared::Shared;
 
@@ -19,6 +20,32 @@ pub(crate) struct Mark<'a> {
     pub(crate) epoch: i64,
     /// `None` if the note is made by a statement of its own.
     pub(crate) batch: Option<i64>,
+}
+
+/// What a statement is to lease along with it.
+#[derive(Clone, Copy)]
+pub(crate) struct ClaimColumns<'a> {
+    max: i32,
+    lease_ms: i64,
+    parking_ms: i64,
+    known: Option<&'a [String]>,
+    allowed: Option<&'a [String]>,
+    seed: &'a str,
+}
+
+impl<'a> ClaimColumns<'a> {
+    /// An order for instances; `None` for nothing.
+    pub(crate) fn new(order: Option<&'a InstanceOrder>, shared: &Shared, seed: &'a str) -> Self {
+        let classes = order.and_then(|order| order.classes.as_ref());
+        Self {
+            max: order.map_or(0, InstanceOrder::stored_max),
+            lease_ms: order.map_or(0, |order| order.lease_ms),
+            parking_ms: shared.parking_ms,
+            known: classes.map(|(known, _)| known.as_slice()),
+            allowed: classes.map(|(_, allowed)| allowed.as_slice()),
+            seed,
+        }
+    }
 }
 
 /// Activities, as columns.
@@ -74,7 +101,7 @@ pub(crate) struct MessageColumns<'a> {
 
 impl<'a> MessageColumns<'a> {
     pub(crate) const SQL: &'static str =
-        "SELECT * FROM enqueue_messages_1($1, $2, $3, $4, $5, $6, $7, $8, $9)";
+        "SELECT * FROM enqueue_messages_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)";
 
     pub(crate) fn new(pending: &'a [Pending<NewMessage>]) -> Self {
         let mut columns = Self::default();
@@ -90,10 +117,35 @@ impl<'a> MessageColumns<'a> {
         self.item.push(&message.text);
     }
 
-    pub(crate) async fn send(&self, session: &Session, now: Option<i64>, mark: Mark<'_>) -> Answer {
+    /// Sends them; instances are leased along with it if there is an order.
+    pub(crate) async fn send(
+        &self,
+        session: &Session,
+        now: Option<i64>,
+        mark: Mark<'_>,
+        claim: ClaimColumns<'_>,
+    ) -> Answer {
         let Mark { committer, epoch, batch } = mark;
         let Self { instance, class, delay, due, item } = self;
-        session.query(Self::SQL, &[&now, &committer, &epoch, &batch, instance, class, delay, due, item]).await
+        let ClaimColumns { max, lease_ms, parking_ms, known, allowed, seed } = claim;
+        let params: Columns<'_> = &[
+            &now,
+            &committer,
+            &epoch,
+            &batch,
+            instance,
+            class,
+            delay,
+            due,
+            item,
+            &max,
+            &lease_ms,
+            &parking_ms,
+            &known,
+            &allowed,
+            &seed,
+        ];
+        session.query(Self::SQL, params).await
     }
 }
 
@@ -151,19 +203,14 @@ impl<'a> WorkAckColumns<'a> {
     pub(crate) async fn send(
         &self,
         session: &Session,
-        shared: &Shared,
+        now: Option<i64>,
         mark: Mark<'_>,
-        order: Option<&InstanceOrder>,
-        seed: &str,
+        claim: ClaimColumns<'_>,
     ) -> Answer {
         let Mark { committer, epoch, batch } = mark;
-        let now = shared.time.given_ms();
         let Self { id, token, waited, instance, class, item } = self;
-        let max = order.map_or(0, InstanceOrder::stored_max);
-        let lease_ms = order.map_or(0, |order| order.lease_ms);
-        let classes = order.and_then(|order| order.classes.as_ref());
-        let (known, allowed) = classes.map(|(known, allowed)| (known, allowed)).unzip();
-        let params: [&(dyn tokio_postgres::types::ToSql + Sync); 16] = [
+        let ClaimColumns { max, lease_ms, parking_ms, known, allowed, seed } = claim;
+        let params: Columns<'_> = &[
             &now,
             &committer,
             &epoch,
@@ -176,12 +223,12 @@ impl<'a> WorkAckColumns<'a> {
             item,
             &max,
             &lease_ms,
-            &shared.parking_ms,
+            &parking_ms,
             &known,
             &allowed,
             &seed,
         ];
-        session.query(Self::SQL, &params).await
+        session.query(Self::SQL, params).await
     }
 }
 

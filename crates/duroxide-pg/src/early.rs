@@ -22,7 +22,7 @@ use crate::error::Failure;
 use crate::jobs::{Job, Reply};
 use crate::session::{Dialer, Purpose};
 
-/// How long the turn that a result leads to may take before the result is synced by itself.
+/// How long the turn that a result or a message leads to may take before that is synced by itself.
 const LINGER: Duration = Duration::from_millis(2);
 
 /// Starts an early committer; `synced` makes durable what it commits.
@@ -76,8 +76,9 @@ impl Early {
         loop {
             match self.next(std::mem::take(&mut waiting)).await {
                 Next::Commit(jobs) => {
-                    let (batch, later) = self.committing.gather(jobs);
+                    let (mut batch, later) = self.committing.gather(jobs);
                     waiting = later;
+                    batch.serve(&self.committing.returns.shared.standing);
                     let committed = self.committing.process(batch).await;
                     waiting.extend(self.forgotten());
                     committed.into_iter().for_each(|committed| self.keep(committed));
@@ -125,7 +126,7 @@ impl Early {
     }
 
     fn keep(&mut self, mut committed: Committed) {
-        let is_urgent = committed.batch.is_urgent();
+        let is_urgent = committed.batch.is_urgent(&committed.verdicts);
         committed.batch.hand_out(&mut committed.verdicts);
         let began = *self.progress.borrow();
         let sync_at = if is_urgent { Instant::now() } else { Instant::now() + LINGER };

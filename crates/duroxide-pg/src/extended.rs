@@ -53,6 +53,31 @@ impl ExtendedProvider for PostgresProvider {
         Ok(claims)
     }
 
+    async fn wait_for_instances(
+        &self,
+        request: &InstanceRequest<'_>,
+        signal: &mut WorkSignal,
+    ) -> Vec<InstanceClaim> {
+        if request.filter.is_some_and(|filter| filter.supported_duroxide_versions.is_empty()) {
+            signal.wait().await;
+            return Vec::new();
+        }
+        loop {
+            let order = self.instance_order(request.max, request);
+            let mut left = self.shared.standing.leave(order);
+            let filled = tokio::select! {
+                biased;
+                filled = left.filled() => filled,
+                () = signal.wait() => left.withdraw().await,
+            };
+            let Some(fetched) = filled else { return Vec::new() };
+            if fetched.claims.is_empty() && !fetched.is_unfinished() {
+                continue;
+            }
+            return self.take_instances("wait_for_instances", fetched).await.unwrap_or_default();
+        }
+    }
+
     async fn load_history(
         &self,
         lock_token: &str,

@@ -100,6 +100,13 @@ impl Instances {
     }
 }
 
+impl Instances {
+    /// Tells whether an instance was leased.
+    pub(crate) fn include(&self, instance: &str) -> bool {
+        self.claims.iter().any(|claim| claim.instance == instance)
+    }
+}
+
 impl Harvest<Fetched> for Instances {
     fn share(&mut self, max: usize) -> Fetched {
         let claims: Vec<StoredClaim> = self.claims.drain(..max.min(self.claims.len())).collect();

@@ -62,6 +62,7 @@ mod reads;
 mod session;
 mod shared;
 mod signals;
+mod standing;
 mod target;
 mod text;
 mod tls;
@@ -83,6 +84,7 @@ use errands::{Errands, Returns};
 use line::Line;
 use session::{Dialer, Purpose};
 use shared::{DueSignal, Shared, Time, whole_ms};
+use standing::StandingOrders;
 use target::{Protection, Target};
 
 /// Processes count their totals in so many slots.
@@ -202,6 +204,7 @@ impl PostgresProvider {
             watchers: Arc::new(InstanceWatchers::default()),
             news: Arc::default(),
             turns_in_the_way: false.into(),
+            standing: StandingOrders::default(),
         });
         let looking = signals::look_now_and_then(Arc::downgrade(&shared), clock, settings.poll_interval);
         let mut background = Background(vec![tokio::spawn(looking)]);

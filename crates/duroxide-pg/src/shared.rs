@@ -8,6 +8,7 @@ use duroxide::providers::{Clock, InstanceWatchers, StoreLimits, WorkSignalSource
 
 use crate::clock::DatabaseClock;
 use crate::signals::News;
+use crate::standing::StandingOrders;
 
 /// Settings and signals of one store.
 pub(crate) struct Shared {
@@ -22,6 +23,8 @@ pub(crate) struct Shared {
     pub(crate) news: Arc<News>,
     /// Somebody was committing a turn of an instance that has new messages: when that is over, it is to be looked at.
     pub(crate) turns_in_the_way: AtomicBool,
+    /// What dispatchers wait for.
+    pub(crate) standing: StandingOrders,
 }
 
 /// What a commit changes beyond its rows: who has to be told.

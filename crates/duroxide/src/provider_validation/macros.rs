@@ -269,7 +269,9 @@ macro_rules! __validation_of_our_own {
             an_instance_in_a_turn_is_not_claimed, a_result_claims_only_what_the_caller_can_replay,
             a_refused_result_claims_and_enqueues_nothing,
             a_result_without_completion_only_removes_the_activity, a_result_becomes_durable_by_itself,
-            results_stored_together_claim_each_instance_once,
+            results_stored_together_claim_each_instance_once, whoever_waits_gets_what_is_enqueued,
+            whoever_stops_waiting_gets_nothing, whoever_waits_gets_only_what_they_can_replay,
+            what_is_enqueued_goes_to_one_of_those_who_wait,
         }
         $crate::__validation_module! { $factory; identity;
             instance_without_row_has_its_real_execution, cancellation_goes_by_instance_execution_and_id,

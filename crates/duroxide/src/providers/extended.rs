@@ -45,6 +45,22 @@ pub trait ExtendedProvider: Send + Sync {
         request: &InstanceRequest<'_>,
     ) -> Result<Vec<InstanceClaim>, ProviderError>;
 
+    /// Waits until [`claim_instances`](Self::claim_instances) may find something, by the signal of its queue.
+    ///
+    /// For a dispatcher that has just found less than it wanted. A store may do better than to wake it: whoever enqueues a
+    /// message through this handle meanwhile may claim instances for it in the same step, which spares the claim that
+    /// would follow. Those are returned, as by `claim_instances`; if there are none, the caller has to ask. If the caller
+    /// goes away, nothing stays claimed.
+    async fn wait_for_instances(
+        &self,
+        request: &InstanceRequest<'_>,
+        signal: &mut WorkSignal,
+    ) -> Vec<InstanceClaim> {
+        let _ = request;
+        signal.wait().await;
+        Vec::new()
+    }
+
     /// Loads the history of a claimed instance after the event that the caller already holds; 0 loads all of it.
     ///
     /// With 0 the key-value snapshot comes too. Fails like an ack if the token is not live.

@@ -299,6 +299,20 @@ impl ExtendedProvider for InstrumentedProvider {
         self.measure("fetch_orchestration_item", extended.claim_instances(request)).await
     }
 
+    async fn wait_for_instances(
+        &self,
+        request: &InstanceRequest<'_>,
+        signal: &mut WorkSignal,
+    ) -> Vec<InstanceClaim> {
+        match self.inner.as_extended() {
+            Some(extended) => extended.wait_for_instances(request, signal).await,
+            None => {
+                signal.wait().await;
+                Vec::new()
+            }
+        }
+    }
+
     async fn load_history(
         &self,
         lock_token: &str,

@@ -5,9 +5,11 @@
 
 mod results;
 mod turns;
+mod waiting;
 
 pub use results::*;
 pub use turns::*;
+pub use waiting::*;
 
 use std::time::Duration;
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::seats;
-use crate::providers::{InstanceClaim, ProviderError, WorkQueue};
+use crate::providers::{InstanceClaim, ProviderError, WorkQueue, WorkSignal};
 use crate::runtime::core::{Core, TARGET};
 use crate::runtime::fetch_backoff::FetchBackoff;
 
@@ -24,18 +24,9 @@ pub(super) async fn run(core: Arc<Core>) {
             Ok(claims) => {
                 backoff.reset();
                 let nothing_is_left = claims.len() < wanted;
-                if !claims.is_empty() {
-                    core.metrics().record_orch_dispatcher_items_fetched(claims.len() as u64);
-                }
-                for claim in claims {
-                    let Some(seat) = core.seats.take().await else { return };
-                    seats::begin(&core, claim, seat);
-                }
+                begin_all(&core, claims).await;
                 if nothing_is_left {
-                    tokio::select! {
-                        () = core.stop.cancelled() => return,
-                        () = signal.wait() => {}
-                    }
+                    wait_for_more(&core, &mut signal).await;
                 }
             }
             Err(error) => {
@@ -46,6 +37,34 @@ pub(super) async fn run(core: Arc<Core>) {
                     () = core.clock.sleep(pause) => {}
                 }
             }
+        }
+    }
+}
+
+async fn begin_all(core: &Arc<Core>, claims: Vec<InstanceClaim>) {
+    if !claims.is_empty() {
+        core.metrics().record_orch_dispatcher_items_fetched(claims.len() as u64);
+    }
+    for claim in claims {
+        let Some(seat) = core.seats.take().await else { return };
+        seats::begin(core, claim, seat);
+    }
+}
+
+/// Waits until a claim may find something, or the runtime stops. Begins what the store claims for us meanwhile.
+async fn wait_for_more(core: &Arc<Core>, signal: &mut WorkSignal) {
+    let Some(store) = core.store.as_extended() else { return };
+    loop {
+        let wanted = core.seats.wanted(core.options.orchestration_concurrency);
+        let request = seats::request(core, wanted);
+        let claims = tokio::select! {
+            () = core.stop.cancelled() => return,
+            claims = store.wait_for_instances(&request, signal) => claims,
+        };
+        let nothing_is_left = !claims.is_empty() && claims.len() < wanted;
+        begin_all(core, claims).await;
+        if !nothing_is_left {
+            return;
         }
     }
 }
