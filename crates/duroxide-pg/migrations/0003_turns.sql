@@ -56,6 +56,7 @@ DECLARE
     v_running bigint := 0;
     v_completed bigint := 0;
     v_failed bigint := 0;
+    v_told text[];
     v_touched text[];
     v_next_due bigint;
     v_old bigint[];
@@ -245,16 +246,14 @@ BEGIN
                 CASE WHEN p_message_due[m] <= v_now THEN 0 ELSE p_message_due[m] END, v_now, p_message_item[m]
             FROM generate_series(1, cardinality(p_message_turn)) m WHERE v_verdict[p_message_turn[m]] = 0 ORDER BY m
             RETURNING instance_id, visible_at)
-        SELECT array_agg(DISTINCT instance_id), min(visible_at) FILTER (WHERE visible_at > 0) INTO v_touched, v_next_due
+        SELECT array_agg(DISTINCT instance_id), min(visible_at) FILTER (WHERE visible_at > 0) INTO v_told, v_next_due
         FROM new;
     END IF;
-    -- Whoever still has messages is looked at again, by the next fetch.
-    FOREACH v_instance IN ARRAY v_mine LOOP
-        IF EXISTS (SELECT 1 FROM orchestrator_queue WHERE instance_id = v_instance AND parked_at IS NULL)
-            OR EXISTS (SELECT 1 FROM orchestrator_queue WHERE instance_id = v_instance AND parked_at IS NOT NULL) THEN
-            v_touched := v_touched || v_instance;
-        END IF;
-    END LOOP;
+    -- Whoever still has messages is looked at again, by the next fetch. Not EXISTS, which the planner may answer by reading
+    -- all of the table into a hash.
+    SELECT v_told || array_agg(i) INTO v_touched FROM unnest(v_mine) i
+    WHERE (SELECT 1 FROM orchestrator_queue q WHERE q.instance_id = i AND q.parked_at IS NULL LIMIT 1) IS NOT NULL
+        OR (SELECT 1 FROM orchestrator_queue q WHERE q.instance_id = i AND q.parked_at IS NOT NULL LIMIT 1) IS NOT NULL;
     IF v_touched IS NOT NULL THEN
         INSERT INTO arrivals (instances) VALUES (v_touched);
         v_notes := v_notes | 1;

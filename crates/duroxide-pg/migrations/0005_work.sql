@@ -62,7 +62,6 @@ LANGUAGE plpgsql AS $$
 DECLARE
     v_now bigint := now_ms_1(p_now);
     v_until bigint := v_now + least(p_lease_ms, 9223372036854775807 - v_now);
-    v_id bigint;
     v_ready integer[];
     v_sessions text[];
     v_routes text[];
@@ -70,14 +69,8 @@ BEGIN
     FOR v_place IN 1..cardinality(p_turn) LOOP
         CONTINUE WHEN p_verdict[p_turn[v_place]] <> 0;
         IF p_room > 0 AND p_session[v_place] IS NULL AND (p_routes IS NULL OR p_route[v_place] = ANY (p_routes)) THEN
-            v_id := nextval('worker_queue_id_seq');
-            INSERT INTO worker_queue (id, instance_id, execution_id, activity_id, route, due_at, lock_token, locked_until,
-                attempt_count, created_at, work_item)
-            OVERRIDING SYSTEM VALUE
-            VALUES (v_id, p_instance[v_place], p_execution[v_place], p_activity[v_place], p_route[v_place], v_until,
-                work_token_1(p_seed, v_id), v_until, 1, v_now, p_item[v_place]);
             places := places || v_place;
-            ids := ids || v_id;
+            ids := ids || nextval('worker_queue_id_seq');
             p_room := p_room - 1;
             CONTINUE;
         END IF;
@@ -87,6 +80,14 @@ BEGIN
             v_routes := v_routes || p_route[v_place];
         END IF;
     END LOOP;
+    IF places IS NOT NULL THEN
+        INSERT INTO worker_queue (id, instance_id, execution_id, activity_id, route, due_at, lock_token, locked_until,
+            attempt_count, created_at, work_item)
+        OVERRIDING SYSTEM VALUE
+        SELECT ids[o], p_instance[places[o]], p_execution[places[o]], p_activity[places[o]], p_route[places[o]], v_until,
+            work_token_1(p_seed, ids[o]), v_until, 1, v_now, p_item[places[o]]
+        FROM generate_series(1, cardinality(places)) o;
+    END IF;
     some_ready := v_ready IS NOT NULL;
     IF some_ready THEN
         INSERT INTO worker_queue (instance_id, execution_id, activity_id, session_id, route, created_at, work_item)

@@ -58,7 +58,8 @@ CREATE FUNCTION delete_instances_1(p_slot integer, p_instances text[], p_force b
     OUT refused text, OUT orphan text)
 LANGUAGE plpgsql AS $$
 DECLARE
-    v_busy record;
+    v_busy_at bigint;
+    v_busy text;
     v_parent record;
     v_present text[];
     v_count bigint;
@@ -70,12 +71,14 @@ BEGIN
     events_deleted := 0;
     messages_deleted := 0;
     PERFORM lock_instances_1(p_instances);
-    v_busy := first_running_1(CASE WHEN p_force THEN '{}' ELSE p_instances END);
+    IF NOT p_force THEN
+        SELECT r.place, r.instance INTO v_busy_at, v_busy FROM first_running_1(p_instances) r;
+    END IF;
     v_parent := first_orphan_1(p_instances);
-    IF v_busy.place IS NOT NULL OR v_parent.place IS NOT NULL THEN
+    IF v_busy_at IS NOT NULL OR v_parent.place IS NOT NULL THEN
         -- It is the first one that is told of; if it has both, that it runs.
-        IF v_busy.place <= v_parent.place OR v_parent.place IS NULL THEN
-            refused := v_busy.instance;
+        IF v_busy_at <= v_parent.place OR v_parent.place IS NULL THEN
+            refused := v_busy;
         ELSE
             refused := v_parent.instance;
             orphan := v_parent.child;
