@@ -32,6 +32,10 @@ BEGIN
     RETURN v_ids;
 END $$;
 
+-- The token of a lease on an activity.
+CREATE FUNCTION work_token_1(p_seed text, p_id bigint) RETURNS text
+LANGUAGE sql STABLE AS $$ SELECT 'lock_' || p_seed || '_' || p_id $$;
+
 -- Leases activities that the caller has locked.
 CREATE FUNCTION lease_work_1(p_now bigint, p_ids bigint[], p_lease_ms bigint, p_seed text)
 RETURNS TABLE (id bigint, token text, attempts bigint, item text)
@@ -42,81 +46,57 @@ DECLARE
     v_until bigint := v_now + least(p_lease_ms, 9223372036854775807 - v_now);
 BEGIN
     RETURN QUERY
-    UPDATE worker_queue w SET lock_token = 'lock_' || p_seed || '_' || w.id, locked_until = v_until, due_at = v_until,
+    UPDATE worker_queue w SET lock_token = work_token_1(p_seed, w.id), locked_until = v_until, due_at = v_until,
         ready_for = NULL, attempt_count = w.attempt_count + 1
     WHERE w.id = ANY (p_ids)
     RETURNING w.id, w.lock_token, w.attempt_count, w.work_item;
 END $$;
 
--- Enters activities, those of turns with verdict 0, and leases up to `p_max` of the oldest ready ones that have no
--- session. If none is waiting, new ones are leased as they are entered. Rows as in `ack_turns_1`; the last one has only
--- `notes`: 2 activities are ready, 4 nothing was leased, because there is more to look at.
+-- Enters activities, those of turns with verdict 0; up to `p_room` of those that have no session and one of the routes
+-- (NULL for all) are leased at once. Returns the positions and ids of these, and whether there are others.
 CREATE FUNCTION enter_work_1(
     p_now bigint, p_verdict integer[], p_turn integer[], p_instance text[], p_execution bigint[], p_activity bigint[],
-    p_session text[], p_route text[], p_item text[], p_max integer, p_lease_ms bigint, p_routes text[], p_seed text)
-RETURNS TABLE (place integer, id bigint, token text, attempts bigint, item text, notes integer)
+    p_session text[], p_route text[], p_item text[], p_room integer, p_lease_ms bigint, p_routes text[], p_seed text,
+    OUT places integer[], OUT ids bigint[], OUT some_ready boolean)
 LANGUAGE plpgsql AS $$
-#variable_conflict use_column
 DECLARE
     v_now bigint := now_ms_1(p_now);
-    v_until bigint;
-    v_room integer := 0;
-    v_old bigint[];
+    v_until bigint := v_now + least(p_lease_ms, 9223372036854775807 - v_now);
+    v_ready integer[];
     v_sessions text[];
     v_routes text[];
-    v_entered integer := 0;
-    v_leased integer := 0;
-    v_notes integer := 0;
-    w record;
 BEGIN
-    IF p_max > 0 THEN
-        IF work_is_due_1(v_now) THEN
-            v_notes := 4;
-        ELSE
-            v_old := oldest_work_1(p_max, p_routes);
-            v_room := p_max - coalesce(cardinality(v_old), 0);
-            v_until := v_now + least(p_lease_ms, 9223372036854775807 - v_now);
+    FOR v_place IN 1..cardinality(p_turn) LOOP
+        CONTINUE WHEN p_verdict[p_turn[v_place]] <> 0;
+        IF p_room > 0 AND p_session[v_place] IS NULL AND (p_routes IS NULL OR p_route[v_place] = ANY (p_routes)) THEN
+            places := places || v_place;
+            ids := ids || nextval('worker_queue_id_seq');
+            p_room := p_room - 1;
+            CONTINUE;
         END IF;
-    END IF;
-    notes := NULL;
-    IF v_old IS NOT NULL THEN
-        RETURN QUERY SELECT NULL::integer, l.id, l.token, l.attempts, l.item, NULL::integer
-        FROM lease_work_1(p_now, v_old, p_lease_ms, p_seed) l;
-    END IF;
-    FOR w IN
-        SELECT * FROM unnest(p_turn, p_instance, p_execution, p_activity, p_session, p_route, p_item)
-            WITH ORDINALITY u(turn, instance, execution, activity, session, route, item, place)
-        WHERE p_verdict[u.turn] = 0
-    LOOP
-        v_entered := v_entered + 1;
-        id := nextval('worker_queue_id_seq');
-        IF v_leased < v_room AND w.session IS NULL AND (p_routes IS NULL OR w.route = ANY (p_routes)) THEN
-            token := 'lock_' || p_seed || '_' || id;
-            INSERT INTO worker_queue (id, instance_id, execution_id, activity_id, route, due_at, lock_token, locked_until,
-                attempt_count, created_at, work_item)
-            OVERRIDING SYSTEM VALUE
-            VALUES (id, w.instance, w.execution, w.activity, w.route, v_until, token, v_until, 1, v_now, w.item);
-            v_leased := v_leased + 1;
-            place := w.place;
-            attempts := 1;
-            RETURN NEXT;
-        ELSE
-            INSERT INTO worker_queue (id, instance_id, execution_id, activity_id, session_id, route, created_at, work_item)
-            OVERRIDING SYSTEM VALUE
-            VALUES (id, w.instance, w.execution, w.activity, w.session, w.route, v_now, w.item);
-            IF w.session IS NOT NULL THEN
-                v_sessions := v_sessions || w.session;
-                v_routes := v_routes || w.route;
-            END IF;
+        v_ready := v_ready || v_place;
+        IF p_session[v_place] IS NOT NULL THEN
+            v_sessions := v_sessions || p_session[v_place];
+            v_routes := v_routes || p_route[v_place];
         END IF;
     END LOOP;
+    IF places IS NOT NULL THEN
+        INSERT INTO worker_queue (id, instance_id, execution_id, activity_id, route, due_at, lock_token, locked_until,
+            attempt_count, created_at, work_item)
+        OVERRIDING SYSTEM VALUE
+        SELECT ids[o], p_instance[places[o]], p_execution[places[o]], p_activity[places[o]], p_route[places[o]], v_until,
+            work_token_1(p_seed, ids[o]), v_until, 1, v_now, p_item[places[o]]
+        FROM generate_series(1, cardinality(places)) o;
+    END IF;
+    some_ready := v_ready IS NOT NULL;
+    IF some_ready THEN
+        INSERT INTO worker_queue (instance_id, execution_id, activity_id, session_id, route, created_at, work_item)
+        SELECT p_instance[o], p_execution[o], p_activity[o], p_session[o], p_route[o], v_now, p_item[o]
+        FROM unnest(v_ready) o ORDER BY o;
+    END IF;
     IF v_sessions IS NOT NULL THEN
         INSERT INTO session_arrivals (sessions, routes) VALUES (v_sessions, v_routes);
     END IF;
-    IF v_leased < v_entered THEN
-        v_notes := v_notes | 2;
-    END IF;
-    RETURN QUERY SELECT NULL::integer, NULL::bigint, NULL::text, NULL::bigint, NULL::text, v_notes;
 END $$;
 
 -- Enqueues activities, ready at once.
@@ -125,12 +105,15 @@ CREATE FUNCTION enqueue_work_1(
     p_activity bigint[], p_session text[], p_route text[], p_item text[])
 RETURNS void
 LANGUAGE plpgsql AS $$
+DECLARE
+    v_noted boolean;
+    v_entered record;
 BEGIN
     IF p_batch IS NOT NULL THEN
-        PERFORM begin_batch_1(p_committer, p_epoch, p_batch);
+        v_noted := begin_batch_1(p_committer, p_epoch, p_batch);
     END IF;
-    PERFORM enter_work_1(p_now, array_fill(0, ARRAY[cardinality(p_item)]), ARRAY(SELECT generate_subscripts(p_item, 1)),
-        p_instance, p_execution, p_activity, p_session, p_route, p_item, 0, 0, NULL, NULL);
+    v_entered := enter_work_1(p_now, ARRAY[0], array_fill(1, ARRAY[cardinality(p_item)]), p_instance, p_execution,
+        p_activity, p_session, p_route, p_item, 0, 0, NULL, NULL);
 END $$;
 
 -- Removes activities and enqueues their completions (NULL for none). One that is no longer held is left alone: it must

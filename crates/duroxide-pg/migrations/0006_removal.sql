@@ -25,23 +25,30 @@ BEGIN
     END IF;
 END $$;
 
--- The status of an instance's current execution; NULL if there is none.
-CREATE FUNCTION current_status_1(p_instance text) RETURNS text
+-- The first of these instances that is running, or between two executions with the next one's start still queued; NULL if
+-- none is.
+CREATE FUNCTION first_running_1(p_instances text[], OUT place bigint, OUT instance text)
 LANGUAGE plpgsql AS $$
+#variable_conflict use_column
 BEGIN
-    RETURN (SELECT e.status FROM instances i
-            JOIN executions e ON e.instance_id = i.instance_id AND e.execution_id = i.current_execution_id
-            WHERE i.instance_id = p_instance);
+    SELECT u.place, u.i INTO place, instance FROM unnest(p_instances) WITH ORDINALITY u(i, place)
+    JOIN instances n ON n.instance_id = u.i
+    JOIN executions e ON e.instance_id = n.instance_id AND e.execution_id = n.current_execution_id
+    WHERE e.status = 'Running' OR (e.status = 'ContinuedAsNew' AND (
+        SELECT 1 FROM orchestrator_queue q
+        WHERE q.instance_id = u.i AND q.parked_at IS NULL AND q.class = 'start' LIMIT 1) IS NOT NULL)
+    ORDER BY u.place LIMIT 1;
 END $$;
 
--- Tells whether an instance is running, or between two executions with the next one's start still queued.
-CREATE FUNCTION is_running_1(p_instance text) RETURNS boolean
+-- The first of these instances that has a child which is not among them, and its oldest one; NULL if none has.
+CREATE FUNCTION first_orphan_1(p_instances text[], OUT place bigint, OUT instance text, OUT child text)
 LANGUAGE plpgsql AS $$
-DECLARE
-    v_status text := current_status_1(p_instance);
+#variable_conflict use_column
 BEGIN
-    RETURN coalesce(v_status = 'Running' OR (v_status = 'ContinuedAsNew' AND EXISTS (
-        SELECT 1 FROM orchestrator_queue WHERE instance_id = p_instance AND parked_at IS NULL AND class = 'start')), false);
+    SELECT u.place, u.i, c.instance_id INTO place, instance, child FROM unnest(p_instances) WITH ORDINALITY u(i, place)
+    JOIN instances c ON c.parent_instance_id = u.i
+    WHERE c.instance_id NOT IN (SELECT unnest(p_instances))
+    ORDER BY u.place, c.incarnation LIMIT 1;
 END $$;
 
 -- Deletes all of these instances or none. Returns what was removed, or why nothing was: an instance that is running, or
@@ -51,63 +58,64 @@ CREATE FUNCTION delete_instances_1(p_slot integer, p_instances text[], p_force b
     OUT refused text, OUT orphan text)
 LANGUAGE plpgsql AS $$
 DECLARE
-    v_one text;
-    v_status text;
+    v_busy_at bigint;
+    v_busy text;
+    v_parent record;
+    v_present text[];
     v_count bigint;
-    v_running bigint := 0;
-    v_completed bigint := 0;
-    v_failed bigint := 0;
+    v_running bigint;
+    v_completed bigint;
+    v_failed bigint;
 BEGIN
-    instances_deleted := 0;
     executions_deleted := 0;
     events_deleted := 0;
     messages_deleted := 0;
     PERFORM lock_instances_1(p_instances);
-    FOREACH v_one IN ARRAY p_instances LOOP
-        IF NOT p_force AND is_running_1(v_one) THEN
-            refused := v_one;
-            PERFORM unlock_instances_1(p_instances);
-            RETURN;
+    IF NOT p_force THEN
+        SELECT r.place, r.instance INTO v_busy_at, v_busy FROM first_running_1(p_instances) r;
+    END IF;
+    v_parent := first_orphan_1(p_instances);
+    IF v_busy_at IS NOT NULL OR v_parent.place IS NOT NULL THEN
+        -- It is the first one that is told of; if it has both, that it runs.
+        IF v_busy_at <= v_parent.place OR v_parent.place IS NULL THEN
+            refused := v_busy;
+        ELSE
+            refused := v_parent.instance;
+            orphan := v_parent.child;
         END IF;
-        SELECT c.instance_id INTO orphan FROM instances c
-        WHERE c.parent_instance_id = v_one AND c.instance_id <> ALL (p_instances) ORDER BY c.incarnation LIMIT 1;
-        IF orphan IS NOT NULL THEN
-            refused := v_one;
-            PERFORM unlock_instances_1(p_instances);
-            RETURN;
-        END IF;
-    END LOOP;
-    FOREACH v_one IN ARRAY p_instances LOOP
-        -- An id that is not an instance (yet) has nothing to delete; what is queued for it stays.
-        CONTINUE WHEN NOT EXISTS (SELECT 1 FROM instances WHERE instance_id = v_one);
-        v_status := current_status_1(v_one);
-        v_running := v_running + CASE WHEN v_status = 'Running' THEN 1 ELSE 0 END;
-        v_completed := v_completed + CASE WHEN v_status = 'Completed' THEN 1 ELSE 0 END;
-        v_failed := v_failed + CASE WHEN v_status = 'Failed' THEN 1 ELSE 0 END;
-        DELETE FROM history WHERE instance_id = v_one;
-        GET DIAGNOSTICS v_count = ROW_COUNT;
-        events_deleted := events_deleted + v_count;
-        DELETE FROM executions WHERE instance_id = v_one;
-        GET DIAGNOSTICS v_count = ROW_COUNT;
-        executions_deleted := executions_deleted + v_count;
-        DELETE FROM orchestrator_queue WHERE instance_id = v_one AND parked_at IS NULL;
+        instances_deleted := 0;
+        PERFORM unlock_instances_1(p_instances);
+        RETURN;
+    END IF;
+    -- An id that is not an instance (yet) has nothing to delete; what is queued for it stays.
+    SELECT array_agg(n.instance_id), count(*), count(*) FILTER (WHERE e.status = 'Running'),
+        count(*) FILTER (WHERE e.status = 'Completed'), count(*) FILTER (WHERE e.status = 'Failed')
+    INTO v_present, instances_deleted, v_running, v_completed, v_failed FROM instances n
+    LEFT JOIN executions e ON e.instance_id = n.instance_id AND e.execution_id = n.current_execution_id
+    WHERE n.instance_id = ANY (p_instances);
+    IF v_present IS NOT NULL THEN
+        DELETE FROM history WHERE instance_id = ANY (v_present);
+        GET DIAGNOSTICS events_deleted = ROW_COUNT;
+        DELETE FROM executions WHERE instance_id = ANY (v_present);
+        GET DIAGNOSTICS executions_deleted = ROW_COUNT;
+        DELETE FROM orchestrator_queue WHERE instance_id = ANY (v_present) AND parked_at IS NULL;
+        GET DIAGNOSTICS messages_deleted = ROW_COUNT;
+        DELETE FROM orchestrator_queue WHERE instance_id = ANY (v_present) AND parked_at IS NOT NULL;
         GET DIAGNOSTICS v_count = ROW_COUNT;
         messages_deleted := messages_deleted + v_count;
-        DELETE FROM orchestrator_queue WHERE instance_id = v_one AND parked_at IS NOT NULL;
-        GET DIAGNOSTICS v_count = ROW_COUNT;
-        messages_deleted := messages_deleted + v_count;
-        WITH gone AS (DELETE FROM worker_queue WHERE instance_id = v_one RETURNING session_id, route),
+        WITH doomed AS (
+            SELECT id FROM worker_queue WHERE instance_id = ANY (v_present) ORDER BY id FOR UPDATE),
+        gone AS (DELETE FROM worker_queue w USING doomed d WHERE w.id = d.id RETURNING w.session_id, w.route),
         seats AS (
             INSERT INTO session_arrivals (sessions, routes)
             SELECT array_agg(session_id), array_agg(route) FROM gone WHERE session_id IS NOT NULL HAVING count(*) > 0)
         SELECT count(*) INTO v_count FROM gone;
         messages_deleted := messages_deleted + v_count;
-        DELETE FROM kv_store WHERE instance_id = v_one;
-        DELETE FROM kv_delta WHERE instance_id = v_one;
-        DELETE FROM instance_schedule WHERE instance_id = v_one;
-        DELETE FROM instances WHERE instance_id = v_one;
-        instances_deleted := instances_deleted + 1;
-    END LOOP;
+        DELETE FROM kv_store WHERE instance_id = ANY (v_present);
+        DELETE FROM kv_delta WHERE instance_id = ANY (v_present);
+        DELETE FROM instance_schedule WHERE instance_id = ANY (v_present);
+        DELETE FROM instances WHERE instance_id = ANY (v_present);
+    END IF;
     PERFORM unlock_instances_1(p_instances);
     PERFORM add_totals_1(p_slot, -instances_deleted, -executions_deleted, -events_deleted, -v_running, -v_completed,
         -v_failed);
@@ -118,9 +126,12 @@ CREATE FUNCTION delete_tree_1(p_slot integer, p_root text,
     OUT instances_deleted bigint, OUT executions_deleted bigint, OUT events_deleted bigint, OUT messages_deleted bigint,
     OUT refused text, OUT orphan text, OUT deleted text[])
 LANGUAGE plpgsql AS $$
+DECLARE
+    v_busy record;
 BEGIN
     PERFORM lock_instances_1(ARRAY[p_root]);
-    IF is_running_1(p_root) THEN
+    v_busy := first_running_1(ARRAY[p_root]);
+    IF v_busy.place IS NOT NULL THEN
         PERFORM unlock_instances_1(ARRAY[p_root]);
         refused := p_root;
         RETURN;

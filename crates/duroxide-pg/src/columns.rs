@@ -274,7 +274,7 @@ impl<'a> TurnColumns<'a> {
     pub(crate) const SQL: &'static str =
         "SELECT * FROM ack_turns_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19,
             $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39, $40, $41,
-            $42, $43, $44, $45, $46, $47, $48, $49, $50, $51)";
+            $42, $43, $44, $45, $46, $47, $48, $49, $50)";
 
     pub(crate) fn new(pending: &'a [Pending<TurnToCommit, TurnStored>], shared: &Shared) -> Self {
         let mut columns = Self::default();
@@ -350,12 +350,11 @@ impl<'a> TurnColumns<'a> {
         let max = order.map_or(0, WorkOrder::stored_max);
         let lease_ms = order.map_or(0, |order| order.lease_ms);
         let routes = order.and_then(|order| order.routes.as_ref());
-        let params: [&(dyn tokio_postgres::types::ToSql + Sync); 51] = [
+        let params: [&(dyn tokio_postgres::types::ToSql + Sync); 50] = [
             &now,
             &committer,
             &epoch,
             &batch,
-            &shared.slot,
             &careful,
             &self.token,
             &self.instance,

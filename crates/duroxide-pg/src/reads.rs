@@ -194,7 +194,11 @@ impl PostgresProvider {
         const SQL: &str = "SELECT coalesce(sum(instances), 0)::bigint, coalesce(sum(executions), 0)::bigint,
                 coalesce(sum(running_instances), 0)::bigint, coalesce(sum(completed_instances), 0)::bigint,
                 coalesce(sum(failed_instances), 0)::bigint, coalesce(sum(events), 0)::bigint
-            FROM totals";
+            FROM (
+                SELECT instances, executions, running_instances, completed_instances, failed_instances, events FROM totals
+                UNION ALL
+                SELECT instances, executions, running_instances, completed_instances, failed_instances, events
+                FROM committers) t";
         let rows = self.listing("get_system_metrics", SQL, &[]).await?;
         let Some(row) = rows.first() else { return Ok(SystemMetrics::default()) };
         Ok(SystemMetrics {
