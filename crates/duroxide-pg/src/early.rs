@@ -78,9 +78,11 @@ impl Early {
                 Next::Commit(jobs) => {
                     let (batch, later) = self.committing.gather(jobs);
                     waiting = later;
+                    // If it changes meanwhile, nobody knows which server has the batch.
+                    let connection = self.progress.borrow().connection;
                     let committed = self.committing.process(batch).await;
                     waiting.extend(self.forgotten());
-                    committed.into_iter().for_each(|committed| self.keep(committed));
+                    committed.into_iter().for_each(|committed| self.keep(committed, connection));
                 }
                 Next::Settle => waiting = self.settle().await,
                 Next::Sync => self.sync_what_has_lingered(),
@@ -124,10 +126,10 @@ impl Early {
         }
     }
 
-    fn keep(&mut self, mut committed: Committed) {
+    fn keep(&mut self, mut committed: Committed, connection: u64) {
         let is_urgent = committed.batch.is_urgent();
         committed.batch.hand_out(&mut committed.verdicts);
-        let began = *self.progress.borrow();
+        let began = Progress { connection, ..*self.progress.borrow() };
         let sync_at = if is_urgent { Instant::now() } else { Instant::now() + LINGER };
         self.kept.push_back(Kept { committed, began, sync_at: Some(sync_at) });
         if is_urgent {
@@ -152,7 +154,7 @@ impl Early {
         if self.kept.iter().all(|kept| kept.began.connection == now.connection) {
             return Vec::new();
         }
-        // The synced committer has another connection, so the server may have crashed: then ours is lost too.
+        // The synced committer has another connection, so the server may have crashed, or be another: then ours is over.
         if let Err(failure) = self.committing.check_connection().await {
             self.kept.drain(..).for_each(|kept| kept.committed.batch.fail(&uncertain(&failure.message)));
             return Vec::new();
