@@ -143,11 +143,13 @@ async fn check_history(client: &Client, instance: &str, output: &str) {
     let events = client.read_execution_history(instance, 1).await.unwrap();
     let ids: Vec<u64> = events.iter().map(|event| event.event_id).collect();
     let kinds: Vec<&EventKind> = events.iter().map(|event| &event.kind).collect();
-    assert_eq!(ids, [1, 2, 3, 4], "{instance}: {kinds:?}");
-    let [_, EventKind::ActivityScheduled { .. }, EventKind::ActivityCompleted { result }, last] = kinds[..]
+    assert_eq!(ids, [1, 2, 3, 4, 5, 6], "{instance}: {kinds:?}");
+    let [_, EventKind::ActivityScheduled { .. }, EventKind::ActivityCompleted { result }, .., fired, last] =
+        kinds[..]
     else {
         panic!("{instance}: {kinds:?}");
     };
+    assert!(matches!(fired, EventKind::TimerFired { .. }), "{instance}: {kinds:?}");
     assert_eq!(result, output, "{instance}");
     assert!(
         matches!(last, EventKind::OrchestrationCompleted { output: told } if told == output),

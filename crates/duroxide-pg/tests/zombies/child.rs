@@ -128,6 +128,8 @@ async fn pay(stage: Arc<Stage>, ctx: ActivityContext) -> Result<String, String> 
 
 async fn order(stage: Arc<Stage>, ctx: OrchestrationContext) -> Result<String, String> {
     let paid = ctx.schedule_activity("Pay", "").await?;
+    // The result is durable before the next turn, which is the only one to be committed then.
+    ctx.schedule_timer(Duration::from_millis(1)).await;
     stage.at(&ctx.instance_id(), Moment::InTurn, stop);
     stage.at(&ctx.instance_id(), Moment::InCommitOfTurn, || stage.wait_to_commit());
     Ok(paid)
