@@ -210,27 +210,27 @@ async fn check_rows(world: &World) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_stood_still_in_an_activity_is_told_that_it_is_not_his_any_more() {
-    raise_zombies(Moment::InActivityThatListens, "was told").await;
+    raise_zombies(Moment::ActivityThatListens, "was told").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_result_that_comes_too_late_is_refused() {
-    raise_zombies(Moment::InActivityThatReturns, "result not stored").await;
+    raise_zombies(Moment::ActivityThatReturns, "result not stored").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_result_that_was_on_its_way_for_too_long_is_refused() {
-    raise_zombies(Moment::InCommitOfResult, "result not stored").await;
+    raise_zombies(Moment::CommitOfResult, "result not stored").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_that_comes_too_late_is_refused() {
-    raise_zombies(Moment::InTurn, "turn not stored").await;
+    raise_zombies(Moment::Turn, "turn not stored").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_that_was_on_its_way_for_too_long_is_refused() {
-    raise_zombies(Moment::InCommitOfTurn, "turn not stored").await;
+    raise_zombies(Moment::CommitOfTurn, "turn not stored").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -27,37 +27,37 @@ const LEASE: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
     /// In an activity, which then waits until it is told that its result is not wanted.
-    InActivityThatListens,
+    ActivityThatListens,
     /// In an activity, which then returns at once.
-    InActivityThatReturns,
+    ActivityThatReturns,
     /// When an activity's result is on its way.
-    InCommitOfResult,
+    CommitOfResult,
     /// In the code of an orchestration, after its activity.
-    InTurn,
+    Turn,
     /// When a turn is on its way.
-    InCommitOfTurn,
+    CommitOfTurn,
 }
 
 impl Moment {
     fn named(name: &str) -> Option<Self> {
         use Moment::*;
-        let all = [InActivityThatListens, InActivityThatReturns, InCommitOfResult, InTurn, InCommitOfTurn];
+        let all = [ActivityThatListens, ActivityThatReturns, CommitOfResult, Turn, CommitOfTurn];
         all.into_iter().find(|moment| format!("{moment:?}") == name)
     }
 
     /// Others have to stop the process at this moment.
     pub fn is_in_commit(self) -> bool {
-        matches!(self, Self::InCommitOfResult | Self::InCommitOfTurn)
+        matches!(self, Self::CommitOfResult | Self::CommitOfTurn)
     }
 
     /// When one who has taken over waits until others are ready.
     pub fn when_taken_over(self) -> Self {
-        if self.is_after_the_result() { Self::InCommitOfTurn } else { Self::InCommitOfResult }
+        if self.is_after_the_result() { Self::CommitOfTurn } else { Self::CommitOfResult }
     }
 
     /// The activity's result is stored already.
     pub fn is_after_the_result(self) -> bool {
-        matches!(self, Self::InTurn | Self::InCommitOfTurn)
+        matches!(self, Self::Turn | Self::CommitOfTurn)
     }
 }
 
@@ -117,9 +117,9 @@ async fn start(store: Arc<PostgresProvider>, stage: Arc<Stage>) -> Arc<Runtime> 
 /// Returns which process has paid.
 async fn pay(stage: Arc<Stage>, ctx: ActivityContext) -> Result<String, String> {
     stage.write(&format!("pays {} (attempt {})", ctx.instance_id(), ctx.attempt()));
-    stage.at(ctx.instance_id(), Moment::InActivityThatReturns, stop);
-    stage.at(ctx.instance_id(), Moment::InCommitOfResult, || stage.wait_to_commit());
-    if stage.at(ctx.instance_id(), Moment::InActivityThatListens, stop) {
+    stage.at(ctx.instance_id(), Moment::ActivityThatReturns, stop);
+    stage.at(ctx.instance_id(), Moment::CommitOfResult, || stage.wait_to_commit());
+    if stage.at(ctx.instance_id(), Moment::ActivityThatListens, stop) {
         ctx.cancelled().await;
         stage.write("was told");
     }
@@ -130,8 +130,8 @@ async fn order(stage: Arc<Stage>, ctx: OrchestrationContext) -> Result<String, S
     let paid = ctx.schedule_activity("Pay", "").await?;
     // The result is durable before the next turn, which is the only one to be committed then.
     ctx.schedule_timer(Duration::from_millis(1)).await;
-    stage.at(&ctx.instance_id(), Moment::InTurn, stop);
-    stage.at(&ctx.instance_id(), Moment::InCommitOfTurn, || stage.wait_to_commit());
+    stage.at(&ctx.instance_id(), Moment::Turn, stop);
+    stage.at(&ctx.instance_id(), Moment::CommitOfTurn, || stage.wait_to_commit());
     Ok(paid)
 }
 
