@@ -14,6 +14,7 @@ use crate::fetch::{Activities, Fetched, InstanceOrder, Instances, StoredWork, Wo
 use crate::gather::{Harvest, Order};
 use crate::jobs::{Call, Job, Pending, Reply, ResultToCommit, TurnStored, TurnToCommit};
 use crate::pipeline::{Sent, in_order};
+use crate::servers::incarnation;
 use crate::session::Session;
 use crate::shared::{Effects, Shared, clamp};
 use crate::standing::{StandingOrder, StandingOrders};
@@ -44,6 +45,8 @@ pub(crate) struct Verdicts {
     pub(crate) turns: Option<Vec<i32>>,
     /// The instance's incarnation, or the event that was there already, for turns that were refused because of it.
     pub(crate) turn_details: Vec<Option<i64>>,
+    /// The number of the server that committed the batch.
+    pub(crate) server: u64,
     /// Activities that were not held, counted from 1.
     pub(crate) refused_work: Vec<i32>,
     /// Starts of ids that were taken, counted from 1.
@@ -375,9 +378,10 @@ impl Batch {
                 turn.reply.give(Err(refusal.into()));
                 continue;
             }
+            let incarnation = incarnation(verdicts.server, detail);
             let work = claim.filter(|order| key.as_deref() == Some(order.key().as_str()));
             let work = work.and_then(|order| Some(verdicts.work.as_mut()?.share(order.max)));
-            turn.reply.give(Ok(TurnStored { incarnation: detail, work }));
+            turn.reply.give(Ok(TurnStored { incarnation, work }));
         }
         for (place, ack) in (1..).zip(self.acks) {
             let refused = verdicts.refused_work.contains(&place);

@@ -14,6 +14,7 @@ use crate::encode::route;
 use crate::errands::{Held, Queue};
 use crate::error::StoreError;
 use crate::fetch::{Fetched, FetchedWork, InstanceOrder, StoredClaim, StoredWork, WorkOrder};
+use crate::servers::incarnation;
 use crate::shared::{positive, whole_ms};
 use crate::text::{original, stored};
 
@@ -149,7 +150,8 @@ impl PostgresProvider {
             }
         }
         let attempt_count = u32::try_from(attempts).unwrap_or(u32::MAX).saturating_add(1);
-        Ok(Some(claim.describe(messages, attempt_count)))
+        let server = self.shared.servers.number();
+        Ok(Some(claim.describe(messages, attempt_count, server)))
     }
 
     /// Leases activities and decodes them. What does not decode is set aside, and the next takes its place.
@@ -260,7 +262,7 @@ fn routes(filter: &TagFilter) -> Option<Vec<String>> {
 
 impl StoredClaim {
     /// Puts together what a caller is told about an instance that it leased.
-    fn describe(self, messages: Vec<WorkItem>, attempt_count: u32) -> InstanceClaim {
+    fn describe(self, messages: Vec<WorkItem>, attempt_count: u32, server: u64) -> InstanceClaim {
         let origin = match self.name {
             Some(name) => Some(Origin { name, version: self.version }),
             None => {
@@ -278,7 +280,7 @@ impl StoredClaim {
             orchestration_name: origin.name,
             version: origin.version.unwrap_or_else(|| "unknown".into()),
             execution_id: positive(self.execution_id),
-            incarnation: positive(self.incarnation),
+            incarnation: incarnation(server, positive(self.incarnation)),
             last_event_id: positive(self.last_event_id),
             status: self.status.map(original),
             messages,

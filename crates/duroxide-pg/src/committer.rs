@@ -260,7 +260,8 @@ impl Committing {
         self.progress.send_modify(|progress| progress.sent = number);
         match self.transact(connection, number, batch, careful).await {
             Ok(answers) => {
-                let (verdicts, effects) = batch.read(&self.returns, answers);
+                let (mut verdicts, effects) = batch.read(&self.returns, answers);
+                verdicts.server = connection.session.server();
                 self.progress.send_modify(|progress| progress.durable = number);
                 Attempt::Committed(Box::new(verdicts), effects)
             }
@@ -306,12 +307,12 @@ impl Committing {
 
     pub(crate) async fn connect(&mut self) -> Result<(), Failure> {
         match &self.connection {
-            Some(connection) if !connection.session.is_closed() => Ok(()),
+            Some(connection) if !connection.session.is_over() => Ok(()),
             _ => self.begin_epoch().await.map(drop),
         }
     }
 
-    /// Makes sure that the connection still leads to a server that has not crashed since it was made.
+    /// Makes sure that the connection leads to the server that others have reached, and that it has not crashed since.
     pub(crate) async fn check_connection(&mut self) -> Result<(), Failure> {
         if let Some(connection) = &self.connection {
             let answer = in_time(connection.session.query("SELECT 1", &[])).await;

@@ -79,9 +79,11 @@ impl Early {
                     let (mut batch, later) = self.committing.gather(jobs);
                     waiting = later;
                     batch.serve(&self.committing.returns.shared.standing);
+                    // If it changes meanwhile, nobody knows which server has the batch.
+                    let connection = self.progress.borrow().connection;
                     let committed = self.committing.process(batch).await;
                     waiting.extend(self.forgotten());
-                    committed.into_iter().for_each(|committed| self.keep(committed));
+                    committed.into_iter().for_each(|committed| self.keep(committed, connection));
                 }
                 Next::Settle => waiting = self.settle().await,
                 Next::Sync => self.sync_what_has_lingered(),
@@ -125,10 +127,10 @@ impl Early {
         }
     }
 
-    fn keep(&mut self, mut committed: Committed) {
+    fn keep(&mut self, mut committed: Committed, connection: u64) {
         let is_urgent = committed.batch.is_urgent(&committed.verdicts);
         committed.batch.hand_out(&mut committed.verdicts);
-        let began = *self.progress.borrow();
+        let began = Progress { connection, ..*self.progress.borrow() };
         let sync_at = if is_urgent { Instant::now() } else { Instant::now() + LINGER };
         self.kept.push_back(Kept { committed, began, sync_at: Some(sync_at) });
         if is_urgent {
@@ -153,7 +155,7 @@ impl Early {
         if self.kept.iter().all(|kept| kept.began.connection == now.connection) {
             return Vec::new();
         }
-        // The synced committer has another connection, so the server may have crashed: then ours is lost too.
+        // The synced committer has another connection, so the server may have crashed, or be another: then ours is over.
         if let Err(failure) = self.committing.check_connection().await {
             self.kept.drain(..).for_each(|kept| kept.committed.batch.fail(&uncertain(&failure.message)));
             return Vec::new();

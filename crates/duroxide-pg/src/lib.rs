@@ -59,6 +59,7 @@ mod options;
 mod pipeline;
 mod provider;
 mod reads;
+mod servers;
 mod session;
 mod shared;
 mod signals;
@@ -180,7 +181,13 @@ impl PostgresProvider {
             _ => Some(tls::Tls::new(&target)?),
         };
         let tokens = settings.tokens.clone();
-        let dialer = Arc::new(Dialer { target, tls, tokens, schema: settings.schema.clone() });
+        let dialer = Arc::new(Dialer {
+            target,
+            tls,
+            tokens,
+            schema: settings.schema.clone(),
+            servers: Arc::default(),
+        });
         let session = dialer.open().await?;
         migrate::prepare(&session, &settings.schema, settings.migrations).await?;
         drop(session);
@@ -203,6 +210,7 @@ impl PostgresProvider {
             work_ready: DueSignal::new(clock.clone()),
             watchers: Arc::new(InstanceWatchers::default()),
             news: Arc::default(),
+            servers: dialer.servers.clone(),
             turns_in_the_way: false.into(),
             standing: StandingOrders::default(),
         });

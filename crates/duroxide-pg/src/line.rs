@@ -91,7 +91,7 @@ impl Line {
 
     async fn session(&self) -> Result<Arc<Session>, Failure> {
         let mut current = self.current.lock().await;
-        if let Some(session) = current.as_ref().filter(|session| !session.is_closed()) {
+        if let Some(session) = current.as_ref().filter(|session| !session.is_over()) {
             return Ok(session.clone());
         }
         *current = None;

@@ -10,10 +10,13 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{AsyncMessage, Client, Connection, NoTls, Notification, Row, Statement};
+use tokio_postgres::{
+    AsyncMessage, Client, Connection, NoTls, Notification, Row, SimpleQueryMessage, Statement,
+};
 
 use crate::PgError;
 use crate::error::{Failure, FailureKind};
+use crate::servers::Servers;
 use crate::target::{Protection, Target, quoted};
 use crate::tls::{self, Tls};
 
@@ -67,6 +70,8 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 /// What takes longer is not coming: the connection is given up.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
+const WHEN_STARTED: &str = "SELECT extract(epoch FROM pg_postmaster_start_time())::text;";
+
 /// Why there is no connection.
 enum NotConnected {
     NoAnswer,
@@ -96,6 +101,7 @@ pub(crate) struct Dialer {
     pub(crate) tls: Option<Tls>,
     pub(crate) tokens: Option<Arc<dyn TokenSource>>,
     pub(crate) schema: String,
+    pub(crate) servers: Arc<Servers>,
 }
 
 impl Dialer {
@@ -155,9 +161,14 @@ impl Dialer {
                 (client, tokio::spawn(drive(connection, heard)))
             }
         };
-        let session = Session { client, driver, statements: Mutex::default() };
-        session.client.batch_execute(&self.settings(purpose)).await?;
-        Ok(session)
+        let answers = client.simple_query(&format!("{} {WHEN_STARTED}", self.settings(purpose))).await;
+        let answers = answers.inspect_err(|_| driver.abort())?;
+        let started = answers.iter().rev().find_map(|answer| match answer {
+            SimpleQueryMessage::Row(row) => row.get(0),
+            _ => None,
+        });
+        let server = self.servers.reach(started.unwrap_or_default());
+        Ok(Session { client, driver, statements: Mutex::default(), server, servers: self.servers.clone() })
     }
 
     /// What a caller hears who may try again.
@@ -228,11 +239,20 @@ pub(crate) struct Session {
     client: Client,
     driver: JoinHandle<()>,
     statements: Mutex<HashMap<&'static str, Statement>>,
+    /// The number of the server at its other end.
+    server: u64,
+    servers: Arc<Servers>,
 }
 
 impl Session {
-    pub(crate) fn is_closed(&self) -> bool {
-        self.client.is_closed()
+    /// Tells whether it should be used no more: it has ended, or another has reached another server since.
+    pub(crate) fn is_over(&self) -> bool {
+        self.client.is_closed() || self.server != self.servers.number()
+    }
+
+    /// The number of the server at its other end.
+    pub(crate) fn server(&self) -> u64 {
+        self.server
     }
 
     /// Ends the connection at once, without a word to the server.
@@ -289,7 +309,8 @@ mod tests {
         let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = silent.local_addr().unwrap().port();
         let target = Target::parse(&format!("postgres://u:secret@127.0.0.1:{port}/d")).unwrap();
-        let dialer = Dialer { target, tls: None, tokens: None, schema: "public".into() };
+        let dialer =
+            Dialer { target, tls: None, tokens: None, schema: "public".into(), servers: Arc::default() };
         let failure = dialer.connect(Purpose::Data).await.err().unwrap();
         assert!(failure.may_pass() && failure.message.contains("does not answer"), "{}", failure.message);
         drop(silent);
@@ -308,7 +329,7 @@ mod tests {
     async fn a_token_that_never_comes_is_not_waited_for() {
         let target = Target::parse("postgres://u@127.0.0.1:1/d").unwrap();
         let tokens: Option<Arc<dyn TokenSource>> = Some(Arc::new(Never));
-        let dialer = Dialer { target, tls: None, tokens, schema: "public".into() };
+        let dialer = Dialer { target, tls: None, tokens, schema: "public".into(), servers: Arc::default() };
         assert!(dialer.connect(Purpose::Data).await.is_err_and(|failure| failure.may_pass()));
     }
 }

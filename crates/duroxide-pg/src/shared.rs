@@ -7,6 +7,7 @@ use std::time::Duration;
 use duroxide::providers::{Clock, InstanceWatchers, StoreLimits, WorkSignalSource};
 
 use crate::clock::DatabaseClock;
+use crate::servers::Servers;
 use crate::signals::News;
 use crate::standing::StandingOrders;
 
@@ -21,6 +22,7 @@ pub(crate) struct Shared {
     pub(crate) work_ready: DueSignal,
     pub(crate) watchers: Arc<InstanceWatchers>,
     pub(crate) news: Arc<News>,
+    pub(crate) servers: Arc<Servers>,
     /// Somebody was committing a turn of an instance that has new messages: when that is over, it is to be looked at.
     pub(crate) turns_in_the_way: AtomicBool,
     /// What dispatchers wait for.

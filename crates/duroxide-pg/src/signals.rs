@@ -145,7 +145,7 @@ impl Messenger {
                     tokio::time::sleep(BETWEEN_NEWS).await;
                 }
             }
-            if self.shared.strong_count() == 0 {
+            if self.shared.strong_count() == 0 || session.is_over() {
                 return;
             }
         }

@@ -51,6 +51,21 @@ impl Cluster {
         Self::join(std::env::temp_dir().join(name), kind, settings, files)
     }
 
+    /// A copy of another server that follows it, until it is promoted. It hears of what the other writes through this port:
+    /// the other's own or that of a proxy. The other knows it as `standby`.
+    pub fn standby_of(primary: &Self, port: u16) -> Self {
+        let name = format!("duroxide-pg-{}", uuid::Uuid::new_v4().simple());
+        let (directory, tools) = (std::env::temp_dir().join(name), Tools::find());
+        let starting = lock_for_starting(&directory);
+        let in_use = open_lock(&directory, "users.lock").unwrap();
+        in_use.lock_shared().unwrap();
+        let own_port = free_port();
+        tools.copy(&directory, primary, own_port, port);
+        watch(&directory, &tools);
+        drop(starting);
+        Self { directory, port: own_port, tools, _in_use: in_use }
+    }
+
     fn join(directory: PathBuf, kind: Kind, settings: &[&str], files: &[(&str, String)]) -> Self {
         let tools = Tools::find();
         let starting = lock_for_starting(&directory);
@@ -106,6 +121,11 @@ impl Cluster {
 
     pub fn stop(&self) {
         self.tools.run(&self.directory, "pg_ctl", &["-D", "data", "-m", "immediate", "-w", "stop"]);
+    }
+
+    /// Makes a standby a server that can be written to.
+    pub fn promote(&self) {
+        self.tools.run(&self.directory, "pg_ctl", &["-D", "data", "-w", "promote"]);
     }
 
     pub fn start(&self) {
@@ -187,6 +207,9 @@ impl Tools {
                 "PostgreSQL is needed: install it (Debian: apt-get install postgresql) or set DATABASE_URL"
             );
         };
+        // On the path there may be links to some of them.
+        let program = std::fs::canonicalize(directory.join("pg_ctl")).unwrap();
+        let directory = program.parent().unwrap().to_path_buf();
         let is_root = Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout == b"0\n");
         let exists = |user: &str| Command::new("id").arg(user).output().is_ok_and(|id| id.status.success());
         let user = match is_root {
@@ -220,6 +243,26 @@ impl Tools {
         for (name, text) in files {
             self.write(&directory.join("data").join(name), text);
         }
+        self.run(directory, "pg_ctl", &["-D", "data", "-l", "log", "-w", "start"]);
+    }
+
+    /// Makes a copy of a server that runs, and starts it as a standby of that.
+    fn copy(&self, directory: &Path, primary: &Cluster, own_port: u16, primary_port: u16) {
+        self.give(directory);
+        let (host, port) = (primary.directory.display().to_string(), primary.port.to_string());
+        let from = ["-h", &host, "-p", &port, "-U", "postgres"];
+        let how = ["-D", "data", "-X", "stream", "-c", "fast", "--no-sync"];
+        self.run(directory, "pg_basebackup", &[&from[..], &how[..]].concat());
+        let mut file = OpenOptions::new().append(true).open(directory.join("data/postgresql.conf")).unwrap();
+        writeln!(
+            file,
+            "port = {own_port}\nunix_socket_directories = '{}'\nprimary_conninfo = \
+             'host=127.0.0.1 port={primary_port} user=postgres application_name=standby'",
+            directory.display()
+        )
+        .unwrap();
+        drop(file);
+        self.write(&directory.join("data/standby.signal"), "");
         self.run(directory, "pg_ctl", &["-D", "data", "-l", "log", "-w", "start"]);
     }
 

@@ -84,8 +84,17 @@ async fn template(client: &Client, server: &str) -> String {
         client.batch_execute(&begin).await.unwrap();
         client.batch_execute(&format!("CREATE DATABASE {unfinished}")).await.unwrap();
         drop(PostgresProvider::new(&url_of(server, &unfinished)).await.unwrap());
-        // The server waits for connections that are about to end.
-        client.batch_execute(&format!("ALTER DATABASE {unfinished} RENAME TO {name}")).await.unwrap();
+        // The store may be connecting still, in the background; a template needs no connections.
+        let statements = [
+            format!("ALTER DATABASE {unfinished} WITH ALLOW_CONNECTIONS false"),
+            format!(
+                "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE datname = '{unfinished}'"
+            ),
+            format!("ALTER DATABASE {unfinished} RENAME TO {name}"),
+        ];
+        for statement in statements {
+            client.batch_execute(&statement).await.unwrap();
+        }
     }
     client.batch_execute("SELECT pg_advisory_unlock(hashtext('duroxide template'))").await.unwrap();
     name

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use duroxide::providers::{Clock, SystemClock};
 use duroxide::runtime::Runtime;
-use duroxide::runtime::registry::ActivityRegistry;
+use duroxide::runtime::registry::{ActivityRegistry, ActivityRegistryBuilder};
 use duroxide::{
-    ActivityContext, Client, EventKind, OrchestrationContext, OrchestrationRegistry, OrchestrationStatus,
-    RuntimeOptions,
+    ActivityContext, Client, EventKind, OrchestrationContext, OrchestrationRegistry,
+    OrchestrationRegistryBuilder, OrchestrationStatus, RuntimeOptions,
 };
 use duroxide_pg::PostgresProvider;
 
@@ -17,24 +17,34 @@ const STEPS: usize = 4;
 /// All must have ended so long after the last fault.
 const LIVENESS_BOUND: Duration = Duration::from_secs(60);
 
-/// Starts a runtime. Leases are short, so that what a lost connection leaves behind is soon free again.
+/// Starts a runtime that runs jobs.
 pub async fn runtime(store: Arc<PostgresProvider>) -> Arc<Runtime> {
-    let activities = ActivityRegistry::builder()
-        .register("Work", |_: ActivityContext, input: String| async move {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-            Ok(input)
-        })
-        .build();
-    let orchestrations = OrchestrationRegistry::builder().register("Job", job).build();
-    let options = RuntimeOptions {
+    Runtime::start_with_options(store, activities().build(), orchestrations().build(), options()).await
+}
+
+/// What jobs do.
+pub fn activities() -> ActivityRegistryBuilder {
+    ActivityRegistry::builder().register("Work", |_: ActivityContext, input: String| async move {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        Ok(input)
+    })
+}
+
+/// The jobs.
+pub fn orchestrations() -> OrchestrationRegistryBuilder {
+    OrchestrationRegistry::builder().register("Job", job)
+}
+
+/// Leases are short, so that what a lost connection leaves behind is soon free again.
+pub fn options() -> RuntimeOptions {
+    RuntimeOptions {
         orchestrator_lock_timeout: Duration::from_secs(2),
         worker_lock_timeout: Duration::from_secs(2),
         worker_concurrency: 8,
         // A fault is not the message's fault.
         max_attempts: 1_000,
         ..Default::default()
-    };
-    Runtime::start_with_options(store, activities, orchestrations, options).await
+    }
 }
 
 async fn job(ctx: OrchestrationContext, input: String) -> Result<String, String> {
@@ -76,13 +86,31 @@ pub async fn check(client: &Client, count: usize) {
                 }
             }
         };
-        assert!(
-            matches!(&status, OrchestrationStatus::Completed { output, .. } if output == &STEPS.to_string()),
-            "{instance}: {status:?}"
-        );
-        check_history(client, &instance).await;
+        check_end(client, &instance, &status).await;
     }
     check_queues(client).await;
+}
+
+/// Waits until there is nothing to do and checks the jobs that the store knows of; returns how many it does not.
+pub async fn check_known(client: &Client, count: usize) -> usize {
+    check_queues(client).await;
+    let mut unknown = 0;
+    for n in 0..count {
+        let instance = format!("job-{n}");
+        match client.get_orchestration_status(&instance).await.unwrap() {
+            OrchestrationStatus::NotFound => unknown += 1,
+            status => check_end(client, &instance, &status).await,
+        }
+    }
+    unknown
+}
+
+async fn check_end(client: &Client, instance: &str, status: &OrchestrationStatus) {
+    assert!(
+        matches!(status, OrchestrationStatus::Completed { output, .. } if output == &STEPS.to_string()),
+        "{instance}: {status:?}"
+    );
+    check_history(client, instance).await;
 }
 
 async fn check_history(client: &Client, instance: &str) {
@@ -90,6 +118,11 @@ async fn check_history(client: &Client, instance: &str) {
     let ids: Vec<u64> = events.iter().map(|event| event.event_id).collect();
     let expected: Vec<u64> = (1..=events.len() as u64).collect();
     assert_eq!(ids, expected, "{instance} has gaps or repetitions");
+    let last = events.last().map(|event| &event.kind);
+    assert!(
+        matches!(last, Some(EventKind::OrchestrationCompleted { .. })),
+        "{instance} goes on after its end"
+    );
     let count = |wanted: fn(&EventKind) -> bool| events.iter().filter(|event| wanted(&event.kind)).count();
     assert_eq!(count(|kind| matches!(kind, EventKind::ActivityScheduled { .. })), 2 * STEPS, "{instance}");
     assert_eq!(count(|kind| matches!(kind, EventKind::ActivityCompleted { .. })), 2 * STEPS, "{instance}");

@@ -6,6 +6,7 @@ pub mod cluster;
 pub mod database;
 pub mod load;
 pub mod logs;
+pub mod pair;
 pub mod proxy;
 pub mod world;
 

@@ -1,7 +1,7 @@
 //! A way to the server that can be cut.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -42,7 +42,8 @@ pub struct Proxy {
 }
 
 struct State {
-    server: u16,
+    /// Where new connections lead to.
+    server: AtomicU16,
     /// Connections made before the last cut are over.
     cuts: watch::Sender<usize>,
     /// Those that end in an orderly way for the server, after what was sent.
@@ -61,7 +62,7 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let state = Arc::new(State {
-            server,
+            server: AtomicU16::new(server),
             cuts: watch::Sender::new(0),
             hang_ups: watch::Sender::new(0),
             next_commits: Mutex::default(),
@@ -81,6 +82,11 @@ impl Proxy {
 
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// Leads new connections to another server; those that there are stay.
+    pub fn point_to(&self, server: u16) {
+        self.state.server.store(server, Ordering::SeqCst);
     }
 
     /// Cuts every connection that there is.
@@ -133,7 +139,10 @@ impl Drop for Proxy {
 impl State {
     async fn carry(self: Arc<Self>, mut client: TcpStream) {
         let (mut cuts, mut hang_ups) = (self.cuts.subscribe(), self.hang_ups.subscribe());
-        let Ok(mut server) = TcpStream::connect(("127.0.0.1", self.server)).await else { return };
+        let Ok(mut server) = TcpStream::connect(("127.0.0.1", self.server.load(Ordering::SeqCst))).await
+        else {
+            return;
+        };
         let (_, _) = (client.set_nodelay(true), server.set_nodelay(true));
         let mut answers_left = self.short_lives.lock().unwrap().pop_front();
         let (mut sent, mut answered) = (vec![0; 64 * 1024], vec![0; 64 * 1024]);

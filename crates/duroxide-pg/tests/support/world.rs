@@ -130,11 +130,17 @@ impl World {
 
     /// Waits until something is so in the database.
     pub async fn until(&self, condition: &str) {
-        let deadline = SystemClock.monotonic() + FAILURE_BOUND;
-        while self.number(&format!("SELECT ({condition})::int::bigint")).await == 0 {
-            assert!(SystemClock.monotonic() < deadline, "not so: {condition}");
-            SystemClock.sleep(Duration::from_millis(10)).await;
-        }
+        until(&self.connect().await, condition).await;
+    }
+}
+
+/// Waits until something is so in a database.
+pub async fn until(database: &tokio_postgres::Client, condition: &str) {
+    let deadline = SystemClock.monotonic() + FAILURE_BOUND;
+    let sql = format!("SELECT ({condition})::int::bigint");
+    while database.query_one(&sql, &[]).await.unwrap().get::<_, i64>(0) == 0 {
+        assert!(SystemClock.monotonic() < deadline, "not so: {condition}");
+        SystemClock.sleep(Duration::from_millis(10)).await;
     }
 }
 

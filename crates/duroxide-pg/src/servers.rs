@@ -1,0 +1,74 @@
+//! Which server the connections lead to.
+//!
+//! After a failover an address leads to another server, and after a crash to one that has started again. That one may have
+//! forgotten what was not synced, or even what was, if it is a standby that nobody waited for; and the old one may live on
+//! and answer on connections that were made before. So as soon as one connection has reached another server, all others are
+//! made anew before they are used, and instances that are in memory are read again.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Counts the servers that a store has met, one after the other.
+#[derive(Default)]
+pub(crate) struct Servers(Mutex<Current>);
+
+#[derive(Default)]
+struct Current {
+    /// When it started, as it says itself: no two servers at one address have that in common.
+    started: Option<String>,
+    number: u64,
+}
+
+impl Servers {
+    /// A new connection leads to the server that started then; returns its number.
+    pub(crate) fn reach(&self, started: &str) -> u64 {
+        let mut current = self.current();
+        let is_other = current.started.as_deref().is_some_and(|known| known != started);
+        if is_other {
+            current.number += 1;
+            tracing::warn!(
+                target: "duroxide::providers::postgres",
+                "another PostgreSQL server answers, or it has started again; all connections are made anew"
+            );
+        }
+        if is_other || current.started.is_none() {
+            current.started = Some(started.to_string());
+        }
+        current.number
+    }
+
+    /// The number of the server that was reached last.
+    pub(crate) fn number(&self) -> u64 {
+        self.current().number
+    }
+
+    fn current(&self) -> MutexGuard<'_, Current> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Which creation of its id an instance is, as a server tells it. The next one may give out the same numbers again, and may
+/// know another history, so what was kept in memory is not taken for it. 0 stays 0: there is no such instance.
+pub(crate) fn incarnation(server: u64, stored: u64) -> u64 {
+    const BITS_OF_STORED: u32 = 40;
+    if stored == 0 { 0 } else { stored.wrapping_add(server << BITS_OF_STORED) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_known_by_when_it_started() {
+        let servers = Servers::default();
+        assert_eq!((servers.reach("a"), servers.reach("a"), servers.number()), (0, 0, 0));
+        assert_eq!((servers.reach("b"), servers.reach("b"), servers.number()), (1, 1, 1));
+        assert_eq!((servers.reach("a"), servers.number()), (2, 2));
+    }
+
+    #[test]
+    fn instances_of_two_servers_are_not_the_same() {
+        assert_eq!((incarnation(0, 7), incarnation(3, 0)), (7, 0));
+        assert_ne!(incarnation(0, 7), incarnation(1, 7));
+        assert_ne!(incarnation(1, 8), incarnation(2, 7));
+    }
+}

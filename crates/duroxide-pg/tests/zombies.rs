@@ -1,0 +1,277 @@
+//! Worker processes that are stopped (SIGSTOP) for longer than their leases, while others do their work, and then go on
+//! (SIGCONT) as if nothing had happened: what they have to say is refused, they are told so, and they work on.
+//!
+//! The workers are this test binary, started again. `ZOMBIES` multiplies how many there are.
+
+#![cfg(feature = "test")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that fails may panic")]
+
+mod support;
+
+#[path = "zombies/child.rs"]
+mod child;
+
+use std::io::Write;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use child::{INSTRUCTIONS, LEDGER, Moment, SCHEMA, URL};
+use duroxide::providers::{Clock, SystemClock};
+use duroxide::{Client, EventKind, OrchestrationStatus};
+use support::proxy::{Proxy, Weather};
+use support::world::World;
+
+/// Nothing here takes long; whoever waits for so long waits in vain.
+const FAILURE_BOUND: Duration = Duration::from_secs(60);
+/// Files and processes of others are looked at so often.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
+
+/// The worker's side: not a test by itself.
+#[test]
+fn child_works_until_its_input_ends() {
+    child::work_if_asked();
+}
+
+/// A worker process. Killed when dropped.
+struct Worker {
+    process: Child,
+    files: tempfile::TempDir,
+}
+
+impl Worker {
+    /// Starts one that reaches the server through this port, and does something special at a moment.
+    fn start(world: &World, port: u16, moment: Option<Moment>) -> Self {
+        let files = tempfile::TempDir::new().unwrap();
+        let log = std::fs::File::create(files.path().join("log")).unwrap();
+        let process = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "child_works_until_its_input_ends", "--nocapture"])
+            .env(URL, world.cluster.url_through(port))
+            .env(SCHEMA, &world.schema)
+            .env(LEDGER, files.path().join("ledger"))
+            .env(INSTRUCTIONS, moment.map_or_else(String::new, |moment| format!("{moment:?}")))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        Self { process, files }
+    }
+
+    fn id(&self) -> String {
+        self.process.id().to_string()
+    }
+
+    /// Waits until it has written something, to its log or to its ledger.
+    async fn until_says(&self, words: &str) {
+        let read = |file: &str| std::fs::read_to_string(self.files.path().join(file)).unwrap_or_default();
+        let says = async || read("ledger").contains(words) || read("log").contains(words);
+        let said = in_time(says).await;
+        assert!(said, "{words:?} is not in {}\n{}", read("ledger"), read("log"));
+    }
+
+    /// Lets it go on where it waits for its input.
+    fn let_go_on(&mut self) {
+        self.process.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+    }
+
+    fn send(&self, signal: &str) {
+        let sent = Command::new("kill").args([signal, &self.id()]).status().unwrap();
+        assert!(sent.success(), "kill {signal}");
+    }
+
+    /// Waits until all of it stands still.
+    async fn until_stopped(&self) {
+        let status = format!("/proc/{}/status", self.id());
+        let is_stopped =
+            async || std::fs::read_to_string(&status).is_ok_and(|status| status.contains("State:\tT"));
+        assert!(in_time(is_stopped).await, "it goes on");
+    }
+
+    /// Ends it in an orderly way.
+    async fn end(mut self) {
+        drop(self.process.stdin.take());
+        let mut ended = None;
+        let has_ended = async || {
+            ended = self.process.try_wait().unwrap();
+            ended.is_some()
+        };
+        assert!(in_time(has_ended).await, "it does not end");
+        assert!(ended.unwrap().success());
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Looks until something is so; `false` if it is not for long.
+async fn in_time(mut is_so: impl AsyncFnMut() -> bool) -> bool {
+    let deadline = SystemClock.monotonic() + FAILURE_BOUND;
+    loop {
+        if is_so().await {
+            return true;
+        }
+        if SystemClock.monotonic() > deadline {
+            return false;
+        }
+        SystemClock.sleep(BETWEEN_LOOKS).await;
+    }
+}
+
+fn rounds(usual: u64) -> u64 {
+    usual * std::env::var("ZOMBIES").map_or(1, |times| times.parse::<u64>().unwrap())
+}
+
+async fn start(client: &Client, instance: &str) {
+    client.start_orchestration(instance, "Order", "").await.unwrap();
+}
+
+/// Waits for an order's end; returns who has paid, after checking that its history says so, once.
+async fn paid_by(client: &Client, instance: &str) -> String {
+    let status = client.wait_for_orchestration(instance, FAILURE_BOUND).await;
+    let Ok(OrchestrationStatus::Completed { output, .. }) = status else {
+        panic!("{instance} should have ended: {status:?}");
+    };
+    check_history(client, instance, &output).await;
+    output
+}
+
+async fn check_history(client: &Client, instance: &str, output: &str) {
+    let events = client.read_execution_history(instance, 1).await.unwrap();
+    let ids: Vec<u64> = events.iter().map(|event| event.event_id).collect();
+    let kinds: Vec<&EventKind> = events.iter().map(|event| &event.kind).collect();
+    assert_eq!(ids, [1, 2, 3, 4, 5, 6], "{instance}: {kinds:?}");
+    let [_, EventKind::ActivityScheduled { .. }, EventKind::ActivityCompleted { result }, .., fired, last] =
+        kinds[..]
+    else {
+        panic!("{instance}: {kinds:?}");
+    };
+    assert!(matches!(fired, EventKind::TimerFired { .. }), "{instance}: {kinds:?}");
+    assert_eq!(result, output, "{instance}");
+    assert!(
+        matches!(last, EventKind::OrchestrationCompleted { output: told } if told == output),
+        "{instance}"
+    );
+}
+
+/// Stops a worker at a moment until another has taken over, lets it go on, and waits until it hears what this says.
+async fn raise_zombies(moment: Moment, is_told: &str) {
+    let world = World::new(&[]).await;
+    let client = Client::new(world.sound_store().await);
+    for round in 0..rounds(1) {
+        let instance = format!("order-{round}");
+        let proxy = Proxy::new(world.cluster.port()).await;
+        let mut zombie = Worker::start(&world, proxy.port(), Some(moment));
+        // It has sent everything once, so that what it sends later is sent at once.
+        let earlier = format!("earlier-{round}");
+        start(&client, &earlier).await;
+        assert_eq!(paid_by(&client, &earlier).await, zombie.id());
+        start(&client, &instance).await;
+        if moment.is_in_commit() {
+            zombie.until_says("is about to commit").await;
+            let mut commits = proxy.commits();
+            commits.mark_unchanged();
+            proxy.set_weather(Weather::Frozen);
+            zombie.let_go_on();
+            tokio::time::timeout(FAILURE_BOUND, commits.changed()).await.expect("it commits").unwrap();
+            zombie.send("-STOP");
+        }
+        zombie.until_stopped().await;
+
+        // The other one has taken over and is not done yet.
+        let mut other = Worker::start(&world, world.cluster.port(), Some(moment.when_taken_over()));
+        other.until_says("is about to commit").await;
+        // What was sent before arrives now.
+        proxy.set_weather(Weather::Fair);
+        zombie.send("-CONT");
+        zombie.until_says(is_told).await;
+        other.let_go_on();
+        let payer = if moment.is_after_the_result() { zombie.id() } else { other.id() };
+        assert_eq!(paid_by(&client, &instance).await, payer, "the other one counts");
+        other.end().await;
+
+        let later = format!("later-{round}");
+        start(&client, &later).await;
+        assert_eq!(paid_by(&client, &later).await, zombie.id(), "it works on");
+        zombie.end().await;
+        check_rows(&world).await;
+    }
+}
+
+/// Checks that nothing is left to be done.
+async fn check_rows(world: &World) {
+    for table in ["orchestrator_queue", "worker_queue", "instance_locks", "quarantine"] {
+        assert_eq!(world.number(&format!("SELECT count(*) FROM {table}")).await, 0, "rows in {table}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_stood_still_in_an_activity_is_told_that_it_is_not_his_any_more() {
+    raise_zombies(Moment::ActivityThatListens, "was told").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_result_that_comes_too_late_is_refused() {
+    raise_zombies(Moment::ActivityThatReturns, "result not stored").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_result_that_was_on_its_way_for_too_long_is_refused() {
+    raise_zombies(Moment::CommitOfResult, "result not stored").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_that_comes_too_late_is_refused() {
+    raise_zombies(Moment::Turn, "turn not stored").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_that_was_on_its_way_for_too_long_is_refused() {
+    raise_zombies(Moment::CommitOfTurn, "turn not stored").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_stood_still_at_any_moment_changes_nothing() {
+    const ORDERS: usize = 100;
+    let world = World::new(&[]).await;
+    let client = Client::new(world.sound_store().await);
+    let zombie = Worker::start(&world, world.cluster.port(), None);
+    let other = Worker::start(&world, world.cluster.port(), None);
+    for round in 0..rounds(1) {
+        let instances: Vec<String> = (0..ORDERS).map(|n| format!("order-{round}-{n}")).collect();
+        let (first, rest) = instances.split_at(ORDERS / 2);
+        for instance in first {
+            start(&client, instance).await;
+        }
+        zombie.until_says(&format!("order-{round}-")).await;
+        zombie.send("-STOP");
+        zombie.until_stopped().await;
+        for instance in rest {
+            start(&client, instance).await;
+        }
+        let mut paid = Vec::new();
+        for instance in &instances {
+            paid.push(paid_by(&client, instance).await);
+        }
+        zombie.send("-CONT");
+        // It takes part again.
+        let mut extra = 0;
+        while {
+            let instance = format!("extra-{round}-{extra}");
+            start(&client, &instance).await;
+            paid_by(&client, &instance).await != zombie.id()
+        } {
+            extra += 1;
+            assert!(extra < 10_000, "it does nothing any more");
+        }
+        for (instance, paid) in instances.iter().zip(&paid) {
+            assert_eq!(paid_by(&client, instance).await, *paid, "as before");
+        }
+    }
+    zombie.end().await;
+    other.end().await;
+    check_rows(&world).await;
+}
