@@ -2,7 +2,8 @@
 //!
 //! Callers hand in jobs and wait. The committer takes what is there, sends it as one transaction (its statements are not
 //! waited for one by one, so that a batch costs one round trip), and answers when it is committed. While a commit is on
-//! its way jobs gather, so batches grow with the load by themselves and nobody waits when there is none.
+//! its way jobs gather, so batches grow with the load by themselves and nobody waits when there is none. Under load those
+//! may run first who are about to hand in a job: with several processes on one server that makes a third of its work.
 //!
 //! - A job that is refused leaves nothing behind and does not disturb its neighbours: the statements refuse each request
 //!   by itself, before they write.
@@ -16,6 +17,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
@@ -36,6 +38,8 @@ use crate::shared::Effects;
 const INBOX_SIZE: usize = 4_096;
 /// Jobs in one transaction, at most: bounds how long a commit can take.
 pub(crate) const BATCH_SIZE: usize = 512;
+/// Nobody is about to hand in a job, if nobody has while everybody who could run has run so often.
+const QUIET_ROUNDS: usize = 8;
 /// Bytes in one transaction, about and at most, unless one job alone has more.
 const BATCH_BYTES: usize = 16 * 1024 * 1024;
 
@@ -48,8 +52,6 @@ const RELEASE_CLAIMS: &str = "SELECT release_claims_1($1)";
 pub(crate) struct Progress {
     /// Which connection it has; another one may lead to a server that has forgotten what was not synced.
     pub(crate) connection: u64,
-    /// The last batch that was sent.
-    pub(crate) sent: i64,
     /// The last batch that is durable.
     pub(crate) durable: i64,
 }
@@ -58,6 +60,16 @@ pub(crate) struct Progress {
 pub(crate) struct Committer {
     inbox: mpsc::Sender<Job>,
     progress: watch::Receiver<Progress>,
+    marks: Arc<Marks>,
+}
+
+/// Numbers of batches that are not part of the progress, because nobody has to be woken for them.
+#[derive(Default)]
+struct Marks {
+    /// The last that was sent.
+    sent: AtomicI64,
+    /// The last of which it is known what became of it.
+    ended: AtomicI64,
 }
 
 impl Committer {
@@ -78,6 +90,7 @@ impl Committer {
         let (inbox, jobs) = mpsc::channel(INBOX_SIZE);
         let name = uuid::Uuid::new_v4().simple().to_string();
         let (told, progress) = watch::channel(Progress::default());
+        let marks = Arc::new(Marks::default());
         let committing = Committing {
             dialer,
             purpose,
@@ -86,11 +99,24 @@ impl Committer {
             name,
             jobs,
             connection: None,
+            is_busy: false,
             batches: 0,
             surviving: None,
             progress: told,
+            marks: marks.clone(),
         };
-        (Self { inbox, progress }, committing)
+        (Self { inbox, progress, marks }, committing)
+    }
+
+    /// The last batch that was sent. Whatever was committed elsewhere before this is asked is made durable by any later one.
+    pub(crate) fn sent(&self) -> i64 {
+        self.marks.sent.load(Ordering::SeqCst)
+    }
+
+    /// Tells whether a later batch than this is on its way.
+    pub(crate) fn is_under_way_after(&self, batch: i64) -> bool {
+        let sent = self.sent();
+        sent > batch && self.marks.ended.load(Ordering::SeqCst) < sent
     }
 
     /// Tells how far it has come.
@@ -135,10 +161,13 @@ pub(crate) struct Committing {
     name: String,
     pub(crate) jobs: mpsc::Receiver<Job>,
     connection: Option<Connected>,
+    /// The last batch had several jobs, so the next may have too.
+    is_busy: bool,
     batches: i64,
     /// After a connection was lost: the last batch that the server knows of.
     surviving: Option<i64>,
     progress: watch::Sender<Progress>,
+    marks: Arc<Marks>,
 }
 
 /// A batch that was committed.
@@ -166,7 +195,7 @@ async fn run(mut committing: Committing) {
         if waiting.is_empty() && committing.jobs.recv_many(&mut waiting, BATCH_SIZE).await == 0 {
             return;
         }
-        let (batch, later) = committing.gather(waiting);
+        let (batch, later) = committing.gather(waiting).await;
         waiting = later;
         for Committed { mut batch, mut verdicts, .. } in committing.process(batch).await {
             batch.hand_out(&mut verdicts);
@@ -176,8 +205,11 @@ async fn run(mut committing: Committing) {
 }
 
 impl Committing {
-    /// Makes a batch of the jobs that wait and those that have come meanwhile; returns those that have to wait longer.
-    pub(crate) fn gather(&mut self, mut waiting: Vec<Job>) -> (Batch, Vec<Job>) {
+    /// Makes a batch of the jobs that wait and those that come with them; returns those that have to wait longer.
+    pub(crate) async fn gather(&mut self, mut waiting: Vec<Job>) -> (Batch, Vec<Job>) {
+        if self.is_busy {
+            self.let_others_join().await;
+        }
         while waiting.len() < BATCH_SIZE
             && let Ok(job) = self.jobs.try_recv()
         {
@@ -194,7 +226,18 @@ impl Committing {
             later.extend(batch.add(job));
         }
         batch.sort();
+        self.is_busy = batch.len() > 1;
         (batch, later)
+    }
+
+    /// Waits for those who are about to hand in a job, without a clock: as long as whoever runs hands in more.
+    async fn let_others_join(&self) {
+        let mut quiet_rounds = 0;
+        while quiet_rounds < QUIET_ROUNDS && self.jobs.len() < BATCH_SIZE {
+            let before = self.jobs.len();
+            tokio::task::yield_now().await;
+            quiet_rounds = if self.jobs.len() > before { 0 } else { quiet_rounds + 1 };
+        }
     }
 
     /// Commits a batch, or its jobs one by one; tells those that failed, and returns what was committed.
@@ -257,8 +300,10 @@ impl Committing {
         }
         self.batches += 1;
         let number = self.batches;
-        self.progress.send_modify(|progress| progress.sent = number);
-        match self.transact(connection, number, batch, careful).await {
+        self.marks.sent.store(number, Ordering::SeqCst);
+        let outcome = self.transact(connection, number, batch, careful).await;
+        self.marks.ended.store(number, Ordering::SeqCst);
+        match outcome {
             Ok(answers) => {
                 let (mut verdicts, effects) = batch.read(&self.returns, answers);
                 verdicts.server = connection.session.server();

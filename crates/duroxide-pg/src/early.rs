@@ -43,9 +43,10 @@ pub(crate) fn start(
 /// A batch that is committed and not known to be durable.
 struct Kept {
     committed: Committed,
-    /// How far the synced committer had come when it was committed.
-    began: Progress,
-    /// When a sync is asked for, unless one is on its way; `None` if it has been.
+    /// Which connection the synced committer had before it was committed, and the last batch that it had sent afterwards.
+    connection: u64,
+    sent: i64,
+    /// When a sync is asked for, unless one is on its way then; `None` if it has been.
     sync_at: Option<Instant>,
 }
 
@@ -76,7 +77,7 @@ impl Early {
         loop {
             match self.next(std::mem::take(&mut waiting)).await {
                 Next::Commit(jobs) => {
-                    let (mut batch, later) = self.committing.gather(jobs);
+                    let (mut batch, later) = self.committing.gather(jobs).await;
                     waiting = later;
                     batch.serve(&self.committing.returns.shared.standing);
                     // If it changes meanwhile, nobody knows which server has the batch.
@@ -101,7 +102,7 @@ impl Early {
         if self.is_settled() {
             return Next::Settle;
         }
-        let sync_at = self.kept.iter().filter_map(|kept| kept.sync_at).min();
+        let sync_at = self.next_sync();
         let is_idle = self.kept.is_empty();
         tokio::select! {
             count = self.committing.jobs.recv_many(&mut waiting, BATCH_SIZE) => match count {
@@ -116,13 +117,19 @@ impl Early {
         }
     }
 
+    fn next_sync(&self) -> Option<Instant> {
+        self.kept.iter().filter_map(|kept| kept.sync_at).min()
+    }
+
     async fn wait_to_end(&mut self) -> Next {
         for kept in &mut self.kept {
             kept.sync_at = kept.sync_at.map(|_| Instant::now());
         }
         self.sync_what_has_lingered();
+        let sync_at = self.next_sync();
         tokio::select! {
             changed = self.progress.changed() => if changed.is_ok() { Next::Settle } else { Next::End },
+            () = wait_until(sync_at), if sync_at.is_some() => Next::Sync,
             Some(error) = self.failures.recv() => Next::Fail(error),
         }
     }
@@ -130,9 +137,9 @@ impl Early {
     fn keep(&mut self, mut committed: Committed, connection: u64) {
         let is_urgent = committed.batch.is_urgent(&committed.verdicts);
         committed.batch.hand_out(&mut committed.verdicts);
-        let began = Progress { connection, ..*self.progress.borrow() };
+        let sent = self.synced.sent();
         let sync_at = if is_urgent { Instant::now() } else { Instant::now() + LINGER };
-        self.kept.push_back(Kept { committed, began, sync_at: Some(sync_at) });
+        self.kept.push_back(Kept { committed, connection, sent, sync_at: Some(sync_at) });
         if is_urgent {
             self.sync_what_has_lingered();
         }
@@ -141,7 +148,7 @@ impl Early {
     /// Tells whether the first batch that is kept is durable, or nobody knows.
     fn is_settled(&self) -> bool {
         let now = *self.progress.borrow();
-        self.kept.front().is_some_and(|kept| kept.is_durable(&now) || kept.began.connection != now.connection)
+        self.kept.front().is_some_and(|kept| kept.is_durable(&now) || kept.connection != now.connection)
     }
 
     /// Answers what is durable. Returns what has to be committed again.
@@ -152,7 +159,7 @@ impl Early {
                 committed.batch.answer(committed.verdicts);
             }
         }
-        if self.kept.iter().all(|kept| kept.began.connection == now.connection) {
+        if self.kept.iter().all(|kept| kept.connection == now.connection) {
             return Vec::new();
         }
         // The synced committer has another connection, so the server may have crashed, or be another: then ours is over.
@@ -161,9 +168,9 @@ impl Early {
             return Vec::new();
         }
         let forgotten = self.forgotten();
-        let began = *self.progress.borrow();
+        let (connection, sent) = (self.progress.borrow().connection, self.synced.sent());
         for kept in &mut self.kept {
-            (kept.began, kept.sync_at) = (began, Some(Instant::now()));
+            (kept.connection, kept.sent, kept.sync_at) = (connection, sent, Some(Instant::now()));
         }
         self.sync_what_has_lingered();
         forgotten
@@ -180,12 +187,14 @@ impl Early {
 
     /// Asks for a sync if something has waited long enough and none is on its way.
     fn sync_what_has_lingered(&mut self) {
-        let (now, sent) = (Instant::now(), self.progress.borrow().sent);
+        let now = Instant::now();
         let mut is_needed = false;
         for kept in &mut self.kept {
             if kept.sync_at.is_some_and(|sync_at| sync_at <= now) {
-                kept.sync_at = None;
-                is_needed |= sent <= kept.began.sent;
+                // A batch that is on its way may fail, so that is looked at again.
+                let is_under_way = self.synced.is_under_way_after(kept.sent);
+                kept.sync_at = is_under_way.then_some(now + LINGER);
+                is_needed |= !is_under_way;
             }
         }
         if !is_needed {
@@ -210,7 +219,7 @@ impl Early {
 impl Kept {
     /// What was sent after it and is durable makes it durable, if the server has not crashed in between.
     fn is_durable(&self, now: &Progress) -> bool {
-        now.connection == self.began.connection && now.durable > self.began.sent
+        now.connection == self.connection && now.durable > self.sent
     }
 }
 

@@ -9,7 +9,9 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use duroxide::providers::{ExtendedProvider, Provider, ProviderError, StartOutcome, TagFilter};
+use duroxide::providers::{
+    ExtendedProvider, InstanceRequest, Provider, ProviderError, StartOutcome, TagFilter,
+};
 use duroxide_pg::PostgresProvider;
 use support::proxy::{NextCommit, Weather};
 use support::world::{World, activity, completion, metadata, signal, start, started_event};
@@ -445,4 +447,28 @@ async fn a_process_whose_connection_lasts_for_months_is_not_forgotten() {
     other.enqueue_for_orchestrator(signal("b"), None).await.unwrap();
     store.enqueue_for_orchestrator(signal("c"), None).await.unwrap();
     assert_eq!(world.number("SELECT count(*) FROM orchestrator_queue").await, 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_result_becomes_durable_though_the_turn_behind_it_fails() {
+    let world = World::new(&[]).await;
+    let store = world.sound_store().await;
+    let client = world.connect().await;
+    // It also prepares what a turn takes, so that the next one is sent at once.
+    ack(&store, &taken_turn(&store, "before").await, "before").await.unwrap();
+    let failing = "CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS
+            'BEGIN RAISE EXCEPTION ''not today'' USING ERRCODE = ''check_violation''; END';
+        CREATE TRIGGER fail BEFORE INSERT ON history EXECUTE FUNCTION fail()";
+    client.batch_execute(failing).await.unwrap();
+    let request = InstanceRequest { max: 1, lock_timeout: LEASE, filter: None };
+    for number in 0..5 {
+        let (of_turn, of_work) = (format!("t-{number}"), format!("w-{number}"));
+        let turn = taken_turn(&store, &of_turn).await;
+        let work = taken_work(&store, &of_work).await;
+        let stored = store.store_result(&work, Some(completion(&of_work)), Some(&request)).await.unwrap();
+        // The result waits for this turn to make it durable.
+        ack(&store, &turn, &of_turn).await.unwrap_err();
+        let durable = tokio::time::timeout(Duration::from_secs(20), stored.durable.wait()).await;
+        durable.expect("it is synced without the turn").unwrap();
+    }
 }
