@@ -46,16 +46,25 @@ BEGIN
     RETURN NEXT;
 END $$;
 
--- Enqueues starts of instances whose ids are free: no row, no history, no start in the queue. Returns the positions of
--- those that were enqueued. A lock on each id keeps others from deciding about it at the same time.
+-- Enqueues starts of instances whose ids are free: no row, no history, no start in the queue. A lock on each id keeps
+-- others from deciding about it at the same time. If `p_max` is not 0 and any was free, leases instances along with it, as
+-- `claim_instances_1` does. Rows are its rows; one more, the last, has the positions of those that were enqueued, and
+-- whether instances have to be looked at.
 CREATE FUNCTION enqueue_starts_1(
-    p_now bigint, p_committer text, p_epoch bigint, p_batch bigint, p_instance text[], p_item text[])
-RETURNS SETOF integer
+    p_now bigint, p_committer text, p_epoch bigint, p_batch bigint, p_instance text[], p_item text[],
+    p_max integer, p_lease_ms bigint, p_parking_ms bigint, p_known text[], p_allowed text[], p_seed text)
+RETURNS TABLE (
+    instance text, token text, name text, version text, execution bigint, incarnation bigint, last_event bigint,
+    status text, start_event text, message_ids bigint[], attempts bigint[], texts text[],
+    now_at bigint, next_due bigint, more boolean, busy boolean, unknown_classes text[],
+    dropped_for text[], dropped_count bigint[], in_line boolean, enqueued integer[])
 LANGUAGE plpgsql AS $$
+#variable_conflict use_column
 DECLARE
     v_noted boolean;
     v_now bigint;
     v_new integer[];
+    v_touched text[];
 BEGIN
     IF p_batch IS NOT NULL THEN
         v_noted := begin_batch_1(p_committer, p_epoch, p_batch);
@@ -76,13 +85,21 @@ BEGIN
             SELECT o FROM generate_subscripts(p_instance, 1) o WHERE v_new IS NULL OR o <> ALL (v_new))
         WHERE committer = p_committer;
     END IF;
-    IF v_new IS NULL THEN
-        RETURN;
+    in_line := false;
+    IF v_new IS NOT NULL THEN
+        INSERT INTO orchestrator_queue (instance_id, class, created_at, work_item)
+        SELECT p_instance[o], 'start', v_now, p_item[o] FROM unnest(v_new) o ORDER BY o;
+        v_touched := ARRAY(SELECT p_instance[o] FROM unnest(v_new) o);
+        IF p_max > 0 THEN
+            RETURN QUERY SELECT c.*, NULL::integer[]
+            FROM claim_instances_1(p_now, p_max, p_lease_ms, p_parking_ms, p_known, p_allowed, p_seed, v_touched) c;
+        ELSE
+            INSERT INTO arrivals (instances) VALUES (v_touched);
+            in_line := true;
+        END IF;
     END IF;
-    INSERT INTO orchestrator_queue (instance_id, class, created_at, work_item)
-    SELECT p_instance[o], 'start', v_now, p_item[o] FROM unnest(v_new) o ORDER BY o;
-    INSERT INTO arrivals (instances) SELECT array_agg(p_instance[o]) FROM unnest(v_new) o;
-    RETURN QUERY SELECT unnest(v_new);
+    enqueued := v_new;
+    RETURN NEXT;
 END $$;
 
 -- Appends events without a turn. Returns the id of an event that is there already, or NULL if all were appended.

@@ -132,10 +132,12 @@ impl Batch {
             + self.syncs.len()
     }
 
-    /// If it is all messages, takes the order of a dispatcher that waits, to have it filled along with them.
+    /// If it is all messages, or all starts, takes the order of a dispatcher that waits, to have it filled along with them.
     pub(crate) fn serve(&mut self, standing: &StandingOrders) {
         let is_at_once = |message: &Pending<NewMessage>| message.request.delay_ms == 0;
-        if self.messages.len() < self.len() || !self.messages.iter().any(is_at_once) {
+        let is_all = |count: usize| count > 0 && count == self.len();
+        let is_all_messages = is_all(self.messages.len()) && self.messages.iter().any(is_at_once);
+        if !is_all_messages && !is_all(self.starts.len()) {
             return;
         }
         if let Some(StandingOrder { order, filled, .. }) = standing.take() {
@@ -147,12 +149,11 @@ impl Batch {
     /// Tells whether one of the requests should not wait for somebody else's sync: no turn is about to follow.
     pub(crate) fn is_urgent(&self, verdicts: &Verdicts) -> bool {
         let leased = verdicts.instances.as_ref().filter(|_| self.waiting.is_some());
-        let is_leased = |message: &Pending<NewMessage>| {
-            leased.is_some_and(|instances| instances.include(&message.request.instance))
-        };
+        let is_leased = |instance: &str| leased.is_some_and(|instances| instances.include(instance));
         let awaited = self.acks.iter().filter(|ack| ack.request.claim.is_some()).count();
-        let leading = self.messages.iter().filter(|message| is_leased(message)).count();
-        awaited + leading < self.len()
+        let messages = self.messages.iter().filter(|message| is_leased(&message.request.instance)).count();
+        let starts = self.starts.iter().filter(|start| is_leased(&start.request.instance)).count();
+        awaited + messages + starts < self.len()
     }
 
     /// Takes the batch apart.
@@ -233,7 +234,7 @@ impl Batch {
             statements.push(Box::pin(activities.send(session, now, mark)));
         }
         if !self.starts.is_empty() {
-            statements.push(Box::pin(starts.send(session, now, mark)));
+            statements.push(Box::pin(starts.send(session, now, mark, claim)));
         }
         for call in &self.calls {
             statements.push(Box::pin(async move { session.query(call.sql(), &call.params()).await }));
@@ -252,8 +253,7 @@ impl Batch {
         self.read_results(returns, &rows(self.acks.is_empty()), &mut verdicts, &mut effects);
         self.read_messages(returns, &rows(self.messages.is_empty()), &mut verdicts, &mut effects);
         rows(self.activities.is_empty());
-        let started = rows(self.starts.is_empty());
-        verdicts.taken_starts = absent(started.iter().map(|row| row.get(0)), self.starts.len());
+        self.read_starts(returns, &rows(self.starts.is_empty()), &mut verdicts, &mut effects);
         for call in &mut self.calls {
             call.note(rows(false), &mut effects);
         }
@@ -302,27 +302,22 @@ impl Batch {
         let Some((about, rows)) = rows.split_last() else { return };
         let done: Vec<i32> = about.get::<_, Option<Vec<i32>>>(20).unwrap_or_default();
         verdicts.refused_work = absent(done.into_iter(), self.acks.len());
-        let got_messages = about.get::<_, Option<bool>>(19).unwrap_or(false);
-        if rows.is_empty() {
-            effects.instances_touched |= got_messages;
-        } else {
-            let instances = Instances::read(returns, rows);
-            effects.instances_touched |= instances.in_line;
-            verdicts.instances = Some(instances);
-        }
+        read_instances(returns, rows, about, verdicts, effects);
     }
 
     fn read_messages(&self, returns: &Returns, rows: &[Row], verdicts: &mut Verdicts, effects: &mut Effects) {
         let Some((about, rows)) = rows.split_last() else { return };
         let next_due: Option<i64> = about.get(13);
         effects.next_due = effects.next_due.into_iter().chain(next_due).min();
-        if rows.is_empty() {
-            effects.instances_touched = true;
-        } else {
-            let instances = Instances::read(returns, rows);
-            effects.instances_touched |= instances.in_line || next_due.is_some();
-            verdicts.instances = Some(instances);
-        }
+        effects.instances_touched |= next_due.is_some();
+        read_instances(returns, rows, about, verdicts, effects);
+    }
+
+    fn read_starts(&self, returns: &Returns, rows: &[Row], verdicts: &mut Verdicts, effects: &mut Effects) {
+        let Some((about, rows)) = rows.split_last() else { return };
+        let enqueued: Vec<i32> = about.get::<_, Option<Vec<i32>>>(20).unwrap_or_default();
+        verdicts.taken_starts = absent(enqueued.into_iter(), self.starts.len());
+        read_instances(returns, rows, about, verdicts, effects);
     }
 
     /// What the requests themselves say about whom to tell.
@@ -337,7 +332,6 @@ impl Batch {
                 effects.changed_instances.push(crate::text::original(turn.instance.clone()));
             }
         }
-        effects.instances_touched |= self.starts.len() > verdicts.taken_starts.len();
         effects.work_ready |= !self.activities.is_empty();
     }
 
@@ -418,6 +412,23 @@ impl Batch {
 impl Verdicts {
     fn turn(&self, position: usize) -> i32 {
         self.turns.as_ref().and_then(|turns| turns.get(position)).copied().unwrap_or(0)
+    }
+}
+
+/// Reads what was leased along with it; if nothing was asked for, whether instances have to be looked at.
+fn read_instances(
+    returns: &Returns,
+    rows: &[Row],
+    about: &Row,
+    verdicts: &mut Verdicts,
+    effects: &mut Effects,
+) {
+    if rows.is_empty() {
+        effects.instances_touched |= about.get::<_, Option<bool>>(19).unwrap_or(false);
+    } else {
+        let instances = Instances::read(returns, rows);
+        effects.instances_touched |= instances.in_line;
+        verdicts.instances = Some(instances);
     }
 }
 

@@ -156,7 +156,8 @@ pub(crate) struct StartColumns<'a> {
 }
 
 impl<'a> StartColumns<'a> {
-    pub(crate) const SQL: &'static str = "SELECT * FROM enqueue_starts_1($1, $2, $3, $4, $5, $6)";
+    pub(crate) const SQL: &'static str =
+        "SELECT * FROM enqueue_starts_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
 
     pub(crate) fn new(pending: &'a [Pending<NewMessage, StartOutcome>]) -> Self {
         Self {
@@ -165,9 +166,32 @@ impl<'a> StartColumns<'a> {
         }
     }
 
-    pub(crate) async fn send(&self, session: &Session, now: Option<i64>, mark: Mark<'_>) -> Answer {
+    /// Sends them; instances are leased along with it if there is an order.
+    pub(crate) async fn send(
+        &self,
+        session: &Session,
+        now: Option<i64>,
+        mark: Mark<'_>,
+        claim: ClaimColumns<'_>,
+    ) -> Answer {
         let Mark { committer, epoch, batch } = mark;
-        session.query(Self::SQL, &[&now, &committer, &epoch, &batch, &self.instance, &self.item]).await
+        let Self { instance, item } = self;
+        let ClaimColumns { max, lease_ms, parking_ms, known, allowed, seed } = claim;
+        let params: Columns<'_> = &[
+            &now,
+            &committer,
+            &epoch,
+            &batch,
+            instance,
+            item,
+            &max,
+            &lease_ms,
+            &parking_ms,
+            &known,
+            &allowed,
+            &seed,
+        ];
+        session.query(Self::SQL, params).await
     }
 }
 

@@ -16,8 +16,8 @@
 //!   trip, by statements that take many requests at once and refuse each by itself (`committer`, `batch`).
 //! - **Few syncs.** A message or a result is visible before it is on the disk, and acknowledged afterwards; the turn that
 //!   it leads to brings it there (`early`).
-//! - **Few steps.** A turn's commit leases activities, a result's commit leases an instance; what nobody waits for in line
-//!   is leased as it is written.
+//! - **Few steps.** A turn's commit leases activities, a result's commit leases an instance, and so does a message's if a
+//!   dispatcher waits (`standing`); what nobody waits for in line is leased as it is written.
 //! - **Leases go by the database's clock**; those that are not part of such a commit are taken on a connection of their own
 //!   that does not wait for the disk.
 //! - **Nobody waits for a neighbour.** A message is appended, and so is a note that its instance has to be looked at;
@@ -28,10 +28,10 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `migrations/*.sql`, `migrate` | tables and functions, and how a schema comes to have them |
-//! | `target`, `tls`, `session`, `line` | where the database is, and connections to it |
+//! | `target`, `tls`, `session`, `line`, `servers` | where the database is, and connections to it |
 //! | `jobs`, `columns`, `batch`, `pipeline`, `committer` | group commit |
 //! | `early` | what is made durable after it was committed |
-//! | `claims`, `fetch`, `gather`, `errands` | leasing together, and giving back what nobody took |
+//! | `claims`, `fetch`, `gather`, `standing`, `errands` | leasing together, and giving back what nobody took |
 //! | `shared`, `signals`, `clock` | who is told of what, and when |
 //! | `encode`, `text` | values on their way in and out |
 //! | `provider`, `extended`, `admin`, `reads` | the traits |

@@ -270,7 +270,7 @@ macro_rules! __validation_of_our_own {
             a_refused_result_claims_and_enqueues_nothing,
             a_result_without_completion_only_removes_the_activity, a_result_becomes_durable_by_itself,
             results_stored_together_claim_each_instance_once, whoever_waits_gets_what_is_enqueued,
-            whoever_stops_waiting_gets_nothing, whoever_waits_gets_only_what_they_can_replay,
+            whoever_waits_gets_what_is_started, whoever_stops_waiting_gets_nothing, whoever_waits_gets_only_what_they_can_replay,
             what_is_enqueued_goes_to_one_of_those_who_wait,
         }
         $crate::__validation_module! { $factory; identity;

@@ -8,7 +8,8 @@ use super::super::support::{Commit, Store, named, raised, start_item};
 use super::super::{ExecutionMetadata, ProviderFactory};
 use super::{PATIENCE, instances, names};
 use crate::providers::{
-    DispatcherCapabilityFilter, ExtendedProvider, InstanceClaim, InstanceRequest, SemverRange, WorkQueue,
+    DispatcherCapabilityFilter, ExtendedProvider, InstanceClaim, InstanceRequest, SemverRange, StartOutcome,
+    WorkQueue,
 };
 
 /// What a dispatcher does: marks, claims, and waits if there is nothing, until there is something.
@@ -52,6 +53,21 @@ pub async fn whoever_waits_gets_what_is_enqueued(factory: &dyn ProviderFactory) 
     let given_back = store.provider.abandon_orchestration_item(&claim.lock_token, None, false).await;
     given_back.expect("a claim can be given back");
     assert_eq!(store.turn_of("i").await.attempts, 2, "the claim should count as an attempt");
+}
+
+/// So does a start, if its id is free.
+pub async fn whoever_waits_gets_what_is_started(factory: &dyn ProviderFactory) {
+    let store = Store::new(factory).await;
+    let Some(extended) = store.extended() else { return };
+    let request = instances(10, None);
+    let begin = extended.enqueue_start_if_absent(start_item("i"));
+    let (claims, outcome) = tokio::join!(await_instances(extended, &request), begin);
+    assert_eq!(outcome.expect("a start should work"), StartOutcome::New);
+    assert_eq!(names(&claims), ["i"]);
+    let again = extended.enqueue_start_if_absent(start_item("i")).await;
+    assert_eq!(again.expect("a start should work"), StartOutcome::Existing);
+    store.expect_no_turn("the only instance with messages is claimed").await;
+    store.try_ack(&claims[0].lock_token, Commit::creating("i")).await.expect("a claim can be acked");
 }
 
 /// A wait that was given up holds nothing back, whether the message comes after it or at the same time.
