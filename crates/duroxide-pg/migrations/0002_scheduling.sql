@@ -380,6 +380,16 @@ BEGIN
                     v_fresh := v_fresh || v_one;
                     CONTINUE;
                 END IF;
+                -- From here on nobody else takes a turn of it. Somebody may have, after it was read.
+                IF (SELECT count(*) FROM orchestrator_queue q WHERE q.id = ANY (message_ids)) < cardinality(message_ids)
+                    OR EXISTS (SELECT 1 FROM history h
+                               WHERE h.instance_id = v_one AND (h.execution_id, h.event_id) > (execution, last_event))
+                    OR (SELECT n.incarnation FROM instances n WHERE n.instance_id = v_one)
+                        IS DISTINCT FROM nullif(incarnation, 0) THEN
+                    DELETE FROM instance_schedule s WHERE s.instance_id = v_one;
+                    v_fresh := v_fresh || v_one;
+                    CONTINUE;
+                END IF;
             ELSE
                 UPDATE instance_schedule s SET ready_seq = NULL, due_at = v_until, parked = false, lock_token = token,
                     locked_until = v_until, locked_at = v_now, batch = message_ids
@@ -398,6 +408,10 @@ BEGIN
         -- Nobody was in line, and nobody is.
         EXIT WHEN v_found >= p_max OR (v_is_fresh AND NOT v_in_line);
     END LOOP;
+    IF v_waiting IS NOT NULL AND NOT v_in_line THEN
+        v_in_line := EXISTS (
+            SELECT 1 FROM instance_schedule s WHERE s.instance_id = ANY (v_waiting) AND s.ready_seq IS NOT NULL);
+    END IF;
     instance := NULL;
     start_event := NULL;
     texts := NULL;

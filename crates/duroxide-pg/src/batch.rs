@@ -16,7 +16,7 @@ use crate::jobs::{Call, Job, Pending, Reply, ResultToCommit, TurnStored, TurnToC
 use crate::pipeline::{Sent, in_order};
 use crate::servers::incarnation;
 use crate::session::Session;
-use crate::shared::{Effects, Shared, clamp};
+use crate::shared::{DueSignal, Effects, Shared, clamp};
 use crate::standing::{StandingOrder, StandingOrders};
 
 /// Requests that share a transaction.
@@ -219,7 +219,11 @@ impl Batch {
         let activities = WorkColumns::new(&self.activities);
         let starts = StartColumns::new(&self.starts);
         let work = self.work_order.as_ref();
-        let claim = ClaimColumns::new(self.instance_order.as_ref(), shared, &self.seed);
+        let order = self.instance_order.as_ref();
+        let claim = ClaimColumns::new(order, shared, &self.seed);
+        // Only one of the statements leases instances.
+        let claim_for_waiting =
+            ClaimColumns::new(order.filter(|_| self.waiting.is_some()), shared, &self.seed);
         let mut statements: Vec<Sent<'_>> = Vec::new();
         if !self.turns.is_empty() {
             statements.push(Box::pin(turns.send(session, shared, mark, careful, work, &self.seed)));
@@ -228,13 +232,13 @@ impl Batch {
             statements.push(Box::pin(acks.send(session, now, mark, claim)));
         }
         if !self.messages.is_empty() {
-            statements.push(Box::pin(messages.send(session, now, mark, claim)));
+            statements.push(Box::pin(messages.send(session, now, mark, claim_for_waiting)));
         }
         if !self.activities.is_empty() {
             statements.push(Box::pin(activities.send(session, now, mark)));
         }
         if !self.starts.is_empty() {
-            statements.push(Box::pin(starts.send(session, now, mark, claim)));
+            statements.push(Box::pin(starts.send(session, now, mark, claim_for_waiting)));
         }
         for call in &self.calls {
             statements.push(Box::pin(async move { session.query(call.sql(), &call.params()).await }));
@@ -426,7 +430,7 @@ fn read_instances(
     if rows.is_empty() {
         effects.instances_touched |= about.get::<_, Option<bool>>(19).unwrap_or(false);
     } else {
-        let instances = Instances::read(returns, rows);
+        let instances = Instances::read(returns, rows, DueSignal::may_be_due_at);
         effects.instances_touched |= instances.in_line;
         verdicts.instances = Some(instances);
     }

@@ -101,7 +101,7 @@ impl Committer {
             connection: None,
             is_busy: false,
             batches: 0,
-            surviving: None,
+            known: Vec::new(),
             progress: told,
             marks: marks.clone(),
         };
@@ -164,10 +164,24 @@ pub(crate) struct Committing {
     /// The last batch had several jobs, so the next may have too.
     is_busy: bool,
     batches: i64,
-    /// After a connection was lost: the last batch that the server knows of.
-    surviving: Option<i64>,
+    /// What the server knew when connections were made again.
+    known: Vec<Known>,
     progress: watch::Sender<Progress>,
     marks: Arc<Marks>,
+}
+
+/// What a server knows of when a connection is made: of the batches that were sent until then, those up to one of them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Known {
+    last: i64,
+    sent: i64,
+}
+
+impl Known {
+    /// Tells whether the server has forgotten a batch that it had committed before.
+    pub(crate) fn lacks(self, batch: i64) -> bool {
+        self.last < batch && batch <= self.sent
+    }
 }
 
 /// A batch that was committed.
@@ -295,8 +309,13 @@ impl Committing {
         let Some(connection) = &self.connection else {
             return Attempt::Failed(Failure::lost("Connection closed"));
         };
-        if let Err(error) = batch.prepare(&connection.session).await {
-            return Attempt::Failed(error.into());
+        match in_time(batch.prepare(&connection.session)).await {
+            Some(Ok(())) => {}
+            Some(Err(error)) => return Attempt::Failed(error.into()),
+            None => {
+                connection.session.cut();
+                return Attempt::Failed(Failure::lost("PostgreSQL does not answer"));
+            }
         }
         self.batches += 1;
         let number = self.batches;
@@ -307,7 +326,13 @@ impl Committing {
             Ok(answers) => {
                 let (mut verdicts, effects) = batch.read(&self.returns, answers);
                 verdicts.server = connection.session.server();
-                self.progress.send_modify(|progress| progress.durable = number);
+                if connection.session.is_over() {
+                    // Others have reached another server, of which this commit proves nothing.
+                    self.connection = None;
+                    let _ = self.connect().await;
+                } else {
+                    self.progress.send_modify(|progress| progress.durable = number);
+                }
                 Attempt::Committed(Box::new(verdicts), effects)
             }
             Err(Unfinished::RolledBack(failure)) => Attempt::Failed(failure),
@@ -375,21 +400,24 @@ impl Committing {
         }
     }
 
-    /// After a connection was lost: the last batch that the server knows of. Those after it are lost.
-    pub(crate) fn take_surviving(&mut self) -> Option<i64> {
-        self.surviving.take()
+    /// What the server knew each time that a connection was made since this was last asked.
+    pub(crate) fn take_known(&mut self) -> Vec<Known> {
+        std::mem::take(&mut self.known)
     }
 
     /// Connects, and makes sure that nothing of an earlier connection can still be committed.
     async fn begin_epoch(&mut self) -> Result<Row, Failure> {
         self.connection = None;
         let session = self.dialer.connect(self.purpose).await?;
-        session.prepare(BEGIN_BATCH).await?;
-        let rows = in_time(session.query(BEGIN_EPOCH, &[&self.name])).await;
+        let begun = async {
+            session.prepare(BEGIN_BATCH).await?;
+            session.query(BEGIN_EPOCH, &[&self.name]).await
+        };
+        let rows = in_time(begun).await;
         let rows = rows.ok_or_else(|| Failure::lost("PostgreSQL does not answer"))??;
         let row = rows.into_iter().next().ok_or_else(|| Failure::lost("no epoch"))?;
         self.connection = Some(Connected { session, epoch: row.get(0) });
-        self.surviving = Some(row.get(1));
+        self.known.push(Known { last: row.get(1), sent: self.batches });
         self.progress.send_modify(|progress| progress.connection += 1);
         Ok(row)
     }
@@ -474,4 +502,17 @@ fn together(mut answers: Answers) -> Result<Vec<Vec<Row>>, Unfinished> {
     // Without those of BEGIN and the note.
     rows.drain(..2);
     Ok(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_that_one_server_had_forgotten_is_lost_whatever_the_next_one_knows() {
+        // Batch 5 was forgotten in a crash, 6 was not committed, 7 was, and its answer was lost.
+        let known = [Known { last: 4, sent: 6 }, Known { last: 7, sent: 7 }];
+        let is_lost = |batch| known.iter().any(|known| known.lacks(batch));
+        assert_eq!([3, 4, 5, 6, 7, 8].map(is_lost), [false, false, true, true, false, false]);
+    }
 }

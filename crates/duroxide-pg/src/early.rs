@@ -83,8 +83,8 @@ impl Early {
                     // If it changes meanwhile, nobody knows which server has the batch.
                     let connection = self.progress.borrow().connection;
                     let committed = self.committing.process(batch).await;
-                    waiting.extend(self.forgotten());
                     committed.into_iter().for_each(|committed| self.keep(committed, connection));
+                    waiting.extend(self.forgotten());
                 }
                 Next::Settle => waiting = self.settle().await,
                 Next::Sync => self.sync_what_has_lingered(),
@@ -168,9 +168,10 @@ impl Early {
             return Vec::new();
         }
         let forgotten = self.forgotten();
-        let (connection, sent) = (self.progress.borrow().connection, self.synced.sent());
+        let sent = self.synced.sent();
         for kept in &mut self.kept {
-            (kept.connection, kept.sent, kept.sync_at) = (connection, sent, Some(Instant::now()));
+            // If that has changed again meanwhile, they are looked at again.
+            (kept.connection, kept.sent, kept.sync_at) = (now.connection, sent, Some(Instant::now()));
         }
         self.sync_what_has_lingered();
         forgotten
@@ -178,8 +179,9 @@ impl Early {
 
     /// Takes out what the server has forgotten, if it has crashed.
     fn forgotten(&mut self) -> Vec<Job> {
-        let Some(surviving) = self.committing.take_surviving() else { return Vec::new() };
-        let (lost, kept) = self.kept.drain(..).partition(|kept| kept.committed.number > surviving);
+        let known = self.committing.take_known();
+        let is_lost = |kept: &Kept| known.iter().any(|known| known.lacks(kept.committed.number));
+        let (lost, kept) = self.kept.drain(..).partition(is_lost);
         self.kept = kept;
         let lost: VecDeque<Kept> = lost;
         lost.into_iter().flat_map(|kept| kept.committed.batch.into_jobs()).collect()

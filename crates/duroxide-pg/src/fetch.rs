@@ -9,6 +9,7 @@ use crate::errands::{Held, Queue, Returns};
 use crate::error::StoreError;
 use crate::gather::{Gatherer, Harvest, Order};
 use crate::line::Columns;
+use crate::shared::DueSignal;
 use crate::text::original;
 
 const CLAIM_INSTANCES: &str = "SELECT * FROM claim_instances_1($1, $2, $3, $4, $5, $6, $7, NULL)";
@@ -68,8 +69,9 @@ pub(crate) struct Instances {
 }
 
 impl Instances {
-    /// Reads the rows of `claim_instances_1`, of which the last describes the others.
-    pub(crate) fn read(returns: &Returns, rows: &[Row]) -> Self {
+    /// Reads the rows of `claim_instances_1`, of which the last describes the others. `take_note` is told when to look again:
+    /// answers on one connection come in their order, those on another may be older.
+    pub(crate) fn read(returns: &Returns, rows: &[Row], take_note: impl Fn(&DueSignal, Option<i64>)) -> Self {
         let shared = &returns.shared;
         let (about, rows) = rows.split_last().unzip();
         let mut claims: Vec<StoredClaim> = rows.unwrap_or_default().iter().map(StoredClaim::read).collect();
@@ -89,7 +91,7 @@ impl Instances {
             instances.unknown_classes = about.get::<_, Option<Vec<String>>>(16).unwrap_or_default();
             instances.in_line = about.get::<_, Option<bool>>(19).unwrap_or(false);
             if instances.unknown_classes.is_empty() {
-                shared.instances_ready.is_due_at(about.get(13));
+                take_note(&shared.instances_ready, about.get(13));
             }
             if about.get::<_, Option<bool>>(15).unwrap_or(false) {
                 look_again(returns);
@@ -214,7 +216,7 @@ async fn fetch_instances(returns: &Returns, order: InstanceOrder) -> Result<Inst
     let now = shared.time.given_ms();
     let params: Columns<'_> = &[&now, &max, &order.lease_ms, &shared.parking_ms, &known, &allowed, &seed];
     let rows = returns.line.query(CLAIM_INSTANCES, params).await?;
-    Ok(Instances::read(returns, &rows))
+    Ok(Instances::read(returns, &rows, DueSignal::is_due_at))
 }
 
 async fn fetch_work(returns: &Returns, order: WorkOrder) -> Result<Activities, StoreError> {

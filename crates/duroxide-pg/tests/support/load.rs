@@ -91,16 +91,20 @@ pub async fn check(client: &Client, count: usize) {
     check_queues(client).await;
 }
 
-/// Waits until there is nothing to do and checks the jobs that the store knows of; returns how many it does not.
+/// Waits until nothing is left to be taken up and checks the jobs that the store knows of, when they end; returns how many
+/// it does not.
 pub async fn check_known(client: &Client, count: usize) -> usize {
     check_queues(client).await;
     let mut unknown = 0;
     for n in 0..count {
         let instance = format!("job-{n}");
-        match client.get_orchestration_status(&instance).await.unwrap() {
-            OrchestrationStatus::NotFound => unknown += 1,
-            status => check_end(client, &instance, &status).await,
+        if client.get_orchestration_status(&instance).await.unwrap() == OrchestrationStatus::NotFound {
+            unknown += 1;
+            continue;
         }
+        // What somebody holds is not in the queues.
+        let status = client.wait_for_orchestration(&instance, LIVENESS_BOUND).await.unwrap();
+        check_end(client, &instance, &status).await;
     }
     unknown
 }

@@ -55,6 +55,11 @@ async fn begin_all(core: &Arc<Core>, claims: Vec<InstanceClaim>) {
 async fn wait_for_more(core: &Arc<Core>, signal: &mut WorkSignal) {
     let Some(store) = core.store.as_extended() else { return };
     loop {
+        tokio::select! {
+            biased;
+            () = core.stop.cancelled() => return,
+            () = core.seats.any_free() => {}
+        }
         let wanted = core.seats.wanted(core.options.orchestration_concurrency);
         let request = seats::request(core, wanted);
         let claims = tokio::select! {
