@@ -12,8 +12,24 @@ use std::future::Future;
 /// Each module of the kit becomes a module of tests, so `cargo test sessions` runs those of that module. The tests
 /// bring their own tokio runtime, with several threads.
 ///
-/// ```ignore
-/// duroxide::provider_validation_tests! { factory: MyFactory::new(), polling: short }
+/// ```
+/// use std::sync::Arc;
+///
+/// use duroxide::provider_validation::ProviderFactory;
+/// use duroxide::providers::Provider;
+/// use duroxide::providers::memory::MemoryProvider;
+///
+/// struct MyFactory;
+///
+/// #[async_trait::async_trait]
+/// impl ProviderFactory for MyFactory {
+///     async fn create_provider(&self) -> Arc<dyn Provider> {
+///         Arc::new(MemoryProvider::default())
+///     }
+/// }
+///
+/// duroxide::provider_validation_tests! { factory: MyFactory, polling: short }
+/// # fn main() {}
 /// ```
 #[macro_export]
 macro_rules! provider_validation_tests {

@@ -2,11 +2,7 @@
 //!
 //! Each check is an async function that takes a [`ProviderFactory`], makes a fresh store with it and panics when the
 //! store breaks a rule of the contract, with a message that says what was expected. A provider author implements the
-//! factory once and lets `provider_validation_tests!` make one test of each check:
-//!
-//! ```ignore
-//! duroxide::provider_validation_tests! { factory: MyFactory::new(), polling: short }
-//! ```
+//! factory once and lets [`provider_validation_tests!`](crate::provider_validation_tests) make one test of each check.
 //!
 //! The modules listed first check the published contract. Those in the second block check what our own stores promise
 //! beyond it; a check of an ability that a store or its factory does not have passes at once.
