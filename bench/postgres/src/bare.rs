@@ -247,11 +247,7 @@ impl<'a> Bare<'a> {
 
     /// Brings the callers to different places in their lives, so that every batch has operations of every kind.
     async fn spread_out(&mut self) -> Outcome<()> {
-        self.sql
-            .batch_execute(
-                "INSERT INTO totals (slot) VALUES (0); INSERT INTO committers (committer) VALUES ('bare')",
-            )
-            .await?;
+        self.sql.batch_execute("INSERT INTO committers (committer) VALUES ('bare')").await?;
         let cycle = 4 * self.steps + 3;
         for first in (0..self.callers.len()).step_by(CALLERS_AT_ONCE) {
             let mut transaction = Transaction::begin(self.sql).await?;
@@ -292,8 +288,8 @@ impl<'a> Bare<'a> {
         Ok(now() - began)
     }
 
-    /// Ends a transaction as the store does: with a note of whom to look at, which replaces the last one, the totals, and
-    /// which batch it was.
+    /// Ends a transaction as the store does: with a note of whom to look at, which replaces the last one, and of which batch
+    /// it was, with the totals.
     async fn commit(&mut self, transaction: &mut Transaction<'a>) -> Outcome<()> {
         let Pending { started, ended, events, touched } = std::mem::take(&mut self.pending);
         let number = self.next_id();
@@ -301,8 +297,7 @@ impl<'a> Bare<'a> {
             transaction.row(&self.rows.arrivals, values![number, touched]).await?;
             transaction.row(&self.rows.arrivals_gone, values![number]).await?;
         }
-        transaction.row(&self.rows.totals, values![started, events, ended]).await?;
-        transaction.row(&self.rows.committer, values![number]).await?;
+        transaction.row(&self.rows.committer, values![number, started, events, ended]).await?;
         transaction.commit().await?;
         self.counts.statements += transaction.answers.len() as u64;
         self.counts.commits += 1;

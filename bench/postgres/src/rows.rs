@@ -21,7 +21,6 @@ pub struct Rows {
     pub activity_gone: Statement,
     pub arrivals: Statement,
     pub arrivals_gone: Statement,
-    pub totals: Statement,
     pub committer: Statement,
 }
 
@@ -77,13 +76,13 @@ impl Rows {
             activity_gone: prepared("DELETE FROM worker_queue WHERE id = $1").await?,
             arrivals: prepared("INSERT INTO arrivals (id, instances) OVERRIDING SYSTEM VALUE VALUES ($1, $2)").await?,
             arrivals_gone: prepared("DELETE FROM arrivals WHERE id = $1").await?,
-            totals: prepared(
-                "UPDATE totals SET instances = instances + $1, executions = executions + $1, events = events + $2,
-                    running_instances = running_instances + $1 - $3, completed_instances = completed_instances + $3
-                 WHERE slot = 0",
+            committer: prepared(
+                "UPDATE committers SET batch = $1, instances = instances + $2, executions = executions + $2,
+                    events = events + $3, running_instances = running_instances + $2 - $4,
+                    completed_instances = completed_instances + $4
+                 WHERE committer = 'bare'",
             )
             .await?,
-            committer: prepared("UPDATE committers SET batch = $1 WHERE committer = 'bare'").await?,
         })
     }
 }
