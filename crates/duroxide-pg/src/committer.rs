@@ -327,9 +327,9 @@ impl Committing {
                 let (mut verdicts, effects) = batch.read(&self.returns, answers);
                 verdicts.server = connection.session.server();
                 if connection.session.is_over() {
-                    // Others have reached another server, of which this commit proves nothing.
+                    // Others may have reached another server, of which this commit proves nothing.
                     self.connection = None;
-                    let _ = self.connect().await;
+                    self.progress.send_modify(|progress| progress.connection += 1);
                 } else {
                     self.progress.send_modify(|progress| progress.durable = number);
                 }
