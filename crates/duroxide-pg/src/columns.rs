@@ -2,6 +2,7 @@
 
 use duroxide::providers::StartOutcome;
 use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 
 use crate::encode::{NewActivity, NewMessage, TurnCommit};
 use crate::fetch::{InstanceOrder, WorkOrder};
@@ -46,6 +47,26 @@ impl<'a> ClaimColumns<'a> {
             seed,
         }
     }
+
+    fn params(&self) -> [&(dyn ToSql + Sync); 6] {
+        [&self.max, &self.lease_ms, &self.parking_ms, &self.known, &self.allowed, &self.seed]
+    }
+}
+
+/// Runs a statement whose parameters are the time, the batch, columns of its own and, if it can, what to lease along.
+async fn call(
+    session: &Session,
+    sql: &'static str,
+    now: Option<i64>,
+    mark: Mark<'_>,
+    columns: Columns<'_>,
+    claim: Option<ClaimColumns<'_>>,
+) -> Answer {
+    let Mark { committer, epoch, batch } = mark;
+    let mut params: Vec<&(dyn ToSql + Sync)> = vec![&now, &committer, &epoch, &batch];
+    params.extend(columns);
+    params.extend(claim.iter().flat_map(ClaimColumns::params));
+    session.query(sql, &params).await
 }
 
 /// Activities, as columns.
@@ -78,14 +99,9 @@ impl<'a> WorkColumns<'a> {
     }
 
     pub(crate) async fn send(&self, session: &Session, now: Option<i64>, mark: Mark<'_>) -> Answer {
-        let Mark { committer, epoch, batch } = mark;
         let Self { instance, execution, activity, session: of_session, route, item } = self;
-        session
-            .query(
-                Self::SQL,
-                &[&now, &committer, &epoch, &batch, instance, execution, activity, of_session, route, item],
-            )
-            .await
+        let columns: Columns<'_> = &[instance, execution, activity, of_session, route, item];
+        call(session, Self::SQL, now, mark, columns, None).await
     }
 }
 
@@ -125,27 +141,9 @@ impl<'a> MessageColumns<'a> {
         mark: Mark<'_>,
         claim: ClaimColumns<'_>,
     ) -> Answer {
-        let Mark { committer, epoch, batch } = mark;
         let Self { instance, class, delay, due, item } = self;
-        let ClaimColumns { max, lease_ms, parking_ms, known, allowed, seed } = claim;
-        let params: Columns<'_> = &[
-            &now,
-            &committer,
-            &epoch,
-            &batch,
-            instance,
-            class,
-            delay,
-            due,
-            item,
-            &max,
-            &lease_ms,
-            &parking_ms,
-            &known,
-            &allowed,
-            &seed,
-        ];
-        session.query(Self::SQL, params).await
+        let columns: Columns<'_> = &[instance, class, delay, due, item];
+        call(session, Self::SQL, now, mark, columns, Some(claim)).await
     }
 }
 
@@ -174,24 +172,9 @@ impl<'a> StartColumns<'a> {
         mark: Mark<'_>,
         claim: ClaimColumns<'_>,
     ) -> Answer {
-        let Mark { committer, epoch, batch } = mark;
         let Self { instance, item } = self;
-        let ClaimColumns { max, lease_ms, parking_ms, known, allowed, seed } = claim;
-        let params: Columns<'_> = &[
-            &now,
-            &committer,
-            &epoch,
-            &batch,
-            instance,
-            item,
-            &max,
-            &lease_ms,
-            &parking_ms,
-            &known,
-            &allowed,
-            &seed,
-        ];
-        session.query(Self::SQL, params).await
+        let columns: Columns<'_> = &[instance, item];
+        call(session, Self::SQL, now, mark, columns, Some(claim)).await
     }
 }
 
@@ -231,28 +214,9 @@ impl<'a> WorkAckColumns<'a> {
         mark: Mark<'_>,
         claim: ClaimColumns<'_>,
     ) -> Answer {
-        let Mark { committer, epoch, batch } = mark;
         let Self { id, token, waited, instance, class, item } = self;
-        let ClaimColumns { max, lease_ms, parking_ms, known, allowed, seed } = claim;
-        let params: Columns<'_> = &[
-            &now,
-            &committer,
-            &epoch,
-            &batch,
-            id,
-            token,
-            waited,
-            instance,
-            class,
-            item,
-            &max,
-            &lease_ms,
-            &parking_ms,
-            &known,
-            &allowed,
-            &seed,
-        ];
-        session.query(Self::SQL, params).await
+        let columns: Columns<'_> = &[id, token, waited, instance, class, item];
+        call(session, Self::SQL, now, mark, columns, Some(claim)).await
     }
 }
 
