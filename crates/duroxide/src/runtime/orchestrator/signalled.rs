@@ -13,13 +13,8 @@ pub(super) async fn run(core: Arc<Core>) {
     let mut signal = store.work_signal(WorkQueue::Orchestrator);
     let mut backoff = FetchBackoff::default();
     loop {
-        tokio::select! {
-            biased;
-            () = core.stop.cancelled() => return,
-            () = core.seats.any_free() => {}
-        }
+        let Some(wanted) = wanted(&core).await else { return };
         signal.mark_seen();
-        let wanted = core.seats.wanted(core.options.orchestration_concurrency);
         match claim(&core, wanted).await {
             Ok(claims) => {
                 backoff.reset();
@@ -41,6 +36,15 @@ pub(super) async fn run(core: Arc<Core>) {
     }
 }
 
+/// Waits until a turn could begin, and tells how many to claim; `None` when the runtime stops.
+async fn wanted(core: &Core) -> Option<usize> {
+    tokio::select! {
+        biased;
+        () = core.stop.cancelled() => None,
+        () = core.seats.any_free() => Some(core.seats.wanted(core.options.orchestration_concurrency)),
+    }
+}
+
 async fn begin_all(core: &Arc<Core>, claims: Vec<InstanceClaim>) {
     if !claims.is_empty() {
         core.metrics().record_orch_dispatcher_items_fetched(claims.len() as u64);
@@ -55,12 +59,7 @@ async fn begin_all(core: &Arc<Core>, claims: Vec<InstanceClaim>) {
 async fn wait_for_more(core: &Arc<Core>, signal: &mut WorkSignal) {
     let Some(store) = core.store.as_extended() else { return };
     loop {
-        tokio::select! {
-            biased;
-            () = core.stop.cancelled() => return,
-            () = core.seats.any_free() => {}
-        }
-        let wanted = core.seats.wanted(core.options.orchestration_concurrency);
+        let Some(wanted) = wanted(core).await else { return };
         let request = seats::request(core, wanted);
         let claims = tokio::select! {
             () = core.stop.cancelled() => return,
