@@ -67,7 +67,7 @@ impl Runtime {
     }
 }
 
-fn core(
+pub(super) fn core(
     history_store: Arc<dyn Provider>,
     activities: ActivityRegistry,
     orchestrations: OrchestrationRegistry,

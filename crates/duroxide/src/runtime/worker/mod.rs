@@ -12,6 +12,8 @@ mod desk_tests;
 mod guarded;
 mod polled;
 mod signalled;
+#[cfg(test)]
+mod signalled_tests;
 
 use std::sync::Arc;
 

@@ -1,4 +1,8 @@
 //! The worker dispatcher on a store that signals: claims in batches, and waits without asking.
+//!
+//! The dispatcher waits for a signal only after the store itself has said that there is nothing for any free slot. Slots
+//! come and go while it works: an activity that was handed over with a turn may take the slot for which the dispatcher
+//! was about to ask. Then the store was not asked, the dispatcher knows nothing, and it asks again.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,7 +18,17 @@ use crate::runtime::fetch_backoff::FetchBackoff;
 /// How long a claimed activity may wait for a slot before others get a chance.
 const LONGEST_WAIT_FOR_SLOT: Duration = Duration::from_millis(200);
 
-struct Dispatcher {
+/// What the dispatcher learned by asking.
+enum Answer {
+    /// Activities were claimed. There may be more.
+    Claimed,
+    /// The store was asked for every slot that asks, and had nothing for any of them.
+    Nothing,
+    /// A slot was taken before the store could be asked for it.
+    NotAsked,
+}
+
+pub(super) struct Dispatcher {
     core: Arc<Core>,
     // The slots that have taken an activity of a session, and so may own one.
     session_owners: BTreeSet<usize>,
@@ -26,15 +40,18 @@ pub(super) async fn run(core: Arc<Core>) {
     let Some(mut signal) = core.store.as_extended().map(|store| store.work_signal(WorkQueue::Worker)) else {
         return;
     };
-    let mut dispatcher =
-        Dispatcher { core: core.clone(), session_owners: BTreeSet::new(), backoff: FetchBackoff::default() };
+    let mut dispatcher = Dispatcher::new(core.clone());
     while dispatcher.round(&mut signal).await {}
     give_back(&core, core.desk.close()).await;
 }
 
 impl Dispatcher {
+    pub(super) fn new(core: Arc<Core>) -> Self {
+        Self { core, session_owners: BTreeSet::new(), backoff: FetchBackoff::default() }
+    }
+
     /// Claims and starts what it can, then waits for a reason to look again. Returns false when the runtime stops.
-    async fn round(&mut self, signal: &mut WorkSignal) -> bool {
+    pub(super) async fn round(&mut self, signal: &mut WorkSignal) -> bool {
         let core = self.core.clone();
         while let Some(start) = core.desk.next() {
             activity::spawn(&core, start);
@@ -49,21 +66,31 @@ impl Dispatcher {
         }
         signal.mark_seen();
         let free = core.desk.free();
-        match self.claim(&free).await {
-            Ok(true) => {
+        self.claim_or_wait(signal, &free).await
+    }
+
+    /// Claims for slots that were free a moment ago; if there is nothing for them, waits for a reason to ask again.
+    /// Returns false when the runtime stops.
+    pub(super) async fn claim_or_wait(&mut self, signal: &mut WorkSignal, free: &BTreeSet<usize>) -> bool {
+        let core = self.core.clone();
+        match self.claim(free).await {
+            Ok(Answer::Claimed) => {
                 self.backoff.reset();
                 true
             }
-            Ok(false) => {
+            Ok(Answer::Nothing) => {
                 self.backoff.reset();
-                self.wait_for_work(signal, &free).await
+                self.wait_for_work(signal, free).await
             }
+            Ok(Answer::NotAsked) => true,
             Err(error) => {
                 tracing::warn!(target: TARGET, %error, retryable = error.retryable, "claiming activities failed");
                 let pause = self.backoff.after(&error);
                 tokio::select! {
                     () = core.stop.cancelled() => false,
                     () = core.clock.sleep(pause) => true,
+                    // Somebody else's claim came through, and waits for a slot that only this dispatcher fills.
+                    () = core.desk.is_laid() => true,
                 }
             }
         }
@@ -93,7 +120,7 @@ impl Dispatcher {
 
     /// Waits until a claim may find something. Returns false when the runtime stops.
     async fn wait_for_work(&self, signal: &mut WorkSignal, free: &BTreeSet<usize>) -> bool {
-        // A slot that comes free can only help if it owns a session: for anything else there were free slots.
+        // A slot that comes free can only help if it owns a session: for anything else the store was asked.
         let owner_free = async {
             match self.session_owners.is_empty() {
                 true => std::future::pending().await,
@@ -109,21 +136,26 @@ impl Dispatcher {
         }
     }
 
-    /// Claims for the free slots and starts what it gets. Returns false if there was nothing for any of them.
-    async fn claim(&mut self, free: &BTreeSet<usize>) -> Result<bool, ProviderError> {
+    /// Claims for slots that were free a moment ago, and starts what it gets.
+    async fn claim(&mut self, free: &BTreeSet<usize>) -> Result<Answer, ProviderError> {
         let core = self.core.clone();
-        for index in self.claimants(free) {
+        let claimants = self.claimants(free);
+        let mut were_all_asked = !claimants.is_empty();
+        for index in claimants {
             // The slot is held while it asks, so that what comes for it can be started in it.
-            let Some(slot) = core.desk.take(index) else { continue };
+            let Some(slot) = core.desk.take(index) else {
+                were_all_asked = false;
+                continue;
+            };
             let claims = self.claim_for(index).await?;
             if claims.is_empty() {
                 continue;
             }
             core.metrics().record_worker_dispatcher_items_fetched(claims.len() as u64);
             self.start(claims, slot).await;
-            return Ok(true);
+            return Ok(Answer::Claimed);
         }
-        Ok(false)
+        Ok(if were_all_asked { Answer::Nothing } else { Answer::NotAsked })
     }
 
     async fn claim_for(&self, index: usize) -> Result<Vec<WorkClaim>, ProviderError> {

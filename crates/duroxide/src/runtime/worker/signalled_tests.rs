@@ -1,0 +1,113 @@
+//! The dispatcher between a look at the slots and a question to the store, when others take slots meanwhile.
+
+#![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use super::signalled::Dispatcher;
+use crate::activity::ActivityContext;
+use crate::model::{ManualClock, WorkItem};
+use crate::providers::memory::MemoryProvider;
+use crate::providers::{ExtendedProvider, Provider, WorkQueue, WorkSignal};
+use crate::registry::{ActivityRegistry, OrchestrationRegistry};
+use crate::runtime::core::Core;
+use crate::runtime::{RuntimeOptions, start};
+
+/// A dispatcher on a store whose time stands still, so that only a signal or a slot can end a wait.
+struct Floor {
+    core: Arc<Core>,
+    store: Arc<MemoryProvider>,
+    dispatcher: Dispatcher,
+    signal: WorkSignal,
+    ran: Arc<Mutex<BTreeSet<String>>>,
+}
+
+impl Floor {
+    async fn new(slots: usize) -> Self {
+        let store = Arc::new(MemoryProvider::with_clock(Arc::new(ManualClock::default())));
+        let ran = Arc::new(Mutex::new(BTreeSet::new()));
+        let noted = ran.clone();
+        let activities = ActivityRegistry::builder()
+            .register("Note", move |_: ActivityContext, name: String| {
+                noted.lock().unwrap().insert(name);
+                async { Ok(String::new()) }
+            })
+            .build();
+        let options = RuntimeOptions { worker_concurrency: slots, ..Default::default() };
+        let orchestrations = OrchestrationRegistry::builder().build();
+        let core = Arc::new(start::core(store.clone(), activities, orchestrations, options));
+        core.desk.open();
+        let signal = store.work_signal(WorkQueue::Worker);
+        Self { dispatcher: Dispatcher::new(core.clone()), core, store, signal, ran }
+    }
+
+    async fn enqueue(&self, id: u64, session_id: Option<&str>) {
+        let item = WorkItem::ActivityExecute {
+            instance: "i".into(),
+            execution_id: 1,
+            id,
+            name: "Note".into(),
+            input: id.to_string(),
+            session_id: session_id.map(str::to_string),
+            tag: None,
+        };
+        self.store.enqueue_for_worker(item).await.unwrap();
+    }
+
+    /// Lets the dispatcher go on until so many activities have run.
+    async fn until_run(&mut self, count: usize) {
+        let ran = self.ran.clone();
+        let rounds = async { while self.dispatcher.round(&mut self.signal).await {} };
+        let all_ran = async {
+            while ran.lock().unwrap().len() < count {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            () = rounds => {}
+            () = all_ran => {}
+            () = tokio::time::sleep(Duration::from_secs(60)) => panic!("only {:?} ran", ran.lock().unwrap()),
+        }
+    }
+}
+
+/// Waits for something that does not depend on any clock.
+async fn soon<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(60), future).await.unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_that_was_announced_is_claimed_although_the_free_slot_was_taken_before_the_store_was_asked() {
+    let mut floor = Floor::new(1).await;
+    floor.enqueue(1, None).await;
+    // The dispatcher has heard of the activity and sees a free slot. Before it takes the slot, an activity does that was
+    // handed over with a turn.
+    floor.signal.mark_seen();
+    let free = floor.core.desk.free();
+    let handed_over = floor.core.desk.take(0).unwrap();
+    assert!(
+        soon(floor.dispatcher.claim_or_wait(&mut floor.signal, &free)).await,
+        "nobody will announce it again"
+    );
+    drop(handed_over);
+    floor.until_run(1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slot_that_was_taken_meanwhile_does_not_end_the_question_for_the_others() {
+    let mut floor = Floor::new(2).await;
+    // Slot 0 owns a session from now on.
+    floor.enqueue(1, Some("s")).await;
+    floor.until_run(1).await;
+    floor.core.work.ended().await;
+    floor.enqueue(2, Some("s")).await;
+    floor.signal.mark_seen();
+    let free = floor.core.desk.free();
+    let handed_over = floor.core.desk.take(0).unwrap();
+    // The store has nothing for slot 1, and slot 0 was not asked for.
+    assert!(soon(floor.dispatcher.claim_or_wait(&mut floor.signal, &free)).await);
+    drop(handed_over);
+    floor.until_run(2).await;
+}
