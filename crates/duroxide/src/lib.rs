@@ -50,6 +50,7 @@
 
 mod activity;
 pub mod client;
+mod compat;
 pub mod model;
 mod observability;
 mod orchestration;

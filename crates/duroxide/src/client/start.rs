@@ -5,10 +5,8 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::{Client, ClientError};
-use crate::model::{INITIAL_EXECUTION_ID, WorkItem};
-use crate::orchestration::codec;
+use crate::model::{INITIAL_EXECUTION_ID, OrchestrationStatus, WorkItem, codec};
 use crate::providers::StartOutcome;
-use crate::runtime::OrchestrationStatus;
 
 /// What a start may say besides name and input.
 ///

@@ -1,9 +1,8 @@
 //! What became of an instance.
 
 use super::{Client, ClientError};
-use crate::model::{ErrorDetails, Event, EventKind, SystemStats};
+use crate::model::{ErrorDetails, Event, EventKind, OrchestrationStatus, SystemStats};
 use crate::providers::{ExtendedProvider, InstanceMetadata};
-use crate::runtime::OrchestrationStatus;
 
 /// How many of the newest events to look at for a failure's details, step by step. The failure is the last event or
 /// is followed by one row for each activity that was still running. One at first, so that a history whose older rows

@@ -9,10 +9,8 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 
 use super::{Client, ClientError};
-use crate::model::{Clock, ClockSleep};
-use crate::orchestration::codec;
+use crate::model::{Clock, ClockSleep, OrchestrationStatus, codec};
 use crate::providers::InstanceWatch;
-use crate::runtime::OrchestrationStatus;
 
 /// The pauses between two looks at a store that cannot be watched, or that failed: 5, 10, 20, 40, 80, 100, 100 ... ms.
 #[derive(Debug, Clone, Copy)]

@@ -1,4 +1,4 @@
-//! What is stored: events, work items, errors, ids and limits.
+//! What is stored: events, work items, errors, ids and limits; and how an instance is described.
 //!
 //! Everything else in the crate speaks in these types, and this module depends on nothing else in the crate. The
 //! JSON of [`Event`] and [`WorkItem`] is the stored format: it only ever grows, and each shape has a golden line in
@@ -6,12 +6,14 @@
 
 mod action;
 pub(crate) mod clock;
+pub(crate) mod codec;
 mod error_details;
 mod event;
 mod ids;
 mod kv;
 pub mod limits;
 mod stats;
+mod status;
 mod work_item;
 
 pub use action::Action;
@@ -25,7 +27,8 @@ pub use ids::{
 };
 pub use kv::KvEntry;
 pub use stats::SystemStats;
-pub use work_item::WorkItem;
+pub use status::{OrchestrationDescriptor, OrchestrationStatus};
+pub use work_item::{WorkItem, kind_of};
 
 /// The version of this package, as it is stamped into every event that it makes.
 pub(crate) const BUILD_VERSION: &str = env!("CARGO_PKG_VERSION");

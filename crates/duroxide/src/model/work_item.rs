@@ -72,3 +72,22 @@ pub enum WorkItem {
     #[cfg(feature = "replay-version-test")]
     ExternalRaised2 { instance: String, name: String, topic: String, data: String },
 }
+
+/// Returns the kind of a message as it appears in logs. A queue message keeps its historic name.
+pub fn kind_of(msg: &WorkItem) -> &'static str {
+    match msg {
+        WorkItem::StartOrchestration { .. } => "StartOrchestration",
+        WorkItem::ActivityExecute { .. } => "ActivityExecute",
+        WorkItem::ActivityCompleted { .. } => "ActivityCompleted",
+        WorkItem::ActivityFailed { .. } => "ActivityFailed",
+        WorkItem::TimerFired { .. } => "TimerFired",
+        WorkItem::ExternalRaised { .. } => "ExternalRaised",
+        WorkItem::SubOrchCompleted { .. } => "SubOrchCompleted",
+        WorkItem::SubOrchFailed { .. } => "SubOrchFailed",
+        WorkItem::CancelInstance { .. } => "CancelInstance",
+        WorkItem::ContinueAsNew { .. } => "ContinueAsNew",
+        WorkItem::QueueMessage { .. } => "ExternalRaisedPersistent",
+        #[cfg(feature = "replay-version-test")]
+        WorkItem::ExternalRaised2 { .. } => "ExternalRaised2",
+    }
+}

@@ -3,10 +3,10 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::model::Action;
+use crate::model::{Action, codec};
 use crate::replay::{CompletionResult, Request};
 
-use super::{DurableFuture, Either2, OrchestrationContext, RetryPolicy, ScheduleKind, codec};
+use super::{DurableFuture, Either2, OrchestrationContext, RetryPolicy, ScheduleKind};
 
 /// What a retried activity returns when an attempt took too long.
 const TIMED_OUT: &str = "timeout: activity timed out";

@@ -4,9 +4,9 @@ use std::future::{Pending, pending};
 
 use serde::Serialize;
 
-use crate::model::Action;
+use crate::model::{Action, codec};
 
-use super::{OrchestrationContext, codec};
+use super::OrchestrationContext;
 
 impl OrchestrationContext {
     /// Ends this execution and begins the next with a fresh history.

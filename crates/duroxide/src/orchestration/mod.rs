@@ -3,13 +3,11 @@
 
 mod activities;
 mod children;
-pub(crate) mod codec;
 mod combinators;
 mod context;
 mod continuation;
 mod durable_future;
 mod either;
-mod hooks;
 mod join;
 mod retry;
 mod state;

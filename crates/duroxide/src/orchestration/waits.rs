@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
-use crate::model::Action;
+use crate::model::{Action, codec};
 use crate::replay::{CompletionResult, Request};
 
-use super::{DurableFuture, OrchestrationContext, ScheduleKind, codec};
+use super::{DurableFuture, OrchestrationContext, ScheduleKind};
 
 impl OrchestrationContext {
     /// Waits until `delay` from now. The time is recorded, so that a restart does not begin it anew.

@@ -6,10 +6,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::versions::FIRST_VERSION;
-use super::{ActivityRegistry, ActivityRegistryBuilder};
+use super::{ActivityHandler, ActivityRegistry, ActivityRegistryBuilder, FnActivity};
 use crate::activity::ActivityContext;
-use crate::orchestration::codec;
-use crate::runtime::{ActivityHandler, FnActivity};
+use crate::model::codec;
 
 /// What the names of built-in activities begin with. Users cannot register such names.
 pub(crate) const RESERVED_PREFIX: &str = "__duroxide_syscall:";

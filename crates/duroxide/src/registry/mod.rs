@@ -5,6 +5,7 @@
 
 mod activities;
 mod builder;
+mod handlers;
 mod orchestrations;
 mod versions;
 
@@ -13,9 +14,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use semver::Version;
 
-use crate::runtime::{ActivityHandler, OrchestrationHandler};
-
 pub use builder::RegistryBuilder;
+pub use handlers::{ActivityHandler, FnActivity, FnOrchestration, OrchestrationHandler};
 pub use versions::VersionPolicy;
 
 /// The orchestrations that a runtime can run.

@@ -7,9 +7,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::versions::{FIRST_VERSION, parse_version};
-use super::{OrchestrationRegistry, OrchestrationRegistryBuilder, VersionPolicy};
-use crate::orchestration::{OrchestrationContext, codec};
-use crate::runtime::{FnOrchestration, OrchestrationHandler};
+use super::{
+    FnOrchestration, OrchestrationHandler, OrchestrationRegistry, OrchestrationRegistryBuilder, VersionPolicy,
+};
+use crate::model::codec;
+use crate::orchestration::OrchestrationContext;
 
 impl OrchestrationRegistryBuilder {
     /// Registers version 1.0.0 of an orchestration.

@@ -3,8 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::lru::Lru;
-use super::status::OrchestrationDescriptor;
-use crate::model::INITIAL_EXECUTION_ID;
+use crate::model::{INITIAL_EXECUTION_ID, OrchestrationDescriptor};
 use crate::providers::Provider;
 
 /// How many instances are remembered; others cost a read.

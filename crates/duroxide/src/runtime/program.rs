@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use crate::model::KvEntry;
 use crate::orchestration::OrchestrationContext;
+use crate::registry::OrchestrationHandler;
 use crate::replay::{Execution, Journal, Program};
-
-use super::OrchestrationHandler;
 
 /// Which code runs, and for whom.
 pub(crate) struct Assignment {

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::lab::*;
+use crate::compat::replay_engine::{ReplayEngine, TurnResult};
 use crate::provider_validation::support::*;
 use crate::provider_validation::{EventKind, ProviderFactory};
 use crate::providers::{WorkItem, current_build_version};
 use crate::runtime::registry::OrchestrationRegistry;
-use crate::runtime::replay_engine::{ReplayEngine, TurnResult};
 use crate::runtime::{FnOrchestration, OrchestrationHandler};
 use crate::{Either2, OrchestrationContext};
 

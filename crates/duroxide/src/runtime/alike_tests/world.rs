@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::compat::replay_engine::ReplayEngine;
 use crate::model::{Action, AppErrorKind, ErrorDetails, Event, EventKind, KvEntry, ManualClock, WorkItem};
 use crate::replay::{Execution, Journal, Turn, TurnResult, carry_forward};
 use crate::runtime::program::{Assignment, open_execution};
-use crate::runtime::replay_engine::ReplayEngine;
 use crate::runtime::{FnOrchestration, OrchestrationHandler};
 
 use super::program::{Step, run};

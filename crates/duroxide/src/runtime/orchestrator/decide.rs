@@ -17,9 +17,8 @@ use super::report::{Ended, Report, StartedBy};
 use super::residents::Resident;
 use crate::model::{Event, EventKind, INITIAL_EVENT_ID, KvEntry};
 use crate::providers::{DispatcherCapabilityFilter, ExecutionMetadata, current_build_version};
-use crate::registry::OrchestrationRegistry;
+use crate::registry::{OrchestrationHandler, OrchestrationRegistry};
 use crate::replay::{Ending, Execution, Journal};
-use crate::runtime::OrchestrationHandler;
 use crate::runtime::options::{UnregisteredBackoffConfig, attempts_until_poison};
 use crate::runtime::program::{Assignment, open_execution};
 

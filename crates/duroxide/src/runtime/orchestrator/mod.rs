@@ -19,7 +19,6 @@ mod report;
 mod residents;
 mod seats;
 mod signalled;
-mod single_turn;
 mod turn;
 
 use std::sync::Arc;
@@ -27,9 +26,10 @@ use std::sync::Arc;
 use super::core::Core;
 
 pub(crate) use decide::supported_range;
+pub(crate) use outcome::{Place, conclude};
+pub(crate) use record::Beginning;
 pub(crate) use residents::Residents;
 pub(crate) use seats::{Seats, receive, request, reserve};
-pub(crate) use single_turn::{Subject, take as take_single_turn};
 
 /// Starts the orchestration dispatchers of a runtime, if it is to take turns at all.
 pub(crate) fn start(core: &Arc<Core>) {

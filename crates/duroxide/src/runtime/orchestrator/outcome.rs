@@ -13,7 +13,7 @@ const PARENT_CANCELLED: &str = "parent canceled";
 const FUTURE_DROPPED: &str = "parent dropped sub-orchestration future";
 
 /// Which execution of which instance a turn belongs to.
-pub(super) struct Place<'a> {
+pub(crate) struct Place<'a> {
     pub instance: &'a str,
     pub execution_id: u64,
     pub beginning: &'a Beginning,
@@ -24,7 +24,7 @@ pub(super) struct Place<'a> {
 
 /// What a turn changes, ready to be committed.
 #[derive(Debug, Default)]
-pub(super) struct Outcome {
+pub(crate) struct Outcome {
     pub events: Vec<Event>,
     pub worker_items: Vec<WorkItem>,
     pub orchestrator_items: Vec<WorkItem>,
@@ -45,7 +45,7 @@ struct Deeds {
 }
 
 /// Concludes a turn.
-pub(super) fn conclude(place: &Place<'_>, execution: &mut Execution, turn: Turn) -> Outcome {
+pub(crate) fn conclude(place: &Place<'_>, execution: &mut Execution, turn: Turn) -> Outcome {
     let violation = limits::violation(place.instance, place.execution_id, &turn.events, execution.kv_len());
     let result = match (&violation, turn.result) {
         (None, result) => result,

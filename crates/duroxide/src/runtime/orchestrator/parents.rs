@@ -5,7 +5,7 @@ use crate::providers::{Provider, ProviderError};
 
 /// The step of a parent that started a child.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct ParentLink {
+pub(crate) struct ParentLink {
     pub instance: String,
     pub id: u64,
     /// Not known for children that were started by very old versions.
@@ -20,14 +20,14 @@ impl ParentLink {
 
 /// A message to a parent: the result of its child.
 #[derive(Debug, Clone)]
-pub(super) struct Notice {
+pub(crate) struct Notice {
     pub to: Addressee,
     pub result: Result<String, ErrorDetails>,
 }
 
 /// Where a notice goes.
 #[derive(Debug, Clone)]
-pub(super) enum Addressee {
+pub(crate) enum Addressee {
     Parent(ParentLink),
     /// The parent of this instance, whose own record of it cannot be read.
     ParentOf(String),

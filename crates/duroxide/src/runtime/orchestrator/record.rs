@@ -6,7 +6,7 @@ use crate::model::{Event, EventKind};
 
 /// How an execution began.
 #[derive(Debug, Clone)]
-pub(super) struct Beginning {
+pub(crate) struct Beginning {
     pub name: String,
     pub version: String,
     pub input: String,
@@ -18,7 +18,7 @@ pub(super) struct Beginning {
 
 impl Beginning {
     /// What is known of an execution whose start is missing from its history. Replaying it fails, and says so.
-    pub fn corrupted(claim: &Claim, events: &[Event]) -> Self {
+    pub(super) fn corrupted(claim: &Claim, events: &[Event]) -> Self {
         Self {
             name: claim.orchestration_name.clone(),
             version: claim.version.clone(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::activity::ActivityContext;
 use crate::model::Clock;
 use crate::registry::ActivityRegistry;
-use crate::runtime::FnActivity;
+use crate::registry::FnActivity;
 
 const NEW_GUID: &str = "__duroxide_syscall:new_guid";
 const UTC_NOW_MS: &str = "__duroxide_syscall:utc_now_ms";

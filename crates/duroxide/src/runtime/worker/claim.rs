@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::model::WorkItem;
+use crate::model::{WorkItem, kind_of};
 use crate::providers::{ScheduledActivityIdentifier, WorkClaim};
 use crate::runtime::core::{Core, TARGET};
 use crate::runtime::leases::Lease;
@@ -105,7 +105,7 @@ impl ClaimedActivity {
 }
 
 async fn refuse(core: &Core, item: &WorkItem, token: &str, attempt_count: u32) {
-    let kind = crate::runtime::kind_of(item);
+    let kind = kind_of(item);
     tracing::error!(target: TARGET, kind, attempt_count, "only activities belong into the worker queue");
     let result = if attempt_count > core.options.max_attempts {
         core.store.ack_work_item(token, None).await

@@ -5,7 +5,6 @@ use std::future::Future;
 use async_trait::async_trait;
 
 use crate::activity::ActivityContext;
-use crate::model::WorkItem;
 use crate::orchestration::OrchestrationContext;
 
 /// The code of an orchestration.
@@ -59,24 +58,5 @@ where
 {
     async fn invoke(&self, ctx: ActivityContext, input: String) -> Result<String, String> {
         (self.0)(ctx, input).await
-    }
-}
-
-/// Returns the kind of a message as it appears in logs. A queue message keeps its historic name.
-pub fn kind_of(msg: &WorkItem) -> &'static str {
-    match msg {
-        WorkItem::StartOrchestration { .. } => "StartOrchestration",
-        WorkItem::ActivityExecute { .. } => "ActivityExecute",
-        WorkItem::ActivityCompleted { .. } => "ActivityCompleted",
-        WorkItem::ActivityFailed { .. } => "ActivityFailed",
-        WorkItem::TimerFired { .. } => "TimerFired",
-        WorkItem::ExternalRaised { .. } => "ExternalRaised",
-        WorkItem::SubOrchCompleted { .. } => "SubOrchCompleted",
-        WorkItem::SubOrchFailed { .. } => "SubOrchFailed",
-        WorkItem::CancelInstance { .. } => "CancelInstance",
-        WorkItem::ContinueAsNew { .. } => "ContinueAsNew",
-        WorkItem::QueueMessage { .. } => "ExternalRaisedPersistent",
-        #[cfg(feature = "replay-version-test")]
-        WorkItem::ExternalRaised2 { .. } => "ExternalRaised2",
     }
 }

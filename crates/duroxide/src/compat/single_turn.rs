@@ -3,32 +3,64 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::outcome::{self, Place};
-use super::record::Beginning;
+use super::{HistoryManager, WorkItemReader};
 use crate::model::{Event, KvEntry, WorkItem};
 use crate::providers::ScheduledActivityIdentifier;
+use crate::registry::OrchestrationHandler;
 use crate::replay::{Ending, Journal};
+use crate::runtime::Runtime;
+use crate::runtime::orchestrator::{Beginning, Place, conclude};
 use crate::runtime::program::{Assignment, open_execution};
-use crate::runtime::{HistoryManager, OrchestrationHandler, WorkItemReader};
 
 /// New events, activities, messages, activities given up, and the result; an orchestration that goes on has none yet.
-pub(crate) type SingleTurn =
+type SingleTurn =
     (Vec<Event>, Vec<WorkItem>, Vec<WorkItem>, Vec<ScheduledActivityIdentifier>, Result<String, String>);
 
+impl Runtime {
+    /// Takes one turn and stores nothing. For tests; the dispatchers take their turns by the same code.
+    ///
+    /// Returns the new events, new activities, new messages, activities that were given up, and the result.
+    #[doc(hidden)]
+    #[allow(clippy::too_many_arguments, clippy::type_complexity, reason = "the published signature")]
+    pub async fn run_single_execution_atomic(
+        self: Arc<Self>,
+        instance: &str,
+        history_mgr: &mut HistoryManager,
+        workitem_reader: &WorkItemReader,
+        execution_id: u64,
+        _worker_id: &str,
+        handler: Arc<dyn OrchestrationHandler>,
+        orchestration_version: String,
+        kv_snapshot: HashMap<String, KvEntry>,
+    ) -> (Vec<Event>, Vec<WorkItem>, Vec<WorkItem>, Vec<ScheduledActivityIdentifier>, Result<String, String>)
+    {
+        take(Subject {
+            instance,
+            execution_id,
+            history: history_mgr,
+            batch: workitem_reader,
+            handler,
+            version: orchestration_version,
+            kv_snapshot,
+            now_ms: self.core.clock.now_ms(),
+        })
+    }
+}
+
 /// What a single turn is taken of.
-pub(crate) struct Subject<'a> {
-    pub instance: &'a str,
-    pub execution_id: u64,
-    pub history: &'a HistoryManager,
-    pub batch: &'a WorkItemReader,
-    pub handler: Arc<dyn OrchestrationHandler>,
-    pub version: String,
-    pub kv_snapshot: HashMap<String, KvEntry>,
-    pub now_ms: u64,
+struct Subject<'a> {
+    instance: &'a str,
+    execution_id: u64,
+    history: &'a HistoryManager,
+    batch: &'a WorkItemReader,
+    handler: Arc<dyn OrchestrationHandler>,
+    version: String,
+    kv_snapshot: HashMap<String, KvEntry>,
+    now_ms: u64,
 }
 
 /// Takes one turn. Nothing is stored, except that the new events are added to the history manager by the caller.
-pub(crate) fn take(subject: Subject<'_>) -> SingleTurn {
+fn take(subject: Subject<'_>) -> SingleTurn {
     let full = subject.history.full_history();
     let (stored, opening) = full.split_at(subject.history.original_len());
     let beginning = full.iter().rev().find_map(Beginning::from_event);
@@ -59,7 +91,7 @@ pub(crate) fn take(subject: Subject<'_>) -> SingleTurn {
         history: &full,
         now_ms: subject.now_ms,
     };
-    let outcome = outcome::conclude(&place, &mut execution, turn);
+    let outcome = conclude(&place, &mut execution, turn);
     let result = match outcome.ending {
         None => Ok(String::new()),
         Some(Ending::Completed { output }) => Ok(output),

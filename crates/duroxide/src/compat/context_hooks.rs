@@ -1,9 +1,8 @@
 //! The engine's side of a context, open to tests that drive one by hand.
 
 use crate::model::Action;
+use crate::orchestration::OrchestrationContext;
 use crate::replay::CompletionResult;
-
-use super::OrchestrationContext;
 
 #[doc(hidden)]
 impl OrchestrationContext {

@@ -4,10 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::model::{Action, Clock, ErrorDetails, Event, KvEntry, SystemClock, WorkItem};
+use crate::registry::OrchestrationHandler;
 use crate::replay::{self, Journal};
-
-use super::OrchestrationHandler;
-use super::program::{Assignment, open_execution};
+use crate::runtime::program::{Assignment, open_execution};
 
 pub use crate::replay::TurnResult;
 

@@ -1,6 +1,6 @@
 //! How an instance is described to applications.
 
-use crate::model::{ErrorDetails, Event, EventKind};
+use super::{ErrorDetails, Event, EventKind};
 
 /// What became of an instance, as of its last committed turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
