@@ -431,3 +431,23 @@ async fn a_refused_write_does_not_disturb_its_neighbours() {
         assert_eq!(stored, i64::from(expected));
     }
 }
+
+#[tokio::test]
+async fn a_due_time_that_cannot_be_read_is_looked_at_again_and_not_forgotten() {
+    let file = StoreFile::new();
+    let store = file.open().await;
+    let signal_of_turns = store.work_signal(WorkQueue::Orchestrator);
+    let later = Some(Duration::from_secs(10));
+    store.enqueue_for_orchestrator(start("i"), later).await.unwrap();
+    assert!(signal_of_turns.next_due_ms().is_some());
+    // An activity falls due in the other queue, so that the next commit reads all due times anew.
+    store.enqueue_for_worker(activity("a", 1)).await.unwrap();
+    let (_, token, _) = fetch_work(&store).await.unwrap();
+    store.abandon_work_item(&token, Some(Duration::from_secs(1)), true).await.unwrap();
+    file.clock.advance(Duration::from_secs(2));
+    store.execute_sql("ALTER TABLE instance_schedule RENAME TO hidden").await.unwrap();
+    store.enqueue_for_worker(activity("a", 2)).await.unwrap();
+    let due = signal_of_turns.next_due_ms().expect("the message is still due some time");
+    assert!(due <= file.clock.now_ms() + 8_000, "no later than it was due");
+    store.execute_sql("ALTER TABLE hidden RENAME TO instance_schedule").await.unwrap();
+}

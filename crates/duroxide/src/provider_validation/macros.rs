@@ -324,7 +324,8 @@ macro_rules! __validation_of_our_own {
             late_messages_of_a_deleted_instance_are_not_in_the_way, a_session_outlives_its_instance,
         }
         $crate::__validation_module! { $factory; signals;
-            enqueued_message_wakes, start_if_absent_wakes, enqueued_activity_wakes, items_of_an_ack_wake,
+            enqueued_message_wakes, a_short_claim_wakes_for_what_it_left, start_if_absent_wakes,
+            enqueued_activity_wakes, items_of_an_ack_wake,
             released_instance_wakes, completion_wakes, abandon_wakes, abandon_with_delay_wakes_when_due,
             expired_lease_wakes, due_message_wakes, due_timer_wakes, freed_session_wakes,
             signals_rest_while_nothing_can_be_fetched, watch_wakes_on_ack, watch_wakes_on_delete,

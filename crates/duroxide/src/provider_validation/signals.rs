@@ -5,11 +5,14 @@
 use std::time::Duration;
 
 use super::support::{
-    Commit, MARGIN, Store, WORK_LEASE, activity, ms, owner, raised, session_activity, start_item, status,
+    Commit, MARGIN, Store, TURN_LEASE, WORK_LEASE, activity, completed, ms, owner, raised, session_activity,
+    start_item, status,
 };
 use super::{EventKind, ProviderFactory};
 use crate::model::WorkItem;
-use crate::providers::{ExtendedProvider, InstanceWatch, SessionFetchConfig, WorkQueue, WorkSignal};
+use crate::providers::{
+    ExtendedProvider, InstanceRequest, InstanceWatch, SessionFetchConfig, WorkQueue, WorkSignal,
+};
 
 /// Far longer than any wake-up takes; a check that waits for so long has failed.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -74,6 +77,38 @@ pub async fn enqueued_message_wakes(factory: &dyn ProviderFactory) {
     store.start("i").await;
     assert_wakes(&mut signal, "a message was enqueued").await;
     store.turn_of("i").await;
+}
+
+/// A claim that returns fewer instances than asked for has left nothing, or the signal wakes for the rest: also if many
+/// messages were for nobody, and if something fell due in the other queue meanwhile.
+pub async fn a_short_claim_wakes_for_what_it_left(factory: &dyn ProviderFactory) {
+    const MESSAGES_FOR_NOBODY: u64 = 300;
+    const MOST: usize = 1_000;
+    let store = Store::new(factory).await;
+    let Some(extended) = store.extended() else { return };
+    store.send_work(activity("i", 1)).await;
+    let work = store.work().await;
+    store.start("first").await;
+    for number in 0..MESSAGES_FOR_NOBODY {
+        store.send(completed(&format!("nobody-{number}"), 1, "")).await;
+    }
+    store.start("last").await;
+    store.abandon_work(&work, Some(ms(50)), true).await;
+    store.pass(ms(50) + MARGIN).await;
+
+    let mut signal = extended.work_signal(WorkQueue::Orchestrator);
+    let request = InstanceRequest { max: MOST, lock_timeout: TURN_LEASE, filter: None };
+    let mut claimed = Vec::new();
+    for _ in 0..MOST_SPURIOUS_WAKES {
+        signal.mark_seen();
+        let claims = extended.claim_instances(&request).await.expect("claim_instances should work");
+        let is_short = claims.len() < MOST;
+        claimed.extend(claims.into_iter().map(|claim| claim.instance));
+        if is_short && is_pending(signal.wait()).await {
+            break;
+        }
+    }
+    assert_eq!(claimed, ["first", "last"], "whoever claims until the signal rests has everything");
 }
 
 /// A start that is enqueued only if it is absent wakes it too.

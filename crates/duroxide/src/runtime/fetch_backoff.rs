@@ -1,8 +1,12 @@
-//! How long a dispatcher pauses after a fetch failed.
+//! How long a dispatcher waits until it asks its store again.
 
 use std::time::Duration;
 
 use crate::providers::ProviderError;
+
+/// How long a dispatcher waits for a signal before it asks without one. A signal that a store failed to give then costs
+/// seconds, and not the work.
+pub(crate) const LONGEST_SILENCE: Duration = Duration::from_secs(30);
 
 const PERMANENT_PAUSE: Duration = Duration::from_millis(100);
 const FIRST_PAUSE: Duration = Duration::from_millis(200);

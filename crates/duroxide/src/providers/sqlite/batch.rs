@@ -17,6 +17,8 @@ pub(super) struct Effects {
     pub(super) rows_changed: bool,
     /// Instances that became ready and were not claimed in the same transaction.
     pub(super) ready_instances: HashSet<String>,
+    /// A claim stopped early: ready instances are left that nobody was told of again.
+    pub(super) instances_left: bool,
     /// Activities that became ready and were not claimed in the same transaction.
     pub(super) ready_work: HashSet<i64>,
     /// Something else happened by which a worker may find an activity.
@@ -244,6 +246,7 @@ impl<'c, 's> Batch<'c, 's> {
 impl Effects {
     fn absorb(&mut self, new: Self) {
         self.ready_instances.extend(new.ready_instances);
+        self.instances_left |= new.instances_left;
         self.ready_work.extend(new.ready_work);
         self.work_ready |= new.work_ready;
         new.instances_due.0.into_iter().for_each(|at| self.instances_due.note(at));

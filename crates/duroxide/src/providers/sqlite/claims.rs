@@ -81,7 +81,7 @@ pub(super) fn claim(
     let unfinished = claims.is_empty() && more;
     if more && !unfinished {
         // Whoever gets fewer than asked for waits for the signal.
-        batch.effects.instances_due.note(now);
+        batch.effects.instances_left = true;
     }
     Ok(Claimed { claims, unfinished })
 }

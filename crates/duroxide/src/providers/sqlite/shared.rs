@@ -12,6 +12,9 @@ use super::work_done::Ledger;
 use crate::model::Clock;
 use crate::providers::{InstanceWatchers, StoreLimits, WorkSignalSource};
 
+/// When dispatchers look again if the store could not read when something is due.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
 /// Settings and signals of one store.
 pub(super) struct Shared {
     pub(super) clock: Arc<dyn Clock>,
@@ -39,7 +42,7 @@ impl Shared {
     /// Tells everybody concerned what a commit changed.
     pub(super) fn announce(&self, effects: Effects, connection: &Connection) {
         self.announce_dues(&effects, connection);
-        if !effects.ready_instances.is_empty() {
+        if effects.instances_left || !effects.ready_instances.is_empty() {
             self.orchestrator_signal.notify();
         }
         if effects.work_ready || !effects.ready_work.is_empty() {
@@ -76,16 +79,19 @@ impl Shared {
         self.watchers.notify_all();
     }
 
-    /// Tells waiting dispatchers when the earliest delayed work is due.
+    /// Tells waiting dispatchers when the earliest delayed work is due. If that cannot be read, they look for themselves in
+    /// a moment: a due time that is forgotten would never come.
     pub(super) fn announce_due_times(&self, connection: &Connection) {
+        let soon = self.clock.now_ms().saturating_add(crate::model::whole_ms(LOOK_AGAIN));
         let earliest = |sql| -> Option<u64> {
-            // Not being able to look is not fatal: a dispatcher then waits for the next signal.
-            let due: Option<i64> = connection
-                .prepare_cached(sql)
-                .and_then(|mut s| s.query_row([], |row| row.get(0)))
-                .ok()
-                .flatten();
-            due.map(|due| u64::try_from(due).unwrap_or(0))
+            let due = connection.prepare_cached(sql).and_then(|mut s| s.query_row([], |row| row.get(0)));
+            match due {
+                Ok(due) => Option::<i64>::map(due, |due| u64::try_from(due).unwrap_or(0)),
+                Err(error) => {
+                    tracing::warn!(target: "duroxide::providers::sqlite", %error, "due times cannot be read");
+                    Some(soon)
+                }
+            }
         };
         self.orchestrator_signal
             .set_next_due(earliest("SELECT min(due_at) FROM instance_schedule WHERE due_at IS NOT NULL"));

@@ -98,13 +98,12 @@ pub(crate) fn request(core: &Core, max: usize) -> InstanceRequest<'_> {
 pub(crate) fn receive(core: &Arc<Core>, claims: Vec<InstanceClaim>, seat: Option<Seat>) {
     if let (Some(claim), Some(seat)) = (claims.into_iter().next(), seat) {
         core.metrics().record_orch_dispatcher_items_fetched(1);
-        begin(core, claim, seat);
+        begin(core, LeasedClaim::new(core, claim.into()), seat);
     }
 }
 
 /// Begins a turn.
-pub(super) fn begin(core: &Arc<Core>, claim: InstanceClaim, seat: Seat) {
-    let leased = LeasedClaim::new(core, claim.into());
+pub(super) fn begin(core: &Arc<Core>, leased: LeasedClaim, seat: Seat) {
     let turn = turn::claimed(core.clone(), leased);
     core.work.spawn(async move {
         turn.await;

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use super::seats;
+use super::turn::LeasedClaim;
 use crate::providers::{InstanceClaim, ProviderError, WorkQueue, WorkSignal};
 use crate::runtime::core::{Core, TARGET};
-use crate::runtime::fetch_backoff::FetchBackoff;
+use crate::runtime::fetch_backoff::{FetchBackoff, LONGEST_SILENCE};
 
 /// Claims instances and starts their turns until the runtime stops.
 pub(super) async fn run(core: Arc<Core>) {
@@ -49,7 +50,9 @@ async fn begin_all(core: &Arc<Core>, claims: Vec<InstanceClaim>) {
     if !claims.is_empty() {
         core.metrics().record_orch_dispatcher_items_fetched(claims.len() as u64);
     }
-    for claim in claims {
+    // Turns that others hand over may have taken the seats meanwhile. Whoever waits for one keeps its lease.
+    let leased: Vec<_> = claims.into_iter().map(|claim| LeasedClaim::new(core, claim.into())).collect();
+    for claim in leased {
         let Some(seat) = core.seats.take().await else { return };
         seats::begin(core, claim, seat);
     }
@@ -64,6 +67,7 @@ async fn wait_for_more(core: &Arc<Core>, signal: &mut WorkSignal) {
         let claims = tokio::select! {
             () = core.stop.cancelled() => return,
             claims = store.wait_for_instances(&request, signal) => claims,
+            () = core.clock.sleep(LONGEST_SILENCE) => return,
         };
         let nothing_is_left = !claims.is_empty() && claims.len() < wanted;
         begin_all(core, claims).await;

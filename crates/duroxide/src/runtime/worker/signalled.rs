@@ -13,7 +13,7 @@ use super::claim::ClaimedActivity;
 use super::desk::{Slot, Start};
 use crate::providers::{ProviderError, SessionFetchConfig, WorkClaim, WorkQueue, WorkRequest, WorkSignal};
 use crate::runtime::core::{Core, TARGET};
-use crate::runtime::fetch_backoff::FetchBackoff;
+use crate::runtime::fetch_backoff::{FetchBackoff, LONGEST_SILENCE};
 
 /// How long a claimed activity may wait for a slot before others get a chance.
 const LONGEST_WAIT_FOR_SLOT: Duration = Duration::from_millis(200);
@@ -133,6 +133,7 @@ impl Dispatcher {
             () = self.core.desk.is_laid() => true,
             () = owner_free => true,
             () = self.core.sessions.freed() => true,
+            () = self.core.clock.sleep(LONGEST_SILENCE) => true,
         }
     }
 
