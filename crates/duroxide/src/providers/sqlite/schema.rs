@@ -1,54 +1,87 @@
 //! Recognising, creating and migrating the file.
+//!
+//! A file is made by the baseline and then by all steps, in their order; its version says how many it has had. So a new file
+//! and a migrated one are the same. Baseline and steps are released with the first version that has them, and never changed
+//! after that: a change is another step.
 
 use rusqlite::Connection;
 
 use super::SqliteError;
 use super::url::Location;
 
-const SCHEMA: &str = include_str!("schema.sql");
+/// Makes version 1.
+const BASELINE: &str = include_str!("schema.sql");
 const MIGRATE_PUBLISHED: &str = include_str!("migrate_published.sql");
+
+/// What leads from each version to the next: the first of them from 1 to 2. One file each, `migrations/NNNN_*.sql`, named
+/// for the version that it makes.
+const STEPS: &[&str] = &[];
 
 /// Marks a file as ours: "duro" in ASCII.
 const APPLICATION_ID: i64 = 0x6475_726F;
 
-/// The version that [`SCHEMA`] creates. Raise it with each migration.
-const SCHEMA_VERSION: i64 = 1;
-
 /// Brings the database to the present schema, whatever it holds now, in one transaction; or refuses and leaves it as it
 /// is.
 pub(super) fn prepare(connection: &Connection, location: &Location) -> Result<(), SqliteError> {
+    prepare_with(connection, location, STEPS)
+}
+
+fn prepare_with(connection: &Connection, location: &Location, steps: &[&str]) -> Result<(), SqliteError> {
     // Immediate, so that of two processes that open a new file one creates the tables and the other finds them.
     connection.execute_batch("BEGIN IMMEDIATE").map_err(|error| opening(location, error))?;
-    let prepared = prepare_in_transaction(connection, location);
+    let prepared = prepare_in_transaction(connection, location, steps);
     let end = if prepared.is_ok() { "COMMIT" } else { "ROLLBACK" };
     connection.execute_batch(end).map_err(|error| opening(location, error))?;
     prepared
 }
 
-fn prepare_in_transaction(connection: &Connection, location: &Location) -> Result<(), SqliteError> {
-    match recognise(connection, location)? {
-        Content::Ours => Ok(()),
-        Content::Empty => run(connection, "create the schema", SCHEMA).and_then(|()| mark(connection)),
-        Content::Published => {
-            let script = MIGRATE_PUBLISHED.replacen("-- schema.sql\n", SCHEMA, 1);
-            run(connection, "migrate a file of the published crate", &script).and_then(|()| mark(connection))
+fn prepare_in_transaction(
+    connection: &Connection,
+    location: &Location,
+    steps: &[&str],
+) -> Result<(), SqliteError> {
+    let version = match recognise(connection, location, steps)? {
+        // Marking it again would write to a file that only has to be read.
+        Content::Ours { version } if version == newest(steps) => return Ok(()),
+        Content::Ours { version } => version,
+        Content::Empty => {
+            run(connection, "create the schema", BASELINE)?;
+            1
         }
+        Content::Published => {
+            let script = MIGRATE_PUBLISHED.replacen("-- schema.sql\n", BASELINE, 1);
+            run(connection, "migrate a file of the published crate", &script)?;
+            1
+        }
+    };
+    for step in steps.iter().skip(version - 1) {
+        run(connection, "migrate the schema", step)?;
     }
+    mark(connection, newest(steps))
+}
+
+/// The version that a file has after all steps.
+fn newest(steps: &[&str]) -> usize {
+    1 + steps.len()
 }
 
 enum Content {
     Empty,
-    Ours,
+    /// Of a version between 1 and the newest.
+    Ours {
+        version: usize,
+    },
     Published,
 }
 
-fn recognise(connection: &Connection, location: &Location) -> Result<Content, SqliteError> {
+fn recognise(connection: &Connection, location: &Location, steps: &[&str]) -> Result<Content, SqliteError> {
     let path = || location.path().to_path_buf();
-    let version = number(connection, "user_version")?;
+    let found = number(connection, "user_version")?;
     if number(connection, "application_id")? == APPLICATION_ID {
-        return match version {
-            SCHEMA_VERSION => Ok(Content::Ours),
-            found => Err(SqliteError::NewerSchema { path: path(), found, known: SCHEMA_VERSION }),
+        let known = newest(steps);
+        return match usize::try_from(found) {
+            Ok(version) if (1..=known).contains(&version) => Ok(Content::Ours { version }),
+            _ => Err(SqliteError::NewerSchema { path: path(), found, known: known as i64 }),
         };
     }
     let tables = tables(connection)?;
@@ -68,8 +101,8 @@ fn recognise(connection: &Connection, location: &Location) -> Result<Content, Sq
     }
 }
 
-fn mark(connection: &Connection) -> Result<(), SqliteError> {
-    let marks = format!("PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION};");
+fn mark(connection: &Connection, version: usize) -> Result<(), SqliteError> {
+    let marks = format!("PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {version};");
     run(connection, "mark the schema", &marks)
 }
 
@@ -99,5 +132,47 @@ fn opening(location: &Location, error: rusqlite::Error) -> SqliteError {
             SqliteError::ReadOnly { path: location.path().to_path_buf(), reason: error.to_string() }
         }
         _ => SqliteError::Sqlite { action: "open the database", source: error },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STEPS: &[&str] =
+        &["CREATE TABLE second (x)", "CREATE TABLE third (x); INSERT INTO second VALUES (3)"];
+
+    fn tables_and_version(connection: &Connection) -> (Vec<String>, i64) {
+        let added =
+            tables(connection).unwrap().into_iter().filter(|name| name == "second" || name == "third");
+        (added.collect(), number(connection, "user_version").unwrap())
+    }
+
+    #[test]
+    fn a_file_of_any_version_gets_the_steps_that_it_lacks() {
+        for had in 0..=STEPS.len() {
+            let connection = Connection::open_in_memory().unwrap();
+            prepare_with(&connection, &Location::Memory, &STEPS[..had]).unwrap();
+            assert_eq!(number(&connection, "user_version").unwrap(), 1 + had as i64);
+            prepare_with(&connection, &Location::Memory, STEPS).unwrap();
+            assert_eq!(tables_and_version(&connection), (vec!["second".into(), "third".into()], 3));
+        }
+    }
+
+    #[test]
+    fn a_step_that_fails_leaves_the_file_at_its_version() {
+        let connection = Connection::open_in_memory().unwrap();
+        prepare_with(&connection, &Location::Memory, &[]).unwrap();
+        let error = prepare_with(&connection, &Location::Memory, &[STEPS[0], "nonsense"]).unwrap_err();
+        assert!(error.to_string().contains("migrate the schema"), "{error}");
+        assert_eq!(tables_and_version(&connection), (vec![], 1));
+    }
+
+    #[test]
+    fn a_file_with_more_steps_than_are_known_is_refused() {
+        let connection = Connection::open_in_memory().unwrap();
+        prepare_with(&connection, &Location::Memory, STEPS).unwrap();
+        let error = prepare_with(&connection, &Location::Memory, &STEPS[..1]).unwrap_err();
+        assert!(matches!(error, SqliteError::NewerSchema { found: 3, known: 2, .. }), "{error}");
     }
 }

@@ -1,0 +1,64 @@
+//! Files of earlier versions: each is opened, migrated, and what runs in it goes on to its end.
+//!
+//! A file is kept for every version of the schema. How they were made is told in `fixtures/README.md`.
+
+#![cfg(all(feature = "sqlite", feature = "test-hooks"))]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests, too")]
+
+mod kept_store;
+#[path = "support/sqlite_store.rs"]
+mod support;
+
+use kept_store::OPENED_MS;
+use support::StoreFile;
+
+/// A copy of a fixture, and the time at which it is opened.
+fn kept(name: &str) -> StoreFile {
+    let file = StoreFile::new();
+    let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures");
+    std::fs::copy(format!("{fixtures}/{name}"), file.path()).unwrap();
+    file.clock.set_wall_ms(OPENED_MS);
+    file
+}
+
+/// The definitions of all tables, indexes, triggers and views.
+fn schema(file: &StoreFile) -> Vec<String> {
+    file.texts("SELECT type || ' ' || name || ': ' || ifnull(sql, '') FROM sqlite_schema ORDER BY 1")
+}
+
+const KEPT: [&str; 1] = ["schema-1.db"];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_runs_in_a_file_of_an_earlier_version_goes_on_to_its_end() {
+    for name in KEPT {
+        let file = kept(name);
+        kept_store::finish(file.open().await, &file.clock).await;
+        file.assert_sound();
+        assert_eq!(file.number("SELECT count(*) FROM quarantine"), 0, "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_runs_in_a_file_of_this_version_goes_on_to_its_end() {
+    let file = StoreFile::new();
+    let store = file.open().await;
+    kept_store::leave(&*store, &file.clock).await;
+    if let Some(path) = std::env::var_os("KEEP_STORE_FILE") {
+        file.connection().execute("VACUUM INTO ?1", [path.to_str()]).unwrap();
+    }
+    drop(store);
+    file.clock.set_wall_ms(OPENED_MS);
+    kept_store::finish(file.open().await, &file.clock).await;
+}
+
+#[tokio::test]
+async fn a_migrated_file_has_the_schema_of_a_new_one() {
+    let new = StoreFile::new();
+    drop(new.open().await);
+    for name in KEPT {
+        let file = kept(name);
+        drop(file.open().await);
+        assert_eq!(schema(&file), schema(&new), "{name}");
+        assert_eq!(file.number("PRAGMA user_version"), new.number("PRAGMA user_version"), "{name}");
+    }
+}
