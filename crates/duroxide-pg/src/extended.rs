@@ -136,7 +136,7 @@ impl ExtendedProvider for PostgresProvider {
     }
 
     async fn read_metadata(&self, instance: &str) -> Result<Option<InstanceMetadata>, ProviderError> {
-        self.metadata("read_metadata", instance).await
+        self.metadata_or_pending("read_metadata", instance).await
     }
 
     async fn read_recent(&self, instance: &str, limit: usize) -> Result<Vec<Event>, ProviderError> {

@@ -51,6 +51,38 @@ macro_rules! latest {
     };
 }
 
+/// The rows that describe an instance, and whatever else is added to them.
+macro_rules! described {
+    ($more:literal) => {
+        concat!(
+            "SELECT i.instance_id, i.orchestration_name, i.orchestration_version, i.parent_instance_id,
+                i.current_execution_id, i.incarnation, coalesce(e.status, 'Unknown'), e.output, i.custom_status,
+                i.custom_status_version, i.created_at, i.updated_at, NULL::text
+            FROM instances i
+            LEFT JOIN executions e ON e.instance_id = i.instance_id AND e.execution_id = i.current_execution_id
+            WHERE i.instance_id = $1 ",
+            $more
+        )
+    };
+}
+
+fn metadata(row: &Row) -> InstanceMetadata {
+    InstanceMetadata {
+        instance_id: text(row, 0),
+        orchestration_name: text(row, 1),
+        orchestration_version: text(row, 2),
+        parent_instance_id: optional_text(row, 3),
+        current_execution_id: number(row, 4),
+        incarnation: number(row, 5),
+        status: text(row, 6),
+        output: optional_text(row, 7),
+        custom_status: optional_text(row, 8),
+        custom_status_version: number(row, 9),
+        created_at: number(row, 10),
+        updated_at: number(row, 11),
+    }
+}
+
 impl PostgresProvider {
     pub(crate) async fn rows(
         &self,
@@ -113,32 +145,40 @@ impl PostgresProvider {
         decode(&rows).map_err(|reason| refusal::undecodable_history(OPERATION, &reason))
     }
 
-    pub(crate) async fn metadata(
+    /// Describes an instance by its row or, before its first turn, by its queued start: both as of one moment.
+    pub(crate) async fn metadata_or_pending(
         &self,
         operation: &'static str,
         instance: &str,
     ) -> Result<Option<InstanceMetadata>, ProviderError> {
-        const SQL: &str = "SELECT i.instance_id, i.orchestration_name, i.orchestration_version, i.parent_instance_id,
-                i.current_execution_id, i.incarnation, coalesce(e.status, 'Unknown'), e.output, i.custom_status,
-                i.custom_status_version, i.created_at, i.updated_at
-            FROM instances i
-            LEFT JOIN executions e ON e.instance_id = i.instance_id AND e.execution_id = i.current_execution_id
-            WHERE i.instance_id = $1";
+        const SQL: &str = described!(
+            "UNION ALL (
+                SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, q.created_at, NULL, q.work_item
+                FROM orchestrator_queue q
+                WHERE q.instance_id = $1 AND q.parked_at IS NULL AND q.class = 'start'
+                    AND NOT EXISTS (SELECT 1 FROM instances WHERE instance_id = $1)
+                    AND NOT EXISTS (SELECT 1 FROM history WHERE instance_id = $1)
+                ORDER BY q.id LIMIT 1)"
+        );
         let rows = self.rows(operation, SQL, &[&stored(instance).as_ref()]).await?;
-        Ok(rows.first().map(|row| InstanceMetadata {
-            instance_id: text(row, 0),
-            orchestration_name: text(row, 1),
-            orchestration_version: text(row, 2),
-            parent_instance_id: optional_text(row, 3),
-            current_execution_id: number(row, 4),
-            incarnation: number(row, 5),
-            status: text(row, 6),
-            output: optional_text(row, 7),
-            custom_status: optional_text(row, 8),
-            custom_status_version: number(row, 9),
-            created_at: number(row, 10),
-            updated_at: number(row, 11),
-        }))
+        let Some(row) = rows.first() else { return Ok(None) };
+        match row.get::<_, Option<&str>>(12) {
+            None => Ok(Some(metadata(row))),
+            Some(start) => {
+                let start = serde_json::from_str(start).ok();
+                Ok(start.and_then(|start| InstanceMetadata::pending(&start, number(row, 10))))
+            }
+        }
+    }
+
+    async fn metadata(
+        &self,
+        operation: &'static str,
+        instance: &str,
+    ) -> Result<Option<InstanceMetadata>, ProviderError> {
+        const SQL: &str = described!("");
+        let rows = self.rows(operation, SQL, &[&stored(instance).as_ref()]).await?;
+        Ok(rows.first().map(metadata))
     }
 
     pub(crate) async fn instance_info(&self, instance: &str) -> Result<InstanceInfo, ProviderError> {

@@ -390,3 +390,30 @@ async fn of_several_limits_the_status_is_told_first_then_tags_then_values_then_k
     }
     runtime.shutdown(None).await;
 }
+
+/// Schedules an activity for each value, in the order in which the map gives them, and is replayed before it goes on.
+async fn steps_by_values(ctx: OrchestrationContext, _: String) -> Result<String, String> {
+    for number in 0..40 {
+        ctx.set_kv_value(format!("key-{}", (number * 17) % 40), number.to_string());
+    }
+    let mut seen = Vec::new();
+    for (key, _) in ctx.get_kv_all_values_sorted() {
+        seen.push(ctx.schedule_activity("Echo", key).await?);
+    }
+    Ok(seen.join(" "))
+}
+
+#[tokio::test]
+async fn steps_taken_in_the_order_of_the_values_are_the_same_in_every_replay() {
+    let world = World::new();
+    let code = orchestrations().register("Steps", steps_by_values);
+    // Without residents every turn replays the history.
+    let options = RuntimeOptions { resident_instances: 0, ..Default::default() };
+    let runtime = world.start_with(echo(), code, options).await;
+    let mut keys: Vec<String> = (0..40).map(|number| format!("key-{number}")).collect();
+    keys.sort();
+    assert_eq!(output(world.run("i", "Steps", "").await), keys.join(" "));
+    let read: Vec<String> = world.client.get_kv_all_values_sorted("i").await.unwrap().into_keys().collect();
+    assert_eq!(read, keys);
+    runtime.shutdown(None).await;
+}

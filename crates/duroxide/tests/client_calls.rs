@@ -91,6 +91,21 @@ async fn a_store_that_cannot_tell_whether_an_id_is_free_says_so() {
 }
 
 #[tokio::test]
+async fn an_instance_is_pending_from_its_start_to_its_first_turn() {
+    let world = World::new();
+    let info = || world.client.get_instance_info("i");
+    assert!(info().await.unwrap_err().to_string().contains("not found"));
+    world.client.start_orchestration_versioned("i", "Waits", "1.0.0", "").await.unwrap();
+    let pending = info().await.unwrap();
+    assert_eq!((pending.status.as_str(), pending.orchestration_name.as_str()), ("Pending", "Waits"));
+    assert_eq!((pending.orchestration_version.as_str(), pending.created_at), ("1.0.0", world.now_ms()));
+    let runtime = world.start(activities(), code()).await;
+    world.waits_for("i", "go").await;
+    assert_eq!(info().await.unwrap().status, "Running");
+    runtime.shutdown(None).await;
+}
+
+#[tokio::test]
 async fn a_status_follows_the_life_of_an_instance() {
     let world = World::new();
     world.client.start_orchestration("i", "Waits", "").await.unwrap();
@@ -143,12 +158,25 @@ async fn a_failure_is_found_behind_the_rows_of_many_activities() {
 }
 
 #[tokio::test]
+async fn a_wait_ends_by_the_machines_clock_on_a_store_whose_time_stands_still() {
+    for world in [World::new(), plain_world().0] {
+        let timeout = Duration::from_millis(5);
+        let ended = world.client.wait_for_orchestration("nobody", timeout).await;
+        assert!(matches!(ended, Err(ClientError::Timeout)));
+        let changed = world.client.wait_for_status_change("nobody", 0, Duration::ZERO, timeout).await;
+        assert!(matches!(changed, Err(ClientError::Timeout)));
+        let value = world.client.wait_for_kv_value("nobody", "key", timeout).await;
+        assert!(matches!(value, Err(ClientError::Timeout)));
+    }
+}
+
+#[tokio::test]
 async fn waiting_ends_with_a_timeout_also_for_an_unknown_instance() {
     let world = World::new();
-    let client = world.client.clone();
+    let client = world.client.clone().with_clock(world.clock.clone());
     let wait =
         tokio::spawn(async move { client.wait_for_orchestration("nobody", Duration::from_secs(5)).await });
-    let client = world.client.clone();
+    let client = world.client.clone().with_clock(world.clock.clone());
     let wait_kv =
         tokio::spawn(async move { client.wait_for_kv_value("nobody", "k", Duration::from_secs(5)).await });
     tokio::task::yield_now().await;
@@ -179,7 +207,7 @@ async fn a_wait_on_a_store_that_signals_also_outlives_a_read_error() {
     let runtime = world.start(activities(), code()).await;
     world.client.start_orchestration("i", "Waits", "").await.unwrap();
     faulty.fail(Call::KvValue, vec![ProviderError::retryable("get_kv_value", "busy"); 2]);
-    let client = world.client.clone();
+    let client = world.client.clone().with_clock(world.clock.clone());
     let wait = tokio::spawn(async move { client.wait_for_kv_value("i", "state", SOON).await });
     while !wait.is_finished() {
         world.clock.advance(Duration::from_millis(5));

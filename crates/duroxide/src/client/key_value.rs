@@ -1,6 +1,6 @@
 //! Reading the key-value store of an instance from outside.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
@@ -28,12 +28,24 @@ impl Client {
         self.get_kv_value(instance, key).await?.map(|value| decode(&value)).transpose()
     }
 
-    /// Reads all values as of the last committed turn; empty for an unknown instance.
+    /// Reads all values as of the last committed turn; empty for an unknown instance. The map iterates in no particular
+    /// order; [`get_kv_all_values_sorted`](Self::get_kv_all_values_sorted) has one.
     ///
     /// # Errors
     /// [`ClientError::Provider`] if the store fails.
     pub async fn get_kv_all_values(&self, instance: &str) -> Result<HashMap<String, String>, ClientError> {
         Ok(self.store.get_kv_all_values(instance).await?)
+    }
+
+    /// Reads all values as of the last committed turn, in the order of their keys; empty for an unknown instance.
+    ///
+    /// # Errors
+    /// [`ClientError::Provider`] if the store fails.
+    pub async fn get_kv_all_values_sorted(
+        &self,
+        instance: &str,
+    ) -> Result<BTreeMap<String, String>, ClientError> {
+        Ok(self.get_kv_all_values(instance).await?.into_iter().collect())
     }
 
     /// Waits until a key has a value, and decodes it.

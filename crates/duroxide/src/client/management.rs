@@ -3,8 +3,8 @@
 use super::{Client, ClientError, TARGET};
 use crate::model::Event;
 use crate::providers::{
-    DeleteInstanceResult, ExecutionInfo, InstanceFilter, InstanceInfo, InstanceTree, ProviderAdmin,
-    PruneOptions, PruneResult, QueueDepths, SystemMetrics,
+    DeleteInstanceResult, ExecutionInfo, InstanceFilter, InstanceInfo, InstanceMetadata, InstanceTree,
+    ProviderAdmin, PruneOptions, PruneResult, QueueDepths, SystemMetrics,
 };
 
 /// All of these fail with [`ClientError::ManagementNotAvailable`] on a store without management, and with
@@ -26,8 +26,22 @@ impl Client {
     }
 
     /// Describes an instance.
+    ///
+    /// Between its start and its first turn its status is `Pending`; its version is then the one that the start asks
+    /// for, or `unknown`. A store that knows only the published contract has nothing to say about it until then.
     pub async fn get_instance_info(&self, instance: &str) -> Result<InstanceInfo, ClientError> {
-        Ok(self.admin()?.get_instance_info(instance).await?)
+        let error = match self.admin()?.get_instance_info(instance).await {
+            Ok(info) => return Ok(info),
+            Err(error) => error,
+        };
+        match self.extended() {
+            // By now it may have taken its first turn, so any description will do.
+            Some(store) if !error.retryable => {
+                let described = store.read_metadata(instance).await?;
+                described.map(info).ok_or(ClientError::Provider(error))
+            }
+            _ => Err(error.into()),
+        }
     }
 
     /// Describes one execution of an instance.
@@ -129,5 +143,19 @@ impl Client {
 
     fn admin(&self) -> Result<&dyn ProviderAdmin, ClientError> {
         self.store.as_management_capability().ok_or(ClientError::ManagementNotAvailable)
+    }
+}
+
+fn info(metadata: InstanceMetadata) -> InstanceInfo {
+    InstanceInfo {
+        instance_id: metadata.instance_id,
+        orchestration_name: metadata.orchestration_name,
+        orchestration_version: metadata.orchestration_version,
+        current_execution_id: metadata.current_execution_id,
+        status: metadata.status,
+        output: metadata.output,
+        created_at: metadata.created_at,
+        updated_at: metadata.updated_at,
+        parent_instance_id: metadata.parent_instance_id,
     }
 }

@@ -24,19 +24,33 @@ const TARGET: &str = "duroxide::client";
 #[derive(Clone)]
 pub struct Client {
     store: Arc<dyn Provider>,
+    clock: Arc<dyn Clock>,
 }
 
 impl Client {
-    /// Makes a client on a store.
+    /// Makes a client on a store. Its time-outs and pauses go by the machine's clock, whatever clock the store goes by.
     pub fn new(store: Arc<dyn Provider>) -> Self {
-        Self { store }
+        Self { store, clock: Arc::new(SystemClock) }
+    }
+
+    /// Makes time-outs and pauses go by this clock instead: for tests that move the time by hand.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use duroxide::Client;
+    /// use duroxide::providers::ManualClock;
+    /// use duroxide::providers::memory::MemoryProvider;
+    ///
+    /// let clock = Arc::new(ManualClock::default());
+    /// let client = Client::new(Arc::new(MemoryProvider::with_clock(clock.clone()))).with_clock(clock);
+    /// ```
+    #[must_use]
+    pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
     }
 
     fn extended(&self) -> Option<&dyn ExtendedProvider> {
         self.store.as_extended()
-    }
-
-    fn clock(&self) -> Arc<dyn Clock> {
-        self.extended().map_or_else(|| Arc::new(SystemClock) as Arc<dyn Clock>, |store| store.clock())
     }
 }

@@ -10,6 +10,10 @@ use crate::providers::StartOutcome;
 
 /// What a start may say besides name and input.
 ///
+/// A start is done when it is queued, and a runtime takes the first turn later. In between
+/// [`Client::get_orchestration_status`] still answers `NotFound`; [`Client::get_instance_info`] answers the status
+/// `Pending`. [`StartedInstance::wait`] waits through it.
+///
 /// ```
 /// use duroxide::client::StartOptions;
 /// let options = StartOptions::new().version("2.1.0");
@@ -66,7 +70,8 @@ impl StartedInstance {
 }
 
 impl Client {
-    /// Enqueues the start of an instance and returns. A runtime resolves the version and takes the first turn.
+    /// Enqueues the start of an instance and returns. A runtime resolves the version and takes the first turn; until then
+    /// the instance is *pending*, see [`StartOptions`].
     ///
     /// An id that is taken is not an error: nothing happens then, and the old result stands.
     /// [`start_orchestration_with`](Self::start_orchestration_with) tells.

@@ -12,7 +12,9 @@ const RECENT_EVENTS: [usize; 3] = [1, 32, 1024];
 impl Client {
     /// Returns the status of an instance as of its last committed turn.
     ///
-    /// It is `NotFound` until a runtime has taken the first turn, and `Running` between two executions.
+    /// It is `NotFound` until a runtime has taken the first turn, also right after a start that succeeded: the enum has
+    /// no other word. [`get_instance_info`](Self::get_instance_info) tells an instance whose start is queued, which is
+    /// `Pending`, from one that nobody started. It is `Running` between two executions.
     ///
     /// # Errors
     /// [`ClientError::Provider`] if the store fails.

@@ -1,7 +1,8 @@
 //! Waiting until something about an instance is so.
 //!
 //! A store that can be watched wakes the waiter; any other is asked again after growing pauses. Errors that may go away
-//! by themselves do not end a wait.
+//! by themselves do not end a wait. Time-outs and pauses go by the client's clock, not by the store's: whoever waits
+//! means time that passes for him, also on a store whose time stands still.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -162,7 +163,7 @@ impl Client {
 
     /// Watching begins before the first look, so that nothing falls between look and wait.
     fn begin_wait(&self, instance: &str, pauses: Pauses, timeout: Duration) -> Wait {
-        let clock = self.clock();
+        let clock = self.clock.clone();
         let watch = self.extended().map(|store| store.watch_instance(instance));
         Wait { watch, pauses, deadline: clock.sleep(timeout), clock, is_late: false }
     }

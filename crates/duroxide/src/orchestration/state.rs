@@ -1,6 +1,6 @@
 //! What an orchestration keeps and shows: its custom status and its key-value store.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -62,8 +62,14 @@ impl OrchestrationContext {
         value.map(Some).map_err(|error| format!("KV deserialization error for key '{key}': {error}"))
     }
 
-    /// Returns all values by key.
+    /// Returns all values by key. The map iterates in another order at each call, also in a replay: code that takes steps
+    /// for what it finds iterates over [`get_kv_all_values_sorted`](Self::get_kv_all_values_sorted).
     pub fn get_kv_all_values(&self) -> HashMap<String, String> {
+        self.get_kv_all_values_sorted().into_iter().collect()
+    }
+
+    /// Returns all values in the order of their keys, the same in every replay.
+    pub fn get_kv_all_values_sorted(&self) -> BTreeMap<String, String> {
         self.desk().read_kv(|kv| kv.all())
     }
 

@@ -1,11 +1,13 @@
 //! Cheap reads, and starts that happen once.
 
+use std::time::Duration;
+
 use super::support::{
     Commit, Store, activity, activity_scheduled, assert_refused, cancel, event, named, raised, start_item,
     started,
 };
 use super::{Event, EventKind, ExecutionMetadata, ProviderFactory};
-use crate::providers::StartOutcome;
+use crate::providers::{InstanceMetadata, StartOutcome};
 
 /// An instance is described without its history.
 pub async fn metadata_describes_an_instance(factory: &dyn ProviderFactory) {
@@ -42,13 +44,43 @@ pub async fn metadata_describes_an_instance(factory: &dyn ProviderFactory) {
     assert_eq!((info.created_at, info.updated_at), (child.created_at, child.updated_at), "both reads agree");
 }
 
-/// A start that is only queued has no metadata.
-pub async fn metadata_needs_a_row(factory: &dyn ProviderFactory) {
+/// From the start to the first turn an instance is described as pending, while management knows no such instance yet.
+pub async fn a_queued_start_is_described_as_pending(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let Some(extended) = store.extended() else { return };
+    let described = async || extended.read_metadata("queued").await.expect("read_metadata should work");
+    let before = extended.clock().now_ms();
     store.start("queued").await;
-    let queued = extended.read_metadata("queued").await.expect("read_metadata should work");
-    assert_eq!(queued, None, "a queued start makes no instance");
+    let pending = described().await.expect("a queued start should be described");
+    assert_eq!(pending.status, InstanceMetadata::PENDING);
+    assert_eq!(pending.instance_id, "queued");
+    assert_eq!(pending.orchestration_name, "TestOrch", "the name should be the one that the start asks for");
+    assert_eq!(pending.incarnation, 0, "it has no incarnation yet");
+    let a_minute = 60_000;
+    assert!(pending.created_at + a_minute > before, "it began when it was enqueued; got {pending:?}");
+    assert!(store.admin().get_instance_info("queued").await.is_err(), "a queued start makes no instance");
+
+    let turn = store.turn_of("queued").await;
+    assert_eq!(described().await.as_ref(), Some(&pending), "also while its first turn is taken");
+    store.ack(&turn, Commit::creating("queued")).await;
+    let running = described().await.expect("the instance exists");
+    assert_eq!(running.status, "Running", "the first turn ends it");
+    store.start("queued").await;
+    assert_eq!(described().await, Some(running), "a second start changes nothing");
+}
+
+/// Messages do not make an instance pending; only a start does.
+pub async fn a_message_alone_is_not_pending(factory: &dyn ProviderFactory) {
+    let store = Store::new(factory).await;
+    let Some(extended) = store.extended() else { return };
+    store.send(raised("signalled", "n", "")).await;
+    let described = async || extended.read_metadata("signalled").await.expect("read_metadata should work");
+    assert_eq!(described().await, None, "a signal starts nothing");
+    store.expect_no_turn("the instance does not exist").await;
+    assert_eq!(described().await, None, "nor does a parked one");
+    store.send_delayed(start_item("signalled"), Duration::from_secs(60)).await;
+    let status = described().await.map(|described| described.status);
+    assert_eq!(status.as_deref(), Some(InstanceMetadata::PENDING), "a delayed start is pending too");
 }
 
 /// The newest events of the latest execution are read, ascending.

@@ -263,7 +263,8 @@ macro_rules! __validation_of_our_own {
             dropped_enqueues_happen_once_or_not_at_all,
         }
         $crate::__validation_module! { $factory; extended_reads;
-            metadata_describes_an_instance, metadata_needs_a_row, recent_events_are_the_newest,
+            metadata_describes_an_instance, a_queued_start_is_described_as_pending,
+            a_message_alone_is_not_pending, recent_events_are_the_newest,
             start_if_absent_sees_every_way_to_be_taken, start_if_absent_after_a_signal_is_new,
             start_if_absent_takes_starts_only, start_if_absent_is_won_once,
         }

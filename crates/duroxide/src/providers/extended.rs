@@ -18,7 +18,7 @@ use super::{
     DispatcherCapabilityFilter, InstanceWatch, ProviderError, RunningMark, SessionFetchConfig, StoredResult,
     StoredTurn, TagFilter, TurnToStore, WorkSignal,
 };
-use crate::model::{Clock, Event, KvEntry, WorkItem};
+use crate::model::{Clock, Event, INITIAL_EXECUTION_ID, KvEntry, WorkItem};
 
 /// Signals, batch fetches, partial histories and cheap reads.
 #[async_trait]
@@ -95,7 +95,10 @@ pub trait ExtendedProvider: Send + Sync {
         claim: Option<&InstanceRequest<'_>>,
     ) -> Result<StoredResult, ProviderError>;
 
-    /// Describes an instance without reading its history; `None` if it has no row.
+    /// Describes an instance without reading its history; `None` if nothing is known of it but a history.
+    ///
+    /// An instance whose start is queued and that has taken no turn yet is described too, with the status
+    /// [`PENDING`](InstanceMetadata::PENDING).
     async fn read_metadata(&self, instance: &str) -> Result<Option<InstanceMetadata>, ProviderError>;
 
     /// Reads the newest `limit` events of the latest execution, in ascending order.
@@ -216,7 +219,7 @@ pub struct WorkClaim {
     pub attempt_count: u32,
 }
 
-/// An instance as its row and its current execution describe it.
+/// An instance as its row and its current execution describe it; or, before its first turn, its queued start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InstanceMetadata {
     /// The instance.
@@ -229,9 +232,9 @@ pub struct InstanceMetadata {
     pub parent_instance_id: Option<String>,
     /// Its current execution.
     pub current_execution_id: u64,
-    /// Which creation of this id it is.
+    /// Which creation of this id it is; 0 before its first turn.
     pub incarnation: u64,
-    /// The status of the current execution; `Unknown` if there is no record of it.
+    /// The status of the current execution; `Unknown` if there is no record of it, `Pending` before its first turn.
     pub status: String,
     /// Its result or the error's text, once it has one.
     pub output: Option<String>,
@@ -239,10 +242,39 @@ pub struct InstanceMetadata {
     pub custom_status: Option<String>,
     /// How often the custom status was changed.
     pub custom_status_version: u64,
-    /// When the instance was created, in milliseconds since the epoch.
+    /// When the instance was created, in milliseconds since the epoch; before its first turn, when it was started.
     pub created_at: u64,
-    /// When it last took a turn, in milliseconds since the epoch.
+    /// When it last took a turn, in milliseconds since the epoch; before its first turn, when it was started.
     pub updated_at: u64,
+}
+
+impl InstanceMetadata {
+    /// The status of an instance whose start is queued and that has taken no turn yet.
+    pub const PENDING: &'static str = "Pending";
+
+    /// Describes an instance by its queued start; `None` if that is no start.
+    pub fn pending(start: &WorkItem, started_at: u64) -> Option<Self> {
+        let (instance, parent) = match start {
+            WorkItem::StartOrchestration { instance, parent_instance, .. }
+            | WorkItem::ContinueAsNew { instance, parent_instance, .. } => (instance, parent_instance),
+            _ => return None,
+        };
+        let origin = super::inspect::origin_in_messages([start])?;
+        Some(Self {
+            instance_id: instance.clone(),
+            orchestration_name: origin.name,
+            orchestration_version: origin.version.unwrap_or_else(|| "unknown".to_string()),
+            parent_instance_id: parent.clone(),
+            current_execution_id: INITIAL_EXECUTION_ID,
+            incarnation: 0,
+            status: Self::PENDING.to_string(),
+            output: None,
+            custom_status: None,
+            custom_status_version: 0,
+            created_at: started_at,
+            updated_at: started_at,
+        })
+    }
 }
 
 /// What became of a start.

@@ -44,7 +44,7 @@ impl KeyValues {
         self.values.get(key).map(|value| value.entry.value.as_str())
     }
 
-    pub(crate) fn all(&self) -> HashMap<String, String> {
+    pub(crate) fn all(&self) -> BTreeMap<String, String> {
         self.values.iter().map(|(key, value)| (key.clone(), value.entry.value.clone())).collect()
     }
 

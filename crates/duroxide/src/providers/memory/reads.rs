@@ -2,6 +2,7 @@
 
 use super::state::{InstanceRow, State};
 use crate::model::{INITIAL_EVENT_ID, SystemStats};
+use crate::providers::inspect::MessageClass;
 use crate::providers::{
     ExecutionInfo, InstanceInfo, InstanceMetadata, ProviderError, QueueDepths, SystemMetrics, inspect,
     refusal,
@@ -61,9 +62,9 @@ impl State {
         })
     }
 
-    /// Describes an instance with its incarnation and custom status.
+    /// Describes an instance with its incarnation and custom status, or by its queued start.
     pub fn instance_metadata(&self, instance: &str) -> Option<InstanceMetadata> {
-        let row = self.instances.get(instance)?;
+        let Some(row) = self.instances.get(instance) else { return self.pending(instance) };
         Some(InstanceMetadata {
             instance_id: instance.to_string(),
             orchestration_name: row.orchestration_name.clone(),
@@ -78,6 +79,16 @@ impl State {
             created_at: row.created_at,
             updated_at: row.updated_at,
         })
+    }
+
+    /// Describes an instance of which there is nothing but a queued start.
+    fn pending(&self, instance: &str) -> Option<InstanceMetadata> {
+        if self.has_history(instance) {
+            return None;
+        }
+        let start = self.messages_of(instance).find(|message| message.class == MessageClass::Start)?;
+        let item = serde_json::from_str(&start.payload).ok()?;
+        InstanceMetadata::pending(&item, start.enqueued_at)
     }
 
     /// Returns the custom status if it changed since a version.

@@ -103,6 +103,7 @@ pub(super) struct Message {
     pub instance: String,
     pub class: MessageClass,
     pub payload: String,
+    pub enqueued_at: u64,
     /// 0 if it was visible when it was enqueued: a clock that is set back does not hide it.
     pub visible_at: u64,
     pub attempts: u32,
@@ -164,6 +165,7 @@ impl State {
             instance: route.instance.to_string(),
             class: route.class,
             payload: self.encode(operation, item)?,
+            enqueued_at: now,
             visible_at: visible_from(delayed_until.max(route.due_at_ms.unwrap_or(0)), now),
             attempts: 0,
             taken_by: None,

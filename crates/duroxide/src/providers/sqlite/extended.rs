@@ -75,7 +75,11 @@ impl ExtendedProvider for SqliteProvider {
 
     async fn read_metadata(&self, instance: &str) -> Result<Option<InstanceMetadata>, ProviderError> {
         let instance = instance.to_string();
-        self.read("read_metadata", move |connection| Ok(reads::metadata(connection, &instance)?)).await
+        self.read("read_metadata", move |connection| match reads::metadata(connection, &instance)? {
+            Some(metadata) => Ok(Some(metadata)),
+            None => Ok(reads::pending(connection, &instance)?),
+        })
+        .await
     }
 
     async fn read_recent(&self, instance: &str, limit: usize) -> Result<Vec<Event>, ProviderError> {

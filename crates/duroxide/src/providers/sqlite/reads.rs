@@ -52,6 +52,22 @@ pub(super) fn metadata(
     )
 }
 
+/// Describes an instance of which there is nothing but a queued start.
+pub(super) fn pending(connection: &Connection, instance: &str) -> rusqlite::Result<Option<InstanceMetadata>> {
+    let start = read_row(
+        connection,
+        "SELECT work_item, created_at FROM orchestrator_queue
+         WHERE instance_id = ?1 AND parked_at IS NULL AND class = 'start'
+            AND NOT EXISTS (SELECT 1 FROM history WHERE instance_id = ?1)
+         ORDER BY id LIMIT 1",
+        [instance],
+        |row| Ok((text_bytes(row, 0)?, number(row, 1)?)),
+    )?;
+    let Some((text, enqueued_at)) = start else { return Ok(None) };
+    let item = serde_json::from_slice(&text).ok();
+    Ok(item.and_then(|item| InstanceMetadata::pending(&item, enqueued_at)))
+}
+
 pub(super) fn instance_info(connection: &Connection, instance: &str) -> Result<InstanceInfo, StoreError> {
     let metadata = metadata(connection, instance)?
         .ok_or_else(|| refusal::instance_not_found("get_instance_info", instance))?;
