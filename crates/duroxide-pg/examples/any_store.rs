@@ -10,9 +10,7 @@
 
 use std::time::Duration;
 
-use duroxide::runtime::Runtime;
-use duroxide::runtime::registry::ActivityRegistry;
-use duroxide::{ActivityContext, Client, OrchestrationContext, OrchestrationRegistry};
+use duroxide::prelude::*;
 
 async fn order(ctx: OrchestrationContext, number: u32) -> Result<String, String> {
     let price: u32 = ctx.schedule_activity_typed("Price", &number).await?;

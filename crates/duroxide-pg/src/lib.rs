@@ -260,3 +260,8 @@ impl PostgresProvider {
         Ok(rows.first().and_then(|row| row.get::<_, Option<i64>>(0)).unwrap_or(0))
     }
 }
+
+/// Compiles the code of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -12,20 +12,18 @@
 //! use std::sync::Arc;
 //! use std::time::Duration;
 //!
-//! use duroxide::providers::sqlite::SqliteProvider;
-//! use duroxide::runtime::{Runtime, registry::ActivityRegistry};
-//! use duroxide::{ActivityContext, Client, OrchestrationContext, OrchestrationRegistry, OrchestrationStatus};
+//! use duroxide::prelude::*;
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let activities = ActivityRegistry::builder()
 //!     .register("Greet", |_: ActivityContext, name: String| async move { Ok(format!("Hello, {name}!")) })
-//!     .build();
+//!     .build_result()?;
 //! let orchestrations = OrchestrationRegistry::builder()
 //!     .register("Hello", |ctx: OrchestrationContext, name: String| async move {
 //!         ctx.schedule_activity("Greet", name).await
 //!     })
-//!     .build();
+//!     .build_result()?;
 //!
 //! // A file is opened by "sqlite:hello.db?mode=rwc".
 //! let store = Arc::new(SqliteProvider::new("sqlite::memory:", None).await?);
@@ -42,9 +40,22 @@
 //! # }
 //! ```
 //!
+//! # Where to begin
+//!
+//! | you want to | look at |
+//! |---|---|
+//! | write an orchestration | [`OrchestrationContext`], [`RetryPolicy`] |
+//! | write an activity | [`ActivityContext`] |
+//! | run both | [`OrchestrationRegistry`], [`ActivityRegistry`], [`Runtime`], [`RuntimeOptions`] |
+//! | start, signal, await and manage instances | [`Client`] |
+//! | choose or write a store | [`providers`] |
+//!
+//! [`prelude`] holds the names that nearly every program needs.
+//!
 //! # Features
 //!
 //! - `sqlite` (default): the embedded store, [`providers::sqlite`](crate::providers).
+//! - `logging` (default): `runtime::observability::init_logging`, for applications that do not set up their own logs.
 //! - `provider-test`: the kit that proves a storage provider right.
 //! - `test-hooks`: hooks into the machinery for tests; `test` is both of these.
 
@@ -54,6 +65,7 @@ mod compat;
 pub mod model;
 mod observability;
 mod orchestration;
+pub mod prelude;
 #[cfg(feature = "provider-test")]
 pub mod provider_stress_test;
 #[cfg(feature = "provider-test")]
@@ -68,7 +80,7 @@ mod replay;
 pub mod runtime;
 
 pub use activity::ActivityContext;
-pub use client::{Client, ClientError};
+pub use client::{Client, ClientError, StartOptions, StartedInstance};
 pub use model::{
     Action, AppErrorKind, ConfigErrorKind, ErrorDetails, Event, EventKind, INITIAL_EVENT_ID,
     INITIAL_EXECUTION_ID, PoisonMessageType, SUB_ORCH_AUTO_PREFIX, SystemStats, build_child_instance_id,
@@ -83,11 +95,12 @@ pub use providers::{
     InstanceTree, ProviderAdmin, PruneOptions, PruneResult, QueueDepths, ScheduledActivityIdentifier,
     SemverRange, SessionFetchConfig, SystemMetrics, TagFilter, current_build_version,
 };
+pub use registry::{ActivityRegistry, ActivityRegistryBuilder, VersionPolicy};
 #[doc(hidden)]
 pub use replay::CompletionResult;
 pub use runtime::{
     OrchestrationDescriptor, OrchestrationHandler, OrchestrationRegistry, OrchestrationRegistryBuilder,
-    OrchestrationStatus, RuntimeOptions,
+    OrchestrationStatus, Runtime, RuntimeOptions,
 };
 
 /// A shared store.
@@ -95,3 +108,8 @@ pub type ProviderRef = std::sync::Arc<dyn providers::Provider>;
 
 /// Shared code of an orchestration.
 pub type OrchestrationHandlerRef = std::sync::Arc<dyn runtime::OrchestrationHandler>;
+
+/// Compiles and runs the code of the README.
+#[cfg(all(doctest, feature = "sqlite"))]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -24,6 +24,24 @@ pub(crate) struct ActivityIdentity {
 }
 
 /// What a running activity knows about itself, and what it can do besides its work.
+///
+/// An activity may run more than once: the runtime runs it again if the process dies before the result is stored. Where
+/// that matters, hand a key that names the step to whoever does the work, so that they recognise the second request:
+///
+/// ```
+/// use duroxide::ActivityContext;
+///
+/// # async fn charge_card(key: &str, card: &str) -> Result<String, String> { Ok(format!("{key} {card}")) }
+/// async fn charge(ctx: ActivityContext, card: String) -> Result<String, String> {
+///     let key = format!("{}-{}-{}", ctx.instance_id(), ctx.execution_id(), ctx.activity_id());
+///     tokio::select! {
+///         receipt = charge_card(&key, &card) => receipt,
+///         // The orchestration was cancelled, or no longer waits for this activity.
+///         () = ctx.cancelled() => Err("given up".to_string()),
+///     }
+/// }
+/// # duroxide::ActivityRegistry::builder().register("Charge", charge);
+/// ```
 #[derive(Clone)]
 pub struct ActivityContext {
     identity: Arc<ActivityIdentity>,

@@ -21,6 +21,23 @@ pub use start::{StartOptions, StartedInstance};
 const TARGET: &str = "duroxide::client";
 
 /// A handle on a store for applications: starts instances, sends them messages, waits for them, and manages them.
+///
+/// A call returns when the store has made it durable. A client needs no runtime; it may live in another process.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use duroxide::{Client, OrchestrationStatus};
+///
+/// # async fn run(client: Client) -> Result<(), duroxide::ClientError> {
+/// client.start_orchestration("order-7", "Order", "3 apples").await?;
+/// client.raise_event("order-7", "Approved", "Ada").await?;
+/// match client.wait_for_orchestration("order-7", Duration::from_secs(60)).await? {
+///     OrchestrationStatus::Completed { output, .. } => println!("{output}"),
+///     OrchestrationStatus::Failed { details, .. } => println!("failed: {}", details.display_message()),
+///     other => println!("{other:?}"),
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct Client {
     store: Arc<dyn Provider>,

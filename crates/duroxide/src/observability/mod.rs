@@ -7,6 +7,7 @@
 mod config;
 mod counters;
 mod handle;
+#[cfg(feature = "logging")]
 mod logging;
 mod metric_names;
 mod metrics_provider;
@@ -14,6 +15,7 @@ mod snapshot;
 
 pub use config::{LogFormat, ObservabilityConfig};
 pub use handle::ObservabilityHandle;
+#[cfg(feature = "logging")]
 pub use logging::init_logging;
 pub use metrics_provider::MetricsProvider;
 pub use snapshot::MetricsSnapshot;

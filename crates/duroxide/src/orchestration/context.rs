@@ -7,9 +7,33 @@ use crate::replay::Desk;
 
 /// The handle through which an orchestration asks for its steps.
 ///
-/// It is cheap to clone, and clones are the same handle. Everything that is asked for is recorded in the order of the
-/// calls, so orchestration code must do the same each time it runs: no clocks, no random numbers, no I/O except through
-/// this handle.
+/// It is cheap to clone, and clones are the same handle. The runtime records every step in the order of the calls, and runs
+/// the code again over that record. So orchestration code must ask for the same steps each time it runs: no clocks, no
+/// random numbers, no I/O except through this handle.
+///
+/// ```
+/// use std::time::Duration;
+/// use duroxide::{Either2, OrchestrationContext};
+///
+/// async fn approve(ctx: OrchestrationContext, document: String) -> Result<String, String> {
+///     // Steps that are asked for before they are awaited run side by side.
+///     let checks = vec![
+///         ctx.schedule_activity("CheckSpelling", &document),
+///         ctx.schedule_activity("CheckFacts", &document),
+///     ];
+///     for check in ctx.join(checks).await {
+///         check?;
+///     }
+///     // Whoever comes first wins; the other one is given up.
+///     let answer = ctx.schedule_wait("Approved");
+///     let deadline = ctx.schedule_timer(Duration::from_secs(3 * 24 * 60 * 60));
+///     match ctx.select2(answer, deadline).await {
+///         Either2::First(editor) => Ok(format!("approved by {editor}")),
+///         Either2::Second(()) => Err("nobody answered in three days".to_string()),
+///     }
+/// }
+/// # duroxide::OrchestrationRegistry::builder().register("Approve", approve);
+/// ```
 #[derive(Clone)]
 pub struct OrchestrationContext {
     inner: Arc<Inner>,

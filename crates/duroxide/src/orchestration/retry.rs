@@ -3,6 +3,25 @@
 use std::time::Duration;
 
 /// How often an activity is tried, with what pauses, and how long one attempt may take.
+///
+/// ```
+/// use std::time::Duration;
+/// use duroxide::{BackoffStrategy, OrchestrationContext, RetryPolicy};
+///
+/// async fn fetch(ctx: OrchestrationContext, url: String) -> Result<String, String> {
+///     // Up to five attempts, with pauses of 1, 2, 4 and 8 seconds in between that survive a restart. An attempt that
+///     // takes longer than 20 seconds ends the call with an error.
+///     let policy = RetryPolicy::new(5).with_timeout(Duration::from_secs(20)).with_backoff(
+///         BackoffStrategy::Exponential {
+///             base: Duration::from_secs(1),
+///             multiplier: 2.0,
+///             max: Duration::from_secs(60),
+///         },
+///     );
+///     ctx.schedule_activity_with_retry("Download", url, policy).await
+/// }
+/// # duroxide::OrchestrationRegistry::builder().register("Fetch", fetch);
+/// ```
 #[derive(Debug, Clone)]
 pub struct RetryPolicy {
     /// Attempts in all, the first included.

@@ -21,6 +21,26 @@ use crate::model::{Event, SystemStats, WorkItem};
 /// - Futures may be dropped at any point. A write then happens wholly or not at all.
 /// - Event ids and execution ids come from the caller, never from the store.
 /// - Payloads come back as they were given, to the byte.
+///
+/// A program picks a store once and hands it to the runtime and to its clients; all of them see the same instances:
+///
+/// ```
+/// use std::sync::Arc;
+/// use duroxide::providers::Provider;
+/// use duroxide::providers::memory::MemoryProvider;
+/// use duroxide::{ActivityRegistry, Client, OrchestrationRegistry, Runtime};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let store: Arc<dyn Provider> = Arc::new(MemoryProvider::new());
+/// # let (activities, orchestrations) = (ActivityRegistry::default(), OrchestrationRegistry::default());
+/// let runtime = Runtime::start_with_store(store.clone(), activities, orchestrations).await;
+/// let client = Client::new(store);
+/// # drop(client); runtime.shutdown(None).await;
+/// # }
+/// ```
+///
+/// A store of your own implements this trait, and lets the validation kit judge it (feature `provider-test`).
 #[async_trait]
 pub trait Provider: Any + Send + Sync {
     /// Returns the store's name, for logs.

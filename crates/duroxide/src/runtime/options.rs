@@ -5,8 +5,27 @@ use std::time::Duration;
 use crate::observability::ObservabilityConfig;
 use crate::providers::{SemverRange, TagFilter};
 
-/// How a runtime works. Every field has a sensible default, so settings are written as
-/// `RuntimeOptions { worker_concurrency: 8, ..Default::default() }`.
+/// How a runtime works. Every field has a sensible default.
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::time::Duration;
+/// use duroxide::providers::memory::MemoryProvider;
+/// use duroxide::{ActivityRegistry, OrchestrationRegistry, Runtime, RuntimeOptions};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let options = RuntimeOptions {
+///     worker_concurrency: 32,                                    // activities at once
+///     activity_cancellation_grace_period: Duration::from_secs(2),
+///     ..Default::default()
+/// };
+/// # let (activities, orchestrations) = (ActivityRegistry::default(), OrchestrationRegistry::default());
+/// let store = Arc::new(MemoryProvider::new());
+/// let runtime = Runtime::start_with_options(store, activities, orchestrations, options).await;
+/// runtime.shutdown(Some(5_000)).await;                           // what runs has 5 seconds to end
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct RuntimeOptions {
     /// The shortest time between two fetches that find nothing, for a store that does not signal.

@@ -4,10 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use duroxide::providers::sqlite::SqliteProvider;
-use duroxide::runtime::Runtime;
-use duroxide::runtime::registry::ActivityRegistry;
-use duroxide::{Client, OrchestrationContext, OrchestrationRegistry};
+use duroxide::prelude::*;
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize, Default)]

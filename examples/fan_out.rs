@@ -3,10 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use duroxide::providers::sqlite::SqliteProvider;
-use duroxide::runtime::Runtime;
-use duroxide::runtime::registry::ActivityRegistry;
-use duroxide::{ActivityContext, Client, OrchestrationContext, OrchestrationRegistry, RuntimeOptions};
+use duroxide::prelude::*;
 
 async fn count_words(ctx: OrchestrationContext, pages: Vec<String>) -> Result<usize, String> {
     let counts: Vec<_> = pages.iter().map(|page| ctx.schedule_activity_typed("Count", page)).collect();

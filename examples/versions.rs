@@ -4,10 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use duroxide::providers::sqlite::SqliteProvider;
-use duroxide::runtime::registry::ActivityRegistry;
-use duroxide::runtime::{Runtime, VersionPolicy};
-use duroxide::{Client, OrchestrationContext, OrchestrationRegistry};
+use duroxide::VersionPolicy;
+use duroxide::prelude::*;
 use semver::Version;
 
 const WAIT: Duration = Duration::from_secs(30);

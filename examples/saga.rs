@@ -3,12 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use duroxide::providers::sqlite::SqliteProvider;
-use duroxide::runtime::Runtime;
-use duroxide::runtime::registry::ActivityRegistry;
-use duroxide::{
-    ActivityContext, BackoffStrategy, Client, OrchestrationContext, OrchestrationRegistry, RetryPolicy,
-};
+use duroxide::prelude::*;
 
 /// The steps of a journey, and what undoes each.
 const STEPS: [(&str, &str); 3] =

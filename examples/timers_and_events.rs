@@ -4,10 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use duroxide::providers::sqlite::SqliteProvider;
-use duroxide::runtime::Runtime;
-use duroxide::runtime::registry::ActivityRegistry;
-use duroxide::{Client, Either2, OrchestrationContext, OrchestrationRegistry};
+use duroxide::prelude::*;
 
 const WAIT: Duration = Duration::from_secs(60);
 

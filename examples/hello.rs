@@ -6,11 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use duroxide::client::StartOptions;
-use duroxide::providers::sqlite::SqliteProvider;
-use duroxide::runtime::Runtime;
-use duroxide::runtime::registry::ActivityRegistry;
-use duroxide::{ActivityContext, Client, OrchestrationContext, OrchestrationRegistry, OrchestrationStatus};
+use duroxide::prelude::*;
 
 async fn hello(ctx: OrchestrationContext, name: String) -> Result<String, String> {
     ctx.schedule_activity("Greet", name).await

@@ -3,12 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use duroxide::providers::sqlite::SqliteProvider;
-use duroxide::runtime::Runtime;
-use duroxide::runtime::registry::ActivityRegistry;
-use duroxide::{
-    ActivityContext, Client, Either2, OrchestrationContext, OrchestrationRegistry, OrchestrationStatus,
-};
+use duroxide::prelude::*;
 use serde::{Deserialize, Serialize};
 
 const WAIT: Duration = Duration::from_secs(30);
