@@ -1,4 +1,4 @@
-//! Durable futures and how they are combined (2.1 to 2.6, 2.40 to 2.52, 2.77, 0.9).
+//! Durable futures and how they are combined.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
@@ -462,7 +462,6 @@ fn nothing_is_left_of_a_turn_that_is_over() {
     assert_eq!(Arc::strong_count(&alive), 1);
 }
 
-// 0.7
 #[test]
 fn actions_print_their_fields_in_the_documented_order() {
     let ctx = context();
@@ -505,7 +504,6 @@ fn bound_dequeue(ctx: &OrchestrationContext, token: u64) -> DurableFuture<String
     dequeue
 }
 
-// 0.6, 15.2
 #[test]
 fn a_context_of_its_own_keeps_to_the_legacy_policy() {
     let ctx = context();

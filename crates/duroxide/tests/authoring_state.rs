@@ -1,4 +1,4 @@
-//! The key-value store, the custom status, and log lines (10.1 to 10.17, 10.31, 10.54, 13.10, 13.11, 3.66).
+//! The key-value store, the custom status, and log lines.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
@@ -401,7 +401,6 @@ fn warnings_name_the_instance() {
     assert!(skipped.len() == 1 && skipped[0].contains("event_name=\"other\""), "{lines:?}");
 }
 
-// 10.32
 #[test]
 fn orchestration_code_has_no_client() {
     trait Lacks {

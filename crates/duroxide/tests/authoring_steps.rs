@@ -1,5 +1,4 @@
-//! Timers, typed steps, retries, children, continue-as-new and system calls as authors use them
-//! (2.60 to 2.65, 3.60 to 3.67, 4.1 to 4.15, 6.1 to 6.6, 6.40 to 6.42, 7.1, 10.30).
+//! Timers, typed steps, retries, children, continue-as-new and system calls as authors use them.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 

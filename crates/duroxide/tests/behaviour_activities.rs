@@ -27,7 +27,7 @@ fn scheduled(history: &[Event]) -> Vec<String> {
     names.collect()
 }
 
-// 3.10, 3.11
+// semantics: ACT-15
 #[tokio::test]
 async fn built_in_activities_are_there_in_an_empty_registry_and_recorded_like_others() {
     let world = World::new();
@@ -51,7 +51,7 @@ async fn built_in_activities_are_there_in_an_empty_registry_and_recorded_like_ot
     runtime.shutdown(None).await;
 }
 
-// 3.12
+// semantics: ACT-15
 #[tokio::test]
 async fn the_built_in_read_of_values_says_what_is_wrong_with_its_input() {
     let (world, faulty) = faulty_world();
@@ -80,7 +80,7 @@ async fn the_built_in_read_of_values_says_what_is_wrong_with_its_input() {
     runtime.shutdown(None).await;
 }
 
-// 3.18, 3.19
+// semantics: ACT-14
 #[tokio::test]
 async fn an_activity_can_use_a_client_to_prune_its_own_instance() {
     let world = World::new();
@@ -105,7 +105,7 @@ async fn an_activity_can_use_a_client_to_prune_its_own_instance() {
     runtime.shutdown(None).await;
 }
 
-// 3.26, 7.7, 7.33, 1.24
+// semantics: ACT-12
 #[tokio::test]
 async fn a_result_for_an_earlier_execution_is_dropped() {
     let world = World::new();
@@ -132,7 +132,7 @@ async fn a_result_for_an_earlier_execution_is_dropped() {
     runtime.shutdown(None).await;
 }
 
-// 3.27, 8.10
+// semantics: ACT-11
 #[tokio::test]
 async fn an_activity_of_an_instance_that_ended_first_never_runs() {
     let world = World::new();
@@ -157,7 +157,6 @@ async fn an_activity_of_an_instance_that_ended_first_never_runs() {
     both.shutdown(None).await;
 }
 
-// 3.24, 13.27
 #[tokio::test]
 async fn a_result_that_cannot_be_stored_is_put_back_for_a_tenth_of_a_second_and_counted() {
     let (world, faulty) = faulty_world();
@@ -174,7 +173,7 @@ async fn a_result_that_cannot_be_stored_is_put_back_for_a_tenth_of_a_second_and_
     runtime.shutdown(None).await;
 }
 
-// 3.33
+// semantics: ACT-8
 #[tokio::test]
 async fn a_token_tells_tasks_that_an_activity_spawned() {
     let world = World::new();
@@ -203,7 +202,7 @@ async fn a_token_tells_tasks_that_an_activity_spawned() {
     runtime.shutdown(None).await;
 }
 
-// 3.50, 3.51
+// semantics: FAIL-6
 #[tokio::test]
 async fn an_unregistered_activity_is_logged_with_its_delay_and_the_attempts_that_are_left() {
     let world = World::new();
@@ -234,7 +233,7 @@ fn session_over_continuation() -> duroxide::OrchestrationRegistryBuilder {
     })
 }
 
-// 3.75, 7.6
+// semantics: SESS-3
 #[tokio::test]
 async fn a_session_stays_where_it_is_over_a_continuation() {
     let world = World::new();
@@ -259,7 +258,7 @@ async fn a_session_stays_where_it_is_over_a_continuation() {
     second.shutdown(None).await;
 }
 
-// 3.76, 3.72
+// semantics: SESS-5
 #[tokio::test]
 async fn two_runtimes_split_sessions_and_each_session_lives_on_one_of_them() {
     let world = World::new();
@@ -327,7 +326,7 @@ async fn two_runtimes_split_sessions_and_each_session_lives_on_one_of_them() {
     south.shutdown(None).await;
 }
 
-// 3.74
+// semantics: SESS-6
 #[tokio::test]
 async fn sessions_that_nobody_uses_are_swept_at_the_interval_of_the_options() {
     let (world, faulty) = faulty_world();
@@ -349,7 +348,7 @@ async fn sessions_that_nobody_uses_are_swept_at_the_interval_of_the_options() {
     runtime.shutdown(None).await;
 }
 
-// 3.83, 14.27
+// semantics: TAG-2
 #[tokio::test]
 async fn a_tagged_activity_without_a_worker_loses_against_a_timer_and_is_cancelled() {
     let world = World::new();
@@ -370,7 +369,6 @@ async fn a_tagged_activity_without_a_worker_loses_against_a_timer_and_is_cancell
     runtime.shutdown(None).await;
 }
 
-// 3.91
 #[tokio::test]
 async fn a_workflow_of_one_activity_takes_less_than_half_a_second_with_default_options() {
     let store = Arc::new(MemoryProvider::new());
@@ -385,7 +383,7 @@ async fn a_workflow_of_one_activity_takes_less_than_half_a_second_with_default_o
     runtime.shutdown(None).await;
 }
 
-// 3.95, 10.30
+// semantics: ACT-15
 #[tokio::test]
 async fn recorded_ids_and_times_can_be_inputs_of_other_steps_in_every_replay() {
     let world = World::new();
@@ -404,7 +402,7 @@ async fn recorded_ids_and_times_can_be_inputs_of_other_steps_in_every_replay() {
     runtime.shutdown(None).await;
 }
 
-// 3.96, 12.42
+// semantics: MGMT-3
 #[tokio::test]
 async fn an_instance_that_is_deleted_by_force_disturbs_nobody() {
     let world = World::new();

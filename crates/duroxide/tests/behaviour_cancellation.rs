@@ -25,7 +25,7 @@ fn cancelled(reason: &str) -> ErrorDetails {
     }
 }
 
-// 8.1, 8.5, 8.22
+// semantics: CANCEL-1, CANCEL-2
 #[tokio::test]
 async fn the_first_of_several_cancellations_counts_and_unknown_instances_are_no_error() {
     let world = World::new();
@@ -52,7 +52,7 @@ async fn the_first_of_several_cancellations_counts_and_unknown_instances_are_no_
     );
 }
 
-// 8.2, 8.4, 8.6, 8.21
+// semantics: CANCEL-3
 #[tokio::test]
 async fn an_instance_that_is_started_and_cancelled_at_once_never_completes() {
     let world = World::new();
@@ -74,7 +74,7 @@ async fn an_instance_that_is_started_and_cancelled_at_once_never_completes() {
     runtime.shutdown(None).await;
 }
 
-// 8.2, 8.11 with detached starts done better (14.19)
+// semantics: CANCEL-3
 #[tokio::test]
 async fn the_turn_of_a_cancellation_still_runs_and_what_it_asks_for_is_recorded_but_not_done() {
     let world = World::new();
@@ -118,7 +118,7 @@ async fn the_turn_of_a_cancellation_still_runs_and_what_it_asks_for_is_recorded_
     runtime.shutdown(None).await;
 }
 
-// 8.8
+// semantics: CANCEL-6
 #[tokio::test]
 async fn a_cancellation_hits_the_execution_that_runs() {
     let world = World::new();
@@ -136,7 +136,7 @@ async fn a_cancellation_hits_the_execution_that_runs() {
     runtime.shutdown(None).await;
 }
 
-// 8.10, 8.12, 8.13, 8.24
+// semantics: CANCEL-4
 #[tokio::test]
 async fn everything_that_a_cancelled_instance_has_open_is_given_up_with_its_reason() {
     let world = World::new();
@@ -180,7 +180,7 @@ async fn everything_that_a_cancelled_instance_has_open_is_given_up_with_its_reas
     assert_eq!(kinds(&history).last(), Some(&"ActivityCancelRequested"), "the result came too late");
 }
 
-// 8.13, 1.82
+// semantics: TURN-11
 #[tokio::test]
 async fn an_activity_in_flight_is_given_up_with_a_reason_that_tells_how_its_instance_ended() {
     let world = World::new();
@@ -203,7 +203,7 @@ async fn an_activity_in_flight_is_given_up_with_a_reason_that_tells_how_its_inst
     runtime.shutdown(None).await;
 }
 
-// 8.20, 6.20
+// semantics: CANCEL-4
 #[tokio::test]
 async fn all_children_of_a_cancelled_parent_are_cancelled_whatever_their_ids() {
     let world = World::new();
@@ -232,7 +232,7 @@ async fn all_children_of_a_cancelled_parent_are_cancelled_whatever_their_ids() {
     runtime.shutdown(None).await;
 }
 
-// 8.23
+// semantics: CANCEL-7
 #[tokio::test]
 async fn a_cancellation_while_a_built_in_activity_waits_is_a_cancellation() {
     let world = World::new();

@@ -36,7 +36,7 @@ fn is_cancelled(status: &OrchestrationStatus, wanted: &str) -> bool {
 
 const DROPPED: &str = "parent dropped sub-orchestration future";
 
-// 2.31, 2.14
+// semantics: CHILD-6
 #[tokio::test]
 async fn a_child_that_is_dropped_in_the_turn_that_asked_for_it_starts_and_is_cancelled_in_one_batch() {
     let world = World::new();
@@ -64,7 +64,7 @@ async fn a_child_that_is_dropped_in_the_turn_that_asked_for_it_starts_and_is_can
     runtime.shutdown(None).await;
 }
 
-// 2.62, 3.22
+// semantics: ACT-6
 #[tokio::test]
 async fn input_that_does_not_decode_is_an_error_of_the_activity_and_the_orchestration_goes_on() {
     let world = World::new();
@@ -88,7 +88,7 @@ async fn input_that_does_not_decode_is_an_error_of_the_activity_and_the_orchestr
     runtime.shutdown(None).await;
 }
 
-// 2.74, 2.46, 6.21
+// semantics: RACE-7, CHILD-6
 #[tokio::test]
 async fn the_losing_child_of_a_race_of_blocks_is_cancelled_and_never_completes() {
     let world = World::new();
@@ -127,7 +127,7 @@ async fn the_losing_child_of_a_race_of_blocks_is_cancelled_and_never_completes()
     runtime.shutdown(None).await;
 }
 
-// 2.75
+// semantics: CANCEL-5
 #[tokio::test]
 async fn a_child_that_is_cancelled_twice_before_its_next_turn_hears_of_both_and_ends_once() {
     let world = World::new();
@@ -161,7 +161,7 @@ async fn a_child_that_is_cancelled_twice_before_its_next_turn_hears_of_both_and_
     runtime.shutdown(None).await;
 }
 
-// 6.2, 6.17, 6.50, 12.25
+// semantics: CHILD-2
 #[tokio::test]
 async fn children_nest_and_fan_out_and_their_ids_tell_where_they_belong() {
     let world = World::new();
@@ -188,7 +188,7 @@ async fn children_nest_and_fan_out_and_their_ids_tell_where_they_belong() {
     runtime.shutdown(None).await;
 }
 
-// 6.16
+// semantics: CHILD-7
 #[tokio::test]
 async fn parent_and_child_share_neither_values_nor_status() {
     let world = World::new();
@@ -212,7 +212,7 @@ async fn parent_and_child_share_neither_values_nor_status() {
     runtime.shutdown(None).await;
 }
 
-// 6.11
+// semantics: CHILD-8
 #[tokio::test]
 async fn a_child_runs_the_version_that_was_asked_for_or_the_one_of_the_policy() {
     let world = World::new();
@@ -242,7 +242,7 @@ async fn a_child_runs_the_version_that_was_asked_for_or_the_one_of_the_policy() 
     runtime.shutdown(None).await;
 }
 
-// 6.23
+// semantics: CANCEL-5
 #[tokio::test]
 async fn a_child_that_is_cancelled_itself_is_an_error_that_its_parent_can_handle() {
     let world = World::new();
@@ -262,7 +262,7 @@ async fn a_child_that_is_cancelled_itself_is_an_error_that_its_parent_can_handle
     runtime.shutdown(None).await;
 }
 
-// 6.42
+// semantics: CHILD-3
 #[tokio::test]
 async fn a_detached_start_with_the_id_of_a_child_fails_the_orchestration_and_creates_nothing() {
     let world = World::new();
@@ -282,7 +282,7 @@ async fn a_detached_start_with_the_id_of_a_child_fails_the_orchestration_and_cre
     runtime.shutdown(None).await;
 }
 
-// 6.40, 6.43
+// semantics: CHILD-10
 #[tokio::test]
 async fn a_detached_start_runs_on_its_own_with_the_version_of_the_policy() {
     let world = World::new();
@@ -308,7 +308,7 @@ async fn a_detached_start_runs_on_its_own_with_the_version_of_the_policy() {
     runtime.shutdown(None).await;
 }
 
-// 6.51
+// semantics: CHILD-4
 #[tokio::test]
 async fn the_second_parent_of_one_chosen_child_id_fails_fast() {
     let world = World::new();
@@ -337,7 +337,7 @@ fn squatter(instance: &str) -> WorkItem {
     }
 }
 
-// 6.52, 6.32
+// semantics: CHILD-4
 #[tokio::test]
 async fn an_instance_that_sits_on_the_id_of_a_later_child_makes_its_parent_fail_fast() {
     let world = World::new();
@@ -374,7 +374,7 @@ fn child_start(child: &str, parent: &str, parent_id: u64, parent_execution_id: O
     }
 }
 
-// 6.31
+// semantics: CHILD-5
 #[tokio::test]
 async fn a_start_that_is_delivered_twice_is_no_collision_unless_its_sender_is_not_known_for_sure() {
     let world = World::new();
@@ -400,7 +400,7 @@ async fn a_start_that_is_delivered_twice_is_no_collision_unless_its_sender_is_no
     runtime.shutdown(None).await;
 }
 
-// 6.33, 1.80
+// semantics: CHILD-4
 #[tokio::test]
 async fn a_collision_is_told_once_also_when_the_turn_that_met_it_cannot_be_stored() {
     let (world, faulty) = faulty_world();
@@ -432,7 +432,7 @@ async fn a_collision_is_told_once_also_when_the_turn_that_met_it_cannot_be_store
     assert_eq!(told.iter().filter(|kind| **kind == "SubOrchestrationFailed").count(), 1);
 }
 
-// 2.64
+// semantics: SIG-6
 #[tokio::test]
 async fn a_panic_of_a_typed_wait_can_be_caught_and_the_orchestration_goes_on() {
     let world = World::new();
@@ -460,7 +460,7 @@ async fn a_panic_of_a_typed_wait_can_be_caught_and_the_orchestration_goes_on() {
     runtime.shutdown(None).await;
 }
 
-// 6.56, 11.20
+// semantics: FAIL-4
 #[tokio::test]
 async fn a_poisoned_child_fails_its_parent_with_details_that_name_the_child() {
     let world = World::new();

@@ -30,14 +30,14 @@ fn code() -> duroxide::OrchestrationRegistryBuilder {
         })
 }
 
-// 12.1
+// semantics: CLIENT-1
 #[test]
 fn a_client_can_be_cloned_and_shared() {
     fn check<T: Clone + Send + Sync>() {}
     check::<Client>();
 }
 
-// 12.2, 12.3
+// semantics: CLIENT-9
 #[test]
 fn errors_say_what_to_do_and_whether_to_try_again() {
     let instance_id = || "i".to_string();
@@ -71,7 +71,7 @@ fn errors_say_what_to_do_and_whether_to_try_again() {
     }
 }
 
-// 12.5, 12.7, 12.43
+// semantics: CLIENT-1
 #[tokio::test]
 async fn a_start_is_accepted_for_any_name_and_id_and_a_taken_id_keeps_its_result() {
     let world = World::new();
@@ -94,7 +94,7 @@ async fn a_start_is_accepted_for_any_name_and_id_and_a_taken_id_keeps_its_result
     runtime.shutdown(None).await;
 }
 
-// 12.10
+// semantics: CLIENT-7
 #[tokio::test]
 async fn sending_checks_nothing_and_the_old_name_of_enqueue_still_works() {
     let world = World::new();
@@ -115,7 +115,7 @@ async fn sending_checks_nothing_and_the_old_name_of_enqueue_still_works() {
     runtime.shutdown(None).await;
 }
 
-// 12.15
+// semantics: CLIENT-4
 #[tokio::test]
 async fn the_newest_end_in_the_history_decides_the_status() {
     let world = World::new();
@@ -130,7 +130,7 @@ async fn the_newest_end_in_the_history_decides_the_status() {
     assert_eq!(world.client.get_orchestration_status("nobody").await.unwrap(), OrchestrationStatus::NotFound);
 }
 
-// 12.17
+// semantics: CLIENT-6
 #[tokio::test]
 async fn a_typed_wait_gives_the_value_the_error_text_or_says_that_it_does_not_decode() {
     let world = World::new();
@@ -148,7 +148,7 @@ async fn a_typed_wait_gives_the_value_the_error_text_or_says_that_it_does_not_de
     runtime.shutdown(None).await;
 }
 
-// 12.18
+// semantics: STATUS-2
 #[tokio::test]
 async fn waiting_for_a_change_of_an_unknown_instance_times_out() {
     let world = World::new();
@@ -156,7 +156,7 @@ async fn waiting_for_a_change_of_an_unknown_instance_times_out() {
     assert!(matches!(result, Err(ClientError::Timeout)));
 }
 
-// 12.20
+// semantics: CLIENT-8
 #[tokio::test]
 async fn typed_values_that_do_not_decode_are_refused_and_unknown_ones_are_none() {
     let world = World::new();
@@ -180,7 +180,7 @@ async fn typed_values_that_do_not_decode_are_refused_and_unknown_ones_are_none()
     runtime.shutdown(None).await;
 }
 
-// 12.25, 12.26, 12.27, 12.40
+// semantics: MGMT-1
 #[tokio::test]
 async fn management_tells_what_is_there() {
     let world = World::new();
@@ -232,7 +232,7 @@ async fn management_tells_what_is_there() {
     runtime.shutdown(None).await;
 }
 
-// 12.28, 12.41
+// semantics: MGMT-6
 #[tokio::test]
 async fn of_two_deletions_at_once_one_succeeds_and_the_other_finds_nothing() {
     let world = World::new();
@@ -248,7 +248,7 @@ async fn of_two_deletions_at_once_one_succeeds_and_the_other_finds_nothing() {
     runtime.shutdown(None).await;
 }
 
-// 12.29
+// semantics: MGMT-4
 #[tokio::test]
 async fn bulk_deletion_takes_finished_roots_that_meet_every_condition() {
     let world = World::new();
@@ -277,7 +277,7 @@ async fn bulk_deletion_takes_finished_roots_that_meet_every_condition() {
     runtime.shutdown(None).await;
 }
 
-// 12.29, 7.5
+// semantics: MGMT-5
 #[tokio::test]
 async fn pruning_never_takes_the_current_execution_and_includes_running_instances() {
     let world = World::new();
@@ -309,7 +309,7 @@ async fn pruning_never_takes_the_current_execution_and_includes_running_instance
     runtime.shutdown(None).await;
 }
 
-// 12.30
+// semantics: MGMT-9
 #[tokio::test]
 async fn removals_are_logged_with_their_counts() {
     let world = World::new();
@@ -330,7 +330,7 @@ async fn removals_are_logged_with_their_counts() {
     runtime.shutdown(None).await;
 }
 
-// 12.42
+// semantics: MGMT-3
 #[tokio::test]
 async fn after_forced_deletions_each_activity_of_new_instances_runs_once() {
     let world = World::new();
@@ -357,7 +357,7 @@ async fn after_forced_deletions_each_activity_of_new_instances_runs_once() {
     assert_eq!(stage.log(), ["new0", "new1", "new2", "new3", "new4"]);
 }
 
-// 12.44, 12.46, 11.21
+// semantics: MGMT-7
 #[tokio::test]
 async fn a_poisoned_instance_can_be_deleted_like_any_failed_one() {
     let world = World::new();

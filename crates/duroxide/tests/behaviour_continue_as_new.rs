@@ -29,7 +29,7 @@ async fn execution(world: &World, instance: &str, execution_id: u64) -> Vec<Even
     world.store.read_with_execution(instance, execution_id).await.unwrap()
 }
 
-// 7.1
+// semantics: CAN-1
 #[tokio::test]
 async fn the_first_continuation_of_a_turn_wins_over_others_and_over_the_return_value() {
     let world = World::new();
@@ -46,7 +46,7 @@ async fn the_first_continuation_of_a_turn_wins_over_others_and_over_the_return_v
     runtime.shutdown(None).await;
 }
 
-// 7.2, 7.3, 7.30, 12.26
+// semantics: CAN-2
 #[tokio::test]
 async fn each_execution_keeps_its_history_and_the_current_one_is_read() {
     let world = World::new();
@@ -78,7 +78,7 @@ async fn each_execution_keeps_its_history_and_the_current_one_is_read() {
     runtime.shutdown(None).await;
 }
 
-// 7.2
+// semantics: CAN-4
 #[tokio::test]
 async fn a_continuation_gives_up_subscriptions_before_its_row_and_activities_after_it() {
     let world = World::new();
@@ -111,7 +111,7 @@ async fn a_continuation_gives_up_subscriptions_before_its_row_and_activities_aft
     runtime.shutdown(None).await;
 }
 
-// 7.6, 7.32, 10.17, 10.51, 10.7
+// semantics: CAN-3
 #[tokio::test]
 async fn values_status_its_version_and_unread_messages_go_along() {
     let world = World::new();
@@ -155,7 +155,7 @@ async fn values_status_its_version_and_unread_messages_go_along() {
     runtime.shutdown(None).await;
 }
 
-// 7.6, 4.14
+// semantics: TIM-8, CAN-4
 #[tokio::test]
 async fn timers_and_results_of_the_execution_before_do_not_reach_the_successor() {
     let world = World::new();
@@ -189,7 +189,7 @@ async fn timers_and_results_of_the_execution_before_do_not_reach_the_successor()
     runtime.shutdown(None).await;
 }
 
-// 7.6, 6.13, 14.29
+// semantics: CAN-5
 #[tokio::test]
 async fn a_child_of_the_execution_before_runs_on_and_its_result_disturbs_nobody() {
     let world = World::new();
@@ -224,7 +224,7 @@ async fn a_child_of_the_execution_before_runs_on_and_its_result_disturbs_nobody(
     runtime.shutdown(None).await;
 }
 
-// 7.8, 12.15
+// semantics: CAN-7
 #[tokio::test]
 async fn an_instance_between_two_executions_is_running() {
     let (world, faulty) = faulty_world();
@@ -243,7 +243,7 @@ async fn an_instance_between_two_executions_is_running() {
     runtime.shutdown(None).await;
 }
 
-// 7.9
+// semantics: CAN-8
 #[tokio::test]
 async fn hundreds_of_executions_are_fine() {
     let world = World::new();
@@ -256,7 +256,7 @@ async fn hundreds_of_executions_are_fine() {
     runtime.shutdown(None).await;
 }
 
-// 7.4, 14.32
+// semantics: CAN-6
 #[tokio::test]
 async fn a_continuation_runs_the_version_that_it_names_or_the_one_of_the_policy() {
     let world = World::new();
@@ -275,7 +275,7 @@ async fn a_continuation_runs_the_version_that_it_names_or_the_one_of_the_policy(
     runtime.shutdown(None).await;
 }
 
-// 7.4, 7.24, 7.28
+// semantics: CAN-9
 #[tokio::test]
 async fn a_successor_of_a_version_that_nobody_has_is_poisoned_with_what_it_would_have_begun_with() {
     let world = World::new();
@@ -299,7 +299,7 @@ async fn a_successor_of_a_version_that_nobody_has_is_poisoned_with_what_it_would
     runtime.shutdown(None).await;
 }
 
-// 7.20, 7.25
+// semantics: CAN-9
 #[tokio::test]
 async fn what_comes_after_a_poisoned_successor_is_drained_without_effect() {
     let world = World::new();
@@ -322,7 +322,7 @@ async fn what_comes_after_a_poisoned_successor_is_drained_without_effect() {
     assert_eq!(execution(&world, "i", 1).await.len(), 2);
 }
 
-// 7.26
+// semantics: CAN-9
 #[tokio::test]
 async fn a_failure_behind_a_continuation_is_an_end_and_nothing_waits_for_a_successor() {
     let (world, faulty) = faulty_world();
@@ -345,7 +345,7 @@ async fn a_failure_behind_a_continuation_is_an_end_and_nothing_waits_for_a_succe
     assert_eq!(execution(&world, "i", 2).await, []);
 }
 
-// 7.22
+// semantics: CAN-7
 #[tokio::test]
 async fn a_stale_result_among_the_waiting_inputs_is_dropped_when_the_successor_begins() {
     let world = World::new();
@@ -359,7 +359,7 @@ async fn a_stale_result_among_the_waiting_inputs_is_dropped_when_the_successor_b
     runtime.shutdown(None).await;
 }
 
-// 7.27
+// semantics: CAN-7
 #[tokio::test]
 async fn inputs_that_cannot_be_given_back_return_when_their_lease_ends() {
     let (world, faulty) = faulty_world();
@@ -388,7 +388,7 @@ async fn inputs_that_cannot_be_given_back_return_when_their_lease_ends() {
     runtime.shutdown(None).await;
 }
 
-// 7.31
+// semantics: CAN-8
 #[tokio::test]
 async fn chains_run_side_by_side_and_their_executions_end_with_the_continuation() {
     let world = World::new();
@@ -416,7 +416,7 @@ async fn chains_run_side_by_side_and_their_executions_end_with_the_continuation(
     runtime.shutdown(None).await;
 }
 
-// 7.35
+// semantics: RETRY-6
 #[tokio::test]
 async fn three_executions_with_retries_run_their_activity_three_times() {
     let world = World::new();
@@ -441,7 +441,7 @@ async fn three_executions_with_retries_run_their_activity_three_times() {
     assert_eq!(stage.log(), ["ran"; 3]);
 }
 
-// 6.14
+// semantics: CHILD-9, CAN-3
 #[tokio::test]
 async fn the_last_execution_of_a_child_reports_to_the_parent_of_the_first() {
     let world = World::new();

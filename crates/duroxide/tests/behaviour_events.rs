@@ -29,7 +29,7 @@ fn waits_for_go() -> duroxide::OrchestrationRegistryBuilder {
     })
 }
 
-// 5.1, 5.4, 5.13
+// semantics: SIG-1
 #[tokio::test]
 async fn a_signal_that_was_raised_before_its_instance_is_recorded_and_reaches_no_wait() {
     let world = World::new();
@@ -46,7 +46,7 @@ async fn a_signal_that_was_raised_before_its_instance_is_recorded_and_reaches_no
     runtime.shutdown(None).await;
 }
 
-// 5.14
+// semantics: TURN-10
 #[tokio::test]
 async fn a_signal_after_the_end_is_discarded() {
     let world = World::new();
@@ -62,7 +62,7 @@ async fn a_signal_after_the_end_is_discarded() {
     assert_eq!(world.history("i").await, before);
 }
 
-// 5.6, 5.7, 5.15
+// semantics: SIG-2
 #[tokio::test]
 async fn equal_signals_are_two_and_an_empty_one_is_delivered() {
     let world = World::new();
@@ -83,7 +83,7 @@ async fn equal_signals_are_two_and_an_empty_one_is_delivered() {
     runtime.shutdown(None).await;
 }
 
-// 5.28, 5.86
+// semantics: QUEUE-7
 #[tokio::test]
 async fn unread_messages_of_the_last_batch_stay_recorded_and_later_ones_are_discarded() {
     let world = World::new();
@@ -122,7 +122,7 @@ async fn unread_messages_of_the_last_batch_stay_recorded_and_later_ones_are_disc
     runtime.shutdown(None).await;
 }
 
-// 5.29
+// semantics: QUEUE-6
 #[tokio::test]
 async fn a_message_that_was_sent_before_the_instance_existed_is_dropped() {
     let world = World::new();
@@ -143,7 +143,7 @@ async fn a_message_that_was_sent_before_the_instance_existed_is_dropped() {
     runtime.shutdown(None).await;
 }
 
-// 5.20, 5.30
+// semantics: QUEUE-1
 #[tokio::test]
 async fn queues_are_streams_of_their_own_and_never_mix_with_signals() {
     let world = World::new();
@@ -182,7 +182,7 @@ fn three_executions() -> duroxide::OrchestrationRegistryBuilder {
     })
 }
 
-// 5.40, 5.43, 5.44
+// semantics: QUEUE-4
 #[tokio::test]
 async fn unread_messages_are_carried_from_execution_to_execution() {
     for stamp in [None, Some("0.1.30")] {
@@ -213,7 +213,7 @@ async fn unread_messages_are_carried_from_execution_to_execution() {
     }
 }
 
-// 5.43
+// semantics: QUEUE-4
 #[tokio::test]
 async fn a_successor_without_carried_messages_says_nothing_of_them() {
     let world = World::new();
@@ -228,7 +228,7 @@ async fn a_successor_without_carried_messages_says_nothing_of_them() {
     runtime.shutdown(None).await;
 }
 
-// 5.42, 5.88, 13.55, 14.18
+// semantics: QUEUE-5
 #[tokio::test]
 async fn a_hundred_messages_are_carried_and_each_dropped_one_is_logged() {
     for sent in [100, 101] {
@@ -264,7 +264,7 @@ async fn a_hundred_messages_are_carried_and_each_dropped_one_is_logged() {
     }
 }
 
-// 5.52, 5.50
+// semantics: TURN-4
 #[tokio::test]
 async fn what_is_sent_while_no_runtime_runs_comes_in_one_batch() {
     let world = World::new();
@@ -291,7 +291,7 @@ async fn what_is_sent_while_no_runtime_runs_comes_in_one_batch() {
     runtime.shutdown(None).await;
 }
 
-// 5.12, 5.85
+// semantics: SIG-4
 #[tokio::test]
 async fn an_early_signal_is_recorded_in_the_execution_that_it_reaches_and_ignored() {
     let world = World::new();
@@ -320,7 +320,7 @@ async fn an_early_signal_is_recorded_in_the_execution_that_it_reaches_and_ignore
     runtime.shutdown(None).await;
 }
 
-// 5.24, 5.27, 5.73
+// semantics: QUEUE-3
 #[tokio::test]
 async fn a_message_that_lost_a_race_goes_to_the_next_reader_and_is_not_lost() {
     let world = World::new();
@@ -351,7 +351,7 @@ async fn a_message_that_lost_a_race_goes_to_the_next_reader_and_is_not_lost() {
     runtime.shutdown(None).await;
 }
 
-// 5.70, 1.61, 13.54
+// semantics: VER-9
 #[tokio::test]
 async fn a_stamp_that_is_no_version_is_warned_of_in_every_turn_and_the_execution_goes_on() {
     let world = World::new();
@@ -379,7 +379,7 @@ async fn a_stamp_that_is_no_version_is_warned_of_in_every_turn_and_the_execution
     runtime.shutdown(None).await;
 }
 
-// 5.73
+// semantics: VER-8
 #[tokio::test]
 async fn an_execution_of_an_old_version_goes_on_and_keeps_its_stamp() {
     let world = World::new();
@@ -401,7 +401,7 @@ async fn an_execution_of_an_old_version_goes_on_and_keeps_its_stamp() {
     runtime.shutdown(None).await;
 }
 
-// 5.87
+// semantics: SIG-6
 #[tokio::test]
 async fn typed_signals_and_messages_make_the_round_trip() {
     #[derive(serde::Serialize, serde::Deserialize)]

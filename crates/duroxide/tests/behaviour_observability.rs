@@ -33,7 +33,7 @@ fn failing() -> duroxide::runtime::registry::ActivityRegistryBuilder {
     echo().register("Fail", |_: ActivityContext, _: String| async move { Err("no".to_string()) })
 }
 
-// 13.10, 13.11, 13.53
+// semantics: OBS-4
 #[tokio::test]
 async fn lines_of_an_orchestration_name_it_and_are_written_once_however_often_it_is_replayed() {
     let world = World::new();
@@ -70,7 +70,7 @@ async fn lines_of_an_orchestration_name_it_and_are_written_once_however_often_it
     runtime.shutdown(None).await;
 }
 
-// 13.12, 13.53
+// semantics: OBS-4
 #[tokio::test]
 async fn lines_of_an_activity_name_it_and_where_it_runs() {
     let world = World::new();
@@ -105,7 +105,7 @@ async fn lines_of_an_activity_name_it_and_where_it_runs() {
     runtime.shutdown(None).await;
 }
 
-// 13.13, 13.14
+// semantics: OBS-5
 #[tokio::test]
 async fn ends_are_logged_at_the_level_of_what_happened_with_fields_and_without_spans() {
     let world = World::new();
@@ -143,7 +143,7 @@ async fn ends_are_logged_at_the_level_of_what_happened_with_fields_and_without_s
     runtime.shutdown(None).await;
 }
 
-// 13.13
+// semantics: FAIL-1, OBS-5
 #[tokio::test]
 async fn failures_by_storage_and_by_changed_code_are_logged_as_errors() {
     let (world, faulty) = faulty_world();
@@ -177,7 +177,7 @@ fn of<'a, T>(series: &'a std::collections::BTreeMap<String, T>, name: &str) -> V
     found.map(|(labels, value)| (labels.trim_end_matches('}'), value)).collect()
 }
 
-// 13.20, 13.21, 13.22, 13.23, 13.24, 14.20
+// semantics: OBS-2
 #[tokio::test]
 async fn each_start_and_each_end_is_in_one_series_once() {
     let recorder = MetricRecorder::default();
@@ -246,7 +246,7 @@ async fn each_start_and_each_end_is_in_one_series_once() {
     runtime.shutdown(None).await;
 }
 
-// 13.24
+// semantics: OBS-2
 #[tokio::test]
 async fn an_activity_is_counted_with_its_tag_its_attempt_and_its_outcome() {
     let recorder = MetricRecorder::default();
@@ -277,7 +277,7 @@ async fn an_activity_is_counted_with_its_tag_its_attempt_and_its_outcome() {
     runtime.shutdown(None).await;
 }
 
-// 13.25, 13.27, 13.56, 13.22
+// semantics: OBS-2
 #[tokio::test]
 async fn poison_and_errors_of_the_machinery_have_their_counters() {
     let recorder = MetricRecorder::default();
@@ -309,7 +309,7 @@ async fn poison_and_errors_of_the_machinery_have_their_counters() {
     runtime.shutdown(None).await;
 }
 
-// 13.26 done better: children and fetches are counted
+// semantics: OBS-2
 #[tokio::test]
 async fn children_and_fetches_are_counted_too() {
     let recorder = MetricRecorder::default();
@@ -339,7 +339,7 @@ async fn children_and_fetches_are_counted_too() {
     runtime.shutdown(None).await;
 }
 
-// 13.40, 13.52
+// semantics: OBS-3
 #[tokio::test]
 async fn gauges_follow_the_store() {
     let recorder = MetricRecorder::default();
@@ -382,7 +382,7 @@ async fn gauges_follow_the_store() {
     watcher.shutdown(None).await;
 }
 
-// 13.2 done better: logging belongs to the application
+// semantics: OBS-1
 #[tokio::test]
 async fn starting_a_runtime_installs_no_subscriber() {
     let world = World::new();
@@ -394,7 +394,7 @@ async fn starting_a_runtime_installs_no_subscriber() {
     runtime.shutdown(None).await;
 }
 
-// 11.8
+// semantics: OBS-6
 #[tokio::test]
 async fn a_runtime_measures_what_it_asks_of_its_store() {
     let recorder = MetricRecorder::default();
@@ -412,7 +412,7 @@ async fn a_runtime_measures_what_it_asks_of_its_store() {
     }
 }
 
-// 13.40
+// semantics: OBS-3
 #[tokio::test]
 async fn a_store_in_which_nothing_happens_is_not_asked_for_its_gauges() {
     let world = World::new();

@@ -24,7 +24,7 @@ fn one() -> duroxide::OrchestrationRegistryBuilder {
     })
 }
 
-// 11.2, 13.1
+// semantics: RUN-7
 #[test]
 fn the_defaults_are_the_documented_ones() {
     let options = RuntimeOptions::default();
@@ -48,7 +48,7 @@ fn the_defaults_are_the_documented_ones() {
     assert_eq!((observability.service_version, observability.gauge_poll_interval), (None, secs(60)));
 }
 
-// 11.6
+// semantics: FAIL-6
 #[test]
 fn the_backoff_of_unregistered_handlers_doubles_up_to_its_maximum() {
     let seconds: Vec<u64> =
@@ -63,7 +63,7 @@ fn the_backoff_of_unregistered_handlers_doubles_up_to_its_maximum() {
     assert_eq!(quick.delay(u32::MAX).as_millis(), 500);
 }
 
-// 11.9, 3.16
+// semantics: ACT-3
 #[tokio::test]
 async fn a_worker_without_a_node_id_is_named_for_its_slot_and_its_runtime() {
     let world = World::new();
@@ -77,7 +77,7 @@ async fn a_worker_without_a_node_id_is_named_for_its_slot_and_its_runtime() {
     runtime.shutdown(None).await;
 }
 
-// 11.16, 11.45
+// semantics: LEASE-1
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn instances_are_spread_over_runtimes_on_one_store_and_all_complete() {
     let world = World::new();
@@ -100,14 +100,13 @@ async fn instances_are_spread_over_runtimes_on_one_store_and_all_complete() {
     }
 }
 
-// 11.30, 11.36
+// semantics: RUN-1
 #[test]
 fn the_future_of_a_shutdown_can_be_sent() {
     fn send<T: Send>(_: &T) {}
     let _ = |runtime: Arc<Runtime>| send(&runtime.shutdown(None));
 }
 
-// 11.37
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn an_activity_that_does_not_yield_delays_the_shutdown_until_it_ends() {
     let world = World::new();
@@ -137,7 +136,7 @@ async fn an_activity_that_does_not_yield_delays_the_shutdown_until_it_ends() {
     assert_eq!(Arc::strong_count(&world.store), 2, "the world's own and its client's");
 }
 
-// 11.38
+// semantics: RUN-4
 #[tokio::test]
 async fn dropping_the_pointer_does_not_stop_the_runtime() {
     let world = World::new();
@@ -145,7 +144,7 @@ async fn dropping_the_pointer_does_not_stop_the_runtime() {
     assert_eq!(output(world.run("i", "One", "Echo").await), "in");
 }
 
-// 11.47, 3.25
+// semantics: ACT-1, ACT-2, LEASE-3
 #[tokio::test]
 async fn the_work_of_a_runtime_that_died_is_done_by_another_when_its_leases_end() {
     let world = World::new();
@@ -176,7 +175,7 @@ async fn the_work_of_a_runtime_that_died_is_done_by_another_when_its_leases_end(
     takes_over.shutdown(None).await;
 }
 
-// 11.60
+// semantics: CLIENT-4
 #[tokio::test]
 async fn an_instance_that_waits_is_running() {
     let world = World::new();
@@ -192,7 +191,7 @@ async fn an_instance_that_waits_is_running() {
     runtime.shutdown(None).await;
 }
 
-// 11.64, 1.82
+// semantics: TURN-6, TURN-12
 #[tokio::test]
 async fn odd_names_and_inputs_run_and_their_histories_are_in_order() {
     let world = World::new();
@@ -218,7 +217,7 @@ async fn odd_names_and_inputs_run_and_their_histories_are_in_order() {
     runtime.shutdown(None).await;
 }
 
-// 11.34, 11.47
+// semantics: TURN-1
 #[tokio::test]
 async fn a_runtime_that_is_aborted_at_any_call_of_its_store_leaves_work_that_completes_once() {
     for call in [
@@ -250,7 +249,7 @@ async fn a_runtime_that_is_aborted_at_any_call_of_its_store_leaves_work_that_com
     }
 }
 
-// 1.80, 3.24
+// semantics: DUR-8
 #[tokio::test]
 async fn an_error_that_hides_a_success_of_the_store_repeats_nothing_that_was_recorded() {
     for call in [Call::AckTurnDone, Call::AckWorkDone] {
@@ -420,7 +419,7 @@ impl Provider for LongPolling {
     }
 }
 
-// 11.12, 11.14
+// semantics: STORE-2
 #[tokio::test]
 async fn a_store_that_blocks_until_there_is_work_is_given_the_time_of_the_options() {
     let store = Arc::new(LongPolling { inner: MemoryProvider::new(), polls: Mutex::default() });

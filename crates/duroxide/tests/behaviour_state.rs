@@ -9,7 +9,7 @@ use std::time::Duration;
 use duroxide::{Either2, EventKind, OrchestrationContext, OrchestrationStatus, PruneOptions, RuntimeOptions};
 use runtime_support::{World, activities, details, echo, kinds, orchestrations, output};
 
-// 10.5, 10.6
+// semantics: KV-1
 #[tokio::test]
 async fn values_grow_turn_by_turn_and_readers_see_the_last_committed_one() {
     for resident_instances in [0, 100] {
@@ -50,7 +50,7 @@ async fn values_grow_turn_by_turn_and_readers_see_the_last_committed_one() {
     }
 }
 
-// 10.7
+// semantics: KV-3
 #[tokio::test]
 async fn values_outlive_completion_failure_and_pruning_and_go_with_the_instance() {
     let world = World::new();
@@ -83,7 +83,7 @@ async fn values_outlive_completion_failure_and_pruning_and_go_with_the_instance(
     runtime.shutdown(None).await;
 }
 
-// 10.9, 10.10
+// semantics: KV-4
 #[tokio::test]
 async fn an_instance_that_reads_itself_by_its_id_sees_what_is_committed() {
     let world = World::new();
@@ -106,7 +106,7 @@ async fn an_instance_that_reads_itself_by_its_id_sees_what_is_committed() {
     runtime.shutdown(None).await;
 }
 
-// 10.15, 10.16, 10.18, 10.51
+// semantics: STATUS-1
 #[tokio::test]
 async fn the_status_changes_once_a_turn_and_stays_after_the_end() {
     let world = World::new();
@@ -146,7 +146,7 @@ async fn the_status_changes_once_a_turn_and_stays_after_the_end() {
     runtime.shutdown(None).await;
 }
 
-// 10.30
+// semantics: ACT-15
 #[tokio::test]
 async fn system_calls_can_be_joined_and_raced_and_differ_from_call_to_call() {
     let world = World::new();
@@ -166,7 +166,7 @@ async fn system_calls_can_be_joined_and_raced_and_differ_from_call_to_call() {
     runtime.shutdown(None).await;
 }
 
-// 10.31, 10.35, 10.52
+// semantics: MGMT-8
 #[tokio::test]
 async fn figures_of_an_instance_are_those_of_its_current_execution() {
     let world = World::new();
@@ -227,7 +227,7 @@ async fn figures_of_an_instance_are_those_of_its_current_execution() {
     runtime.shutdown(None).await;
 }
 
-// 10.44, 10.50
+// semantics: LIM-1
 #[tokio::test]
 async fn limits_count_what_is_there_in_the_end() {
     let world = World::new();
@@ -262,7 +262,7 @@ async fn limits_count_what_is_there_in_the_end() {
     runtime.shutdown(None).await;
 }
 
-// 10.43 done better, 14.2
+// semantics: LIM-2
 #[tokio::test]
 async fn a_turn_above_a_limit_sends_nothing_out_and_ends_the_instance_once() {
     let world = World::new();
@@ -284,7 +284,7 @@ async fn a_turn_above_a_limit_sends_nothing_out_and_ends_the_instance_once() {
     runtime.shutdown(None).await;
 }
 
-// 10.55
+// semantics: KV-5
 #[tokio::test]
 async fn writes_between_all_kinds_of_steps_are_stored_in_their_order() {
     let world = World::new();
@@ -324,7 +324,7 @@ async fn writes_between_all_kinds_of_steps_are_stored_in_their_order() {
     runtime.shutdown(None).await;
 }
 
-// 10.56
+// semantics: KV-4
 #[tokio::test]
 async fn ten_writers_and_ten_readers_of_one_of_them_all_complete() {
     let world = World::new();
@@ -358,7 +358,7 @@ async fn ten_writers_and_ten_readers_of_one_of_them_all_complete() {
     runtime.shutdown(None).await;
 }
 
-// 10.41
+// semantics: LIM-1
 #[tokio::test]
 async fn of_several_limits_the_status_is_told_first_then_tags_then_values_then_keys() {
     let world = World::new();

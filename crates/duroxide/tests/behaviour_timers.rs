@@ -25,7 +25,7 @@ fn one_timer() -> duroxide::OrchestrationRegistryBuilder {
     })
 }
 
-// 4.1, 4.3, 4.4, 4.20
+// semantics: TIM-1
 #[tokio::test]
 async fn a_timer_fires_at_its_recorded_time_and_not_a_millisecond_before() {
     let world = World::new();
@@ -48,7 +48,7 @@ async fn a_timer_fires_at_its_recorded_time_and_not_a_millisecond_before() {
     runtime.shutdown(None).await;
 }
 
-// 4.6
+// semantics: TIM-2
 #[tokio::test]
 async fn a_timer_runs_from_its_own_call_and_not_from_an_earlier_event() {
     let world = World::new();
@@ -68,7 +68,7 @@ async fn a_timer_runs_from_its_own_call_and_not_from_an_earlier_event() {
     runtime.shutdown(None).await;
 }
 
-// 4.7
+// semantics: TIM-4
 #[tokio::test]
 async fn timers_fire_in_the_order_of_their_times_and_equal_ones_in_the_order_of_the_calls() {
     let world = World::new();
@@ -95,7 +95,7 @@ async fn timers_fire_in_the_order_of_their_times_and_equal_ones_in_the_order_of_
     runtime.shutdown(None).await;
 }
 
-// 4.7
+// semantics: TIM-4
 #[tokio::test]
 async fn timers_that_come_due_one_by_one_fire_one_by_one() {
     let world = World::new();
@@ -120,7 +120,7 @@ async fn timers_that_come_due_one_by_one_fire_one_by_one() {
     runtime.shutdown(None).await;
 }
 
-// 4.8, 4.23
+// semantics: TIM-3
 #[tokio::test]
 async fn a_timer_goes_on_over_a_restart_before_and_after_its_time() {
     for (while_down, after) in [(Duration::from_secs(4), 6), (Duration::from_secs(15), 0)] {
@@ -139,7 +139,7 @@ async fn a_timer_goes_on_over_a_restart_before_and_after_its_time() {
     }
 }
 
-// 4.21, 5.16
+// semantics: RACE-2
 #[tokio::test]
 async fn the_first_of_signal_and_timer_wins_and_only_its_row_is_there() {
     let world = World::new();
@@ -172,7 +172,7 @@ async fn the_first_of_signal_and_timer_wins_and_only_its_row_is_there() {
     );
 }
 
-// 4.9, 2.14
+// semantics: TIM-7
 #[tokio::test]
 async fn a_losing_timer_leaves_no_row_and_fires_unobserved() {
     let world = World::new();
@@ -193,7 +193,7 @@ async fn a_losing_timer_leaves_no_row_and_fires_unobserved() {
     runtime.shutdown(None).await;
 }
 
-// 4.3, 14.3
+// semantics: TIM-5
 #[tokio::test]
 async fn no_slot_is_held_while_timers_wait() {
     let world = World::new();

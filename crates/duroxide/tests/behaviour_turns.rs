@@ -1,4 +1,4 @@
-//! Turns as statements 1.x describe them: batches, atomicity, ids, start events, kinds of failure.
+//! Turns: batches, atomicity, ids, start events, kinds of failure.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that fails may panic")]
 
@@ -29,7 +29,7 @@ fn waiting() -> duroxide::OrchestrationRegistryBuilder {
     })
 }
 
-// 1.1, 1.5
+// semantics: TURN-4
 #[tokio::test]
 async fn a_turn_takes_all_messages_of_one_instance_in_the_order_they_were_sent() {
     let (world, faulty) = faulty_world();
@@ -68,7 +68,7 @@ async fn a_turn_takes_all_messages_of_one_instance_in_the_order_they_were_sent()
     }
 }
 
-// 1.1, 11.45
+// semantics: TURN-3
 #[tokio::test]
 async fn an_instance_takes_one_turn_at_a_time_also_with_two_runtimes() {
     let (world, faulty) = faulty_world();
@@ -97,7 +97,7 @@ fn running() -> OrchestrationStatus {
     OrchestrationStatus::Running { custom_status: None, custom_status_version: 0 }
 }
 
-// 1.2
+// semantics: TURN-2
 #[tokio::test]
 async fn nothing_of_a_turn_is_seen_before_it_is_committed_and_then_all_of_it() {
     let (world, faulty) = faulty_world();
@@ -135,7 +135,7 @@ async fn nothing_of_a_turn_is_seen_before_it_is_committed_and_then_all_of_it() {
     runtime.shutdown(None).await;
 }
 
-// 1.4
+// semantics: REPLAY-7
 #[tokio::test]
 async fn an_orchestration_that_awaits_a_channel_stays_pending_until_a_message_makes_a_turn() {
     let world = World::new();
@@ -165,7 +165,6 @@ async fn an_orchestration_that_awaits_a_channel_stays_pending_until_a_message_ma
     runtime.shutdown(None).await;
 }
 
-// 1.8, 1.9, 1.82
 #[tokio::test]
 async fn rows_at_the_end_take_the_next_ids_also_after_a_gap() {
     let world = World::new();
@@ -198,7 +197,7 @@ async fn rows_at_the_end_take_the_next_ids_also_after_a_gap() {
     runtime.shutdown(None).await;
 }
 
-// 1.13, 6.10, 9.10, 9.41
+// semantics: TURN-9
 #[tokio::test]
 async fn the_start_event_has_the_resolved_version_the_input_the_parent_and_the_stamp() {
     let world = World::new();
@@ -238,7 +237,7 @@ async fn the_start_event_has_the_resolved_version_the_input_the_parent_and_the_s
     runtime.shutdown(None).await;
 }
 
-// 1.17, 7.5
+// semantics: CAN-2
 #[tokio::test]
 async fn executions_are_numbered_from_one_without_gaps() {
     let world = World::new();
@@ -255,7 +254,7 @@ async fn executions_are_numbered_from_one_without_gaps() {
     runtime.shutdown(None).await;
 }
 
-// 1.18
+// semantics: ACT-12
 #[tokio::test]
 async fn work_carries_the_execution_that_asked_for_it() {
     let world = World::new();
@@ -293,7 +292,7 @@ async fn work_carries_the_execution_that_asked_for_it() {
     assert!(matches!(child.kind, EventKind::OrchestrationStarted { parent_execution_id: Some(2), .. }));
 }
 
-// 1.55, 1.70, 1.71, 1.97, 8.3, 12.44
+// semantics: CANCEL-1, FAIL-1
 #[tokio::test]
 async fn each_kind_of_failure_is_told_by_its_details() {
     let world = World::new();
@@ -327,7 +326,7 @@ async fn each_kind_of_failure_is_told_by_its_details() {
     runtime.shutdown(None).await;
 }
 
-// 1.56
+// semantics: FAIL-2
 #[tokio::test]
 async fn what_arrived_before_a_panic_stays_recorded_and_what_was_asked_for_is_lost() {
     let world = World::new();
@@ -348,7 +347,7 @@ async fn what_arrived_before_a_panic_stays_recorded_and_what_was_asked_for_is_lo
     runtime.shutdown(None).await;
 }
 
-// 1.74, 1.75
+// semantics: FAIL-4
 #[tokio::test]
 async fn the_failure_of_a_grandparent_names_the_poisoned_activity() {
     let world = World::new();
@@ -383,7 +382,6 @@ async fn the_failure_of_a_grandparent_names_the_poisoned_activity() {
     runtime.shutdown(None).await;
 }
 
-// 1.81
 #[tokio::test]
 async fn a_commit_tells_of_the_instance_only_what_it_changes() {
     let (world, faulty) = faulty_world();
@@ -422,7 +420,7 @@ async fn a_commit_tells_of_the_instance_only_what_it_changes() {
     assert_eq!(told, [started.clone(), nothing.clone(), continued, started, nothing, failed]);
 }
 
-// 1.83, 4.12
+// semantics: TURN-11
 #[tokio::test]
 async fn what_the_last_turn_asks_for_is_recorded_and_never_runs() {
     let world = World::new();
@@ -451,7 +449,7 @@ async fn what_the_last_turn_asks_for_is_recorded_and_never_runs() {
     runtime.shutdown(None).await;
 }
 
-// 1.86, 5.14, 8.7
+// semantics: TURN-10, CANCEL-2
 #[tokio::test]
 async fn whatever_reaches_a_finished_instance_changes_nothing() {
     let world = World::new();
@@ -475,7 +473,7 @@ async fn whatever_reaches_a_finished_instance_changes_nothing() {
     }
 }
 
-// 1.87
+// semantics: CLIENT-2
 #[tokio::test]
 async fn the_first_of_several_starts_in_one_batch_wins() {
     let world = World::new();
@@ -492,7 +490,7 @@ async fn the_first_of_several_starts_in_one_batch_wins() {
     runtime.shutdown(None).await;
 }
 
-// 1.87
+// semantics: CLIENT-2
 #[tokio::test]
 async fn a_continuation_wins_over_a_start_by_a_client_in_either_order() {
     for client_first in [true, false] {
@@ -516,7 +514,7 @@ async fn a_continuation_wins_over_a_start_by_a_client_in_either_order() {
     }
 }
 
-// 1.85, 1.90
+// semantics: FAIL-3
 #[tokio::test]
 async fn a_version_that_nobody_has_is_waited_for_and_then_poisoned_with_its_name_and_version() {
     let world = World::new();
@@ -539,7 +537,6 @@ async fn a_version_that_nobody_has_is_waited_for_and_then_poisoned_with_its_name
     assert_eq!((line.message.as_str(), line.level), (text, tracing::Level::WARN));
 }
 
-// 1.88
 #[tokio::test]
 async fn a_batch_for_an_instance_that_nobody_started_is_acked_without_effect() {
     let (world, faulty) = plain_world();
@@ -565,7 +562,7 @@ async fn a_batch_for_an_instance_that_nobody_started_is_acked_without_effect() {
     assert_eq!(logs.one("empty effective batch - this should not happen").field("instance"), "i");
 }
 
-// 1.28, 1.72, 1.98, 4.11, 7.34
+// semantics: REPLAY-9
 #[tokio::test]
 async fn a_completion_that_nobody_asked_for_fails_the_instance_with_its_id() {
     let world = World::new();
@@ -605,7 +602,7 @@ async fn a_completion_that_nobody_asked_for_fails_the_instance_with_its_id() {
     runtime.shutdown(None).await;
 }
 
-// 1.97
+// semantics: TURN-6
 #[tokio::test]
 async fn histories_have_exactly_the_events_of_what_happened() {
     let world = World::new();
@@ -631,7 +628,7 @@ async fn histories_have_exactly_the_events_of_what_happened() {
     runtime.shutdown(None).await;
 }
 
-// 1.101, 3.25
+// semantics: TURN-8
 #[tokio::test]
 async fn equal_activities_get_their_own_results_over_restarts() {
     let world = World::new();

@@ -57,7 +57,7 @@ async fn seed_pinned(world: &World, instance: &str, stamp: &str) {
     world.store.ack_orchestration_item(&token, 1, events, vec![], vec![], metadata, vec![]).await.unwrap();
 }
 
-// 9.8
+// semantics: OBS-7
 #[tokio::test]
 async fn a_miss_in_a_registry_is_logged_for_those_who_debug() {
     let (logs, _guard) = Logs::keep();
@@ -72,7 +72,7 @@ async fn a_miss_in_a_registry_is_logged_for_those_who_debug() {
     assert!(lines.iter().all(|line| line.level == tracing::Level::DEBUG));
 }
 
-// 9.11, 9.40
+// semantics: VER-2
 #[tokio::test]
 async fn an_instance_of_an_old_version_stays_with_it_over_an_upgrade_and_in_its_next_turns() {
     let world = World::new();
@@ -107,7 +107,7 @@ async fn an_instance_of_an_old_version_stays_with_it_over_an_upgrade_and_in_its_
     runtime.shutdown(None).await;
 }
 
-// 9.20
+// semantics: VER-3
 #[tokio::test]
 async fn work_that_one_of_three_nodes_knows_is_done_there_and_failed_by_nobody() {
     let world = World::new();
@@ -134,7 +134,7 @@ async fn work_that_one_of_three_nodes_knows_is_done_there_and_failed_by_nobody()
     }
 }
 
-// 9.32, 11.7
+// semantics: OBS-7
 #[tokio::test]
 async fn a_runtime_says_at_start_what_it_is_and_what_it_can_replay() {
     let world = World::new();
@@ -157,7 +157,7 @@ async fn a_runtime_says_at_start_what_it_is_and_what_it_can_replay() {
     other.shutdown(None).await;
 }
 
-// 9.34
+// semantics: OBS-7
 #[tokio::test]
 async fn an_execution_that_the_store_should_not_have_returned_is_warned_of_by_name() {
     let world = World::new();
@@ -180,7 +180,7 @@ async fn an_execution_that_the_store_should_not_have_returned_is_warned_of_by_na
     assert_eq!(world.history("i").await.len(), 1);
 }
 
-// 9.33, 9.36
+// semantics: VER-6
 #[tokio::test]
 async fn runtimes_with_disjoint_ranges_take_their_own_and_leave_the_rest_untouched() {
     let world = World::new();
@@ -206,7 +206,7 @@ async fn runtimes_with_disjoint_ranges_take_their_own_and_leave_the_rest_untouch
     high.shutdown(None).await;
 }
 
-// 9.36
+// semantics: VER-6
 #[tokio::test]
 async fn with_overlapping_ranges_either_runtime_may_take_an_instance() {
     let world = World::new();
@@ -227,7 +227,7 @@ async fn with_overlapping_ranges_either_runtime_may_take_an_instance() {
     high.shutdown(None).await;
 }
 
-// 9.35
+// semantics: VER-7
 #[tokio::test]
 async fn a_child_and_a_successor_get_the_pin_of_the_runtime_that_starts_them() {
     let world = World::new();
@@ -256,7 +256,7 @@ async fn a_child_and_a_successor_get_the_pin_of_the_runtime_that_starts_them() {
     runtime.shutdown(None).await;
 }
 
-// 9.37, 1.65, 1.66, 11.21
+// semantics: FAIL-8
 #[cfg(feature = "test-hooks")]
 #[tokio::test]
 async fn a_runtime_with_a_wide_range_drains_histories_that_nobody_can_decode() {
@@ -282,7 +282,7 @@ async fn a_runtime_with_a_wide_range_drains_histories_that_nobody_can_decode() {
     runtime.shutdown(None).await;
 }
 
-// 9.13
+// semantics: VER-5
 #[tokio::test]
 async fn code_is_told_which_version_it_is() {
     let world = World::new();

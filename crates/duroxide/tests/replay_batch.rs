@@ -1,4 +1,4 @@
-//! From messages to events (1.23 to 1.31, 4.10, 4.11, 8.5).
+//! From messages to events.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 

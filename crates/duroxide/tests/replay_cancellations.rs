@@ -1,4 +1,4 @@
-//! Dropped futures: what is recorded, what is checked in replay, what is told to others (2.10 to 2.31, 2.70 to 2.73).
+//! Dropped futures: what is recorded, what is checked in replay, what is told to others.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 

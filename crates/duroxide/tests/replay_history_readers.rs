@@ -1,4 +1,4 @@
-//! `HistoryManager`, `WorkItemReader` and `kind_of` (1.87, 1.95, 1.96, 0.8).
+//! `HistoryManager`, `WorkItemReader` and `kind_of`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 

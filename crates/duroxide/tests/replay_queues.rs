@@ -1,4 +1,4 @@
-//! Queues, under both race policies (5.20 to 5.44, 5.50, 5.73, 5.80, 14.7, 14.18).
+//! Queues, under both race policies.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! All small races (5.70 to 5.72).
+//! All small races.
 //!
 //! Every race of one to three arms out of two queues, a signal, a timer, an activity and a child, in one or two rounds,
 //! with the answers of a round in one batch in every order, requested at once or lazily. For executions from 0.1.31 on:

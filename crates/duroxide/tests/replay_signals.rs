@@ -1,4 +1,4 @@
-//! Signals and waits, under both race policies (5.1 to 5.16, 5.50, 5.51, 5.81 to 5.84).
+//! Signals and waits, under both race policies.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
@@ -218,7 +218,7 @@ fn after_a_lost_race() -> Arc<dyn OrchestrationHandler> {
     })
 }
 
-// 5.83
+// semantics: SIG-3
 #[test]
 fn a_wait_dropped_before_it_was_bound_does_not_keep_the_next_from_its_signal_except_in_legacy() {
     for (stamp, expected) in [("0.1.31", vec!["b"]), (LEGACY, vec![])] {

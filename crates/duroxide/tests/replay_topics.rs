@@ -1,4 +1,4 @@
-//! The second family of signals, with topics (5.60). It exists only with the feature `replay-version-test`.
+//! The second family of signals, with topics. It exists only with the feature `replay-version-test`.
 #![cfg(feature = "replay-version-test")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

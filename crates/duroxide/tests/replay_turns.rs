@@ -1,4 +1,4 @@
-//! Turns, event ids and what is recorded when (1.1 to 1.22, 1.97).
+//! Turns, event ids and what is recorded when.
 //!
 //! Each test drives `ReplayEngine` with a handler and a history, and looks at what the turn recorded.
 

@@ -1,4 +1,4 @@
-//! Walking through a history: order, matching, settling, results, panics (1.33 to 1.56, 1.98 to 1.100).
+//! Walking through a history: order, matching, settling, results, panics.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 

@@ -488,7 +488,7 @@ async fn a_thousand_activities_in_one_join_are_fine() {
     runtime.shutdown(None).await;
 }
 
-// 11.22
+// semantics: FAIL-4
 #[tokio::test]
 async fn one_poisoned_activity_among_many_fails_the_whole_orchestration() {
     let world = World::new();

@@ -123,7 +123,7 @@ async fn a_blocked_fetch_does_not_hold_up_the_shutdown() {
     tokio::time::timeout(SOON, runtime.shutdown(Some(3_600_000))).await.unwrap();
 }
 
-// 3.72
+// semantics: SESS-5
 #[tokio::test]
 async fn of_two_slots_that_race_past_the_cap_the_later_puts_its_session_back_without_counting_an_attempt() {
     let (world, faulty) = plain_world();
@@ -161,7 +161,6 @@ async fn of_two_slots_that_race_past_the_cap_the_later_puts_its_session_back_wit
     runtime.shutdown(None).await;
 }
 
-// 11.15 done better: not a panic
 #[tokio::test]
 async fn a_stray_item_is_put_aside_longer_each_time_and_then_dropped() {
     let (world, faulty) = plain_world();

@@ -87,7 +87,6 @@ async fn a_file_goes_on_where_an_aborted_runtime_left_it() {
     }
 }
 
-// 11.1
 #[tokio::test]
 async fn a_runtime_can_bring_a_store_of_its_own() {
     let runtime = Runtime::start(activities().build(), orchestrations().build()).await;

@@ -185,7 +185,6 @@ mod tests {
         assert_eq!(huge.delay(7), Duration::MAX);
     }
 
-    // 15.5
     #[test]
     fn attempts_until_poison_count_the_one_that_is_too_many() {
         assert_eq!((attempts_until_poison(10, 1), attempts_until_poison(10, 10)), (10, 1));

@@ -206,7 +206,7 @@ async fn memory_recent(world: &World, instance: &str) -> Event {
     world.store.as_extended().unwrap().read_recent(instance, 1).await.unwrap().remove(0)
 }
 
-// 6.34
+// semantics: CHILD-10
 #[tokio::test]
 async fn a_detached_start_of_a_taken_id_is_ignored() {
     let world = World::new();

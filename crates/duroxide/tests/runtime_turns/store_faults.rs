@@ -108,7 +108,7 @@ async fn a_refused_turn_drops_the_resident_and_the_next_turn_is_right() {
     runtime.shutdown(None).await;
 }
 
-// 1.80
+// semantics: DUR-7
 #[tokio::test]
 async fn an_outage_that_outlasts_the_retries_loses_no_instance_and_counts_no_attempt() {
     let (world, faulty) = faulty_world();
@@ -122,7 +122,7 @@ async fn an_outage_that_outlasts_the_retries_loses_no_instance_and_counts_no_att
     runtime.shutdown(None).await;
 }
 
-// 1.80
+// semantics: DUR-7
 #[tokio::test]
 async fn a_long_outage_uses_up_no_attempts() {
     let (world, faulty) = faulty_world();
@@ -133,7 +133,7 @@ async fn a_long_outage_uses_up_no_attempts() {
     runtime.shutdown(None).await;
 }
 
-// 1.80: the seventh commit holds the failure, and a store that takes just this one has decided.
+// The seventh commit holds the failure, and a store that takes just this one has decided.
 #[tokio::test]
 async fn a_store_that_takes_the_failure_and_not_the_turn_fails_the_instance() {
     let (world, faulty) = faulty_world();
