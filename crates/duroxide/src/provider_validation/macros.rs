@@ -1,6 +1,7 @@
 //! Turns the kit into tests.
 
 use std::future::Future;
+use std::pin::Pin;
 
 /// Makes one test of each check of the kit.
 ///
@@ -59,10 +60,10 @@ macro_rules! __validation_module {
             $(
                 #[test]
                 fn $check() {
-                    $crate::provider_validation::run_check(async {
+                    $crate::provider_validation::run_check(Box::pin(async {
                         let factory = $factory;
                         $crate::provider_validation::$module::$check(&factory).await;
-                    });
+                    }));
                 }
             )+
         }
@@ -397,13 +398,13 @@ macro_rules! __validation_of_polling {
                 #[test]
                 #[allow(unused_variables)]
                 fn $check() {
-                    $crate::provider_validation::run_check(async {
+                    $crate::provider_validation::run_check(Box::pin(async {
                         let $made = &$factory;
                         let $made: &dyn $crate::provider_validation::ProviderFactory = $made;
                         let provider = $made.create_provider().await;
                         let $provider = &*provider;
                         $crate::provider_validation::long_polling::$check($($argument),*).await;
-                    });
+                    }));
                 }
             )+
         }
@@ -429,32 +430,34 @@ macro_rules! __validation_with_a_runtime {
 
             #[test]
             fn test_continue_as_new_transition_delivery_before_0_1_31() {
-                $crate::provider_validation::run_check(async {
+                $crate::provider_validation::run_check(Box::pin(async {
                     let factory = $factory;
                     $crate::provider_validation::race_replay::test_continue_as_new_transition_delivery(
                         &factory, "0.1.30",
                     )
                     .await;
-                });
+                }));
             }
 
             #[test]
             fn test_continue_as_new_transition_delivery_since_0_1_31() {
-                $crate::provider_validation::run_check(async {
+                $crate::provider_validation::run_check(Box::pin(async {
                     let factory = $factory;
                     $crate::provider_validation::race_replay::test_continue_as_new_transition_delivery(
                         &factory, "0.1.31",
                     )
                     .await;
-                });
+                }));
             }
         }
     };
 }
 
 /// Runs one check to its end, on a runtime of its own with several threads.
+///
+/// It takes any future behind a pointer, so that tokio's machinery is compiled once and not for each of the checks.
 #[doc(hidden)]
-pub fn run_check(check: impl Future<Output = ()>) {
+pub fn run_check(check: Pin<Box<dyn Future<Output = ()> + '_>>) {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(4)
         .enable_all()
