@@ -5,6 +5,7 @@ mod calls;
 mod growth;
 mod idle;
 mod memory;
+mod repeat;
 mod world;
 
 /// What can go wrong in a benchmark ends it.
@@ -13,7 +14,9 @@ pub type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 const USAGE: &str = "engine-bench PROGRAM
   growth [STEPS]      cost of a step of a chain, early and late in its history (10,000 steps)
   memory [COUNT]      memory while COUNT typed orchestrations with 100 KB payloads run (20,000)
-  idle [SLEEPERS]     what an idle runtime costs, empty and with SLEEPERS sleeping instances (100,000)";
+  idle [SLEEPERS]     what an idle runtime costs, empty and with SLEEPERS sleeping instances (100,000)
+  repeat [RUNS] [WORKLOAD]
+                      short runs of every workload, each on a new store, none of which may stop (100)";
 
 #[tokio::main]
 async fn main() -> Outcome<()> {
@@ -24,6 +27,7 @@ async fn main() -> Outcome<()> {
     match program.as_str() {
         "growth" => growth::run(count.unwrap_or(10_000)).await,
         "memory" => memory::run(count.unwrap_or(20_000)).await,
+        "repeat" => repeat::run(count.unwrap_or(100), arguments.next().as_deref()).await,
         "idle" => idle::run(count.unwrap_or(100_000)).await,
         _ => Err(USAGE.into()),
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use duroxide::providers::sqlite::{Durability, SqliteProvider};
 use duroxide::runtime::Runtime;
 use duroxide::runtime::registry::ActivityRegistry;
-use duroxide::{Client, OrchestrationRegistry, OrchestrationStatus};
+use duroxide::{Client, OrchestrationRegistry, OrchestrationStatus, RuntimeOptions};
 use tempfile::TempDir;
 
 use crate::Outcome;
@@ -26,12 +26,21 @@ impl World {
         activities: ActivityRegistry,
         orchestrations: OrchestrationRegistry,
     ) -> Outcome<Self> {
+        Self::with_options(durability, activities, orchestrations, RuntimeOptions::default()).await
+    }
+
+    pub async fn with_options(
+        durability: Durability,
+        activities: ActivityRegistry,
+        orchestrations: OrchestrationRegistry,
+        options: RuntimeOptions,
+    ) -> Outcome<Self> {
         // Beside the program, because a temporary directory may be in memory, where syncs cost nothing.
         let program = std::env::current_exe()?;
         let directory = TempDir::new_in(program.parent().unwrap_or(Path::new(".")))?;
         let url = format!("sqlite:{}?mode=rwc", directory.path().join("bench.db").display());
         let store = Arc::new(SqliteProvider::builder().durability(durability).open(&url).await?);
-        let runtime = Runtime::start_with_store(store.clone(), activities, orchestrations).await;
+        let runtime = Runtime::start_with_options(store.clone(), activities, orchestrations, options).await;
         Ok(Self { client: Client::new(store.clone()), runtime, store, _directory: directory })
     }
 
