@@ -26,7 +26,8 @@ pub(crate) struct ActivityIdentity {
 /// What a running activity knows about itself, and what it can do besides its work.
 ///
 /// An activity may run more than once: the runtime runs it again if the process dies before the result is stored. Where
-/// that matters, hand a key that names the step to whoever does the work, so that they recognise the second request:
+/// that matters, hand a key that names the step to whoever does the work, so that they recognise the second request. (With
+/// a [`RetryPolicy`](crate::RetryPolicy) each attempt is a step of its own; then pass a key in the input.)
 ///
 /// ```
 /// use duroxide::ActivityContext;
@@ -85,8 +86,8 @@ impl ActivityContext {
 
     /// Returns the id of the event that scheduled this activity.
     ///
-    /// With instance and execution it names this step for ever, also over retries after a crash: a good idempotency
-    /// key for what the activity does outside.
+    /// With instance and execution it names this step, also when it runs again after a crash: a good idempotency key for
+    /// what the activity does outside. Each attempt of a retry policy is a step of its own.
     pub fn activity_id(&self) -> u64 {
         self.identity.activity_id
     }
