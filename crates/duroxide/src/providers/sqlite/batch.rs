@@ -198,6 +198,11 @@ impl<'c, 's> Batch<'c, 's> {
         self.spoiled.get_or_insert_with(|| same_error(error));
     }
 
+    /// Returns why the batch will not be committed, if it will not.
+    pub(super) fn failure(&self) -> Option<&rusqlite::Error> {
+        self.spoiled.as_ref()
+    }
+
     /// Tells whether the batch will not be committed. Nothing may be written to it any more: SQLite may have ended the
     /// transaction, and each statement would then be committed by itself.
     pub(super) fn is_spoiled(&self) -> bool {
@@ -304,7 +309,7 @@ fn is_constraint(error: &rusqlite::Error) -> bool {
 }
 
 /// A copy of an error, as far as it matters: its code and text.
-fn same_error(error: &rusqlite::Error) -> rusqlite::Error {
+pub(super) fn same_error(error: &rusqlite::Error) -> rusqlite::Error {
     match error {
         rusqlite::Error::SqliteFailure(code, text) => rusqlite::Error::SqliteFailure(*code, text.clone()),
         other => rusqlite::Error::ToSqlConversionFailure(other.to_string().into()),

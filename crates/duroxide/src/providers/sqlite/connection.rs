@@ -8,17 +8,30 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use super::SqliteError;
+use super::disk::Disk;
 use super::url::Location;
 
-/// Pages in the write-ahead log before a commit moves them into the database. Larger than SQLite's 1,000, because a
-/// checkpoint syncs both files and every commit waits for it.
-const CHECKPOINT_PAGES: i64 = 4_000;
 /// What the log is cut back to after a checkpoint.
 const LOG_SIZE_LIMIT_BYTES: i64 = 64 * 1024 * 1024;
 /// Memory for the pages of one connection, in KiB (negative by SQLite's convention).
 const CACHE_KIB: i64 = -16 * 1024;
 /// More than the statements that we have.
 const STATEMENT_CACHE: usize = 160;
+
+/// How long the write-ahead log becomes, in pages of 4 KiB.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LogPages {
+    /// When it is moved into the database. More than SQLite's 1,000, because that syncs both files.
+    pub(super) move_after: u64,
+    /// When the writer waits for those who read from it, so that it can be begun anew.
+    pub(super) restart_after: u64,
+}
+
+impl Default for LogPages {
+    fn default() -> Self {
+        Self { move_after: 4_000, restart_after: 16_000 }
+    }
+}
 
 /// Makes the file if it is wanted and missing, readable by its owner only.
 pub(super) fn create_file(location: &Location) -> Result<(), SqliteError> {
@@ -42,15 +55,21 @@ pub(super) fn create_file(location: &Location) -> Result<(), SqliteError> {
 }
 
 /// Opens the connection that writes.
-pub(super) fn open_writer(location: &Location, busy_timeout: Duration) -> Result<Connection, SqliteError> {
+pub(super) fn open_writer(
+    location: &Location,
+    busy_timeout: Duration,
+    disk: &Disk,
+) -> Result<Connection, SqliteError> {
     let connection = match location {
         Location::Memory => Connection::open_in_memory().map_err(SqliteError::sqlite("open in memory"))?,
         Location::File { path, .. } => {
-            open_file(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)?
+            open_file(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX, disk)?
         }
     };
     connection.busy_timeout(busy_timeout).map_err(SqliteError::sqlite("set the busy timeout"))?;
     harden(&connection)?;
+    // The writer moves the log into the database: SQLite would not say if that failed.
+    set(&connection, "wal_autocheckpoint", 0)?;
     Ok(connection)
 }
 
@@ -64,7 +83,6 @@ pub(super) fn configure_writer(
         Location::Memory => set(connection, "journal_mode", "memory")?,
         Location::File { path, .. } => {
             start_log(connection, busy_timeout).map_err(|error| read_only_hint(error, path))?;
-            set(connection, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
             set(connection, "journal_size_limit", LOG_SIZE_LIMIT_BYTES)?;
         }
     }
@@ -92,8 +110,13 @@ fn start_log(connection: &Connection, busy_timeout: Duration) -> Result<(), Sqli
 }
 
 /// Opens a connection that only reads. The file is there and in write-ahead mode.
-pub(super) fn open_reader(path: &Path, busy_timeout: Duration) -> Result<Connection, SqliteError> {
-    let connection = open_file(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+pub(super) fn open_reader(
+    path: &Path,
+    busy_timeout: Duration,
+    disk: &Disk,
+) -> Result<Connection, SqliteError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = open_file(path, flags, disk)?;
     connection.busy_timeout(busy_timeout).map_err(SqliteError::sqlite("set the busy timeout"))?;
     harden(&connection)?;
     set(&connection, "query_only", 1)?;
@@ -128,8 +151,15 @@ pub(super) fn set_sync_level(connection: &Connection, level: SyncLevel) -> rusql
     })
 }
 
-fn open_file(path: &Path, flags: OpenFlags) -> Result<Connection, SqliteError> {
-    Connection::open_with_flags(path, flags).map_err(|source| SqliteError::CannotOpen {
+fn open_file(path: &Path, flags: OpenFlags, disk: &Disk) -> Result<Connection, SqliteError> {
+    let opened = match disk {
+        None => Connection::open_with_flags(path, flags),
+        Some(disk) => {
+            let url = format!("file:{}?vfs={}", path.display(), disk.vfs());
+            Connection::open_with_flags(url, flags | OpenFlags::SQLITE_OPEN_URI)
+        }
+    };
+    opened.map_err(|source| SqliteError::CannotOpen {
         path: path.to_path_buf(),
         source: std::io::Error::other(source),
     })

@@ -27,6 +27,8 @@ pub(super) enum JobClass {
     Ahead,
     /// Only reads; runs after the commit. For a database in memory, which has no other connection to read from.
     Read,
+    /// Moves the log into the database; runs after the commit.
+    Checkpoint,
 }
 
 /// Something for the writer to do.

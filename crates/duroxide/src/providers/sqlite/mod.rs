@@ -9,6 +9,7 @@
 //! | `schema.sql`, `schema`, `migrate_published.sql` | the tables, and how a file comes to have them |
 //! | `url`, `options`, `connection` | opening |
 //! | `inbox`, `jobs`, `writer`, `batch`, `statements` | the writer thread, its queue, and one transaction of it |
+//! | `log`, `log_keeper`, `disk` | what is known to be on the disk, and moving the log into the database |
 //! | `schedule`, `claims`, `turns`, `messages`, `orphans` | leasing instances, committing turns |
 //! | `work`, `sessions` | leasing activities |
 //! | `owners`, `owner_file` | whose leases these are, and releasing those of a process that died |
@@ -22,6 +23,7 @@ mod admin;
 mod batch;
 mod claims;
 mod connection;
+mod disk;
 mod encode;
 mod error;
 mod extended;
@@ -33,6 +35,8 @@ mod instances;
 mod jobs;
 mod kv;
 mod leasing;
+mod log;
+mod log_keeper;
 mod messages;
 mod options;
 mod orphans;
@@ -58,6 +62,8 @@ use std::sync::Arc;
 
 use rusqlite::Connection;
 
+#[cfg(feature = "test-hooks")]
+pub use disk::DiskUnderTest;
 pub use error::SqliteError;
 pub use options::{Durability, SqliteBuilder, SqliteOptions};
 #[cfg(feature = "test-hooks")]
@@ -66,6 +72,8 @@ pub use work_done::WorkDone;
 use crate::providers::{InstanceWatchers, ProviderError, WorkSignalSource};
 use error::StoreError;
 use inbox::JobClass;
+use log::Log;
+use log_keeper::LogKeeper;
 use owners::Owners;
 use readers::Readers;
 use shared::Shared;
@@ -132,7 +140,7 @@ impl SqliteProvider {
 
     fn open_blocking(settings: &SqliteBuilder, location: &Location) -> Result<Self, SqliteError> {
         connection::create_file(location)?;
-        let writing = connection::open_writer(location, settings.busy_timeout)?;
+        let writing = connection::open_writer(location, settings.busy_timeout, &settings.disk)?;
         schema::prepare(&writing, location)?;
         connection::configure_writer(&writing, location, settings.busy_timeout)?;
         let owners = match location {
@@ -154,9 +162,19 @@ impl SqliteProvider {
         });
         let readers = match location {
             Location::Memory => None,
-            Location::File { path, .. } => Some(Readers::new(path.clone(), settings.busy_timeout)),
+            Location::File { path, .. } => {
+                Some(Readers::new(path.clone(), settings.busy_timeout, settings.disk.clone()))
+            }
         };
-        let writer = Writer::start(writing, shared.clone())?;
+        let keeper = match location {
+            Location::Memory => None,
+            Location::File { path, .. } => {
+                let cannot_open = |source| SqliteError::CannotOpen { path: path.clone(), source };
+                let log = Log::of(path, settings.disk.clone()).map_err(cannot_open)?;
+                Some(LogKeeper::new(log, settings.log_pages))
+            }
+        };
+        let writer = Writer::start(writing, shared.clone(), keeper)?;
         Ok(Self { shared, readers, writer })
     }
 
@@ -165,7 +183,6 @@ impl SqliteProvider {
     /// # Errors
     /// If another process keeps it from doing so.
     pub async fn checkpoint(&self) -> Result<(), ProviderError> {
-        // A read, for the writer: it runs between transactions, as a checkpoint must.
         let work = |batch: &mut batch::Batch<'_, '_>| {
             let busy =
                 batch.row("PRAGMA wal_checkpoint(FULL)", [], |row| row.get::<_, bool>(0))?.unwrap_or(false);
@@ -173,7 +190,7 @@ impl SqliteProvider {
                 || ProviderError::retryable("checkpoint", "another process is reading or writing the file");
             if busy { Err(held().into()) } else { Ok(()) }
         };
-        self.writer.submit("checkpoint", JobClass::Read, work).await
+        self.writer.submit("checkpoint", JobClass::Checkpoint, work).await
     }
 
     /// Returns counts and the first ten rows of both queues, for a person to read.

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::connection::LogPages;
+use super::disk::Disk;
 use super::{SqliteError, SqliteProvider, url};
 use crate::model::{Clock, SystemClock};
 use crate::providers::{DEFAULT_PARKING_TIME, StoreLimits};
@@ -42,6 +44,8 @@ pub struct SqliteBuilder {
     pub(super) limits: StoreLimits,
     pub(super) parking_time: Duration,
     pub(super) busy_timeout: Duration,
+    pub(super) disk: Disk,
+    pub(super) log_pages: LogPages,
 }
 
 impl Default for SqliteBuilder {
@@ -52,6 +56,8 @@ impl Default for SqliteBuilder {
             limits: StoreLimits::default(),
             parking_time: DEFAULT_PARKING_TIME,
             busy_timeout: Duration::from_secs(20),
+            disk: None,
+            log_pages: LogPages::default(),
         }
     }
 }
@@ -84,6 +90,20 @@ impl SqliteBuilder {
     /// Sets how long a write waits for another process that is writing to the same file.
     pub fn busy_timeout(mut self, busy_timeout: Duration) -> Self {
         self.busy_timeout = busy_timeout;
+        self
+    }
+
+    /// Puts the file on a disk that a test controls.
+    #[cfg(feature = "test-hooks")]
+    pub fn disk(mut self, disk: Arc<dyn super::DiskUnderTest>) -> Self {
+        self.disk = Some(disk);
+        self
+    }
+
+    /// Sets after how many pages the log is moved into the database, and after how many readers of it are waited for.
+    #[cfg(feature = "test-hooks")]
+    pub fn log_pages(mut self, move_after: u64, restart_after: u64) -> Self {
+        self.log_pages = LogPages { move_after, restart_after };
         self
     }
 

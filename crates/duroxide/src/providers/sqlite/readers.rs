@@ -8,6 +8,7 @@ use rusqlite::Connection;
 use tokio::sync::Semaphore;
 
 use super::connection::open_reader;
+use super::disk::Disk;
 use super::error::StoreError;
 
 /// Connections at most; more readers wait for one to become free.
@@ -20,13 +21,15 @@ pub(super) struct Readers(Arc<Pool>);
 struct Pool {
     path: PathBuf,
     busy_timeout: Duration,
+    disk: Disk,
     permits: Semaphore,
     idle: Mutex<Vec<Connection>>,
 }
 
 impl Readers {
-    pub(super) fn new(path: PathBuf, busy_timeout: Duration) -> Self {
-        let pool = Pool { path, busy_timeout, permits: Semaphore::new(CONNECTIONS), idle: Mutex::default() };
+    pub(super) fn new(path: PathBuf, busy_timeout: Duration, disk: Disk) -> Self {
+        let pool =
+            Pool { path, busy_timeout, disk, permits: Semaphore::new(CONNECTIONS), idle: Mutex::default() };
         Self(Arc::new(pool))
     }
 
@@ -56,7 +59,7 @@ impl Pool {
         if let Some(connection) = self.lock().pop() {
             return Ok(connection);
         }
-        open_reader(&self.path, self.busy_timeout).map_err(|error| match error {
+        open_reader(&self.path, self.busy_timeout, &self.disk).map_err(|error| match error {
             super::SqliteError::Sqlite { source, .. } => StoreError::Sqlite(source),
             other => {
                 StoreError::Refused(crate::providers::ProviderError::retryable("read", other.to_string()))

@@ -20,11 +20,12 @@ use std::time::Duration;
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
-use super::batch::Batch;
+use super::batch::{Batch, same_error};
 use super::connection::{self, SyncLevel};
 use super::error::{StoreError, classify};
-use super::inbox::{Debt, Envelope, Inbox, JobClass, Taken};
+use super::inbox::{Debt, Envelope, Inbox, Job, JobClass, Taken};
 use super::jobs::{AwaitedJob, Unattended, no_claim};
+use super::log_keeper::LogKeeper;
 use super::owner_file::DeadOwner;
 use super::owners;
 use super::shared::Shared;
@@ -59,12 +60,16 @@ pub(super) struct Writer {
 
 impl Writer {
     /// Starts the thread on a connection that is set up.
-    pub(super) fn start(connection: Connection, shared: Arc<Shared>) -> Result<Self, SqliteError> {
+    pub(super) fn start(
+        connection: Connection,
+        shared: Arc<Shared>,
+        keeper: Option<LogKeeper>,
+    ) -> Result<Self, SqliteError> {
         let inbox = Arc::new(Inbox::new());
         let given = inbox.clone();
         let write = move || {
             let statements = Statements::new(&connection);
-            Writing::new(&statements, &shared, given).run();
+            Writing::new(&statements, &shared, given, keeper).run();
         };
         let thread = std::thread::Builder::new()
             .name("duroxide-sqlite".into())
@@ -160,9 +165,11 @@ impl Errands {
 }
 
 /// What the writer thread holds.
-struct Writing<'c, 's> {
-    statements: &'c Statements<'s>,
-    shared: &'c Shared,
+pub(super) struct Writing<'c, 's> {
+    pub(super) statements: &'c Statements<'s>,
+    pub(super) shared: &'c Shared,
+    /// `None` in memory, where there is no log.
+    pub(super) keeper: Option<LogKeeper>,
     inbox: Arc<Inbox>,
     sync_level: Option<SyncLevel>,
     data_version: i64,
@@ -174,10 +181,16 @@ struct Writing<'c, 's> {
 }
 
 impl<'c, 's> Writing<'c, 's> {
-    fn new(statements: &'c Statements<'s>, shared: &'c Shared, inbox: Arc<Inbox>) -> Self {
+    fn new(
+        statements: &'c Statements<'s>,
+        shared: &'c Shared,
+        inbox: Arc<Inbox>,
+        keeper: Option<LogKeeper>,
+    ) -> Self {
         Self {
             statements,
             shared,
+            keeper,
             inbox,
             sync_level: None,
             data_version: 0,
@@ -208,6 +221,7 @@ impl<'c, 's> Writing<'c, 's> {
                 Taken::Nothing if self.notice_others() => quiet_for = Duration::ZERO,
                 Taken::Nothing => quiet_for += patience.unwrap_or_default(),
             }
+            self.keep_log_short();
             self.release_dead_owners();
         }
     }
@@ -220,14 +234,41 @@ impl<'c, 's> Writing<'c, 's> {
     }
 
     fn process(&mut self, jobs: &mut Vec<Envelope>) {
-        let (reads, writes): (Vec<_>, Vec<_>) = jobs.drain(..).partition(|job| job.class == JobClass::Read);
+        let is_write = |job: &Envelope| !matches!(job.class, JobClass::Read | JobClass::Checkpoint);
+        let (writes, others): (Vec<_>, Vec<_>) = jobs.drain(..).partition(is_write);
+        let writes = self.without_vain_promises(writes);
         if !writes.is_empty() {
             self.transact(writes);
         }
-        for read in reads {
-            let mut batch = Batch::new(self.statements, self.shared);
-            read.job.run(&mut batch).give(Ok(()));
+        for Envelope { class, job, .. } in others {
+            match class {
+                JobClass::Checkpoint => self.checkpoint(job),
+                _ => drop(job.run(&mut Batch::new(self.statements, self.shared)).give(Ok(()))),
+            }
         }
+    }
+
+    /// Refuses what could not be made durable. Leases are taken, renewed and given back all the same.
+    fn without_vain_promises(&mut self, jobs: Vec<Envelope>) -> Vec<Envelope> {
+        let needs_sync = |job: &Envelope| matches!(job.class, JobClass::Data | JobClass::Ahead);
+        let is_wanted = self.syncs() && (!self.debts.is_empty() || jobs.iter().any(needs_sync));
+        let Some(error) = is_wanted.then(|| self.make_sure_of_log().err()).flatten() else { return jobs };
+        self.answer_debts(Err(&error));
+        let (refused, others): (Vec<_>, Vec<_>) = jobs.into_iter().partition(needs_sync);
+        refused.into_iter().for_each(|envelope| envelope.job.fail(&error));
+        others
+    }
+
+    /// Moves the log into the database, for somebody who asked for it.
+    fn checkpoint(&mut self, job: Box<dyn Job>) {
+        if let Err(error) = self.make_sure_of_log() {
+            return job.fail(&error);
+        }
+        let mut batch = Batch::new(self.statements, self.shared);
+        let answer = job.run(&mut batch);
+        let failure = batch.failure().map(same_error);
+        answer.give(Ok(()));
+        failure.iter().for_each(|error| self.note_failed_move(error));
     }
 
     fn transact(&mut self, jobs: Vec<Envelope>) {
@@ -236,6 +277,7 @@ impl<'c, 's> Writing<'c, 's> {
         let durable = has_data || is_overdue;
         let is_owed = !self.debts.is_empty() || jobs.iter().any(|job| job.class == JobClass::Ahead);
         if let Err(error) = self.begin(durable) {
+            self.note_failure(&error);
             jobs.into_iter().for_each(|envelope| envelope.job.fail(&error));
             return;
         }
@@ -250,8 +292,11 @@ impl<'c, 's> Writing<'c, 's> {
             is_synced: durable && self.syncs(),
             is_settlement: false,
         });
-        if committed.is_ok() {
-            self.shared.announce(effects, self.connection());
+        match &committed {
+            Ok(()) => self.shared.announce(effects, self.connection()),
+            Err(error) => {
+                self.note_failure(error);
+            }
         }
         for answer in answers {
             self.debts.extend(answer.give(committed.as_ref().copied()));
@@ -262,8 +307,7 @@ impl<'c, 's> Writing<'c, 's> {
     /// Tells those who wait for a sync, if this commit was one.
     fn note_commit(&mut self, durable: bool, committed: Result<(), &rusqlite::Error>) {
         if !self.syncs() || (durable && committed.is_ok()) {
-            self.unsynced = 0;
-            self.debts.drain(..).for_each(|debt| debt.settle(Ok(())));
+            self.answer_debts(Ok(()));
         } else if !self.debts.is_empty() {
             self.unsynced += 1;
         }
@@ -274,15 +318,26 @@ impl<'c, 's> Writing<'c, 's> {
         if self.debts.is_empty() {
             return;
         }
-        let synced = self.begin(true).and_then(|()| {
-            let batch = Batch::new(self.statements, self.shared);
-            let (_, committed) = batch.commit(true);
-            let is_written = committed.is_ok();
-            self.shared.ledger.enter(Committed { is_written, is_synced: true, is_settlement: true });
-            committed
+        let synced = self.make_sure_of_log().and_then(|()| match self.sync() {
+            // What is there can still be made safe.
+            Err(error) if self.note_failure(&error) => self.make_sure_of_log(),
+            synced => synced,
         });
+        self.answer_debts(synced.as_ref().copied());
+    }
+
+    /// Commits something for the sake of its sync.
+    fn sync(&mut self) -> rusqlite::Result<()> {
+        self.begin(true)?;
+        let (_, committed) = Batch::new(self.statements, self.shared).commit(true);
+        let is_written = committed.is_ok();
+        self.shared.ledger.enter(Committed { is_written, is_synced: true, is_settlement: true });
+        committed
+    }
+
+    fn answer_debts(&mut self, synced: Result<(), &rusqlite::Error>) {
         self.unsynced = 0;
-        self.debts.drain(..).for_each(|debt| debt.settle(synced.as_ref().copied()));
+        self.debts.drain(..).for_each(|debt| debt.settle(synced));
     }
 
     /// Tells whether commits can be synced at all, and are to be.
@@ -290,7 +345,7 @@ impl<'c, 's> Writing<'c, 's> {
         self.shared.is_file && self.shared.durability == Durability::Full
     }
 
-    fn connection(&self) -> &'c Connection {
+    pub(super) fn connection(&self) -> &'c Connection {
         self.statements.connection()
     }
 
@@ -320,15 +375,21 @@ impl<'c, 's> Writing<'c, 's> {
         self.begin(false).map_err(|error| classify(OPERATION, &error))?;
         let mut batch = Batch::new(self.statements, self.shared);
         let released = batch.atomically(|batch| owners::release(batch, owner, dead));
+        if let Err(StoreError::Sqlite(error)) = &released {
+            batch.spoil(error);
+        }
         let (effects, committed) = batch.commit(false);
-        committed.map_err(|error| classify(OPERATION, &error))?;
+        committed.map_err(|error| {
+            self.note_failure(&error);
+            classify(OPERATION, &error)
+        })?;
         released.map_err(|error| error.into_provider_error(OPERATION))?;
         self.shared.announce(effects, self.connection());
         Ok(())
     }
 
     /// Begins a transaction that will be synced if it must be durable.
-    fn begin(&mut self, durable: bool) -> rusqlite::Result<()> {
+    pub(super) fn begin(&mut self, durable: bool) -> rusqlite::Result<()> {
         work_done::forget();
         let level = match (self.shared.is_file, self.shared.durability, durable) {
             (false, _, _) => SyncLevel::Off,
@@ -387,6 +448,7 @@ impl<'c, 's> Writing<'c, 's> {
 
 impl Drop for Writing<'_, '_> {
     fn drop(&mut self) {
+        self.leave_doubtful_log();
         // Also after a panic: whoever waits must hear that nothing will come.
         self.inbox.abort();
     }

@@ -1,0 +1,26 @@
+//! The disk that a store's file is on: the machine's, or one that a test puts in its place.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A disk that a test controls, to cut the power or make syncs fail.
+pub trait DiskUnderTest: Send + Sync {
+    /// The VFS through which SQLite uses it.
+    fn vfs(&self) -> &str;
+
+    /// Writes to a file past SQLite.
+    ///
+    /// # Errors
+    /// As the system would.
+    fn write(&self, path: &Path, offset: u64, bytes: &[u8]) -> io::Result<()>;
+
+    /// Syncs a file past SQLite.
+    ///
+    /// # Errors
+    /// As the system would.
+    fn sync(&self, path: &Path) -> io::Result<()>;
+}
+
+/// The disk of a test, if there is one; otherwise the machine's.
+pub(super) type Disk = Option<Arc<dyn DiskUnderTest>>;
