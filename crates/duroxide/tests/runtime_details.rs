@@ -219,35 +219,37 @@ async fn no_attempts_at_all_poison_the_first_delivery() {
 }
 
 #[tokio::test]
-async fn an_idle_runtime_asks_its_store_nothing() {
+async fn an_idle_runtime_waits_for_signals_and_asks_without_one_twice_a_minute() {
     let (world, faulty) = faulty_world();
     let runtime = world.start(activities(), waiting()).await;
     world.client.start_orchestration("i", "Waiting", "").await.unwrap();
     world.recorded("i", |kind| matches!(kind, EventKind::ExternalSubscribed { .. })).await;
-    let asked = || {
-        [
-            Call::FetchTurn,
-            Call::FetchWork,
-            Call::AckTurn,
-            Call::AckWork,
-            Call::Load,
-            Call::RenewTurn,
-            Call::RenewWork,
-        ]
-        .map(|call| faulty.count(call))
+    let claims = || [Call::FetchTurn, Call::FetchWork].map(|call| faulty.count(call));
+    let other = || {
+        [Call::AckTurn, Call::AckWork, Call::Load, Call::RenewTurn, Call::RenewWork]
+            .map(|call| faulty.count(call))
+    };
+    let pass = async |seconds: usize| {
+        for _ in 0..seconds {
+            world.clock.advance(Duration::from_secs(1));
+            for _ in 0..10 {
+                tokio::task::yield_now().await;
+            }
+        }
     };
     // The commit that was just seen may still be followed by a last look at the queue.
     for _ in 0..50 {
         tokio::task::yield_now().await;
     }
-    let before = asked();
-    for _ in 0..100 {
-        world.clock.advance(Duration::from_secs(10));
-        for _ in 0..5 {
-            tokio::task::yield_now().await;
-        }
+    let before = (claims(), other());
+    pass(29).await;
+    assert_eq!((claims(), other()), before, "nobody asks without a signal");
+    pass(600).await;
+    assert_eq!(other(), before.1);
+    for (count, before) in claims().into_iter().zip(before.0) {
+        // Each of the two worker slots may ask for itself.
+        assert!((1..=2 * 21).contains(&(count - before)), "{} in ten minutes", count - before);
     }
-    assert_eq!(before, asked());
     runtime.shutdown(None).await;
 }
 
