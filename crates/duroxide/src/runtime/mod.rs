@@ -15,6 +15,7 @@ mod options;
 pub(crate) mod orchestrator;
 mod origins;
 mod pace;
+mod postponed;
 pub(crate) mod program;
 #[cfg(test)]
 mod program_tests;

@@ -9,6 +9,7 @@ use super::core::{Core, TARGET};
 use super::leases::Leases;
 use super::orchestrator::{self, Residents, Seats};
 use super::origins::Origins;
+use super::postponed::Postponed;
 use super::running::RunningActivities;
 use super::sessions::Sessions;
 use super::tasks::Tasks;
@@ -92,6 +93,7 @@ pub(super) fn core(
         sessions: Arc::new(Sessions::new(options.max_sessions_per_runtime)),
         residents: Residents::new(options.resident_instances),
         origins: Origins::new(),
+        postponed: Postponed::new(),
         seats: Seats::new(options.orchestration_concurrency),
         desk: Arc::new(worker::Desk::new(options.worker_concurrency)),
         runtime_id: runtime_id(),

@@ -9,3 +9,4 @@ mod children;
 mod endings;
 mod starting;
 mod store_faults;
+mod unstorable;

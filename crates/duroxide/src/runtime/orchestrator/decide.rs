@@ -10,12 +10,12 @@ use super::batch::{Batch, StartMessage};
 use super::claim::{Claim, Stored};
 use super::commit::{Commit, Fallback};
 use super::outcome::{self, Place};
-use super::parents::{Notice, ParentLink};
+use super::parents::{Addressee, Notice, ParentLink};
 use super::poison;
 use super::record::{self, Beginning, Phase};
 use super::report::{Ended, Report, StartedBy};
 use super::residents::Resident;
-use crate::model::{Event, EventKind, INITIAL_EVENT_ID, KvEntry};
+use crate::model::{Event, EventKind, INITIAL_EVENT_ID, KvEntry, WorkItem};
 use crate::providers::{DispatcherCapabilityFilter, ExecutionMetadata, current_build_version};
 use crate::registry::{OrchestrationHandler, OrchestrationRegistry};
 use crate::replay::{Ending, Execution, Journal};
@@ -250,8 +250,10 @@ fn go_on(
     let fallback = Fallback {
         opening: None,
         next_event_id: last_event_id + 1,
-        parent: resident.beginning.parent.clone(),
-        collisions: collisions.clone(),
+        details: None,
+        parent: resident.beginning.parent.clone().map(Addressee::Parent),
+        notices: collisions,
+        child_cancellations: Vec::new(),
         report: report.clone(),
     };
     conclude(rules, claim, resident, turn, fallback, ExecutionMetadata::default(), report, history)
@@ -283,8 +285,10 @@ fn begin(
     let fallback = Fallback {
         opening: Some((opening, metadata.clone())),
         next_event_id: INITIAL_EVENT_ID + 1,
-        parent: resident.beginning.parent.clone(),
-        collisions: collisions.clone(),
+        details: None,
+        parent: resident.beginning.parent.clone().map(Addressee::Parent),
+        notices: collisions,
+        child_cancellations: Vec::new(),
         report: report.clone(),
     };
     conclude(rules, claim, resident, turn, fallback, metadata, report, &[])
@@ -296,7 +300,7 @@ fn conclude(
     claim: &Claim,
     mut resident: Box<Resident>,
     turn: crate::replay::Turn,
-    fallback: Fallback,
+    mut fallback: Fallback,
     mut metadata: ExecutionMetadata,
     mut report: Report,
     history: &[Event],
@@ -318,8 +322,9 @@ fn conclude(
             events: resident.execution.event_count() as u64,
         });
     }
-    let mut notices = fallback.collisions.clone();
+    let mut notices = fallback.notices.clone();
     notices.extend(outcome.notice);
+    fallback.child_cancellations = cancellations(&outcome.orchestrator_items);
     Decision::Commit(Box::new(Commit {
         execution_id: resident.execution_id,
         events: outcome.events,
@@ -332,6 +337,17 @@ fn conclude(
         suspended: outcome.ending.is_none().then_some(resident),
         report,
     }))
+}
+
+/// The cancellations among the messages of a turn, but for those of children that begin with the same turn.
+fn cancellations(messages: &[WorkItem]) -> Vec<WorkItem> {
+    let begins = |id: &str| {
+        messages
+            .iter()
+            .any(|message| matches!(message, WorkItem::StartOrchestration { instance, .. } if instance == id))
+    };
+    let is_due = |message: &&WorkItem| matches!(message, WorkItem::CancelInstance { instance, .. } if !begins(instance));
+    messages.iter().filter(is_due).cloned().collect()
 }
 
 fn open(
