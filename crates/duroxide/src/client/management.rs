@@ -3,8 +3,8 @@
 use super::{Client, ClientError, TARGET};
 use crate::model::Event;
 use crate::providers::{
-    BlockedInstance, DeleteInstanceResult, ExecutionInfo, InstanceFilter, InstanceInfo, InstanceMetadata, InstanceTree,
-    ProviderAdmin, PruneOptions, PruneResult, QueueDepths, SystemMetrics,
+    BlockedInstance, DeleteInstanceResult, ExecutionInfo, InstanceFilter, InstanceInfo, InstanceMetadata,
+    InstanceTree, ProviderAdmin, PruneOptions, PruneResult, QueueDepths, SystemMetrics,
 };
 
 /// All of these fail with [`ClientError::ManagementNotAvailable`] on a store without management, and with

@@ -20,6 +20,7 @@ mod work_item;
 pub use action::Action;
 pub(crate) use clock::whole_ms;
 pub use clock::{Clock, ClockSleep, ManualClock, SystemClock};
+pub(crate) use error_details::poison_message;
 pub use error_details::{AppErrorKind, ConfigErrorKind, ErrorDetails, PoisonMessageType};
 pub use event::{Event, EventKind};
 pub use ids::{

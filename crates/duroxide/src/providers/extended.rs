@@ -121,7 +121,7 @@ pub trait ExtendedProvider: Send + Sync {
     ///
     /// Ends the lease. History, status and messages stay as they are, new messages are queued, and nobody can claim the
     /// instance until it is [unblocked](Self::unblock_instance) or deleted. Reason and time are kept for
-    /// [`list_blocked`](Self::list_blocked). Fails like an abandon if somebody else has the lease.
+    /// [`list_blocked`](Self::list_blocked). Fails like an ack if the lease is not live.
     async fn block_instance(&self, lock_token: &str, reason: &str) -> Result<(), ProviderError> {
         let _ = (lock_token, reason);
         Err(ProviderError::permanent("block_instance", "the store has no such ability"))
@@ -137,6 +137,13 @@ pub trait ExtendedProvider: Send + Sync {
     async fn list_blocked(&self, limit: usize) -> Result<Vec<BlockedInstance>, ProviderError> {
         let _ = limit;
         Ok(Vec::new())
+    }
+
+    /// Counts running instances by orchestration and version, among the newest `among` instances; `None` if the store
+    /// cannot tell without looking at more. Ordered by name and version.
+    async fn count_running(&self, among: usize) -> Result<Option<Vec<RunningInstances>>, ProviderError> {
+        let _ = among;
+        Ok(None)
     }
 
     /// Takes note that the user's code of a lease is about to run, until the returned mark is dropped.
@@ -345,4 +352,15 @@ pub struct BlockedInstance {
     pub reason: String,
     /// When it was blocked, in milliseconds since the epoch.
     pub blocked_at: u64,
+}
+
+/// How many instances of a version of an orchestration are running.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunningInstances {
+    /// The orchestration.
+    pub orchestration_name: String,
+    /// Its version.
+    pub orchestration_version: String,
+    /// How many of its instances are running.
+    pub instances: u64,
 }

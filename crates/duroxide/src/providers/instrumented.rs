@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use super::{
     BlockedInstance, DispatcherCapabilityFilter, ExecutionMetadata, ExtendedProvider, HistoryPart,
     InstanceClaim, InstanceMetadata, InstanceRequest, InstanceWatch, InstanceWatchers, OrchestrationItem,
-    ParkedMessage, Provider, ProviderAdmin, ProviderError, QuarantinedRow, RunningMark,
+    ParkedMessage, Provider, ProviderAdmin, ProviderError, QuarantinedRow, RunningInstances, RunningMark,
     ScheduledActivityIdentifier, SessionFetchConfig, StartOutcome, StoredResult, StoredTurn, TagFilter,
     TurnToStore, WorkClaim, WorkQueue, WorkRequest, WorkSignal, WorkSignalSource,
 };
@@ -379,6 +379,10 @@ impl ExtendedProvider for InstrumentedProvider {
 
     async fn list_blocked(&self, limit: usize) -> Result<Vec<BlockedInstance>, ProviderError> {
         self.extended("list_blocked")?.list_blocked(limit).await
+    }
+
+    async fn count_running(&self, among: usize) -> Result<Option<Vec<RunningInstances>>, ProviderError> {
+        self.extended("count_running")?.count_running(among).await
     }
 
     fn mark_running(&self, lock_token: &str) -> RunningMark {

@@ -28,6 +28,7 @@ mod tasks;
 pub mod test_hooks;
 #[cfg(test)]
 mod tidy_tests;
+mod unserved;
 mod worker;
 
 use std::sync::Arc;

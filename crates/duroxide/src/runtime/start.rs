@@ -13,7 +13,7 @@ use super::postponed::Postponed;
 use super::running::RunningActivities;
 use super::sessions::Sessions;
 use super::tasks::Tasks;
-use super::{Runtime, RuntimeOptions, gauges, worker};
+use super::{Runtime, RuntimeOptions, gauges, unserved, worker};
 use crate::model::{Clock, SystemClock};
 use crate::observability::ObservabilityHandle;
 use crate::providers::instrumented::InstrumentedProvider;
@@ -62,6 +62,9 @@ impl Runtime {
         log_start(&core);
         gauges::update(&core).await;
         start_upkeep(&core);
+        if core.options.orchestration_concurrency > 0 {
+            core.upkeep.spawn(unserved::report(core.clone()));
+        }
         orchestrator::start(&core);
         worker::start(&core);
         Arc::new(Self { core })

@@ -427,6 +427,10 @@ impl ExtendedProvider for Faulty {
         self.ext().list_blocked(limit).await
     }
 
+    async fn count_running(&self, among: usize) -> Result<Option<Vec<RunningInstances>>, ProviderError> {
+        self.ext().count_running(among).await
+    }
+
     async fn list_parked(&self, limit: usize) -> Result<Vec<ParkedMessage>, ProviderError> {
         self.ext().list_parked(limit).await
     }

@@ -44,6 +44,7 @@ async fn blocked(world: &World, instance: &str) -> String {
     }
 }
 
+// semantics: DUR-10
 #[tokio::test]
 async fn a_poison_failure_that_quotes_large_messages_is_cut_to_a_size_that_can_be_stored() {
     let (world, _) = small_world();
@@ -136,6 +137,7 @@ async fn a_failure_behind_a_damaged_history_is_stored_whatever_ids_are_taken() {
     }
 }
 
+// semantics: DUR-10
 #[tokio::test]
 async fn an_instance_whose_failure_is_refused_for_good_is_blocked_and_goes_on_when_it_is_unblocked() {
     let (logs, _guard) = Logs::keep();

@@ -4,10 +4,15 @@ use super::state::State;
 use crate::providers::{BlockedInstance, ProviderError, refusal};
 
 impl State {
-    /// Ends a turn and keeps its instance from being claimed. As with giving back, the lease need not be live.
+    /// Ends a turn and keeps its instance from being claimed. The lease has to be live: a turn that was refused because
+    /// its lease had run out is no reason to block anything.
     pub fn block_instance(&mut self, lock_token: &str, reason: &str, now: u64) -> Result<(), ProviderError> {
-        let (instance, _) =
-            self.turn(lock_token).ok_or_else(|| refusal::unknown_turn_token("block_instance"))?;
+        const OPERATION: &str = "block_instance";
+        let (instance, lease) =
+            self.turn(lock_token).ok_or_else(|| refusal::unknown_turn_token(OPERATION))?;
+        if !lease.is_live(now) {
+            return Err(ProviderError { operation: OPERATION.to_string(), ..refusal::turn_lease_expired() });
+        }
         let (instance, reason) = (instance.to_string(), reason.to_string());
         self.turn_leases.remove(&instance);
         for message in self.messages.iter_mut().filter(|message| message.instance == instance) {

@@ -27,9 +27,6 @@ const TARGET: &str = "duroxide::runtime";
 /// How long an instance waits that this runtime cannot replay.
 const CANNOT_REPLAY_DELAY: Duration = Duration::from_secs(1);
 
-/// A version that says that none was recorded.
-const NO_VERSION: &str = "0.0.0";
-
 /// What decisions depend on besides the turn itself.
 pub(super) struct Rules<'a> {
     pub registry: &'a OrchestrationRegistry,
@@ -86,6 +83,14 @@ impl Rules<'_> {
         self.wait_for(claim, "Orchestration not registered, abandoning", name, version)
     }
 
+    /// Says what is missing, if the code of an orchestration is.
+    pub fn missing(&self, name: &str, version: Option<&str>) -> Option<String> {
+        match self.handler(name, version) {
+            Some(_) => None,
+            None => Some(self.registry.describe_missing(name, version)),
+        }
+    }
+
     /// Finds the code of an orchestration: of exactly this version, or of the one that the policy picks.
     fn handler(&self, name: &str, version: Option<&str>) -> Option<(Version, Arc<dyn OrchestrationHandler>)> {
         match version {
@@ -107,7 +112,7 @@ fn resident_turn(rules: &Rules<'_>, claim: &mut Claim, resident: Box<Resident>) 
     if let Some(poison) = poison {
         let last_event_id = resident.execution.last_event_id();
         let open = resident.execution.open_activities();
-        return poison.running(claim, &resident.beginning, last_event_id, open, collisions);
+        return poison.running(rules, claim, &resident.beginning, last_event_id, open, collisions);
     }
     go_on(rules, claim, resident, batch, collisions, &[])
 }
@@ -133,17 +138,17 @@ fn stored_turn(
                     "empty effective batch - this should not happen");
                 drain(claim, collisions)
             }
-            (Some(start), Some(poison)) => poison.fresh(claim, claim.execution_id, &start, collisions),
+            (Some(start), Some(poison)) => poison.fresh(rules, claim, claim.execution_id, &start, collisions),
             (Some(start), None) => begin(rules, claim, claim.execution_id, start, batch, collisions, kv),
         },
         (Phase::Continued, beginning) => {
             let successor_id = claim.execution_id + 1;
             match (batch.start.clone(), poison) {
-                (Some(start), Some(poison)) => poison.fresh(claim, successor_id, &start, collisions),
+                (Some(start), Some(poison)) => poison.fresh(rules, claim, successor_id, &start, collisions),
                 (Some(start), None) => begin(rules, claim, successor_id, start, batch, collisions, kv),
                 (None, Some(poison)) => {
                     let start = lost_start(beginning.as_ref());
-                    poison.fresh(claim, successor_id, &start, collisions)
+                    poison.fresh(rules, claim, successor_id, &start, collisions)
                 }
                 (None, None) => {
                     let name = beginning.as_ref().map_or("unknown", |beginning| beginning.name.as_str());
@@ -193,9 +198,16 @@ fn rebuilt_turn(
     }
     if let Some(poison) = poison {
         let last_event_id = events.iter().map(|event| event.event_id).max().unwrap_or_default();
-        return poison.running(claim, &beginning, last_event_id, record::open_activities(events), collisions);
+        return poison.running(
+            rules,
+            claim,
+            &beginning,
+            last_event_id,
+            record::open_activities(events),
+            collisions,
+        );
     }
-    let version = Some(beginning.version.as_str()).filter(|version| *version != NO_VERSION);
+    let version = beginning.exact_version();
     let Some((_, handler)) = rules.handler(&beginning.name, version) else {
         return rules.unregistered(claim, &beginning.name, version);
     };

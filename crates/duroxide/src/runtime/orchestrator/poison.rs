@@ -8,7 +8,9 @@ use super::parents::{Addressee, Notice};
 use super::record::Beginning;
 use super::refused::shortened;
 use super::report::{Ended, Report, StartedBy};
-use crate::model::{ErrorDetails, Event, INITIAL_EVENT_ID, PoisonMessageType, QUOTE_LIMIT, quote};
+use crate::model::{
+    ErrorDetails, Event, INITIAL_EVENT_ID, PoisonMessageType, QUOTE_LIMIT, poison_message, quote,
+};
 use crate::providers::{ExecutionMetadata, ScheduledActivityIdentifier};
 use crate::replay::Ending;
 
@@ -22,7 +24,7 @@ const SECOND_SENTINEL_EVENT_ID: u64 = 999_999_999;
 pub(super) struct Poison {
     attempt_count: u32,
     max_attempts: u32,
-    /// The messages themselves, as JSON, cut if they are long.
+    /// The messages themselves, as JSON.
     messages: String,
     now_ms: u64,
 }
@@ -35,7 +37,7 @@ impl Poison {
         Self {
             attempt_count: claim.attempt_count,
             max_attempts: rules.max_attempts,
-            messages: quote(&serde_json::to_string(&claim.messages).unwrap_or_default(), QUOTE_LIMIT),
+            messages: serde_json::to_string(&claim.messages).unwrap_or_default(),
             now_ms: rules.now_ms,
         }
     }
@@ -43,6 +45,7 @@ impl Poison {
     /// Fails an execution that goes on.
     pub fn running(
         self,
+        rules: &Rules<'_>,
         claim: &Claim,
         beginning: &Beginning,
         last_event_id: u64,
@@ -55,7 +58,8 @@ impl Poison {
             execution_id,
             activity_id,
         };
-        let details = self.details(claim, execution_id);
+        let reason = rules.missing(&beginning.name, beginning.exact_version());
+        let details = self.details(claim, execution_id, reason);
         let report = Report::of(beginning, None);
         let events = vec![failure_event(
             &claim.instance,
@@ -75,6 +79,7 @@ impl Poison {
     /// Fails an execution that never began. Its start is recorded, so that the instance can be found.
     pub fn fresh(
         self,
+        rules: &Rules<'_>,
         claim: &Claim,
         execution_id: u64,
         start: &StartMessage,
@@ -83,7 +88,8 @@ impl Poison {
         let version = start.version.clone().unwrap_or_else(|| claim.version.clone());
         let version = if version.is_empty() { "unknown".to_string() } else { version };
         let opening = start_event(claim, execution_id, start, version, self.now_ms);
-        let details = self.details(claim, execution_id);
+        let reason = rules.missing(&start.name, start.version.as_deref());
+        let details = self.details(claim, execution_id, reason);
         let started = if start.continues { StartedBy::ContinueAsNew } else { StartedBy::Start };
         let (metadata, report) = match Beginning::from_event(&opening) {
             Some(beginning) => (start_metadata(&beginning), Report::of(&beginning, Some(started))),
@@ -108,12 +114,12 @@ impl Poison {
         Decision::Commit(Box::new(commit))
     }
 
-    fn details(&self, claim: &Claim, execution_id: u64) -> ErrorDetails {
+    fn details(&self, claim: &Claim, execution_id: u64, reason: Option<String>) -> ErrorDetails {
         ErrorDetails::Poison {
             attempt_count: self.attempt_count,
             max_attempts: self.max_attempts,
             message_type: PoisonMessageType::Orchestration { instance: claim.instance.clone(), execution_id },
-            message: self.messages.clone(),
+            message: poison_message(reason.as_deref(), &self.messages),
         }
     }
 }

@@ -104,8 +104,8 @@ async fn block(core: &Core, claim: &Claim, error: &ProviderError) {
         }
         Err(unblocked) => {
             let wait = postponed::wait(&claim.instance, core.postponed.note(&claim.instance));
-            tracing::error!(target: TARGET, instance = %claim.instance, reason, %unblocked,
-                wait_ms = wait.as_millis() as u64, "the instance cannot go on");
+            tracing::warn!(target: TARGET, instance = %claim.instance, reason, %unblocked,
+                wait_ms = wait.as_millis() as u64, "the instance cannot be blocked; its turn will be taken again");
             give_back(core, claim, wait, true).await;
         }
     }
