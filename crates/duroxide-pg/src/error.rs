@@ -189,6 +189,10 @@ fn kind_of(error: &tokio_postgres::Error) -> FailureKind {
         let is_permanent = will_stay.iter().any(|words| text.contains(words));
         return if is_permanent { FailureKind::Permanent } else { FailureKind::Lost };
     };
+    kind_of_code(code)
+}
+
+fn kind_of_code(code: &SqlState) -> FailureKind {
     let transient = [
         SqlState::T_R_SERIALIZATION_FAILURE,
         SqlState::T_R_DEADLOCK_DETECTED,
@@ -228,6 +232,39 @@ pub(crate) fn describe(error: &tokio_postgres::Error) -> String {
             let cause =
                 std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default();
             format!("Connection error: {error}{cause}")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_server_in_trouble_says_may_pass() {
+        let passing = [
+            SqlState::DISK_FULL,
+            SqlState::OUT_OF_MEMORY,
+            SqlState::TOO_MANY_CONNECTIONS,
+            SqlState::CONFIGURATION_LIMIT_EXCEEDED,
+            SqlState::ADMIN_SHUTDOWN,
+            SqlState::CRASH_SHUTDOWN,
+            SqlState::CANNOT_CONNECT_NOW,
+            SqlState::IO_ERROR,
+            SqlState::SYSTEM_ERROR,
+            SqlState::READ_ONLY_SQL_TRANSACTION,
+            SqlState::CONNECTION_FAILURE,
+            SqlState::T_R_DEADLOCK_DETECTED,
+            SqlState::T_R_SERIALIZATION_FAILURE,
+            SqlState::LOCK_NOT_AVAILABLE,
+            SqlState::QUERY_CANCELED,
+        ];
+        for code in passing {
+            assert_ne!(kind_of_code(&code), FailureKind::Permanent, "{code:?}");
+        }
+        for code in [SqlState::UNIQUE_VIOLATION, SqlState::UNDEFINED_TABLE, SqlState::PROGRAM_LIMIT_EXCEEDED]
+        {
+            assert_eq!(kind_of_code(&code), FailureKind::Permanent, "{code:?}");
         }
     }
 }

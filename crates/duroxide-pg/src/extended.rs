@@ -5,9 +5,10 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use duroxide::Event;
 use duroxide::providers::{
-    Clock, Durable, ExtendedProvider, HistoryPart, InstanceClaim, InstanceMetadata, InstanceRequest,
-    InstanceWatch, KvEntry, ParkedMessage, ProviderError, QuarantinedRow, StartOutcome, StoredResult,
-    StoredTurn, TagFilter, TurnToStore, WorkClaim, WorkItem, WorkQueue, WorkRequest, WorkSignal, refusal,
+    BlockedInstance, Clock, Durable, ExtendedProvider, HistoryPart, InstanceClaim, InstanceMetadata,
+    InstanceRequest, InstanceWatch, KvEntry, ParkedMessage, ProviderError, QuarantinedRow, RunningInstances,
+    StartOutcome, StoredResult, StoredTurn, TagFilter, TurnToStore, WorkClaim, WorkItem, WorkQueue,
+    WorkRequest, WorkSignal, refusal,
 };
 
 use crate::PostgresProvider;
@@ -158,6 +159,22 @@ impl ExtendedProvider for PostgresProvider {
 
     async fn list_parked(&self, limit: usize) -> Result<Vec<ParkedMessage>, ProviderError> {
         self.parked(limit).await
+    }
+
+    async fn count_running(&self, among: usize) -> Result<Option<Vec<RunningInstances>>, ProviderError> {
+        self.running_instances(among).await.map(Some)
+    }
+
+    async fn block_instance(&self, lock_token: &str, reason: &str) -> Result<(), ProviderError> {
+        self.block(lock_token, reason).await
+    }
+
+    async fn unblock_instance(&self, instance: &str) -> Result<bool, ProviderError> {
+        self.unblock(instance).await
+    }
+
+    async fn list_blocked(&self, limit: usize) -> Result<Vec<BlockedInstance>, ProviderError> {
+        self.blocked(limit).await
     }
 }
 

@@ -40,6 +40,7 @@
 
 mod admin;
 mod batch;
+mod blocked;
 mod claims;
 mod clock;
 mod columns;

@@ -24,7 +24,7 @@ macro_rules! migration {
     };
 }
 
-const MIGRATIONS: [Migration; 7] = [
+const MIGRATIONS: [Migration; 8] = [
     migration!(1, "0001_tables"),
     migration!(2, "0002_scheduling"),
     migration!(3, "0003_turns"),
@@ -32,6 +32,7 @@ const MIGRATIONS: [Migration; 7] = [
     migration!(5, "0005_work"),
     migration!(6, "0006_removal"),
     migration!(7, "0007_committers"),
+    migration!(8, "0008_blocked"),
 ];
 
 /// The oldest server that has what the functions need.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use duroxide::providers::{
     ExecutionInfo, InstanceInfo, InstanceMetadata, ParkedMessage, ProviderError, QuarantinedRow, QueueDepths,
-    SystemMetrics, WorkQueue, inspect, refusal,
+    RunningInstances, SystemMetrics, WorkQueue, inspect, refusal,
 };
 use duroxide::{Event, SystemStats};
 use tokio_postgres::Row;
@@ -25,7 +25,7 @@ pub(crate) fn decode(rows: &[Row]) -> Result<Vec<Event>, String> {
     rows.iter().map(|row| serde_json::from_str(row.get(0)).map_err(|error| error.to_string())).collect()
 }
 
-fn text(row: &Row, column: usize) -> String {
+pub(crate) fn text(row: &Row, column: usize) -> String {
     original(row.get(column))
 }
 
@@ -33,11 +33,11 @@ fn optional_text(row: &Row, column: usize) -> Option<String> {
     row.get::<_, Option<String>>(column).map(original)
 }
 
-fn number(row: &Row, column: usize) -> u64 {
+pub(crate) fn number(row: &Row, column: usize) -> u64 {
     positive(row.get(column))
 }
 
-fn row_limit(limit: usize) -> i64 {
+pub(crate) fn row_limit(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
 
@@ -329,6 +329,24 @@ impl PostgresProvider {
             kv_user_key_count: values.len() as u64,
             kv_total_value_bytes: values.values().map(|value| value.len() as u64).sum(),
         }))
+    }
+
+    /// Counts running instances by orchestration and version, among the newest of all instances.
+    pub(crate) async fn running_instances(
+        &self,
+        among: usize,
+    ) -> Result<Vec<RunningInstances>, ProviderError> {
+        const SQL: &str = "SELECT i.orchestration_name, i.orchestration_version, count(*)
+            FROM (SELECT * FROM instances ORDER BY incarnation DESC LIMIT $1) i
+            JOIN executions e ON e.instance_id = i.instance_id AND e.execution_id = i.current_execution_id
+            WHERE e.status = 'Running' GROUP BY 1, 2 ORDER BY 1 COLLATE \"C\", 2 COLLATE \"C\"";
+        let rows = self.listing("count_running", SQL, &[&row_limit(among)]).await?;
+        let read = |row: &Row| RunningInstances {
+            orchestration_name: text(row, 0),
+            orchestration_version: text(row, 1),
+            instances: number(row, 2),
+        };
+        Ok(rows.iter().map(read).collect())
     }
 
     pub(crate) async fn quarantined(&self, limit: usize) -> Result<Vec<QuarantinedRow>, ProviderError> {

@@ -138,7 +138,7 @@ async fn ends_are_logged_at_the_level_of_what_happened_with_fields_and_without_s
     assert_eq!((activity.level, activity.field("error")), (Level::WARN, "no"));
     assert_eq!((activity.field("activity_name"), activity.field("activity_id")), ("Fail", "2"));
     assert!(activity.field("worker_id").starts_with("work-"));
-    assert_eq!(of("Orchestration failed (unknown error type)", "poison").level, Level::ERROR);
+    assert_eq!(of("Orchestration failed (poison)", "poison").level, Level::ERROR);
     assert_eq!(logs.spans(), [""; 0]);
     runtime.shutdown(None).await;
 }
@@ -306,6 +306,29 @@ async fn poison_and_errors_of_the_machinery_have_their_counters() {
     let snapshot = runtime.metrics_snapshot().unwrap();
     assert_eq!((snapshot.activity_poison, snapshot.orch_poison), (1, 1));
     assert_eq!(snapshot.orch_infrastructure_errors, 1);
+    runtime.shutdown(None).await;
+}
+
+#[tokio::test]
+async fn postponed_turns_and_blocked_instances_are_counted() {
+    let recorder = MetricRecorder::default();
+    let _guard = metrics::set_default_local_recorder(&recorder);
+    let (world, faulty) = faulty_world();
+    let runtime = world.start_with(echo(), code(), few_attempts(1)).await;
+    faulty.fail(Call::AckTurn, vec![ProviderError::retryable("ack_orchestration_item", "disk full"); 12]);
+    world.client.start_orchestration("postponed", "Echo", "").await.unwrap();
+    world.end_in_time("postponed", Duration::from_millis(100)).await;
+    faulty.fail(Call::AckTurn, vec![ProviderError::permanent("ack_orchestration_item", "refused"); 100]);
+    world.client.start_orchestration("blocked", "Echo", "").await.unwrap();
+    while world.client.list_blocked_instances(1).await.unwrap().is_empty() {
+        world.clock.advance(Duration::from_millis(100));
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+    }
+    let counters = recorder.counters();
+    assert_eq!(of(&counters, "orchestration_turns_postponed_total"), [("orchestration_name=Echo", &2)]);
+    assert_eq!(of(&counters, "orchestration_instances_blocked_total"), [("orchestration_name=Echo", &1)]);
     runtime.shutdown(None).await;
 }
 

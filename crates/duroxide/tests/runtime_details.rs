@@ -275,7 +275,9 @@ async fn claims_and_loads_that_fail_are_tried_again() {
     }
     assert_eq!(world.output("i").await, "fine");
     // Loads that failed were no fault of the messages.
-    assert_eq!(faulty.abandoned_turns(), vec![(Some(Duration::from_millis(200)), true); 3]);
+    let abandoned = faulty.abandoned_turns();
+    assert!(abandoned.len() == 3 && abandoned.iter().all(|(_, ignore_attempt)| *ignore_attempt));
+    assert!(abandoned.is_sorted(), "the waits grow: {abandoned:?}");
     runtime.shutdown(None).await;
 }
 

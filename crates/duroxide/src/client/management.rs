@@ -3,8 +3,8 @@
 use super::{Client, ClientError, TARGET};
 use crate::model::Event;
 use crate::providers::{
-    DeleteInstanceResult, ExecutionInfo, InstanceFilter, InstanceInfo, InstanceMetadata, InstanceTree,
-    ProviderAdmin, PruneOptions, PruneResult, QueueDepths, SystemMetrics,
+    BlockedInstance, DeleteInstanceResult, ExecutionInfo, InstanceFilter, InstanceInfo, InstanceMetadata,
+    InstanceTree, ProviderAdmin, PruneOptions, PruneResult, QueueDepths, SystemMetrics,
 };
 
 /// All of these fail with [`ClientError::ManagementNotAvailable`] on a store without management, and with
@@ -139,6 +139,31 @@ impl Client {
             executions_deleted = result.executions_deleted, events_deleted = result.events_deleted,
             "pruned executions of instances");
         Ok(result)
+    }
+
+    /// Lists instances that cannot go on because neither their turn nor their failure could be stored, with the reason;
+    /// those first that have been blocked longest. A blocked instance counts as `Running`. Empty on a store that cannot
+    /// block instances.
+    ///
+    /// # Errors
+    /// [`ClientError::Provider`] if the store fails.
+    pub async fn list_blocked_instances(&self, limit: usize) -> Result<Vec<BlockedInstance>, ClientError> {
+        match self.extended() {
+            Some(store) => Ok(store.list_blocked(limit).await?),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// Lets a blocked instance go on, once the reason is gone: its messages are delivered again, as if for the first
+    /// time. Returns whether the instance was blocked.
+    ///
+    /// # Errors
+    /// [`ClientError::Provider`] if the store fails.
+    pub async fn unblock_instance(&self, instance: &str) -> Result<bool, ClientError> {
+        let Some(store) = self.extended() else { return Ok(false) };
+        let was_blocked = store.unblock_instance(instance).await?;
+        tracing::info!(target: TARGET, instance_id = instance, was_blocked, "unblocked instance");
+        Ok(was_blocked)
     }
 
     fn admin(&self) -> Result<&dyn ProviderAdmin, ClientError> {

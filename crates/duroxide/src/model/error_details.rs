@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::{QUOTE_LIMIT, quote};
+
 /// The cause of a failed activity or orchestration.
 ///
 /// Application failures are results that orchestration code can handle; the other categories end the orchestration.
@@ -42,7 +44,8 @@ pub enum ErrorDetails {
         max_attempts: u32,
         /// What it was for.
         message_type: PoisonMessageType,
-        /// The message itself, as JSON, or the decoding error.
+        /// The message itself, as JSON, or the decoding error. Long ones are cut. If something is not registered, a
+        /// line before it says what.
         message: String,
     },
 }
@@ -117,11 +120,32 @@ impl ErrorDetails {
                 AppErrorKind::Panicked => format!("orchestration panicked: {message}"),
                 AppErrorKind::Cancelled { reason } => format!("canceled: {reason}"),
             },
-            Self::Poison { attempt_count, max_attempts, message_type, .. } => {
-                message_type.display(*attempt_count, *max_attempts)
+            Self::Poison { attempt_count, max_attempts, message_type, message } => {
+                let text = message_type.display(*attempt_count, *max_attempts);
+                match reason_in(message) {
+                    Some(reason) => format!("{text}: {reason}"),
+                    None => text,
+                }
             }
         }
     }
+}
+
+/// What the message of a poison failure begins with if something is not registered. The messages follow on the next
+/// line.
+const NOT_REGISTERED: &str = "not registered: ";
+
+/// Makes the message of a poison failure: the messages that were delivered too often, and why, if that is known.
+pub(crate) fn poison_message(reason: Option<&str>, messages: &str) -> String {
+    let messages = quote(messages, QUOTE_LIMIT);
+    match reason {
+        Some(reason) => format!("{NOT_REGISTERED}{reason}\n{messages}"),
+        None => messages,
+    }
+}
+
+fn reason_in(message: &str) -> Option<&str> {
+    message.strip_prefix(NOT_REGISTERED)?.lines().next()
 }
 
 impl PoisonMessageType {

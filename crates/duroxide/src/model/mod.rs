@@ -12,6 +12,7 @@ mod event;
 mod ids;
 mod kv;
 pub mod limits;
+mod quote;
 mod stats;
 mod status;
 mod work_item;
@@ -19,6 +20,7 @@ mod work_item;
 pub use action::Action;
 pub(crate) use clock::whole_ms;
 pub use clock::{Clock, ClockSleep, ManualClock, SystemClock};
+pub(crate) use error_details::poison_message;
 pub use error_details::{AppErrorKind, ConfigErrorKind, ErrorDetails, PoisonMessageType};
 pub use event::{Event, EventKind};
 pub use ids::{
@@ -26,6 +28,7 @@ pub use ids::{
     is_auto_generated_sub_orch_id,
 };
 pub use kv::KvEntry;
+pub(crate) use quote::{QUOTE_LIMIT, quote};
 pub use stats::SystemStats;
 pub use status::{OrchestrationDescriptor, OrchestrationStatus};
 pub use work_item::{WorkItem, kind_of};

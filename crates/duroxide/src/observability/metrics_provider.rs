@@ -166,6 +166,18 @@ impl MetricsProvider {
         counter!(names::ORCHESTRATION_POISON).increment(1);
     }
 
+    /// Records that a turn was given back because of a storage error that may pass, a full disk for instance.
+    pub fn record_turn_postponed(&self, orchestration_name: &str) {
+        counter!(names::ORCHESTRATION_TURNS_POSTPONED, "orchestration_name" => orchestration_name.to_string())
+            .increment(1);
+    }
+
+    /// Records that an instance was set aside because not even its failure can be stored.
+    pub fn record_instance_blocked(&self, orchestration_name: &str) {
+        counter!(names::ORCHESTRATION_INSTANCES_BLOCKED, "orchestration_name" => orchestration_name.to_string())
+            .increment(1);
+    }
+
     /// Records that a child ended.
     pub fn record_suborchestration_call(
         &self,

@@ -7,7 +7,7 @@ use super::support::{
     started,
 };
 use super::{Event, EventKind, ExecutionMetadata, ProviderFactory};
-use crate::providers::{InstanceMetadata, StartOutcome};
+use crate::providers::{InstanceMetadata, RunningInstances, StartOutcome};
 
 /// An instance is described without its history.
 pub async fn metadata_describes_an_instance(factory: &dyn ProviderFactory) {
@@ -177,4 +177,38 @@ pub async fn start_if_absent_is_won_once(factory: &dyn ProviderFactory) {
     let existing = outcomes.iter().filter(|outcome| **outcome == StartOutcome::Existing).count();
     assert_eq!((new, existing), (1, 31), "exactly one caller should start the instance; got {outcomes:?}");
     assert_eq!(store.turn_of("wanted").await.item.messages.len(), 1, "one start should be enqueued");
+}
+
+/// Running instances are counted by orchestration and version, among the newest; those that have ended do not count.
+pub async fn running_instances_are_counted_by_orchestration(factory: &dyn ProviderFactory) {
+    let store = Store::new(factory).await;
+    let Some(extended) = store.extended() else { return };
+    let count = async |among| extended.count_running(among).await.expect("count_running should work");
+    let Some(none) = count(10).await else { return };
+    assert_eq!(none, []);
+    for (instance, name, version, status) in [
+        ("oldest", "A", "1.0.0", "Running"),
+        ("a1", "B", "1.0.0", "Running"),
+        ("a2", "B", "1.0.0", "Running"),
+        ("a3", "B", "2.0.0", "Running"),
+        ("a4", "B", "2.0.0", "Completed"),
+        ("a5", "A", "1.0.0", "ContinuedAsNew"),
+    ] {
+        let metadata = ExecutionMetadata {
+            orchestration_name: Some(name.to_string()),
+            orchestration_version: Some(version.to_string()),
+            status: Some(status.to_string()).filter(|status| status != "Running"),
+            ..ExecutionMetadata::default()
+        };
+        let commit = Commit { events: vec![started(instance, 1)], metadata, ..Commit::default() };
+        store.start_and_ack(instance, commit).await;
+    }
+    let of = |name: &str, version: &str, instances| RunningInstances {
+        orchestration_name: name.to_string(),
+        orchestration_version: version.to_string(),
+        instances,
+    };
+    let all = [of("A", "1.0.0", 1), of("B", "1.0.0", 2), of("B", "2.0.0", 1)];
+    assert_eq!(count(10).await, Some(all.to_vec()));
+    assert_eq!(count(5).await, Some(all[1..].to_vec()), "the oldest is not looked at");
 }

@@ -253,6 +253,11 @@ macro_rules! __validation_of_our_own {
             activities_come_in_order_and_at_most_max, claimed_activities_have_leases_of_their_own,
             at_most_one_session_activity_per_batch, claims_honour_the_tag_filter,
         }
+        $crate::__validation_module! { $factory; blocking;
+            a_blocked_instance_is_listed_and_not_claimed, an_unblocked_instance_is_claimed_as_if_for_the_first_time,
+            an_instance_that_never_began_can_be_blocked, a_lost_lease_does_not_block_an_instance,
+            a_deleted_instance_is_blocked_no_longer,
+        }
         $crate::__validation_module! { $factory; clock_steps;
             backward_step_hides_nothing, backward_step_hides_nothing_that_was_released,
             order_survives_a_backward_step, forward_step_ends_delays,
@@ -268,6 +273,7 @@ macro_rules! __validation_of_our_own {
             a_message_alone_is_not_pending, recent_events_are_the_newest,
             start_if_absent_sees_every_way_to_be_taken, start_if_absent_after_a_signal_is_new,
             start_if_absent_takes_starts_only, start_if_absent_is_won_once,
+            running_instances_are_counted_by_orchestration,
         }
         $crate::__validation_module! { $factory; figures;
             queue_depths_count_messages_that_nobody_holds, queue_depths_count_activities_that_nobody_holds,

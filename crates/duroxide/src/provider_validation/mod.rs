@@ -47,6 +47,7 @@ pub mod tag_filtering;
 
 pub mod bad_input;
 pub mod batch_fetch;
+pub mod blocking;
 pub mod clock_steps;
 pub mod concurrency;
 pub mod extended_reads;

@@ -117,6 +117,35 @@ pub trait ExtendedProvider: Send + Sync {
     /// They are delivered when the instance is started, and dropped with a warning after a day.
     async fn list_parked(&self, limit: usize) -> Result<Vec<ParkedMessage>, ProviderError>;
 
+    /// Takes a leased instance out of the way because neither its turn nor its failure can be stored.
+    ///
+    /// Ends the lease. History, status and messages stay as they are, new messages are queued, and nobody can claim the
+    /// instance until it is [unblocked](Self::unblock_instance) or deleted. Reason and time are kept for
+    /// [`list_blocked`](Self::list_blocked). Fails like an ack if the lease is not live.
+    async fn block_instance(&self, lock_token: &str, reason: &str) -> Result<(), ProviderError> {
+        let _ = (lock_token, reason);
+        Err(ProviderError::permanent("block_instance", "the store has no such ability"))
+    }
+
+    /// Lets a blocked instance be claimed again; its messages count as never delivered. Returns whether it was blocked.
+    async fn unblock_instance(&self, instance: &str) -> Result<bool, ProviderError> {
+        let _ = instance;
+        Ok(false)
+    }
+
+    /// Lists blocked instances, those first that have been blocked longest.
+    async fn list_blocked(&self, limit: usize) -> Result<Vec<BlockedInstance>, ProviderError> {
+        let _ = limit;
+        Ok(Vec::new())
+    }
+
+    /// Counts running instances by orchestration and version, among the newest `among` instances; `None` if the store
+    /// cannot tell without looking at more. Ordered by name and version.
+    async fn count_running(&self, among: usize) -> Result<Option<Vec<RunningInstances>>, ProviderError> {
+        let _ = among;
+        Ok(None)
+    }
+
     /// Takes note that the user's code of a lease is about to run, until the returned mark is dropped.
     ///
     /// A store that notices the death of a process can then tell what was running, and may have been the cause, from
@@ -312,4 +341,26 @@ pub struct ParkedMessage {
     pub raw: String,
     /// When it will be dropped, in milliseconds since the epoch.
     pub expires_at: u64,
+}
+
+/// An instance that nobody can claim, because neither its turn nor its failure could be stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BlockedInstance {
+    /// The instance.
+    pub instance: String,
+    /// What the store said.
+    pub reason: String,
+    /// When it was blocked, in milliseconds since the epoch.
+    pub blocked_at: u64,
+}
+
+/// How many instances of a version of an orchestration are running.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunningInstances {
+    /// The orchestration.
+    pub orchestration_name: String,
+    /// Its version.
+    pub orchestration_version: String,
+    /// How many of its instances are running.
+    pub instances: u64,
 }

@@ -8,11 +8,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::{
-    DispatcherCapabilityFilter, ExecutionMetadata, ExtendedProvider, HistoryPart, InstanceClaim,
-    InstanceMetadata, InstanceRequest, InstanceWatch, InstanceWatchers, OrchestrationItem, ParkedMessage,
-    Provider, ProviderAdmin, ProviderError, QuarantinedRow, RunningMark, ScheduledActivityIdentifier,
-    SessionFetchConfig, StartOutcome, StoredResult, StoredTurn, TagFilter, TurnToStore, WorkClaim, WorkQueue,
-    WorkRequest, WorkSignal, WorkSignalSource,
+    BlockedInstance, DispatcherCapabilityFilter, ExecutionMetadata, ExtendedProvider, HistoryPart,
+    InstanceClaim, InstanceMetadata, InstanceRequest, InstanceWatch, InstanceWatchers, OrchestrationItem,
+    ParkedMessage, Provider, ProviderAdmin, ProviderError, QuarantinedRow, RunningInstances, RunningMark,
+    ScheduledActivityIdentifier, SessionFetchConfig, StartOutcome, StoredResult, StoredTurn, TagFilter,
+    TurnToStore, WorkClaim, WorkQueue, WorkRequest, WorkSignal, WorkSignalSource,
 };
 use crate::model::{Clock, Event, SystemClock, SystemStats, WorkItem};
 use crate::observability::MetricsProvider;
@@ -367,6 +367,22 @@ impl ExtendedProvider for InstrumentedProvider {
 
     async fn list_parked(&self, limit: usize) -> Result<Vec<ParkedMessage>, ProviderError> {
         self.extended("list_parked")?.list_parked(limit).await
+    }
+
+    async fn block_instance(&self, lock_token: &str, reason: &str) -> Result<(), ProviderError> {
+        self.extended("block_instance")?.block_instance(lock_token, reason).await
+    }
+
+    async fn unblock_instance(&self, instance: &str) -> Result<bool, ProviderError> {
+        self.extended("unblock_instance")?.unblock_instance(instance).await
+    }
+
+    async fn list_blocked(&self, limit: usize) -> Result<Vec<BlockedInstance>, ProviderError> {
+        self.extended("list_blocked")?.list_blocked(limit).await
+    }
+
+    async fn count_running(&self, among: usize) -> Result<Option<Vec<RunningInstances>>, ProviderError> {
+        self.extended("count_running")?.count_running(among).await
     }
 
     fn mark_running(&self, lock_token: &str) -> RunningMark {

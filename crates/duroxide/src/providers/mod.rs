@@ -34,8 +34,9 @@ pub use crate::model::{Clock, KvEntry, ManualClock, SystemClock, WorkItem};
 pub use admin::ProviderAdmin;
 pub use error::ProviderError;
 pub use extended::{
-    DEFAULT_PARKING_TIME, ExtendedProvider, HistoryPart, InstanceClaim, InstanceMetadata, InstanceRequest,
-    ParkedMessage, QuarantinedRow, StartOutcome, WorkClaim, WorkQueue, WorkRequest,
+    BlockedInstance, DEFAULT_PARKING_TIME, ExtendedProvider, HistoryPart, InstanceClaim, InstanceMetadata,
+    InstanceRequest, ParkedMessage, QuarantinedRow, RunningInstances, StartOutcome, WorkClaim, WorkQueue,
+    WorkRequest,
 };
 pub use filters::{DispatcherCapabilityFilter, SemverRange, TagFilter, current_build_version};
 pub use hand_over::{Durable, StoredResult, StoredTurn, TurnToStore};

@@ -6,6 +6,7 @@
 mod activities;
 mod builder;
 mod handlers;
+mod missing;
 mod orchestrations;
 mod versions;
 

@@ -8,6 +8,7 @@ use super::leases::{LeaseKind, LeaseTerms, Leases};
 use super::options::{RuntimeOptions, renewal_interval};
 use super::orchestrator::{Residents, Seats};
 use super::origins::Origins;
+use super::postponed::Postponed;
 use super::running::RunningActivities;
 use super::sessions::Sessions;
 use super::tasks::Tasks;
@@ -42,6 +43,8 @@ pub(crate) struct Core {
     pub sessions: Arc<Sessions>,
     pub residents: Residents,
     pub origins: Origins,
+    /// Turns that the store could not take for now.
+    pub postponed: Postponed,
     /// Room for turns.
     pub seats: Seats,
     /// Room for activities.

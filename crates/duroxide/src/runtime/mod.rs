@@ -15,6 +15,7 @@ mod options;
 pub(crate) mod orchestrator;
 mod origins;
 mod pace;
+mod postponed;
 pub(crate) mod program;
 #[cfg(test)]
 mod program_tests;
@@ -27,6 +28,7 @@ mod tasks;
 pub mod test_hooks;
 #[cfg(test)]
 mod tidy_tests;
+mod unserved;
 mod worker;
 
 use std::sync::Arc;

@@ -9,10 +9,11 @@ use super::core::{Core, TARGET};
 use super::leases::Leases;
 use super::orchestrator::{self, Residents, Seats};
 use super::origins::Origins;
+use super::postponed::Postponed;
 use super::running::RunningActivities;
 use super::sessions::Sessions;
 use super::tasks::Tasks;
-use super::{Runtime, RuntimeOptions, gauges, worker};
+use super::{Runtime, RuntimeOptions, gauges, unserved, worker};
 use crate::model::{Clock, SystemClock};
 use crate::observability::ObservabilityHandle;
 use crate::providers::instrumented::InstrumentedProvider;
@@ -61,6 +62,9 @@ impl Runtime {
         log_start(&core);
         gauges::update(&core).await;
         start_upkeep(&core);
+        if core.options.orchestration_concurrency > 0 {
+            core.upkeep.spawn(unserved::report(core.clone()));
+        }
         orchestrator::start(&core);
         worker::start(&core);
         Arc::new(Self { core })
@@ -92,6 +96,7 @@ pub(super) fn core(
         sessions: Arc::new(Sessions::new(options.max_sessions_per_runtime)),
         residents: Residents::new(options.resident_instances),
         origins: Origins::new(),
+        postponed: Postponed::new(),
         seats: Seats::new(options.orchestration_concurrency),
         desk: Arc::new(worker::Desk::new(options.worker_concurrency)),
         runtime_id: runtime_id(),

@@ -23,6 +23,7 @@ pub enum Call {
     KvValue,
     Load,
     SweepSessions,
+    Block,
     /// After the call took effect in the store, and before its caller hears of it.
     FetchTurnDone,
     AckTurnDone,
@@ -70,6 +71,11 @@ impl Faulty {
     /// Lets the next calls of this kind fail, one for each error.
     pub fn fail(&self, call: Call, errors: impl IntoIterator<Item = ProviderError>) {
         self.plan.lock().unwrap().errors.entry(call).or_default().extend(errors);
+    }
+
+    /// Lets calls of this kind fail no longer.
+    pub fn forgive(&self, call: Call) {
+        self.plan.lock().unwrap().errors.remove(&call);
     }
 
     /// Holds calls of this kind until permits are added to what this returns.
@@ -406,6 +412,23 @@ impl ExtendedProvider for Faulty {
 
     async fn list_quarantined(&self, limit: usize) -> Result<Vec<QuarantinedRow>, ProviderError> {
         self.ext().list_quarantined(limit).await
+    }
+
+    async fn block_instance(&self, token: &str, reason: &str) -> Result<(), ProviderError> {
+        self.before(Call::Block).await?;
+        self.ext().block_instance(token, reason).await
+    }
+
+    async fn unblock_instance(&self, instance: &str) -> Result<bool, ProviderError> {
+        self.ext().unblock_instance(instance).await
+    }
+
+    async fn list_blocked(&self, limit: usize) -> Result<Vec<BlockedInstance>, ProviderError> {
+        self.ext().list_blocked(limit).await
+    }
+
+    async fn count_running(&self, among: usize) -> Result<Option<Vec<RunningInstances>>, ProviderError> {
+        self.ext().count_running(among).await
     }
 
     async fn list_parked(&self, limit: usize) -> Result<Vec<ParkedMessage>, ProviderError> {

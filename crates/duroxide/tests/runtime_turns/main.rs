@@ -9,3 +9,5 @@ mod children;
 mod endings;
 mod starting;
 mod store_faults;
+mod unregistered;
+mod unstorable;

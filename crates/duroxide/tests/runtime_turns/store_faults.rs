@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use duroxide::providers::ProviderError;
-use duroxide::{ErrorDetails, EventKind, OrchestrationContext};
+use duroxide::{ErrorDetails, EventKind, OrchestrationContext, OrchestrationStatus};
 
 use crate::runtime_support::faulty::Call;
+use crate::runtime_support::logs::Logs;
 use crate::runtime_support::{
-    SOON, details, echo, family, faulty_world, few_attempts, kinds, orchestrations, output,
+    details, echo, family, faulty_world, few_attempts, kinds, orchestrations, output,
 };
 
 fn busy() -> ProviderError {
@@ -71,8 +72,9 @@ async fn a_turn_that_cannot_even_be_failed_is_given_back_and_taken_again() {
     let runtime = world.start(echo(), family()).await;
     faulty.fail(Call::AckTurn, vec![refusal(); 2]);
     world.client.start_orchestration("i", "Echo", "x").await.unwrap();
-    assert_eq!(world.output("i").await, "x");
-    assert_eq!(faulty.abandoned_turns(), [(None, false)]);
+    assert_eq!(output(world.end_in_time("i", Duration::from_millis(100)).await), "x");
+    let [(wait, ignore_attempt)] = faulty.abandoned_turns()[..] else { panic!("given back once") };
+    assert!(is_wait(wait, 1) && !ignore_attempt, "{wait:?}");
     runtime.shutdown(None).await;
 }
 
@@ -102,10 +104,25 @@ async fn a_refused_turn_drops_the_resident_and_the_next_turn_is_right() {
         }
         world.client.enqueue_event("i", "numbers", number.to_string()).await.unwrap();
         let version = number as u64;
-        world.client.wait_for_status_change("i", version - 1, Duration::ZERO, SOON).await.unwrap();
+        let has_heard = |status: OrchestrationStatus| match status {
+            OrchestrationStatus::Running { custom_status_version, .. } => custom_status_version >= version,
+            _ => true,
+        };
+        while !has_heard(world.client.get_orchestration_status("i").await.unwrap()) {
+            world.clock.advance(Duration::from_millis(10));
+            for _ in 0..10 {
+                tokio::task::yield_now().await;
+            }
+        }
     }
     assert_eq!(world.output("i").await, "10");
     runtime.shutdown(None).await;
+}
+
+/// Whether a wait is the one that follows the `times`th failure in a row.
+fn is_wait(wait: Option<Duration>, times: u32) -> bool {
+    let longest = Duration::from_secs(1 << (times - 1)).min(Duration::from_secs(60));
+    wait.is_some_and(|wait| wait >= longest / 2 && wait <= longest)
 }
 
 // semantics: DUR-7
@@ -113,12 +130,16 @@ async fn a_refused_turn_drops_the_resident_and_the_next_turn_is_right() {
 async fn an_outage_that_outlasts_the_retries_loses_no_instance_and_counts_no_attempt() {
     let (world, faulty) = faulty_world();
     let runtime = world.start(echo(), family()).await;
-    // The turn is tried six times and its failure once; then it waits, and is tried again.
-    faulty.fail(Call::AckTurn, vec![busy(); 10]);
+    // The turn is tried six times each time; then it waits, longer and longer.
+    faulty.fail(Call::AckTurn, vec![busy(); 6 * 8 + 1]);
     world.client.start_orchestration("i", "Echo", "fine").await.unwrap();
-    assert_eq!(output(world.end_in_time("i", Duration::from_millis(10)).await), "fine");
-    assert_eq!(faulty.abandoned_turns(), [(Some(Duration::from_secs(1)), true)]);
-    assert_eq!(faulty.count(Call::AckTurn), 11);
+    assert_eq!(output(world.end_in_time("i", Duration::from_millis(100)).await), "fine");
+    let abandoned = faulty.abandoned_turns();
+    assert_eq!(abandoned.len(), 8);
+    for (times, (wait, ignore_attempt)) in (1..).zip(abandoned) {
+        assert!(is_wait(wait, times) && ignore_attempt, "{times}: {wait:?}");
+    }
+    assert_eq!(faulty.count(Call::AckTurn), 6 * 8 + 2);
     runtime.shutdown(None).await;
 }
 
@@ -127,21 +148,52 @@ async fn an_outage_that_outlasts_the_retries_loses_no_instance_and_counts_no_att
 async fn a_long_outage_uses_up_no_attempts() {
     let (world, faulty) = faulty_world();
     let runtime = world.start_with(echo(), family(), few_attempts(2)).await;
-    faulty.fail(Call::AckTurn, vec![busy(); 700]);
+    faulty.fail(Call::AckTurn, vec![busy(); 50]);
     world.client.start_orchestration("i", "Echo", "fine").await.unwrap();
     assert_eq!(output(world.end_in_time("i", Duration::from_millis(100)).await), "fine");
     runtime.shutdown(None).await;
 }
 
-// The seventh commit holds the failure, and a store that takes just this one has decided.
 #[tokio::test]
-async fn a_store_that_takes_the_failure_and_not_the_turn_fails_the_instance() {
+async fn an_outage_in_which_turns_cannot_be_given_back_either_uses_up_no_attempts() {
+    let (world, faulty) = faulty_world();
+    let runtime = world.start_with(echo(), family(), few_attempts(2)).await;
+    faulty.fail(Call::AckTurn, vec![busy(); 30]);
+    faulty.fail(Call::AbandonTurn, vec![busy(); 30]);
+    world.client.start_orchestration("i", "Echo", "fine").await.unwrap();
+    assert_eq!(output(world.end_in_time("i", Duration::from_millis(100)).await), "fine");
+    runtime.shutdown(None).await;
+}
+
+// semantics: DUR-7
+#[tokio::test]
+async fn a_nearly_full_disk_that_takes_a_failure_but_not_the_turn_fails_no_instance() {
+    let (logs, _guard) = Logs::keep();
     let (world, faulty) = faulty_world();
     let runtime = world.start(echo(), family()).await;
-    faulty.fail(Call::AckTurn, vec![busy(); 6]);
+    let full = ProviderError::retryable("ack_orchestration_item", "Disk full: database or disk is full");
+    // Six tries of the large turn; the seventh commit would have been the small failure.
+    faulty.fail(Call::AckTurn, vec![full; 6]);
     world.client.start_orchestration("i", "Echo", "fine").await.unwrap();
-    let details = details(world.end_in_time("i", Duration::from_millis(10)).await);
-    assert!(matches!(details, ErrorDetails::Infrastructure { retryable: true, .. }), "{details:?}");
-    assert_eq!(kinds(&world.history("i").await), ["OrchestrationStarted", "OrchestrationFailed"]);
+    assert_eq!(output(world.end_in_time("i", Duration::from_millis(10)).await), "fine");
+    assert_eq!(kinds(&world.history("i").await), ["OrchestrationStarted", "OrchestrationCompleted"]);
+    // The operator is told once for each wait, not once for each try.
+    let line = logs.one("the store cannot take this turn for now");
+    assert_eq!((line.level, line.field("instance"), line.field("times")), (tracing::Level::WARN, "i", "1"));
+    assert!(line.field("error").contains("Disk full"), "{line:?}");
+    runtime.shutdown(None).await;
+}
+
+#[tokio::test]
+async fn a_cancellation_that_is_refused_for_good_still_reaches_the_children() {
+    let (world, faulty) = faulty_world();
+    let runtime = world.start(echo(), family()).await;
+    world.client.start_orchestration("p", "Parent", "Waiting").await.unwrap();
+    let child = "p::sub::2";
+    world.waits_for(child, "go").await;
+    faulty.fail(Call::AckTurn, [refusal()]);
+    world.client.cancel_instance("p", "stop").await.unwrap();
+    assert_eq!(world.failure("p").await, "infrastructure:ack_orchestration_item: refused");
+    assert_eq!(world.failure(child).await, "canceled: parent canceled");
     runtime.shutdown(None).await;
 }

@@ -6,16 +6,19 @@ use super::state::{Activity, Message, State};
 impl State {
     /// Tells whether a fetch may find an instance.
     pub fn has_ready_messages(&self, now: u64) -> bool {
-        self.messages
-            .iter()
-            .any(|message| message.parked_at.is_none() && self.message_ready_at(message) <= now)
+        self.messages.iter().any(|message| {
+            message.parked_at.is_none()
+                && self.message_ready_at(message) <= now
+                && !self.is_blocked(&message.instance)
+        })
     }
 
     /// Returns the next moment at which a fetch may find an instance that it would not find now.
     ///
     /// The end of a parking time is one too: somebody has to come and clear it away.
     pub fn next_message_due(&self, now: u64) -> Option<u64> {
-        let dues = self.messages.iter().filter_map(|message| match parked_until(message, self.parking_ms) {
+        let waiting = self.messages.iter().filter(|message| !self.is_blocked(&message.instance));
+        let dues = waiting.filter_map(|message| match parked_until(message, self.parking_ms) {
             Some(until) => Some(until),
             None => Some(self.message_ready_at(message)).filter(|ready_at| *ready_at > now),
         });

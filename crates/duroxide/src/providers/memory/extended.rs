@@ -9,9 +9,10 @@ use super::state::State;
 use crate::model::{Clock, Event, WorkItem};
 use crate::providers::inspect::MessageClass;
 use crate::providers::{
-    Durable, ExtendedProvider, HistoryPart, InstanceClaim, InstanceMetadata, InstanceRequest, InstanceWatch,
-    ParkedMessage, ProviderError, QuarantinedRow, StartOutcome, StoredResult, StoredTurn, TurnToStore,
-    WorkClaim, WorkQueue, WorkRequest, WorkSignal, refusal,
+    BlockedInstance, Durable, ExtendedProvider, HistoryPart, InstanceClaim, InstanceMetadata,
+    InstanceRequest, InstanceWatch, ParkedMessage, ProviderError, QuarantinedRow, RunningInstances,
+    StartOutcome, StoredResult, StoredTurn, TurnToStore, WorkClaim, WorkQueue, WorkRequest, WorkSignal,
+    refusal,
 };
 
 #[async_trait]
@@ -96,6 +97,22 @@ impl ExtendedProvider for MemoryProvider {
 
     async fn list_parked(&self, limit: usize) -> Result<Vec<ParkedMessage>, ProviderError> {
         Ok(self.read_state(|state| state.list_parked(limit)))
+    }
+
+    async fn count_running(&self, among: usize) -> Result<Option<Vec<RunningInstances>>, ProviderError> {
+        Ok(Some(self.read_state(|state| state.count_running(among))))
+    }
+
+    async fn block_instance(&self, lock_token: &str, reason: &str) -> Result<(), ProviderError> {
+        self.change(|state, now| state.block_instance(lock_token, reason, now))
+    }
+
+    async fn unblock_instance(&self, instance: &str) -> Result<bool, ProviderError> {
+        Ok(self.change(|state, _| state.unblock_instance(instance)))
+    }
+
+    async fn list_blocked(&self, limit: usize) -> Result<Vec<BlockedInstance>, ProviderError> {
+        Ok(self.read_state(|state| state.blocked.iter().take(limit).cloned().collect()))
     }
 }
 

@@ -14,6 +14,7 @@
 //! the turn, an undecodable message or activity is set aside and never in the way.
 
 mod admin;
+mod blocked;
 mod dues;
 mod extended;
 mod history;

@@ -1,11 +1,13 @@
 //! What the store tells about instances without changing anything.
 
+use std::collections::BTreeMap;
+
 use super::state::{InstanceRow, State};
 use crate::model::{INITIAL_EVENT_ID, SystemStats};
 use crate::providers::inspect::MessageClass;
 use crate::providers::{
-    ExecutionInfo, InstanceInfo, InstanceMetadata, ProviderError, QueueDepths, SystemMetrics, inspect,
-    refusal,
+    ExecutionInfo, InstanceInfo, InstanceMetadata, ProviderError, QueueDepths, RunningInstances,
+    SystemMetrics, inspect, refusal,
 };
 
 /// The status of an instance whose current execution has no record.
@@ -25,6 +27,23 @@ impl State {
 
     fn output(&self, instance: &str, row: &InstanceRow) -> Option<String> {
         self.executions.get(&(instance.to_string(), row.current_execution_id))?.output.clone()
+    }
+
+    /// Counts running instances by orchestration and version, among the newest of all instances.
+    pub fn count_running(&self, among: usize) -> Vec<RunningInstances> {
+        let mut newest: Vec<_> = self.instances.iter().collect();
+        newest.sort_by_key(|(_, row)| std::cmp::Reverse(row.incarnation));
+        let mut counts: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+        let newest = newest.into_iter().take(among);
+        for (_, row) in newest.filter(|(id, row)| self.status(id, row) == "Running") {
+            *counts.entry((&row.orchestration_name, &row.orchestration_version)).or_default() += 1;
+        }
+        let counted = counts.into_iter().map(|((name, version), instances)| RunningInstances {
+            orchestration_name: name.to_string(),
+            orchestration_version: version.to_string(),
+            instances,
+        });
+        counted.collect()
     }
 
     /// Lists the instances that `is_listed`, newest first.

@@ -116,6 +116,7 @@ impl State {
         self.activities.retain(|activity| activity.identity.instance != instance);
         // Whoever is in a turn with it cannot commit any more.
         self.turn_leases.remove(instance);
+        self.blocked.retain(|blocked| blocked.instance != instance);
         deleted.executions_deleted += (executions - self.executions.len()) as u64;
         deleted.queue_messages_deleted += (queued - self.messages.len() - self.activities.len()) as u64;
     }

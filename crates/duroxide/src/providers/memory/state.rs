@@ -10,7 +10,8 @@ use super::key_values::KeyValues;
 use crate::model::{WorkItem, whole_ms};
 use crate::providers::inspect::MessageClass;
 use crate::providers::{
-    DEFAULT_PARKING_TIME, ProviderError, QuarantinedRow, ScheduledActivityIdentifier, StoreLimits,
+    BlockedInstance, DEFAULT_PARKING_TIME, ProviderError, QuarantinedRow, ScheduledActivityIdentifier,
+    StoreLimits,
 };
 
 /// The whole store.
@@ -33,6 +34,8 @@ pub(super) struct State {
     pub activities: Vec<Activity>,
     pub sessions: BTreeMap<String, Session>,
     pub quarantine: Vec<QuarantinedRow>,
+    /// Instances that nobody can claim, in the order in which they were blocked.
+    pub blocked: Vec<BlockedInstance>,
 }
 
 impl Default for State {
@@ -50,6 +53,7 @@ impl Default for State {
             activities: Vec::new(),
             sessions: BTreeMap::new(),
             quarantine: Vec::new(),
+            blocked: Vec::new(),
         }
     }
 }

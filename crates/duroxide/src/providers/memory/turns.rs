@@ -37,6 +37,7 @@ impl State {
             let is_candidate = message.is_visible(now)
                 && message.parked_at.is_none()
                 && !self.is_in_turn(instance, now)
+                && !self.is_blocked(instance)
                 && filter.is_none_or(|filter| self.can_be_replayed(instance, filter));
             if is_candidate && !candidates.contains(instance) {
                 candidates.push(instance.clone());
@@ -315,7 +316,7 @@ impl State {
     }
 
     /// Finds the turn that a token belongs to, live or not.
-    fn turn(&self, lock_token: &str) -> Option<(&str, &Lease)> {
+    pub fn turn(&self, lock_token: &str) -> Option<(&str, &Lease)> {
         let found = self.turn_leases.iter().find(|(_, lease)| lease.token == lock_token);
         found.map(|(instance, lease)| (instance.as_str(), lease))
     }

@@ -10,12 +10,12 @@ use super::encode::leased_by;
 use super::error::StoreError;
 use super::inbox::JobClass;
 use super::shared::clamp_ms;
-use super::{SqliteProvider, encode, history, kv, messages, reads};
+use super::{SqliteProvider, blocked, encode, history, kv, messages, reads};
 use crate::model::{Clock, Event, WorkItem, whole_ms};
 use crate::providers::{
-    ExtendedProvider, HistoryPart, InstanceClaim, InstanceMetadata, InstanceRequest, InstanceWatch,
-    ParkedMessage, ProviderError, QuarantinedRow, RunningMark, StartOutcome, StoredResult, StoredTurn,
-    TurnToStore, WorkClaim, WorkQueue, WorkRequest, WorkSignal, refusal,
+    BlockedInstance, ExtendedProvider, HistoryPart, InstanceClaim, InstanceMetadata, InstanceRequest,
+    InstanceWatch, ParkedMessage, ProviderError, QuarantinedRow, RunningInstances, RunningMark, StartOutcome,
+    StoredResult, StoredTurn, TurnToStore, WorkClaim, WorkQueue, WorkRequest, WorkSignal, refusal,
 };
 
 #[async_trait]
@@ -129,6 +129,32 @@ impl ExtendedProvider for SqliteProvider {
             Ok(reads::parked(connection, parking_ms, row_limit(limit))?)
         })
         .await
+    }
+
+    async fn block_instance(&self, lock_token: &str, reason: &str) -> Result<(), ProviderError> {
+        let (token, reason) = (lock_token.to_string(), reason.to_string());
+        self.writer
+            .submit("block_instance", JobClass::Data, move |batch| blocked::block(batch, &token, &reason))
+            .await
+    }
+
+    async fn unblock_instance(&self, instance: &str) -> Result<bool, ProviderError> {
+        let instance = instance.to_string();
+        self.writer
+            .submit("unblock_instance", JobClass::Data, move |batch| {
+                batch.atomically(|batch| blocked::unblock(batch, &instance))
+            })
+            .await
+    }
+
+    async fn list_blocked(&self, limit: usize) -> Result<Vec<BlockedInstance>, ProviderError> {
+        self.read("list_blocked", move |connection| Ok(blocked::list(connection, row_limit(limit))?)).await
+    }
+
+    async fn count_running(&self, among: usize) -> Result<Option<Vec<RunningInstances>>, ProviderError> {
+        let counted = self
+            .read("count_running", move |connection| Ok(reads::count_running(connection, row_limit(among))?));
+        counted.await.map(Some)
     }
 
     fn mark_running(&self, lock_token: &str) -> RunningMark {

@@ -21,6 +21,7 @@
 
 mod admin;
 mod batch;
+mod blocked;
 mod claims;
 mod connection;
 mod disk;

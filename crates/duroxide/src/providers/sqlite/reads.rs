@@ -7,8 +7,8 @@ use super::error::StoreError;
 use super::history;
 use crate::model::{Event, SystemStats};
 use crate::providers::{
-    ExecutionInfo, InstanceInfo, InstanceMetadata, ParkedMessage, QuarantinedRow, QueueDepths, SystemMetrics,
-    WorkQueue, inspect, refusal,
+    ExecutionInfo, InstanceInfo, InstanceMetadata, ParkedMessage, QuarantinedRow, QueueDepths,
+    RunningInstances, SystemMetrics, WorkQueue, inspect, refusal,
 };
 
 pub(super) fn number(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
@@ -268,6 +268,25 @@ pub(super) fn events(
     };
     let texts = history::read(connection, instance, execution_id, 0)?;
     Ok(decode(&texts).map_err(|reason| refusal::undecodable_history(operation, &reason))?)
+}
+
+/// Counts running instances by orchestration and version, among the newest of all instances.
+pub(super) fn count_running(connection: &Connection, among: i64) -> rusqlite::Result<Vec<RunningInstances>> {
+    read_rows(
+        connection,
+        "SELECT i.orchestration_name, i.orchestration_version, count(*)
+         FROM (SELECT * FROM instances ORDER BY incarnation DESC LIMIT ?1) i
+         JOIN executions e ON e.instance_id = i.instance_id AND e.execution_id = i.current_execution_id
+         WHERE e.status = 'Running' GROUP BY 1, 2 ORDER BY 1, 2",
+        [among],
+        |row| {
+            Ok(RunningInstances {
+                orchestration_name: shown_text(row, 0)?,
+                orchestration_version: shown_text(row, 1)?,
+                instances: u64::try_from(row.get::<_, i64>(2)?).unwrap_or_default(),
+            })
+        },
+    )
 }
 
 pub(super) fn quarantined(connection: &Connection, limit: i64) -> rusqlite::Result<Vec<QuarantinedRow>> {

@@ -1,25 +1,22 @@
-//! Commits a turn: once if all goes well, and as a failure of the instance if the store refuses it.
+//! Commits a turn. What becomes of one that the store does not take is decided in [`refused`].
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::claim::Claim;
-use super::parents::{Notice, ParentLink};
-use super::report::{Ended, Report};
+use super::parents::{Addressee, Notice};
+use super::refused::{self, Refused};
+use super::report::Report;
 use super::residents::Resident;
 use crate::model::{ErrorDetails, Event, EventKind, WorkItem};
 use crate::providers::{
     ExecutionMetadata, ExtendedProvider, ProviderError, ScheduledActivityIdentifier, StoredTurn, TurnToStore,
 };
-use crate::replay::Ending;
 use crate::runtime::core::{Core, TARGET};
 use crate::runtime::worker;
 
-/// The pauses before a commit is tried again.
-const RETRY_PAUSES_MS: [u64; 5] = [10, 20, 40, 80, 160];
-
-/// How long a turn waits that a store in trouble could not take.
-const OUTAGE_DELAY: Duration = Duration::from_secs(1);
+/// The pauses before a commit is tried again that may go well another time.
+pub(super) const RETRY_PAUSES_MS: [u64; 5] = [10, 20, 40, 80, 160];
 
 /// A turn that is ready to be stored.
 pub(super) struct Commit {
@@ -31,21 +28,26 @@ pub(super) struct Commit {
     pub cancelled_activities: Vec<ScheduledActivityIdentifier>,
     /// Messages to parents: of this instance, and of children whose id was taken.
     pub notices: Vec<Notice>,
-    /// What to store if the store refuses this.
+    /// What to store if the store refuses this for good.
     pub fallback: Option<Box<Fallback>>,
     /// The instance as it is after this turn, if it goes on.
     pub suspended: Option<Box<Resident>>,
     pub report: Report,
 }
 
-/// How the instance fails if its turn cannot be stored.
+/// How the instance fails if its turn is refused for good.
 pub(super) struct Fallback {
     /// The start event and its metadata, if the turn was the first of its execution.
     pub opening: Option<(Event, ExecutionMetadata)>,
     /// The id of the failure event.
     pub next_event_id: u64,
-    pub parent: Option<ParentLink>,
-    pub collisions: Vec<Notice>,
+    /// Why the instance fails; `None` if the refusal itself is the cause.
+    pub details: Option<ErrorDetails>,
+    pub parent: Option<Addressee>,
+    /// Messages to the parents of children whose id was taken: the failure tells them, for the turn does not.
+    pub notices: Vec<Notice>,
+    /// Children that the turn cancelled. The instance ends without them.
+    pub child_cancellations: Vec<WorkItem>,
     /// How the failed turn is reported; its end is filled in.
     pub report: Report,
 }
@@ -76,7 +78,7 @@ pub(super) async fn store(core: &Arc<Core>, claim: &Claim, commit: Commit, worke
         Err(error) => {
             let cancelled = commit.cancelled_activities;
             let turn = Refused { execution_id, fallback, suspended, cancelled, error };
-            return Box::pin(refused(core, claim, turn, worker_id)).await;
+            return Box::pin(refused::settle(core, claim, turn, worker_id)).await;
         }
     };
     orchestrator_items.extend(messages);
@@ -90,6 +92,7 @@ pub(super) async fn store(core: &Arc<Core>, claim: &Claim, commit: Commit, worke
     };
     match ack.store(core, claim).await {
         Ok(StoredTurn { incarnation, claims }) => {
+            core.postponed.forget(&claim.instance);
             // Whoever runs one of these learns it now, not at the next renewal.
             core.running.cancel(&ack.cancelled_activities);
             if let Some(mut suspended) = suspended {
@@ -105,99 +108,18 @@ pub(super) async fn store(core: &Arc<Core>, claim: &Claim, commit: Commit, worke
         Err(error) => {
             let cancelled = ack.cancelled_activities;
             let turn = Refused { execution_id, fallback, suspended, cancelled, error };
-            Box::pin(refused(core, claim, turn, worker_id)).await;
+            Box::pin(refused::settle(core, claim, turn, worker_id)).await;
         }
     }
 }
 
-/// A turn that the store did not take.
-struct Refused {
-    execution_id: u64,
-    fallback: Option<Box<Fallback>>,
-    suspended: Option<Box<Resident>>,
-    cancelled: Vec<ScheduledActivityIdentifier>,
-    error: ProviderError,
-}
-
-impl Refused {
-    /// The activities that are in flight, those included that this turn gave up.
-    fn open_activities(&mut self, instance: &str) -> Vec<ScheduledActivityIdentifier> {
-        let open = self.suspended.as_ref().map(|suspended| suspended.execution.open_activities());
-        let identifier = |activity_id| ScheduledActivityIdentifier {
-            instance: instance.to_string(),
-            execution_id: self.execution_id,
-            activity_id,
-        };
-        let open: Vec<_> = open.unwrap_or_default().into_iter().map(identifier).collect();
-        std::mem::take(&mut self.cancelled).into_iter().chain(open).collect()
-    }
-}
-
-async fn messages(core: &Core, notices: Vec<Notice>) -> Result<Vec<WorkItem>, ProviderError> {
+/// Makes the messages of some notices.
+pub(super) async fn messages(core: &Core, notices: Vec<Notice>) -> Result<Vec<WorkItem>, ProviderError> {
     let mut messages = Vec::new();
     for notice in notices {
         messages.extend(notice.into_message(&*core.store).await?);
     }
     Ok(messages)
-}
-
-/// The store did not take the turn: the instance fails for that reason, in a commit of its own. What the turn left in
-/// memory is not what is stored, so it is dropped.
-///
-/// A store that is merely in trouble gets one chance to take the failure, and no pauses. While the trouble lasts, it has
-/// none, and the turn is taken again later: an outage is no reason to lose an instance.
-async fn refused(core: &Core, claim: &Claim, mut turn: Refused, worker_id: &str) {
-    let (execution_id, error) = (turn.execution_id, turn.error.clone());
-    tracing::warn!(target: TARGET, instance = %claim.instance, execution_id, worker_id, %error,
-        retryable = error.retryable, "turn not stored");
-    let cancelled = turn.open_activities(&claim.instance);
-    drop(turn.suspended);
-    let failed = match turn.fallback {
-        Some(fallback) => fail(core, claim, execution_id, *fallback, cancelled, &error).await,
-        None => Err(error),
-    };
-    match failed {
-        Ok(report) => report.publish(core, &claim.instance, execution_id, worker_id),
-        Err(error) => {
-            tracing::warn!(target: TARGET, instance = %claim.instance, execution_id, %error,
-                "the turn will be taken again");
-            give_back(core, claim, &error).await;
-        }
-    }
-}
-
-async fn fail(
-    core: &Core,
-    claim: &Claim,
-    execution_id: u64,
-    fallback: Fallback,
-    cancelled_activities: Vec<ScheduledActivityIdentifier>,
-    error: &ProviderError,
-) -> Result<Report, ProviderError> {
-    let details = error.to_infrastructure_error();
-    let mut events = Vec::new();
-    let mut metadata = ExecutionMetadata::default();
-    if let Some((start, start_metadata)) = fallback.opening {
-        events.push(start);
-        metadata = start_metadata;
-    }
-    let at_ms = core.clock.now_ms();
-    events.push(failure_event(&claim.instance, execution_id, fallback.next_event_id, details.clone(), at_ms));
-    metadata.status = Some("Failed".to_string());
-    metadata.output = Some(details.display_message());
-    let mut report = fallback.report;
-    report.ended = Some(Ended { ending: Ending::Failed { details: details.clone() }, ..Ended::unknown() });
-    let mut notices = fallback.collisions;
-    notices.extend(fallback.parent.map(|parent| Notice::to(parent, Err(details))));
-    let orchestrator_items = messages(core, notices).await?;
-    let worker_items = Vec::new();
-    let ack = Ack { execution_id, events, worker_items, orchestrator_items, metadata, cancelled_activities };
-    match error.retryable {
-        true => ack.store_once(core, claim).await?,
-        false => ack.store(core, claim).await?,
-    };
-    core.running.cancel(&ack.cancelled_activities);
-    Ok(report)
 }
 
 /// Makes the event of a failure that no code was asked about.
@@ -213,35 +135,26 @@ pub(super) fn failure_event(
     Event { timestamp_ms: at_ms, ..event }
 }
 
-/// Lets the turn be taken again. The attempt counts if the store refused the turn, not if it could not take any.
-async fn give_back(core: &Core, claim: &Claim, error: &ProviderError) {
-    let delay = error.retryable.then_some(OUTAGE_DELAY);
-    let abandoned = core.store.abandon_orchestration_item(&claim.token, delay, error.retryable).await;
-    if let Err(error) = abandoned {
-        tracing::debug!(target: TARGET, instance = %claim.instance, %error,
-            "turn not given back; it returns when its lease ends");
-    }
-}
-
 /// The arguments of an ack, kept so that it can be tried again.
-struct Ack {
-    execution_id: u64,
-    events: Vec<Event>,
-    worker_items: Vec<WorkItem>,
-    orchestrator_items: Vec<WorkItem>,
-    metadata: ExecutionMetadata,
-    cancelled_activities: Vec<ScheduledActivityIdentifier>,
+#[derive(Default)]
+pub(super) struct Ack {
+    pub execution_id: u64,
+    pub events: Vec<Event>,
+    pub worker_items: Vec<WorkItem>,
+    pub orchestrator_items: Vec<WorkItem>,
+    pub metadata: ExecutionMetadata,
+    pub cancelled_activities: Vec<ScheduledActivityIdentifier>,
 }
 
 impl Ack {
     /// Stores the turn, trying again if that may help.
-    async fn store(&self, core: &Core, claim: &Claim) -> Result<StoredTurn, ProviderError> {
+    pub async fn store(&self, core: &Core, claim: &Claim) -> Result<StoredTurn, ProviderError> {
         let mut pauses = RETRY_PAUSES_MS.into_iter();
         loop {
             match self.store_once(core, claim).await {
                 Err(error) if error.retryable => {
                     let Some(pause) = pauses.next() else { return Err(error) };
-                    tracing::warn!(target: TARGET, instance = %claim.instance, %error, pause_ms = pause,
+                    tracing::debug!(target: TARGET, instance = %claim.instance, %error, pause_ms = pause,
                         "turn not stored yet, trying again");
                     core.clock.sleep(Duration::from_millis(pause)).await;
                 }

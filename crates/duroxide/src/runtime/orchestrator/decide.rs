@@ -10,12 +10,12 @@ use super::batch::{Batch, StartMessage};
 use super::claim::{Claim, Stored};
 use super::commit::{Commit, Fallback};
 use super::outcome::{self, Place};
-use super::parents::{Notice, ParentLink};
+use super::parents::{Addressee, Notice, ParentLink};
 use super::poison;
 use super::record::{self, Beginning, Phase};
 use super::report::{Ended, Report, StartedBy};
 use super::residents::Resident;
-use crate::model::{Event, EventKind, INITIAL_EVENT_ID, KvEntry};
+use crate::model::{Event, EventKind, INITIAL_EVENT_ID, KvEntry, WorkItem};
 use crate::providers::{DispatcherCapabilityFilter, ExecutionMetadata, current_build_version};
 use crate::registry::{OrchestrationHandler, OrchestrationRegistry};
 use crate::replay::{Ending, Execution, Journal};
@@ -26,9 +26,6 @@ const TARGET: &str = "duroxide::runtime";
 
 /// How long an instance waits that this runtime cannot replay.
 const CANNOT_REPLAY_DELAY: Duration = Duration::from_secs(1);
-
-/// A version that says that none was recorded.
-const NO_VERSION: &str = "0.0.0";
 
 /// What decisions depend on besides the turn itself.
 pub(super) struct Rules<'a> {
@@ -86,6 +83,14 @@ impl Rules<'_> {
         self.wait_for(claim, "Orchestration not registered, abandoning", name, version)
     }
 
+    /// Says what is missing, if the code of an orchestration is.
+    pub fn missing(&self, name: &str, version: Option<&str>) -> Option<String> {
+        match self.handler(name, version) {
+            Some(_) => None,
+            None => Some(self.registry.describe_missing(name, version)),
+        }
+    }
+
     /// Finds the code of an orchestration: of exactly this version, or of the one that the policy picks.
     fn handler(&self, name: &str, version: Option<&str>) -> Option<(Version, Arc<dyn OrchestrationHandler>)> {
         match version {
@@ -107,7 +112,7 @@ fn resident_turn(rules: &Rules<'_>, claim: &mut Claim, resident: Box<Resident>) 
     if let Some(poison) = poison {
         let last_event_id = resident.execution.last_event_id();
         let open = resident.execution.open_activities();
-        return poison.running(claim, &resident.beginning, last_event_id, open, collisions);
+        return poison.running(rules, claim, &resident.beginning, last_event_id, open, collisions);
     }
     go_on(rules, claim, resident, batch, collisions, &[])
 }
@@ -133,17 +138,17 @@ fn stored_turn(
                     "empty effective batch - this should not happen");
                 drain(claim, collisions)
             }
-            (Some(start), Some(poison)) => poison.fresh(claim, claim.execution_id, &start, collisions),
+            (Some(start), Some(poison)) => poison.fresh(rules, claim, claim.execution_id, &start, collisions),
             (Some(start), None) => begin(rules, claim, claim.execution_id, start, batch, collisions, kv),
         },
         (Phase::Continued, beginning) => {
             let successor_id = claim.execution_id + 1;
             match (batch.start.clone(), poison) {
-                (Some(start), Some(poison)) => poison.fresh(claim, successor_id, &start, collisions),
+                (Some(start), Some(poison)) => poison.fresh(rules, claim, successor_id, &start, collisions),
                 (Some(start), None) => begin(rules, claim, successor_id, start, batch, collisions, kv),
                 (None, Some(poison)) => {
                     let start = lost_start(beginning.as_ref());
-                    poison.fresh(claim, successor_id, &start, collisions)
+                    poison.fresh(rules, claim, successor_id, &start, collisions)
                 }
                 (None, None) => {
                     let name = beginning.as_ref().map_or("unknown", |beginning| beginning.name.as_str());
@@ -193,9 +198,16 @@ fn rebuilt_turn(
     }
     if let Some(poison) = poison {
         let last_event_id = events.iter().map(|event| event.event_id).max().unwrap_or_default();
-        return poison.running(claim, &beginning, last_event_id, record::open_activities(events), collisions);
+        return poison.running(
+            rules,
+            claim,
+            &beginning,
+            last_event_id,
+            record::open_activities(events),
+            collisions,
+        );
     }
-    let version = Some(beginning.version.as_str()).filter(|version| *version != NO_VERSION);
+    let version = beginning.exact_version();
     let Some((_, handler)) = rules.handler(&beginning.name, version) else {
         return rules.unregistered(claim, &beginning.name, version);
     };
@@ -250,8 +262,10 @@ fn go_on(
     let fallback = Fallback {
         opening: None,
         next_event_id: last_event_id + 1,
-        parent: resident.beginning.parent.clone(),
-        collisions: collisions.clone(),
+        details: None,
+        parent: resident.beginning.parent.clone().map(Addressee::Parent),
+        notices: collisions,
+        child_cancellations: Vec::new(),
         report: report.clone(),
     };
     conclude(rules, claim, resident, turn, fallback, ExecutionMetadata::default(), report, history)
@@ -283,8 +297,10 @@ fn begin(
     let fallback = Fallback {
         opening: Some((opening, metadata.clone())),
         next_event_id: INITIAL_EVENT_ID + 1,
-        parent: resident.beginning.parent.clone(),
-        collisions: collisions.clone(),
+        details: None,
+        parent: resident.beginning.parent.clone().map(Addressee::Parent),
+        notices: collisions,
+        child_cancellations: Vec::new(),
         report: report.clone(),
     };
     conclude(rules, claim, resident, turn, fallback, metadata, report, &[])
@@ -296,7 +312,7 @@ fn conclude(
     claim: &Claim,
     mut resident: Box<Resident>,
     turn: crate::replay::Turn,
-    fallback: Fallback,
+    mut fallback: Fallback,
     mut metadata: ExecutionMetadata,
     mut report: Report,
     history: &[Event],
@@ -318,8 +334,9 @@ fn conclude(
             events: resident.execution.event_count() as u64,
         });
     }
-    let mut notices = fallback.collisions.clone();
+    let mut notices = fallback.notices.clone();
     notices.extend(outcome.notice);
+    fallback.child_cancellations = cancellations(&outcome.orchestrator_items);
     Decision::Commit(Box::new(Commit {
         execution_id: resident.execution_id,
         events: outcome.events,
@@ -332,6 +349,17 @@ fn conclude(
         suspended: outcome.ending.is_none().then_some(resident),
         report,
     }))
+}
+
+/// The cancellations among the messages of a turn, but for those of children that begin with the same turn.
+fn cancellations(messages: &[WorkItem]) -> Vec<WorkItem> {
+    let begins = |id: &str| {
+        messages
+            .iter()
+            .any(|message| matches!(message, WorkItem::StartOrchestration { instance, .. } if instance == id))
+    };
+    let is_due = |message: &&WorkItem| matches!(message, WorkItem::CancelInstance { instance, .. } if !begins(instance));
+    messages.iter().filter(is_due).cloned().collect()
 }
 
 fn open(

@@ -15,6 +15,7 @@ mod parents;
 mod poison;
 mod polled;
 mod record;
+mod refused;
 mod report;
 mod residents;
 mod seats;

@@ -1,7 +1,14 @@
 //! Who waits for a child, and how it hears of the child's end.
 
-use crate::model::{ErrorDetails, Event, EventKind, INITIAL_EXECUTION_ID, WorkItem, build_child_instance_id};
+use crate::model::{
+    ErrorDetails, Event, EventKind, INITIAL_EXECUTION_ID, SUB_ORCH_AUTO_PREFIX, WorkItem,
+    build_child_instance_id,
+};
 use crate::providers::{Provider, ProviderError};
+use crate::runtime::core::TARGET;
+
+/// The id of an execution that no instance ever has: what is meant for it is stale.
+const NO_EXECUTION: u64 = 0;
 
 /// The step of a parent that started a child.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,21 +75,65 @@ fn message(link: ParentLink, parent_execution_id: u64, result: Result<String, Er
     }
 }
 
+/// The current execution of a parent, by its history or, if that cannot be read, by its row.
 async fn current_execution(store: &dyn Provider, instance: &str) -> Result<u64, ProviderError> {
-    let history = store.read(instance).await?;
-    Ok(history.iter().map(|event| event.execution_id).max().unwrap_or(INITIAL_EXECUTION_ID))
+    match store.read(instance).await {
+        Ok(history) => {
+            Ok(history.iter().map(|event| event.execution_id).max().unwrap_or(INITIAL_EXECUTION_ID))
+        }
+        Err(error) if error.retryable => Err(error),
+        Err(_) => Ok(noted_execution(store, instance).await.unwrap_or(NO_EXECUTION)),
+    }
+}
+
+/// The current execution by the row of an instance.
+async fn noted_execution(store: &dyn Provider, instance: &str) -> Option<u64> {
+    if let Some(extended) = store.as_extended()
+        && let Ok(Some(metadata)) = extended.read_metadata(instance).await
+    {
+        return Some(metadata.current_execution_id);
+    }
+    let info = store.as_management_capability()?.get_instance_info(instance).await.ok()?;
+    Some(info.current_execution_id)
 }
 
 /// Finds the open step of a parent that started this child, from the parent's side.
 async fn find_parent(store: &dyn Provider, child: &str) -> Result<Option<ParentLink>, ProviderError> {
     let Some(parent) = parent_instance(store, child).await else { return Ok(None) };
-    let history = store.read(&parent).await?;
+    let history = match store.read(&parent).await {
+        Ok(history) => history,
+        Err(error) if error.retryable => return Err(error),
+        Err(error) => return Ok(Some(unreadable_parent(store, parent, child, &error).await)),
+    };
     let scheduled = history.iter().rev().find(|event| schedules(event, &parent, child));
     Ok(scheduled.map(|event| ParentLink {
         instance: parent.clone(),
         id: event.event_id,
         execution_id: Some(event.execution_id),
     }))
+}
+
+/// Tells a parent whose own history cannot be read. A generated id names the step, if the parent has only ever had one
+/// execution. Otherwise the message is for a step that does not exist: it makes somebody look at the parent, which then
+/// fails for its own history instead of waiting for ever; and one that can be read again by then ignores it.
+async fn unreadable_parent(
+    store: &dyn Provider,
+    parent: String,
+    child: &str,
+    error: &ProviderError,
+) -> ParentLink {
+    tracing::warn!(target: TARGET, parent, child, %error, "the history of a parent cannot be read");
+    let step = generated_step(&parent, child);
+    let is_first = noted_execution(store, &parent).await == Some(INITIAL_EXECUTION_ID);
+    match step.filter(|_| is_first) {
+        Some(id) => ParentLink { instance: parent, id, execution_id: Some(INITIAL_EXECUTION_ID) },
+        None => ParentLink { instance: parent, id: 0, execution_id: Some(NO_EXECUTION) },
+    }
+}
+
+/// The step that gave a child its generated id.
+fn generated_step(parent: &str, child: &str) -> Option<u64> {
+    child.strip_prefix(parent)?.strip_prefix("::")?.strip_prefix(SUB_ORCH_AUTO_PREFIX)?.parse().ok()
 }
 
 fn schedules(event: &Event, parent: &str, child: &str) -> bool {

@@ -2,17 +2,23 @@
 
 use super::batch::StartMessage;
 use super::claim::Claim;
-use super::commit::{Commit, failure_event};
+use super::commit::{Commit, Fallback, failure_event};
 use super::decide::{Decision, Rules, describe_ending, start_event, start_metadata};
 use super::parents::{Addressee, Notice};
 use super::record::Beginning;
+use super::refused::shortened;
 use super::report::{Ended, Report, StartedBy};
-use crate::model::{ErrorDetails, Event, INITIAL_EVENT_ID, PoisonMessageType};
+use crate::model::{
+    ErrorDetails, Event, INITIAL_EVENT_ID, PoisonMessageType, QUOTE_LIMIT, poison_message, quote,
+};
 use crate::providers::{ExecutionMetadata, ScheduledActivityIdentifier};
 use crate::replay::Ending;
 
-/// The event id of a failure that is stored behind a history that cannot be decoded: beyond anything in it.
+/// The event id of a failure that is stored behind a history that cannot be decoded, unless the history goes further.
 const SENTINEL_EVENT_ID: u64 = 99_999;
+
+/// The event id of such a failure if the other one is taken and the store does not tell how far the history goes.
+const SECOND_SENTINEL_EVENT_ID: u64 = 999_999_999;
 
 /// Messages that were delivered too often.
 pub(super) struct Poison {
@@ -39,6 +45,7 @@ impl Poison {
     /// Fails an execution that goes on.
     pub fn running(
         self,
+        rules: &Rules<'_>,
         claim: &Claim,
         beginning: &Beginning,
         last_event_id: u64,
@@ -51,7 +58,8 @@ impl Poison {
             execution_id,
             activity_id,
         };
-        let details = self.details(claim, execution_id);
+        let reason = rules.missing(&beginning.name, beginning.exact_version());
+        let details = self.details(claim, execution_id, reason);
         let report = Report::of(beginning, None);
         let events = vec![failure_event(
             &claim.instance,
@@ -71,6 +79,7 @@ impl Poison {
     /// Fails an execution that never began. Its start is recorded, so that the instance can be found.
     pub fn fresh(
         self,
+        rules: &Rules<'_>,
         claim: &Claim,
         execution_id: u64,
         start: &StartMessage,
@@ -79,7 +88,8 @@ impl Poison {
         let version = start.version.clone().unwrap_or_else(|| claim.version.clone());
         let version = if version.is_empty() { "unknown".to_string() } else { version };
         let opening = start_event(claim, execution_id, start, version, self.now_ms);
-        let details = self.details(claim, execution_id);
+        let reason = rules.missing(&start.name, start.version.as_deref());
+        let details = self.details(claim, execution_id, reason);
         let started = if start.continues { StartedBy::ContinueAsNew } else { StartedBy::Start };
         let (metadata, report) = match Beginning::from_event(&opening) {
             Some(beginning) => (start_metadata(&beginning), Report::of(&beginning, Some(started))),
@@ -87,19 +97,29 @@ impl Poison {
         };
         let failure =
             failure_event(&claim.instance, execution_id, INITIAL_EVENT_ID + 1, details.clone(), self.now_ms);
+        let fallback = shortened(&opening).map(|short| Fallback {
+            opening: Some((short, metadata.clone())),
+            next_event_id: INITIAL_EVENT_ID + 1,
+            details: Some(details.clone()),
+            parent: start.parent.clone().map(Addressee::Parent),
+            notices: collisions.clone(),
+            child_cancellations: Vec::new(),
+            report: report.clone(),
+        });
         let mut commit =
             failed(claim, execution_id, vec![opening, failure], metadata, details.clone(), report);
+        commit.fallback = fallback.map(Box::new);
         commit.notices = collisions;
         commit.notices.extend(start.parent.clone().map(|parent| Notice::to(parent, Err(details))));
         Decision::Commit(Box::new(commit))
     }
 
-    fn details(&self, claim: &Claim, execution_id: u64) -> ErrorDetails {
+    fn details(&self, claim: &Claim, execution_id: u64, reason: Option<String>) -> ErrorDetails {
         ErrorDetails::Poison {
             attempt_count: self.attempt_count,
             max_attempts: self.max_attempts,
             message_type: PoisonMessageType::Orchestration { instance: claim.instance.clone(), execution_id },
-            message: self.messages.clone(),
+            message: poison_message(reason.as_deref(), &self.messages),
         }
     }
 }
@@ -113,6 +133,7 @@ pub(super) fn undecodable(
     collisions: Vec<Notice>,
 ) -> Decision {
     let execution_id = claim.execution_id;
+    let error = quote(&error, QUOTE_LIMIT);
     let details = ErrorDetails::Poison {
         attempt_count: claim.attempt_count,
         max_attempts: rules.max_attempts,
@@ -123,13 +144,24 @@ pub(super) fn undecodable(
         },
         message: error,
     };
-    let event =
-        failure_event(&claim.instance, execution_id, SENTINEL_EVENT_ID, details.clone(), rules.now_ms);
+    let event_id = claim.last_event_id.map_or(0, |last| last.saturating_add(1)).max(SENTINEL_EVENT_ID);
+    let event = failure_event(&claim.instance, execution_id, event_id, details.clone(), rules.now_ms);
     let report = Report { name: "unknown".into(), version: claim.version.clone(), ..Report::default() };
+    let parent = Addressee::ParentOf(claim.instance.clone());
+    let fallback = Fallback {
+        opening: None,
+        next_event_id: event_id.saturating_add(1).max(SECOND_SENTINEL_EVENT_ID),
+        details: Some(details.clone()),
+        parent: Some(parent.clone()),
+        notices: collisions.clone(),
+        child_cancellations: Vec::new(),
+        report: report.clone(),
+    };
     let metadata = ExecutionMetadata::default();
     let mut commit = failed(claim, execution_id, vec![event], metadata, details.clone(), report);
+    commit.fallback = Some(Box::new(fallback));
     commit.notices = collisions;
-    commit.notices.push(Notice { to: Addressee::ParentOf(claim.instance.clone()), result: Err(details) });
+    commit.notices.push(Notice { to: parent, result: Err(details) });
     Decision::Commit(Box::new(commit))
 }
 

@@ -4,6 +4,9 @@ use super::claim::Claim;
 use super::parents::ParentLink;
 use crate::model::{Event, EventKind};
 
+/// A version that says that none was recorded.
+const NO_VERSION: &str = "0.0.0";
+
 /// How an execution began.
 #[derive(Debug, Clone)]
 pub(crate) struct Beginning {
@@ -27,6 +30,11 @@ impl Beginning {
             stamp: events.first().map(|event| event.duroxide_version.clone()).unwrap_or_default(),
             at_ms: events.first().map(|event| event.timestamp_ms).unwrap_or_default(),
         }
+    }
+
+    /// The version that has to run it; `None` if none was recorded.
+    pub fn exact_version(&self) -> Option<&str> {
+        Some(self.version.as_str()).filter(|version| *version != NO_VERSION)
     }
 
     pub fn from_event(event: &Event) -> Option<Self> {

@@ -144,7 +144,7 @@ impl Line<'_> {
                 worker_id = self.worker_id, error_type, error, "Orchestration failed (application error)"),
             ErrorDetails::Poison { .. } => tracing::error!(target: TARGET, instance_id = self.instance,
                 execution_id = self.execution_id, orchestration_name = %name, orchestration_version = %version,
-                worker_id = self.worker_id, error_type, error, "Orchestration failed (unknown error type)"),
+                worker_id = self.worker_id, error_type = "poison", error, "Orchestration failed (poison)"),
             _ => tracing::error!(target: TARGET, instance_id = self.instance,
                 execution_id = self.execution_id, orchestration_name = %name, orchestration_version = %version,
                 worker_id = self.worker_id, error_type, error, "Orchestration failed"),

@@ -7,13 +7,11 @@ use super::check;
 use super::claim::{Claim, Stored};
 use super::commit::{self, Commit};
 use super::decide::{Decision, Known, Rules, decide};
+use super::refused;
 use super::seats::Slot;
 use crate::providers::ProviderError;
 use crate::runtime::core::{Core, TARGET};
 use crate::runtime::leases::Lease;
-
-/// How long an instance waits whose history could not be loaded. The attempt is not the messages' fault.
-const LOAD_AGAIN_DELAY: Duration = Duration::from_millis(200);
 
 /// A claim whose lease is renewed until this is dropped.
 pub(super) struct LeasedClaim {
@@ -22,7 +20,8 @@ pub(super) struct LeasedClaim {
 }
 
 impl LeasedClaim {
-    pub fn new(core: &Core, claim: Claim) -> Self {
+    pub fn new(core: &Core, mut claim: Claim) -> Self {
+        claim.attempt_count = core.postponed.own_attempts(&claim.instance, claim.attempt_count);
         // A turn goes on when its lease is lost: the store then refuses its commit.
         let lease = core.leases.keep(core.turn_lease(), &claim.token, Default::default());
         Self { claim, _lease: lease }
@@ -39,10 +38,7 @@ pub(super) async fn claimed(core: Arc<Core>, leased: LeasedClaim) {
     hold_for_test(&core, &leased.claim).await;
     let known = match recall(&core, &leased.claim).await {
         Ok(known) => known,
-        Err(error) => {
-            tracing::warn!(target: TARGET, instance = %leased.claim.instance, %error, "history not loaded");
-            return abandon(&core, &leased.claim, Some(LOAD_AGAIN_DELAY), true).await;
-        }
+        Err(error) => return refused::not_taken(&core, &leased.claim, &error).await,
     };
     let slot = tokio::select! {
         biased;

@@ -7,7 +7,7 @@ use super::claim::{ActivityWork, ClaimedActivity};
 use super::desk::{Put, Slot, Start};
 use super::guarded::{Guarded, Panicked};
 use crate::activity::{ActivityContext, ActivityIdentity};
-use crate::model::{AppErrorKind, ErrorDetails, PoisonMessageType, WorkItem};
+use crate::model::{AppErrorKind, ErrorDetails, PoisonMessageType, WorkItem, poison_message};
 use crate::providers::ProviderError;
 use crate::runtime::core::{Core, TARGET};
 use crate::runtime::options::attempts_until_poison;
@@ -205,7 +205,12 @@ async fn poison(core: &Core, claim: &ClaimedActivity) {
     let (attempt_count, max_attempts) = (claim.attempt_count, core.options.max_attempts);
     tracing::warn!(target: TARGET, instance = %work.instance, activity_name = %work.name, activity_id = work.id,
         attempt_count, max_attempts, "activity was delivered too often and is failed as poison");
-    let message = serde_json::to_string(&work.clone().into_item()).unwrap_or_default();
+    let reason = match core.activities.resolve_handler(&work.name) {
+        Some(_) => None,
+        None => Some(core.activities.describe_missing(&work.name, None)),
+    };
+    let text = serde_json::to_string(&work.clone().into_item()).unwrap_or_default();
+    let message = poison_message(reason.as_deref(), &text);
     let details = ErrorDetails::Poison {
         attempt_count,
         max_attempts,

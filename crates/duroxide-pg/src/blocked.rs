@@ -1,0 +1,55 @@
+//! Instances that nobody can claim, because neither their turn nor their failure could be stored.
+
+use duroxide::providers::{BlockedInstance, ProviderError, refusal};
+use tokio_postgres::Row;
+
+use crate::PostgresProvider;
+use crate::encode::leased_by;
+use crate::reads::{named, number, row_limit, text};
+use crate::shared::Effects;
+use crate::text::stored;
+
+const BLOCK: &str = "SELECT block_instance_1($1, $2, $3, $4)";
+const UNBLOCK: &str = "SELECT unblock_instance_1($1)";
+const LIST: &str = "SELECT instance_id, blocked_reason, blocked_at FROM instance_schedule
+    WHERE blocked_at IS NOT NULL ORDER BY blocked_at, instance_id LIMIT $1";
+
+impl PostgresProvider {
+    /// Ends a turn and keeps its instance from being claimed.
+    pub(crate) async fn block(&self, lock_token: &str, reason: &str) -> Result<(), ProviderError> {
+        const OPERATION: &str = "block_instance";
+        let unknown = || refusal::unknown_turn_token(OPERATION);
+        let instance = leased_by(lock_token).ok_or_else(unknown)?;
+        let (now, reason) = (self.shared.time.given_ms(), stored(reason));
+        let params: [&(dyn tokio_postgres::types::ToSql + Sync); 4] =
+            [&now, &instance, &lock_token, &reason.as_ref()];
+        let rows = self.returns.line.query(BLOCK, &params).await.map_err(named(OPERATION))?;
+        match rows.first().is_some_and(|row| row.get(0)) {
+            true => Ok(()),
+            false => Err(unknown()),
+        }
+    }
+
+    /// Lets an instance be claimed again; tells whether it was blocked.
+    pub(crate) async fn unblock(&self, instance: &str) -> Result<bool, ProviderError> {
+        let instance = stored(instance);
+        let rows = self.returns.line.query(UNBLOCK, &[&instance.as_ref()]).await;
+        let rows = rows.map_err(named("unblock_instance"))?;
+        let was_blocked = rows.first().is_some_and(|row| row.get(0));
+        if was_blocked {
+            self.shared.announce(Effects { instances_touched: true, ..Effects::default() });
+        }
+        Ok(was_blocked)
+    }
+
+    /// Lists blocked instances, those first that have been blocked longest.
+    pub(crate) async fn blocked(&self, limit: usize) -> Result<Vec<BlockedInstance>, ProviderError> {
+        let rows = self.listing("list_blocked", LIST, &[&row_limit(limit)]).await?;
+        let read = |row: &Row| BlockedInstance {
+            instance: text(row, 0),
+            reason: text(row, 1),
+            blocked_at: number(row, 2),
+        };
+        Ok(rows.iter().map(read).collect())
+    }
+}

@@ -1,0 +1,68 @@
+//! Instances that nobody can claim, because neither their turn nor their failure could be stored.
+//!
+//! A blocked instance is leased by nobody for ever: its row in `instance_schedule` has a token that no caller holds and
+//! no time at which it is looked at again. So claims, arriving messages and the release of dead owners' leases leave it
+//! alone without knowing of it.
+
+use rusqlite::{Connection, params};
+
+use super::batch::{Batch, read_rows, shown_text};
+use super::claims::held_lease;
+use super::error::StoreError;
+use super::schedule::{self, Lease};
+use crate::providers::{BlockedInstance, ProviderError, refusal};
+
+const OPERATION: &str = "block_instance";
+
+/// Ends a turn and keeps its instance from being claimed. The lease has to be live: a turn that was refused because its
+/// lease had run out is no reason to block anything.
+pub(super) fn block(batch: &mut Batch<'_, '_>, token: &str, reason: &str) -> Result<(), StoreError> {
+    let lease = held_lease(batch, token)?.ok_or_else(|| refusal::unknown_turn_token(OPERATION))?;
+    let now = batch.now_ms();
+    if lease.locked_until <= now {
+        let expired = refusal::turn_lease_expired();
+        return Err(ProviderError { operation: OPERATION.to_string(), ..expired }.into());
+    }
+    let nobodys = format!("blocked_{}", uuid::Uuid::new_v4());
+    batch.execute(
+        "UPDATE instance_schedule SET ready_seq = NULL, due_at = NULL, lock_token = ?2, locked_until = ?3,
+            locked_at = ?4, batch_visible_at = 0, batch_last_id = 0, owner = NULL, blocked_at = ?4, blocked_reason = ?5
+         WHERE instance_id = ?1",
+        params![lease.instance, nobodys, i64::MAX, now, reason],
+    )?;
+    batch.effects.changed_instances.push(lease.instance);
+    Ok(())
+}
+
+/// Lets an instance be claimed again, as if its messages had never been delivered; tells whether it was blocked.
+pub(super) fn unblock(batch: &mut Batch<'_, '_>, instance: &str) -> Result<bool, StoreError> {
+    let unblocked = batch.execute(
+        "UPDATE instance_schedule SET blocked_at = NULL, blocked_reason = NULL
+         WHERE instance_id = ?1 AND blocked_at IS NOT NULL",
+        [instance],
+    )?;
+    if unblocked == 0 {
+        return Ok(false);
+    }
+    batch.execute("UPDATE orchestrator_queue SET attempt_count = 0 WHERE instance_id = ?1", [instance])?;
+    schedule::settle(batch, instance, batch.now_ms(), Lease::End)?;
+    batch.effects.changed_instances.push(instance.to_string());
+    Ok(true)
+}
+
+/// Lists blocked instances, those first that have been blocked longest.
+pub(super) fn list(connection: &Connection, limit: i64) -> rusqlite::Result<Vec<BlockedInstance>> {
+    read_rows(
+        connection,
+        "SELECT instance_id, blocked_reason, blocked_at FROM instance_schedule
+         WHERE blocked_at IS NOT NULL ORDER BY blocked_at, instance_id LIMIT ?1",
+        [limit],
+        |row| {
+            Ok(BlockedInstance {
+                instance: shown_text(row, 0)?,
+                reason: shown_text(row, 1)?,
+                blocked_at: u64::try_from(row.get::<_, i64>(2)?).unwrap_or_default(),
+            })
+        },
+    )
+}

@@ -1,0 +1,197 @@
+//! What becomes of a turn that the store did not take.
+//!
+//! - A storage error that may pass, a full disk among them, never fails an instance. The turn is given back without
+//!   counting an attempt, and taken again after longer and longer waits.
+//! - A refusal that will not pass fails the instance, in a commit of its own that is small enough to be taken.
+//! - If even the failure is refused, the turn is taken again as often as messages may be delivered. Then the instance is
+//!   *blocked*: it keeps its history and its messages, and waits with the reason for somebody to unblock it.
+
+use std::time::Duration;
+
+use super::claim::Claim;
+use super::commit::{Ack, Fallback, RETRY_PAUSES_MS, failure_event, messages};
+use super::parents::Notice;
+use super::report::{Ended, Report};
+use super::residents::Resident;
+use crate::model::{ErrorDetails, Event, EventKind, QUOTE_LIMIT, quote};
+use crate::providers::{ExecutionMetadata, ProviderError, ScheduledActivityIdentifier};
+use crate::replay::Ending;
+use crate::runtime::core::{Core, TARGET};
+use crate::runtime::postponed;
+
+/// A turn that the store did not take.
+pub(super) struct Refused {
+    pub execution_id: u64,
+    pub fallback: Option<Box<Fallback>>,
+    pub suspended: Option<Box<Resident>>,
+    pub cancelled: Vec<ScheduledActivityIdentifier>,
+    pub error: ProviderError,
+}
+
+impl Refused {
+    /// The activities that are in flight, those included that this turn gave up.
+    fn open_activities(&mut self, instance: &str) -> Vec<ScheduledActivityIdentifier> {
+        let open = self.suspended.as_ref().map(|suspended| suspended.execution.open_activities());
+        let identifier = |activity_id| ScheduledActivityIdentifier {
+            instance: instance.to_string(),
+            execution_id: self.execution_id,
+            activity_id,
+        };
+        let open: Vec<_> = open.unwrap_or_default().into_iter().map(identifier).collect();
+        std::mem::take(&mut self.cancelled).into_iter().chain(open).collect()
+    }
+}
+
+/// Decides about a turn that the store did not take. What the turn left in memory is not what is stored, so it is
+/// dropped.
+pub(super) async fn settle(core: &Core, claim: &Claim, mut turn: Refused, worker_id: &str) {
+    if turn.error.retryable {
+        return postpone(core, claim, &turn.error).await;
+    }
+    let (execution_id, error) = (turn.execution_id, turn.error.clone());
+    tracing::warn!(target: TARGET, instance = %claim.instance, execution_id, worker_id, %error,
+        "the store refuses the turn");
+    let cancelled = turn.open_activities(&claim.instance);
+    drop(turn.suspended);
+    let failed = match turn.fallback {
+        Some(fallback) => fail(core, claim, execution_id, *fallback, cancelled, &error).await,
+        None => Err(error),
+    };
+    match failed {
+        Ok(report) => report.publish(core, &claim.instance, execution_id, worker_id),
+        Err(error) => not_taken(core, claim, &error).await,
+    }
+}
+
+/// Gives back a turn that the store can neither load nor take, for now or for good.
+pub(super) async fn not_taken(core: &Core, claim: &Claim, error: &ProviderError) {
+    if error.retryable {
+        postpone(core, claim, error).await;
+    } else if claim.attempt_count <= core.options.max_attempts {
+        let wait = postponed::wait(&claim.instance, claim.attempt_count);
+        tracing::warn!(target: TARGET, instance = %claim.instance, %error, attempt_count = claim.attempt_count,
+            max_attempts = core.options.max_attempts, wait_ms = wait.as_millis() as u64,
+            "neither the turn nor a failure can be stored; the turn will be taken again");
+        give_back(core, claim, wait, false).await;
+    } else {
+        block(core, claim, error).await;
+    }
+}
+
+/// Gives back a turn because of a storage error that may pass.
+async fn postpone(core: &Core, claim: &Claim, error: &ProviderError) {
+    let times = core.postponed.note(&claim.instance);
+    let wait = postponed::wait(&claim.instance, times);
+    // One line for each wait, and waits grow: an outage does not flood the log.
+    tracing::warn!(target: TARGET, instance = %claim.instance, %error, times, wait_ms = wait.as_millis() as u64,
+        "the store cannot take this turn for now; it will be taken again");
+    core.metrics().record_turn_postponed(&claim.orchestration_name);
+    give_back(core, claim, wait, true).await;
+}
+
+/// Sets an instance aside whose failure cannot be stored. A store that has no such ability gets it back now and then.
+async fn block(core: &Core, claim: &Claim, error: &ProviderError) {
+    let reason = quote(&format!("neither its turn nor its failure can be stored: {error}"), QUOTE_LIMIT);
+    let blocked = match core.store.as_extended() {
+        Some(store) => store.block_instance(&claim.token, &reason).await,
+        None => Err(ProviderError::permanent("block_instance", "the store has no such ability")),
+    };
+    match blocked {
+        Ok(()) => {
+            tracing::error!(target: TARGET, instance = %claim.instance, reason,
+                "the instance is blocked until somebody unblocks it");
+            core.metrics().record_instance_blocked(&claim.orchestration_name);
+        }
+        Err(unblocked) => {
+            let wait = postponed::wait(&claim.instance, core.postponed.note(&claim.instance));
+            tracing::warn!(target: TARGET, instance = %claim.instance, reason, %unblocked,
+                wait_ms = wait.as_millis() as u64, "the instance cannot be blocked; its turn will be taken again");
+            give_back(core, claim, wait, true).await;
+        }
+    }
+}
+
+/// Lets the turn be taken again after a wait.
+async fn give_back(core: &Core, claim: &Claim, wait: Duration, ignore_attempt: bool) {
+    let mut pauses = RETRY_PAUSES_MS.into_iter();
+    loop {
+        let given_back =
+            core.store.abandon_orchestration_item(&claim.token, Some(wait), ignore_attempt).await;
+        let Err(error) = given_back else { return };
+        match pauses.next().filter(|_| error.retryable) {
+            Some(pause) => core.clock.sleep(Duration::from_millis(pause)).await,
+            None => {
+                tracing::debug!(target: TARGET, instance = %claim.instance, %error,
+                    "turn not given back; it returns when its lease ends");
+                if ignore_attempt && error.retryable {
+                    core.postponed.note_counted_attempt(&claim.instance);
+                }
+                return;
+            }
+        }
+    }
+}
+
+/// Fails the instance in a commit that holds nothing else but what others have to hear of.
+async fn fail(
+    core: &Core,
+    claim: &Claim,
+    execution_id: u64,
+    fallback: Fallback,
+    cancelled_activities: Vec<ScheduledActivityIdentifier>,
+    error: &ProviderError,
+) -> Result<Report, ProviderError> {
+    let details = fallback.details.unwrap_or_else(|| infrastructure(error));
+    let at_ms = core.clock.now_ms();
+    let failure =
+        failure_event(&claim.instance, execution_id, fallback.next_event_id, details.clone(), at_ms);
+    let mut notices = fallback.notices;
+    notices.extend(fallback.parent.map(|to| Notice { to, result: Err(details.clone()) }));
+    let mut orchestrator_items = messages(core, notices).await?;
+    orchestrator_items.extend(fallback.child_cancellations);
+    let mut ack = Ack { execution_id, orchestrator_items, cancelled_activities, ..Ack::default() };
+    let shortened = fallback.opening.as_ref().and_then(|(start, _)| shortened(start));
+    let (start, metadata) = fallback.opening.unzip();
+    ack.metadata = ExecutionMetadata {
+        status: Some("Failed".to_string()),
+        output: Some(details.display_message()),
+        ..metadata.unwrap_or_default()
+    };
+    ack.events = start.into_iter().chain([failure.clone()]).collect();
+    match (ack.store(core, claim).await, shortened) {
+        (Err(error), Some(start)) if !error.retryable => {
+            ack.events = vec![start, failure];
+            ack.store(core, claim).await?;
+        }
+        (stored, _) => drop(stored?),
+    }
+    core.postponed.forget(&claim.instance);
+    core.running.cancel(&ack.cancelled_activities);
+    let mut report = fallback.report;
+    report.ended = Some(Ended { ending: Ending::Failed { details }, ..Ended::unknown() });
+    Ok(report)
+}
+
+/// The refusal as the cause of a failure. A store may quote what it refuses.
+fn infrastructure(error: &ProviderError) -> ErrorDetails {
+    let message = quote(&error.message, QUOTE_LIMIT);
+    ProviderError { message, ..error.clone() }.to_infrastructure_error()
+}
+
+/// The start event of an instance that fails at once, without what may be too long to be stored; `None` if it is short
+/// as it is.
+pub(super) fn shortened(start: &Event) -> Option<Event> {
+    let mut short = start.clone();
+    if let EventKind::OrchestrationStarted { input, carry_forward_events, initial_custom_status, .. } =
+        &mut short.kind
+    {
+        *input = quote(input, QUOTE_LIMIT);
+        let carried_bytes = |carried: &Vec<(String, String)>| -> usize {
+            carried.iter().map(|(name, data)| name.len() + data.len()).sum()
+        };
+        *carry_forward_events = carry_forward_events.take().filter(|all| carried_bytes(all) <= QUOTE_LIMIT);
+        *initial_custom_status =
+            initial_custom_status.take().filter(|status: &String| status.len() <= QUOTE_LIMIT);
+    }
+    (short.kind != start.kind).then_some(short)
+}

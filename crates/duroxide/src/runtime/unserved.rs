@@ -1,0 +1,33 @@
+//! Says at the start of a runtime which running instances it cannot serve.
+
+use std::sync::Arc;
+
+use semver::Version;
+
+use super::core::{Core, TARGET};
+use crate::providers::RunningInstances;
+
+/// How many instances are looked at, the newest first: enough to notice a deployment that lacks something, and few enough
+/// to cost nothing.
+const LOOKED_AT: usize = 1_000;
+
+/// Logs a warning for each orchestration and version that has running instances and is not registered here.
+pub(crate) async fn report(core: Arc<Core>) {
+    let Some(store) = core.store.as_extended() else { return };
+    let running = match store.count_running(LOOKED_AT).await {
+        Ok(running) => running.unwrap_or_default(),
+        Err(error) => {
+            tracing::debug!(target: TARGET, %error, "running instances not counted");
+            return;
+        }
+    };
+    for RunningInstances { orchestration_name: name, orchestration_version: version, instances } in running {
+        let exact = Version::parse(&version).ok();
+        let is_known =
+            exact.is_some_and(|exact| core.orchestrations.resolve_handler_exact(&name, &exact).is_some());
+        if !is_known {
+            tracing::warn!(target: TARGET, orchestration_name = name, orchestration_version = version, instances,
+                "{instances} running instances of {name} {version}, not registered here");
+        }
+    }
+}
