@@ -1,8 +1,9 @@
 //! Keeps leases alive while their work goes on.
 //!
 //! One task renews all leases of a runtime. Work registers its lease when it is claimed, and drops the registration when
-//! its ack is answered. An error that may go away is followed by another attempt; only the store can say that a lease
-//! is lost.
+//! its ack is answered. An error that may go away is followed by another attempt. A refusal is no proof that the lease
+//! is lost: it may have come late, after a suspension of the machine for instance. Then the store is asked whether
+//! somebody has taken over.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::tasks::Tasks;
 use crate::model::Clock;
-use crate::providers::{Provider, ProviderError};
+use crate::providers::{LeaseState, Provider, ProviderError, WorkQueue};
 
 const TARGET: &str = "duroxide::runtime::worker";
 
@@ -118,6 +119,18 @@ impl Leases {
         taken
     }
 
+    /// Asks the store for a lease whose renewal or ack was refused: takes it up again unless somebody has taken over.
+    pub async fn recover(&self, terms: LeaseTerms, token: &str) -> Result<LeaseState, ProviderError> {
+        let queue = match terms.kind {
+            LeaseKind::Instance => WorkQueue::Orchestrator,
+            LeaseKind::Activity => WorkQueue::Worker,
+        };
+        match self.store.as_extended() {
+            Some(store) => store.recover_lease(queue, token, terms.duration).await,
+            None => Ok(LeaseState::Unknown),
+        }
+    }
+
     async fn renew(&self, id: u64, held: Held) {
         let result = match held.terms.kind {
             LeaseKind::Instance => {
@@ -127,20 +140,38 @@ impl Leases {
         };
         match result {
             Ok(()) => self.renew_again(id, held.terms.interval, 0),
-            Err(error) if error.retryable => {
-                let failures = held.failures.saturating_add(1);
-                let pause = RETRY_PAUSE.saturating_mul(1 << (failures - 1).min(16)).min(held.terms.interval);
-                log_failure(&held, &error);
-                self.renew_again(id, pause, failures);
+            Err(error) if error.retryable => self.renew_soon(id, &held, &error),
+            Err(error) => self.judge(id, &held, &error).await,
+        }
+    }
+
+    /// Finds out what a refused renewal means.
+    async fn judge(&self, id: u64, held: &Held, refusal: &ProviderError) {
+        // While the renewal was under way, the work may have been acked: then nothing was lost.
+        if !self.schedule().held.contains_key(&id) {
+            return;
+        }
+        match self.recover(held.terms, &held.token).await {
+            Ok(LeaseState::Held) => {
+                log_failure(held, refusal);
+                self.renew_again(id, held.terms.interval, 0);
             }
-            Err(error) => {
-                // While the renewal was under way, the work may have been acked: then nothing was lost.
+            // A store of the published contract has no other way to say that the lease is lost than to refuse.
+            Ok(LeaseState::Lost | LeaseState::Unknown) => {
                 if self.schedule().held.remove(&id).is_some() {
-                    log_failure(&held, &error);
+                    log_failure(held, refusal);
                     held.lost.cancel();
                 }
             }
+            Err(error) => self.renew_soon(id, held, &error),
         }
+    }
+
+    fn renew_soon(&self, id: u64, held: &Held, error: &ProviderError) {
+        let failures = held.failures.saturating_add(1);
+        let pause = RETRY_PAUSE.saturating_mul(1 << (failures - 1).min(16)).min(held.terms.interval);
+        log_failure(held, error);
+        self.renew_again(id, pause, failures);
     }
 
     fn renew_again(&self, id: u64, pause: Duration, failures: u32) {
