@@ -12,6 +12,7 @@ mod event;
 mod ids;
 mod kv;
 pub mod limits;
+mod quote;
 mod stats;
 mod status;
 mod work_item;
@@ -26,6 +27,7 @@ pub use ids::{
     is_auto_generated_sub_orch_id,
 };
 pub use kv::KvEntry;
+pub(crate) use quote::{QUOTE_LIMIT, quote};
 pub use stats::SystemStats;
 pub use status::{OrchestrationDescriptor, OrchestrationStatus};
 pub use work_item::{WorkItem, kind_of};

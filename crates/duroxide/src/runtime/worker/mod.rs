@@ -11,6 +11,7 @@ mod desk;
 mod desk_tests;
 mod guarded;
 mod polled;
+mod result;
 mod signalled;
 #[cfg(test)]
 mod signalled_tests;
