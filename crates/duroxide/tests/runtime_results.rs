@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duroxide::providers::memory::MemoryProvider;
-use duroxide::providers::{ManualClock, Provider, ProviderError, StoreLimits, TagFilter};
+use duroxide::providers::{ManualClock, Provider, ProviderError, StoreLimits, TagFilter, WorkItem};
 use duroxide::{ErrorDetails, OrchestrationContext, RuntimeOptions};
 use runtime_support::faulty::{Call, Faulty};
 use runtime_support::{
@@ -43,7 +43,24 @@ fn waiting(stage: &Stage) -> duroxide::runtime::registry::ActivityRegistryBuilde
         stage.wait().await;
         Ok(format!("cancelled: {}", ctx.is_cancelled()))
     });
-    activities().register("Work", work)
+    let other = stage.activity(|stage, _, _| async move {
+        stage.report("other");
+        Ok(String::new())
+    });
+    activities().register("Work", work).register("Other", other)
+}
+
+/// An activity of nobody's, which reports that it ran.
+fn other_work() -> WorkItem {
+    WorkItem::ActivityExecute {
+        instance: "k".into(),
+        execution_id: 1,
+        id: 2,
+        name: "Other".into(),
+        input: String::new(),
+        session_id: None,
+        tag: None,
+    }
 }
 
 /// A store that takes payloads of up to this many bytes, behind a wrapper that can make it fail.
@@ -235,6 +252,39 @@ async fn a_lease_that_ran_out_is_taken_up_again_if_nobody_took_it() {
     runtime.shutdown(None).await;
 }
 
+/// Lets an activity be under way while time passes as given. Its own runtime has free slots and is woken.
+async fn activity_during(pass: impl Fn(&World)) {
+    let (world, faulty) = faulty_world();
+    let stage = Stage::default();
+    let both =
+        one_activity().register("Other", |_: OrchestrationContext, _: String| async { Ok(String::new()) });
+    let runtime = world.start(waiting(&stage), both).await;
+    world.client.start_orchestration("i", "One", "Work").await.unwrap();
+    stage.seen("run", 1).await;
+    let fetches = faulty.count(Call::FetchWork);
+    pass(&world);
+    // Whatever else goes on makes its dispatchers look for work.
+    world.run("j", "Other", "").await;
+    world.store.enqueue_for_worker(other_work()).await.unwrap();
+    stage.seen("other", 1).await;
+    assert!(faulty.count(Call::FetchWork) > fetches);
+    stage.let_go();
+    assert_eq!(output(world.end_in_time("i", STEP).await), "cancelled: false");
+    assert_eq!(stage.log().iter().filter(|line| *line == "run").count(), 1);
+    runtime.shutdown(None).await;
+}
+
+#[tokio::test]
+async fn a_runtime_that_stood_still_takes_no_activity_again_that_it_is_still_at() {
+    activity_during(|world| world.clock.advance(Duration::from_secs(600))).await;
+}
+
+#[tokio::test]
+async fn a_machine_that_was_suspended_takes_no_activity_again_that_it_is_still_at() {
+    // Only the wall clock goes on while the machine sleeps.
+    activity_during(|world| world.clock.set_wall_ms(world.now_ms() + 600_000)).await;
+}
+
 #[tokio::test]
 async fn a_result_whose_lease_ran_out_is_stored_if_nobody_took_the_activity() {
     let (world, faulty) = faulty_world();
@@ -279,7 +329,7 @@ async fn an_activity_that_was_taken_over_is_cancelled_and_its_result_dropped() {
     faulty.release(Call::RenewWork);
     renewals.add_permits(1);
     stage.seen("cancelled", 1).await;
-    let completion = duroxide::providers::WorkItem::ActivityCompleted {
+    let completion = WorkItem::ActivityCompleted {
         instance: "i".into(),
         execution_id: 1,
         id: 2,
