@@ -53,6 +53,10 @@ impl Clock for DatabaseClock {
     fn sleep_until(&self, deadline: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         SystemClock.sleep_until(deadline)
     }
+
+    fn alarm(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        SystemClock.alarm(duration)
+    }
 }
 
 #[cfg(test)]

@@ -1,14 +1,15 @@
 //! What this store can do beyond the documented contract.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use duroxide::Event;
 use duroxide::providers::{
     BlockedInstance, Clock, Durable, ExtendedProvider, HistoryPart, InstanceClaim, InstanceMetadata,
-    InstanceRequest, InstanceWatch, KvEntry, ParkedMessage, ProviderError, QuarantinedRow, RunningInstances,
-    StartOutcome, StoredResult, StoredTurn, TagFilter, TurnToStore, WorkClaim, WorkItem, WorkQueue,
-    WorkRequest, WorkSignal, refusal,
+    InstanceRequest, InstanceWatch, KvEntry, LeaseState, ParkedMessage, ProviderError, QuarantinedRow,
+    RunningInstances, StartOutcome, StoredResult, StoredTurn, TagFilter, TurnToStore, WorkClaim, WorkItem,
+    WorkQueue, WorkRequest, WorkSignal, refusal,
 };
 
 use crate::PostgresProvider;
@@ -134,6 +135,16 @@ impl ExtendedProvider for PostgresProvider {
             _ => self.claim_instances(request).await.unwrap_or_default(),
         };
         Ok(StoredResult { claims, durable: Durable::when(durable) })
+    }
+
+    async fn recover_lease(
+        &self,
+        queue: WorkQueue,
+        lock_token: &str,
+        extend_for: Duration,
+    ) -> Result<LeaseState, ProviderError> {
+        let held = self.recover(queue, lock_token, extend_for).await?;
+        Ok(if held { LeaseState::Held } else { LeaseState::Lost })
     }
 
     async fn read_metadata(&self, instance: &str) -> Result<Option<InstanceMetadata>, ProviderError> {

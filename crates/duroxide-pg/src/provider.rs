@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use duroxide::providers::{
     DispatcherCapabilityFilter, ExecutionMetadata, ExtendedProvider, HistoryPart, InstanceRequest,
     OrchestrationItem, Provider, ProviderAdmin, ProviderError, ScheduledActivityIdentifier,
-    SessionFetchConfig, TagFilter, TurnToStore, WorkItem, WorkRequest, inspect, refusal,
+    SessionFetchConfig, TagFilter, TurnToStore, WorkItem, WorkQueue, WorkRequest, inspect, refusal,
 };
 use duroxide::{Event, SystemStats};
 
@@ -27,6 +27,11 @@ const RENEW_SESSIONS: &str = "SELECT renew_sessions_1($1, $2, $3, $4)";
 const REMOVE_SESSIONS: &str = "SELECT remove_sessions_1($1)";
 const ACK_WORK: &str = "ack_work_item";
 const APPEND: &str = "SELECT append_events_1($1, $2, $3, $4, $5, $6, $7)";
+
+/// How long a renewal has waited. A lease is honoured that was live when the renewal arrived.
+const ARRIVED_NOW: i64 = 0;
+/// Before any lease ran out, so that only a takeover counts.
+const ARRIVED_LONG_AGO: i64 = i64::MAX;
 
 #[async_trait]
 impl Provider for PostgresProvider {
@@ -112,7 +117,7 @@ impl Provider for PostgresProvider {
         const OPERATION: &str = "renew_orchestration_item_lock";
         let instance = leased_by(token).ok_or_else(refusal::turn_not_renewable)?;
         let extend_ms = whole_ms(extend_for);
-        let renewed = self.renew(OPERATION, RENEW_TURN, &instance, token, extend_ms).await?;
+        let renewed = self.renew(OPERATION, RENEW_TURN, &instance, token, ARRIVED_NOW, extend_ms).await?;
         if renewed { Ok(()) } else { Err(refusal::turn_not_renewable()) }
     }
 
@@ -189,7 +194,8 @@ impl Provider for PostgresProvider {
     async fn renew_work_item_lock(&self, token: &str, extend_for: Duration) -> Result<(), ProviderError> {
         const OPERATION: &str = "renew_work_item_lock";
         let id = leased_work(token).ok_or_else(refusal::work_not_renewable)?;
-        let renewed = self.renew(OPERATION, RENEW_WORK, &id, token, whole_ms(extend_for)).await?;
+        let extend_ms = whole_ms(extend_for);
+        let renewed = self.renew(OPERATION, RENEW_WORK, &id, token, ARRIVED_NOW, extend_ms).await?;
         if renewed { Ok(()) } else { Err(refusal::work_not_renewable()) }
     }
 
@@ -338,16 +344,38 @@ impl PostgresProvider {
         Ok(WorkAck { id, token: token.to_string(), completion })
     }
 
+    /// Extends a lease, live or not, unless somebody has taken over; tells whether it did.
+    pub(crate) async fn recover(
+        &self,
+        queue: WorkQueue,
+        token: &str,
+        extend_for: Duration,
+    ) -> Result<bool, ProviderError> {
+        const OPERATION: &str = "recover_lease";
+        let extend_ms = whole_ms(extend_for);
+        match queue {
+            WorkQueue::Orchestrator => {
+                let Some(instance) = leased_by(token) else { return Ok(false) };
+                self.renew(OPERATION, RENEW_TURN, &instance, token, ARRIVED_LONG_AGO, extend_ms).await
+            }
+            WorkQueue::Worker => {
+                let Some(id) = leased_work(token) else { return Ok(false) };
+                self.renew(OPERATION, RENEW_WORK, &id, token, ARRIVED_LONG_AGO, extend_ms).await
+            }
+        }
+    }
+
     async fn renew(
         &self,
         operation: &'static str,
         sql: &'static str,
         leased: &(dyn tokio_postgres::types::ToSql + Sync),
         token: &str,
+        waited_ms: i64,
         extend_ms: i64,
     ) -> Result<bool, ProviderError> {
-        let (now, waited) = (self.shared.time.given_ms(), 0_i64);
-        let rows = self.returns.line.query(sql, &[&now, leased, &token, &waited, &extend_ms]).await;
+        let now = self.shared.time.given_ms();
+        let rows = self.returns.line.query(sql, &[&now, leased, &token, &waited_ms, &extend_ms]).await;
         let rows =
             rows.map_err(|failure| crate::error::StoreError::from(failure).into_provider_error(operation))?;
         Ok(rows.first().is_some_and(|row| row.get(0)))

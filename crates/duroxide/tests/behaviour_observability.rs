@@ -260,9 +260,10 @@ async fn an_activity_is_counted_with_its_tag_its_attempt_and_its_outcome() {
         ..Default::default()
     };
     let runtime = world.start_with(echo(), tagged, options).await;
-    faulty.fail(Call::AckWork, [ProviderError::retryable("ack_work_item", "down")]);
+    // Neither the result of the first run nor a failure instead of it is taken.
+    faulty.fail(Call::AckWork, vec![ProviderError::permanent("ack_work_item", "no"); 4]);
     world.client.start_orchestration("i", "Tagged", "").await.unwrap();
-    world.end_in_time("i", Duration::from_millis(50)).await;
+    world.end_in_time("i", Duration::from_millis(500)).await;
     let counters = recorder.counters();
     assert_eq!(
         of(&counters, "activity_executions_total"),
@@ -273,7 +274,7 @@ async fn an_activity_is_counted_with_its_tag_its_attempt_and_its_outcome() {
     );
     assert_eq!(of(&counters, "activity_infrastructure_errors_total"), [("activity_name=Echo", &1)]);
     let errors = of(&counters, "provider_errors_total");
-    assert_eq!(errors, [("error_type=other,operation=ack_work_item", &1)]);
+    assert_eq!(errors, [("error_type=other,operation=ack_work_item", &4)]);
     runtime.shutdown(None).await;
 }
 

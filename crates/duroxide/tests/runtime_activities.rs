@@ -230,36 +230,6 @@ async fn a_retryable_renewal_error_does_not_cancel_a_running_activity() {
 }
 
 #[tokio::test]
-async fn a_lost_lease_cancels_a_running_activity_and_its_result_is_discarded() {
-    let (world, faulty) = faulty_world();
-    let stage = Stage::default();
-    let work = stage.activity(|stage, ctx, _| async move {
-        stage.report(format!("attempt {}", ctx.attempt()));
-        if ctx.attempt() == 1 {
-            ctx.cancelled().await;
-            stage.report("cancelled");
-        }
-        Ok(format!("attempt {}", ctx.attempt()))
-    });
-    let runtime = world.start(activities().register("Work", work), giving_up()).await;
-    faulty.fail(Call::RenewWork, [ProviderError::permanent("renew_work_item_lock", "taken over")]);
-    faulty.fail(Call::AckWork, [ProviderError::retryable("ack_work_item", "down")]);
-    world.client.start_orchestration("i", "GiveUp", "").await.unwrap();
-    stage.seen("attempt 1", 1).await;
-    while !stage.log().contains(&"cancelled".to_string()) {
-        world.clock.advance(Duration::from_millis(500));
-        tokio::task::yield_now().await;
-    }
-    // The item was still there and could not be removed, so it comes back.
-    while !stage.log().contains(&"attempt 2".to_string()) {
-        world.clock.advance(Duration::from_millis(50));
-        tokio::task::yield_now().await;
-    }
-    assert_eq!(world.output("i").await, "attempt 2");
-    runtime.shutdown(None).await;
-}
-
-#[tokio::test]
 async fn a_long_activity_keeps_its_lease_and_runs_once() {
     let world = World::new();
     let stage = Stage::default();
@@ -282,29 +252,6 @@ async fn a_long_activity_keeps_its_lease_and_runs_once() {
     stage.let_go();
     assert_eq!(world.output("i").await, "once");
     assert_eq!(stage.log(), ["running"]);
-    runtime.shutdown(None).await;
-}
-
-#[tokio::test]
-async fn an_activity_whose_result_cannot_be_stored_runs_again() {
-    let (world, faulty) = faulty_world();
-    let stage = Stage::default();
-    let work = stage.activity(|stage, ctx, _| async move {
-        stage.report("run");
-        Ok(format!("attempt {}", ctx.attempt()))
-    });
-    let runtime = world.start(activities().register("Work", work), one_activity()).await;
-    faulty.fail(Call::AckWork, [ProviderError::retryable("ack_work_item", "disk full")]);
-    world.client.start_orchestration("i", "One", "Work").await.unwrap();
-    while faulty.abandoned_work().is_empty() {
-        tokio::task::yield_now().await;
-    }
-    assert_eq!(faulty.abandoned_work(), [(Some(Duration::from_millis(100)), false)]);
-    world.clock.advance(Duration::from_millis(100));
-    assert_eq!(world.output("i").await, "attempt 2");
-    assert_eq!(stage.log().len(), 2);
-    let metrics = runtime.metrics_snapshot().unwrap();
-    assert_eq!((metrics.activity_infra_errors, metrics.activity_success), (1, 1));
     runtime.shutdown(None).await;
 }
 

@@ -206,3 +206,63 @@ async fn what_was_claimed_ahead_is_given_back_without_counting_an_attempt() {
     assert_eq!(world.output("i").await, "1111111111");
     next.shutdown(None).await;
 }
+
+/// Runs a shutdown while user code blocks every thread of the executor, and tells whether it came back.
+fn shutdown_of_a_blocked_executor(orchestration: &'static str) -> bool {
+    let executor =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    // By the machine's clock: nobody could move another while the threads are blocked.
+    let store: Arc<dyn duroxide::providers::Provider> =
+        Arc::new(duroxide::providers::memory::MemoryProvider::new());
+    let world = World::on(store, Arc::new(duroxide::providers::ManualClock::default()));
+    let (blocked, is_blocked) = std::sync::mpsc::channel::<()>();
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let released = Arc::new(std::sync::Mutex::new(released));
+    let block = move || {
+        blocked.send(()).unwrap();
+        // Ends when the test drops the other end.
+        let _ = released.lock().unwrap().recv();
+    };
+    let (in_turn, in_activity) = (block.clone(), block);
+    let orchestrations = one().register("Blocks", move |_: OrchestrationContext, _: String| {
+        let block = in_turn.clone();
+        async move {
+            block();
+            Ok(String::new())
+        }
+    });
+    let activities = activities().register("Wait", move |_: ActivityContext, _: String| {
+        let block = in_activity.clone();
+        async move {
+            block();
+            Ok(String::new())
+        }
+    });
+    let runtime = executor.block_on(async {
+        let runtime = world.start(activities, orchestrations).await;
+        world.client.start_orchestration("i", orchestration, "").await.unwrap();
+        runtime
+    });
+    is_blocked.recv().unwrap();
+    let (done, is_done) = std::sync::mpsc::channel();
+    let handle = executor.handle().clone();
+    let caller = std::thread::spawn(move || {
+        handle.block_on(runtime.shutdown(Some(100)));
+        done.send(()).unwrap();
+    });
+    // Far more than it may take; the test waits this long only if it fails.
+    let came_back = is_done.recv_timeout(Duration::from_secs(20)).is_ok();
+    drop(release);
+    caller.join().unwrap();
+    came_back
+}
+
+#[test]
+fn shutdown_returns_although_an_activity_blocks_every_thread_of_the_executor() {
+    assert!(shutdown_of_a_blocked_executor("One"));
+}
+
+#[test]
+fn shutdown_returns_although_an_orchestration_blocks_every_thread_of_the_executor() {
+    assert!(shutdown_of_a_blocked_executor("Blocks"));
+}

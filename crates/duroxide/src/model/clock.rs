@@ -28,6 +28,14 @@ pub trait Clock: Send + Sync + 'static {
     fn sleep(&self, duration: Duration) -> ClockSleep {
         self.sleep_until(self.monotonic().saturating_add(duration))
     }
+
+    /// Waits for `duration` from now, also while every thread of the executor is blocked.
+    ///
+    /// For the rare wait that must end whatever user code does, such as a time-out. A clock whose
+    /// [`sleep_until`](Self::sleep_until) relies on timers of the executor does better here.
+    fn alarm(&self, duration: Duration) -> ClockSleep {
+        self.sleep(duration)
+    }
 }
 
 /// The machine's own clock.
@@ -47,6 +55,31 @@ impl Clock for SystemClock {
         let remaining = deadline.saturating_sub(self.monotonic());
         Box::pin(tokio::time::sleep(remaining))
     }
+
+    fn alarm(&self, duration: Duration) -> ClockSleep {
+        match watch_the_time(duration) {
+            Ok(alarm) => alarm,
+            Err(error) => {
+                tracing::debug!(target: "duroxide", %error, "no thread for an alarm, a timer has to do");
+                self.sleep(duration)
+            }
+        }
+    }
+}
+
+/// Waits on a thread of its own, which ends early if nobody waits for it any more.
+fn watch_the_time(duration: Duration) -> std::io::Result<ClockSleep> {
+    let (ring, rung) = tokio::sync::oneshot::channel::<()>();
+    let (waiting, given_up) = std::sync::mpsc::channel::<()>();
+    let watch = move || {
+        let _ = given_up.recv_timeout(duration);
+        let _ = ring.send(());
+    };
+    std::thread::Builder::new().name("duroxide-alarm".to_string()).spawn(watch)?;
+    Ok(Box::pin(async move {
+        let _until_dropped = waiting;
+        let _ = rung.await;
+    }))
 }
 
 /// The wall time of the machine, in milliseconds since the epoch.
@@ -154,6 +187,13 @@ mod tests {
         clock.advance(Duration::MAX);
         clock.advance(Duration::MAX);
         assert_eq!((clock.now_ms(), clock.monotonic()), (u64::MAX, Duration::MAX));
+    }
+
+    #[test]
+    fn an_alarm_needs_no_timer_of_the_executor() {
+        let executor = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        // Without its drivers the executor has no timers.
+        executor.block_on(SystemClock.alarm(Duration::from_millis(1)));
     }
 
     async fn futures_poll_once(sleep: &mut ClockSleep) -> Option<()> {

@@ -309,6 +309,10 @@ macro_rules! __validation_of_our_own {
             expired_leases_can_be_abandoned,
             leases_end_on_the_millisecond, delays_end_on_the_millisecond,
         }
+        $crate::__validation_module! { $factory; lease_recovery;
+            expired_leases_are_taken_up_again, a_vain_fetch_takes_nothing_over,
+            leases_that_were_taken_over_are_lost, leases_that_ended_are_lost, live_leases_are_extended,
+        }
         $crate::__validation_module! { $factory; partial_history;
             load_returns_the_events_after, load_works_after_a_fetch, full_load_brings_the_kv_snapshot,
             incarnation_differs_after_recreation, load_needs_a_live_token, load_of_a_new_instance_is_empty,

@@ -56,6 +56,7 @@ pub mod hand_over;
 pub mod identity;
 pub mod large_batches;
 pub mod lease_details;
+pub mod lease_recovery;
 pub mod partial_history;
 pub mod refusals;
 pub mod removal;

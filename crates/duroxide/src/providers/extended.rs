@@ -95,6 +95,22 @@ pub trait ExtendedProvider: Send + Sync {
         claim: Option<&InstanceRequest<'_>>,
     ) -> Result<StoredResult, ProviderError>;
 
+    /// Takes up a lease again and extends it, as a renewal does, but also if it has run out: all that counts is whether
+    /// somebody else has taken over, or what it was on is gone.
+    ///
+    /// For a holder whose renewal or ack was refused, or came late. A lease that is taken up again is live.
+    ///
+    /// The default cannot tell. Then a refused renewal is all that the holder will learn.
+    async fn recover_lease(
+        &self,
+        queue: WorkQueue,
+        lock_token: &str,
+        extend_for: Duration,
+    ) -> Result<LeaseState, ProviderError> {
+        let _ = (queue, lock_token, extend_for);
+        Ok(LeaseState::Unknown)
+    }
+
     /// Describes an instance without reading its history; `None` if nothing is known of it but a history.
     ///
     /// An instance whose start is queued and that has taken no turn yet is described too, with the status
@@ -246,6 +262,17 @@ pub struct WorkClaim {
     pub lock_token: String,
     /// How often the activity was claimed, this claim included.
     pub attempt_count: u32,
+}
+
+/// What a store knows of a lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LeaseState {
+    /// It is the caller's, and live.
+    Held,
+    /// Its token is of no use any more: the work was acked, given back, removed or taken over.
+    Lost,
+    /// The store cannot tell.
+    Unknown,
 }
 
 /// An instance as its row and its current execution describe it; or, before its first turn, its queued start.

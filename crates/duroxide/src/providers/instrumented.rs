@@ -9,10 +9,11 @@ use async_trait::async_trait;
 
 use super::{
     BlockedInstance, DispatcherCapabilityFilter, ExecutionMetadata, ExtendedProvider, HistoryPart,
-    InstanceClaim, InstanceMetadata, InstanceRequest, InstanceWatch, InstanceWatchers, OrchestrationItem,
-    ParkedMessage, Provider, ProviderAdmin, ProviderError, QuarantinedRow, RunningInstances, RunningMark,
-    ScheduledActivityIdentifier, SessionFetchConfig, StartOutcome, StoredResult, StoredTurn, TagFilter,
-    TurnToStore, WorkClaim, WorkQueue, WorkRequest, WorkSignal, WorkSignalSource,
+    InstanceClaim, InstanceMetadata, InstanceRequest, InstanceWatch, InstanceWatchers, LeaseState,
+    OrchestrationItem, ParkedMessage, Provider, ProviderAdmin, ProviderError, QuarantinedRow,
+    RunningInstances, RunningMark, ScheduledActivityIdentifier, SessionFetchConfig, StartOutcome,
+    StoredResult, StoredTurn, TagFilter, TurnToStore, WorkClaim, WorkQueue, WorkRequest, WorkSignal,
+    WorkSignalSource,
 };
 use crate::model::{Clock, Event, SystemClock, SystemStats, WorkItem};
 use crate::observability::MetricsProvider;
@@ -344,6 +345,15 @@ impl ExtendedProvider for InstrumentedProvider {
     ) -> Result<StoredResult, ProviderError> {
         let extended = self.extended("store_result")?;
         self.measure("ack_work_item", extended.store_result(lock_token, completion, claim)).await
+    }
+
+    async fn recover_lease(
+        &self,
+        queue: WorkQueue,
+        lock_token: &str,
+        extend_for: Duration,
+    ) -> Result<LeaseState, ProviderError> {
+        self.extended("recover_lease")?.recover_lease(queue, lock_token, extend_for).await
     }
 
     async fn read_metadata(&self, instance: &str) -> Result<Option<InstanceMetadata>, ProviderError> {

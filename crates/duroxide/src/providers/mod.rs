@@ -9,7 +9,9 @@
 //!
 //! A fetch leases what it returns: an instance with its messages, or an activity. The lease has a token, lasts for a
 //! time, and can be renewed while it is live. Ack and abandon consume it. Once it has run out, or somebody else has
-//! taken over, the token is dead: whoever still holds it cannot write. A lease is live while `locked_until > now`.
+//! taken over, the token is dead: whoever still holds it cannot write. A lease is live while `locked_until > now`. A
+//! store may let its holder take up a lease again that ran out while nobody took over
+//! ([`recover_lease`](ExtendedProvider::recover_lease)).
 
 mod admin;
 pub mod error;
@@ -35,8 +37,8 @@ pub use admin::ProviderAdmin;
 pub use error::ProviderError;
 pub use extended::{
     BlockedInstance, DEFAULT_PARKING_TIME, ExtendedProvider, HistoryPart, InstanceClaim, InstanceMetadata,
-    InstanceRequest, ParkedMessage, QuarantinedRow, RunningInstances, StartOutcome, WorkClaim, WorkQueue,
-    WorkRequest,
+    InstanceRequest, LeaseState, ParkedMessage, QuarantinedRow, RunningInstances, StartOutcome, WorkClaim,
+    WorkQueue, WorkRequest,
 };
 pub use filters::{DispatcherCapabilityFilter, SemverRange, TagFilter, current_build_version};
 pub use hand_over::{Durable, StoredResult, StoredTurn, TurnToStore};

@@ -1,8 +1,12 @@
 //! Keeps leases alive while their work goes on.
 //!
 //! One task renews all leases of a runtime. Work registers its lease when it is claimed, and drops the registration when
-//! its ack is answered. An error that may go away is followed by another attempt; only the store can say that a lease
-//! is lost.
+//! its ack is answered. An error that may go away is followed by another attempt. A refusal is no proof that the lease
+//! is lost: it may have come late, after a suspension of the machine for instance. Then the store is asked whether
+//! somebody has taken over.
+//!
+//! After a suspension, renewals are late and the store may count what this runtime is still at as free. So a dispatcher
+//! first lets the renewals catch up, lest it be given work of its own.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,13 +16,20 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::tasks::Tasks;
-use crate::model::Clock;
-use crate::providers::{Provider, ProviderError};
+use crate::model::{Clock, whole_ms};
+use crate::providers::{LeaseState, Provider, ProviderError, WorkQueue};
 
 const TARGET: &str = "duroxide::runtime::worker";
 
 /// The first pause after a renewal failed for a reason that may go away; it doubles up to the renewal interval.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
+
+/// How much further than the time that passed the wall clock may move before leases count as late: it moves on while the
+/// machine is suspended.
+const JUMP_MS: u64 = 1_000;
+
+/// How long a dispatcher waits for late renewals. A store that does not answer them must not stop it for good.
+const LONGEST_CATCH_UP: Duration = Duration::from_secs(1);
 
 /// What is leased.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +54,8 @@ pub(crate) struct Leases {
     clock: Arc<dyn Clock>,
     schedule: Mutex<Schedule>,
     earlier: Notify,
+    // Told when late renewals were begun or answered.
+    caught_up: Notify,
 }
 
 #[derive(Default)]
@@ -51,6 +64,32 @@ struct Schedule {
     due: BTreeSet<(Duration, u64)>,
     held: HashMap<u64, Held>,
     next_id: u64,
+    // Renewals under way of leases that may have run out.
+    late: usize,
+    // What the clocks showed when they were last compared: the wall, and the time that never jumps.
+    seen: Option<(u64, Duration)>,
+}
+
+impl Schedule {
+    /// Tells whether the wall clock has jumped forward since it was last looked at.
+    fn has_jumped(&mut self, wall_ms: u64, now: Duration) -> bool {
+        let before = self.seen.replace((wall_ms, now));
+        before.is_some_and(|(wall_before, before)| {
+            let passed = whole_ms(now.saturating_sub(before));
+            wall_ms.saturating_sub(wall_before) > passed.saturating_add(JUMP_MS)
+        })
+    }
+
+    /// Lets every lease count as one that may have run out.
+    fn make_all_late(&mut self, now: Duration) {
+        let ids = std::mem::take(&mut self.due).into_iter().map(|(_, id)| id);
+        for id in ids {
+            if let Some(held) = self.held.get_mut(&id) {
+                (held.due, held.live_until) = (now, now);
+                self.due.insert((now, id));
+            }
+        }
+    }
 }
 
 #[derive(Clone)]
@@ -59,18 +98,21 @@ struct Held {
     token: Arc<str>,
     lost: CancellationToken,
     due: Duration,
+    /// Until then the lease is live for sure.
+    live_until: Duration,
     failures: u32,
 }
 
 impl Leases {
     pub fn new(store: Arc<dyn Provider>, clock: Arc<dyn Clock>) -> Self {
-        Self { store, clock, schedule: Mutex::default(), earlier: Notify::new() }
+        Self { store, clock, schedule: Mutex::default(), earlier: Notify::new(), caught_up: Notify::new() }
     }
 
     /// Renews this lease until the registration is dropped. `lost` fires if the store says that it is gone.
     pub fn keep(self: &Arc<Self>, terms: LeaseTerms, token: &str, lost: CancellationToken) -> Lease {
-        let due = self.clock.monotonic().saturating_add(terms.interval);
-        let held = Held { terms, token: token.into(), lost, due, failures: 0 };
+        let now = self.clock.monotonic();
+        let (due, live_until) = (now.saturating_add(terms.interval), now.saturating_add(terms.duration));
+        let held = Held { terms, token: token.into(), lost, due, live_until, failures: 0 };
         let mut schedule = self.schedule();
         let id = schedule.next_id;
         schedule.next_id += 1;
@@ -82,14 +124,49 @@ impl Leases {
         Lease { leases: self.clone(), id }
     }
 
+    /// Waits, though not for ever, until leases that may have run out were renewed or are known to be lost.
+    pub async fn catch_up(&self) {
+        if !self.is_behind() {
+            return;
+        }
+        let mut patience = self.clock.sleep(LONGEST_CATCH_UP);
+        loop {
+            let changed = self.caught_up.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if !self.is_behind() {
+                return;
+            }
+            tokio::select! {
+                () = changed => {}
+                () = &mut patience => return,
+            }
+        }
+    }
+
+    /// Tells whether leases may have run out because their renewals are late.
+    pub fn is_behind(&self) -> bool {
+        let (wall_ms, now) = (self.clock.now_ms(), self.clock.monotonic());
+        let mut schedule = self.schedule();
+        if schedule.has_jumped(wall_ms, now) {
+            schedule.make_all_late(now);
+            self.earlier.notify_one();
+        }
+        schedule.late > 0 || schedule.due.first().is_some_and(|(due, _)| *due <= now)
+    }
+
     /// Renews what is due, for ever. Renewals are tasks of `upkeep`: one that hangs does not hold up the others.
     pub async fn run(self: Arc<Self>, upkeep: Tasks) {
         loop {
             let now = self.clock.monotonic();
-            for (id, held) in self.take_due(now) {
+            for (id, held, late) in self.take_due(now) {
                 let leases = self.clone();
-                upkeep.spawn(async move { leases.renew(id, held).await });
+                upkeep.spawn(async move {
+                    leases.renew(id, held).await;
+                    drop(late);
+                });
             }
+            self.caught_up.notify_waiters();
             let next = self.schedule().due.first().map(|(due, _)| *due);
             let sleep = async {
                 match next {
@@ -104,21 +181,35 @@ impl Leases {
         }
     }
 
-    fn take_due(&self, now: Duration) -> Vec<(u64, Held)> {
+    fn take_due(self: &Arc<Self>, now: Duration) -> Vec<(u64, Held, Option<LateRenewal>)> {
         let mut schedule = self.schedule();
         let mut taken = Vec::new();
         while let Some(&(due, id)) = schedule.due.first()
             && due <= now
         {
             schedule.due.pop_first();
-            if let Some(held) = schedule.held.get(&id) {
-                taken.push((id, held.clone()));
-            }
+            let Some(held) = schedule.held.get(&id).cloned() else { continue };
+            let is_late = held.live_until <= now;
+            schedule.late += usize::from(is_late);
+            taken.push((id, held, is_late.then(|| LateRenewal { leases: self.clone() })));
         }
         taken
     }
 
+    /// Asks the store for a lease whose renewal or ack was refused: takes it up again unless somebody has taken over.
+    pub async fn recover(&self, terms: LeaseTerms, token: &str) -> Result<LeaseState, ProviderError> {
+        let queue = match terms.kind {
+            LeaseKind::Instance => WorkQueue::Orchestrator,
+            LeaseKind::Activity => WorkQueue::Worker,
+        };
+        match self.store.as_extended() {
+            Some(store) => store.recover_lease(queue, token, terms.duration).await,
+            None => Ok(LeaseState::Unknown),
+        }
+    }
+
     async fn renew(&self, id: u64, held: Held) {
+        let begun = self.clock.monotonic();
         let result = match held.terms.kind {
             LeaseKind::Instance => {
                 self.store.renew_orchestration_item_lock(&held.token, held.terms.duration).await
@@ -126,29 +217,55 @@ impl Leases {
             LeaseKind::Activity => self.store.renew_work_item_lock(&held.token, held.terms.duration).await,
         };
         match result {
-            Ok(()) => self.renew_again(id, held.terms.interval, 0),
-            Err(error) if error.retryable => {
-                let failures = held.failures.saturating_add(1);
-                let pause = RETRY_PAUSE.saturating_mul(1 << (failures - 1).min(16)).min(held.terms.interval);
-                log_failure(&held, &error);
-                self.renew_again(id, pause, failures);
-            }
-            Err(error) => {
-                // While the renewal was under way, the work may have been acked: then nothing was lost.
-                if self.schedule().held.remove(&id).is_some() {
-                    log_failure(&held, &error);
-                    held.lost.cancel();
-                }
-            }
+            Ok(()) => self.renewed(id, held.terms, begun),
+            Err(error) if error.retryable => self.renew_soon(id, &held, &error),
+            Err(error) => self.judge(id, &held, &error).await,
         }
     }
 
-    fn renew_again(&self, id: u64, pause: Duration, failures: u32) {
+    /// Finds out what a refused renewal means.
+    async fn judge(&self, id: u64, held: &Held, refusal: &ProviderError) {
+        // While the renewal was under way, the work may have been acked: then nothing was lost.
+        if !self.schedule().held.contains_key(&id) {
+            return;
+        }
+        let begun = self.clock.monotonic();
+        match self.recover(held.terms, &held.token).await {
+            Ok(LeaseState::Held) => {
+                log_failure(held, refusal);
+                self.renewed(id, held.terms, begun);
+            }
+            // A store of the published contract has no other way to say that the lease is lost than to refuse.
+            Ok(LeaseState::Lost | LeaseState::Unknown) => {
+                if self.schedule().held.remove(&id).is_some() {
+                    log_failure(held, refusal);
+                    held.lost.cancel();
+                }
+            }
+            Err(error) => self.renew_soon(id, held, &error),
+        }
+    }
+
+    fn renew_soon(&self, id: u64, held: &Held, error: &ProviderError) {
+        let failures = held.failures.saturating_add(1);
+        let pause = RETRY_PAUSE.saturating_mul(1 << (failures - 1).min(16)).min(held.terms.interval);
+        log_failure(held, error);
+        self.renew_again(id, pause, |held| held.failures = failures);
+    }
+
+    fn renewed(&self, id: u64, terms: LeaseTerms, begun: Duration) {
+        self.renew_again(id, terms.interval, |held| {
+            held.failures = 0;
+            held.live_until = begun.saturating_add(terms.duration);
+        });
+    }
+
+    fn renew_again(&self, id: u64, pause: Duration, note: impl FnOnce(&mut Held)) {
         let due = self.clock.monotonic().saturating_add(pause);
         let mut schedule = self.schedule();
         let Some(held) = schedule.held.get_mut(&id) else { return };
         held.due = due;
-        held.failures = failures;
+        note(held);
         schedule.due.insert((due, id));
         if schedule.due.first() == Some(&(due, id)) {
             self.earlier.notify_one();
@@ -169,6 +286,18 @@ impl Leases {
 fn log_failure(held: &Held, error: &ProviderError) {
     tracing::info!(target: TARGET, lock_token = %held.token, kind = ?held.terms.kind, %error,
         retryable = error.retryable, "lease not renewed");
+}
+
+/// A renewal under way of a lease that may have run out.
+struct LateRenewal {
+    leases: Arc<Leases>,
+}
+
+impl Drop for LateRenewal {
+    fn drop(&mut self) {
+        self.leases.schedule().late -= 1;
+        self.leases.caught_up.notify_waiters();
+    }
 }
 
 /// A lease that is renewed until this is dropped.

@@ -5,14 +5,22 @@ use std::time::Duration;
 
 use super::Runtime;
 use super::core::TARGET;
+use super::tasks::Tasks;
+use crate::model::Clock;
 
 /// How long work in progress may take to end, unless the caller says otherwise.
 const DEFAULT_GRACE: Duration = Duration::from_secs(1);
+
+/// How long aborted tasks may take to be gone. Only user code that blocks its thread takes longer.
+const LONGEST_ABORT: Duration = Duration::from_secs(2);
 
 impl Runtime {
     /// Stops the runtime: it takes no new work at once, lets what is in progress end for `timeout_ms` (1000 by default;
     /// 0 for not at all), aborts the rest, and returns when no task is left. What was aborted is delivered again when
     /// its lease ends.
+    ///
+    /// User code that blocks its thread cannot be aborted. Shutdown waits a few seconds longer for it, then logs a
+    /// warning and returns without it. Such code ends by itself, or with the process; what it returns is dropped.
     ///
     /// It returns as soon as everything has ended. Calling it again, also at the same time, waits for the same end; the
     /// shortest time decides. If the future is dropped, a later call finishes the job.
@@ -20,23 +28,36 @@ impl Runtime {
         let core = &self.core;
         let grace = timeout_ms.map_or(DEFAULT_GRACE, Duration::from_millis);
         core.stop.cancel();
-        if !grace.is_zero() {
-            tokio::select! {
-                biased;
-                () = core.work.ended() => {}
-                () = core.clock.sleep(grace) => {}
-            }
-        }
+        ended_within(&core.work, grace, &*core.clock).await;
         let remaining_tasks = core.work.count();
         if remaining_tasks > 0 {
             tracing::warn!(target: TARGET, timeout_ms = grace.as_millis() as u64, remaining_tasks,
                 "shutdown aborts what has not ended");
         }
         core.work.abort_all();
-        core.work.ended().await;
+        ended_within(&core.work, LONGEST_ABORT, &*core.clock).await;
         // Leases were kept until the work that they cover had ended.
         core.upkeep.abort_all();
-        core.upkeep.ended().await;
+        ended_within(&core.upkeep, LONGEST_ABORT, &*core.clock).await;
+        let blocked_tasks = core.work.count() + core.upkeep.count();
+        if blocked_tasks > 0 {
+            tracing::warn!(target: TARGET, blocked_tasks,
+                "shutdown returns although user code still blocks its thread");
+        }
         core.residents.clear();
+    }
+}
+
+/// Waits until a group of tasks has ended, but no longer than `time`.
+async fn ended_within(tasks: &Tasks, time: Duration, clock: &dyn Clock) {
+    if time.is_zero() || tasks.count() == 0 {
+        return;
+    }
+    // User code may block every thread of the executor, and with them its timers.
+    let time_is_up = clock.alarm(time);
+    tokio::select! {
+        biased;
+        () = tasks.ended() => {}
+        () = time_is_up => {}
     }
 }

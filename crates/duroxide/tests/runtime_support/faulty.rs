@@ -18,6 +18,7 @@ pub enum Call {
     AckWork,
     RenewWork,
     RenewTurn,
+    Recover,
     AbandonTurn,
     Read,
     KvValue,
@@ -29,6 +30,8 @@ pub enum Call {
     AckTurnDone,
     FetchWorkDone,
     AckWorkDone,
+    /// After a result was committed: whether it is durable.
+    SyncResult,
 }
 
 /// A call of `abandon_*`: delay and whether the attempt is not counted.
@@ -391,9 +394,24 @@ impl ExtendedProvider for Faulty {
     ) -> Result<StoredResult, ProviderError> {
         self.before(Call::AckWork).await?;
         let claim = claim.filter(|_| !self.has_plans_for(&[Call::FetchTurn, Call::FetchTurnDone]));
-        let stored = self.ext().store_result(token, completion, claim).await?;
+        let mut stored = self.ext().store_result(token, completion, claim).await?;
         self.before(Call::AckWorkDone).await?;
+        if let Err(error) = self.before(Call::SyncResult).await {
+            let (tell, told) = tokio::sync::oneshot::channel();
+            tell.send(Err(error)).unwrap();
+            stored.durable = Durable::when(told);
+        }
         Ok(stored)
+    }
+
+    async fn recover_lease(
+        &self,
+        queue: WorkQueue,
+        token: &str,
+        extend_for: Duration,
+    ) -> Result<LeaseState, ProviderError> {
+        self.before(Call::Recover).await?;
+        self.ext().recover_lease(queue, token, extend_for).await
     }
 
     async fn read_metadata(&self, instance: &str) -> Result<Option<InstanceMetadata>, ProviderError> {

@@ -10,7 +10,7 @@ use duroxide::EventKind;
 use duroxide::providers::{
     Clock, ExecutionMetadata, HistoryPart, InstanceClaim, InstanceFilter, InstanceRequest, ManualClock,
     OrchestrationItem, Provider, ProviderError, PruneOptions, SessionFetchConfig, TurnToStore, WorkClaim,
-    WorkItem, WorkRequest,
+    WorkItem, WorkQueue, WorkRequest,
 };
 
 use crate::observe::{self, Incarnations};
@@ -190,10 +190,12 @@ impl Call<'_> {
             Step::LoadHistory { .. }
             | Step::AckTurn { .. }
             | Step::AbandonTurn { .. }
-            | Step::RenewTurn { .. } => plain(self.use_turn(step).await),
-            Step::AckWork { .. } | Step::AbandonWork { .. } | Step::RenewWork { .. } => {
-                plain(self.use_work(step).await)
-            }
+            | Step::RenewTurn { .. }
+            | Step::RecoverTurn { .. } => plain(self.use_turn(step).await),
+            Step::AckWork { .. }
+            | Step::AbandonWork { .. }
+            | Step::RenewWork { .. }
+            | Step::RecoverWork { .. } => plain(self.use_work(step).await),
             Step::RenewSessions { .. } | Step::CleanupSessions | Step::Append { .. } => {
                 plain(self.keep_house(step).await)
             }
@@ -278,6 +280,9 @@ impl Call<'_> {
             Step::RenewTurn { token, extend_ms } => {
                 let extend_for = Duration::from_millis(*extend_ms);
                 show(self.store.renew_orchestration_item_lock(&self.turn(*token).token, extend_for).await)
+            }
+            Step::RecoverTurn { token, extend_ms } => {
+                self.recover(WorkQueue::Orchestrator, &self.turn(*token).token, *extend_ms).await
             }
             other => unreachable!("{other:?} uses no turn"),
         }
@@ -400,7 +405,17 @@ impl Call<'_> {
                 let extend_for = Duration::from_millis(*extend_ms);
                 show(self.store.renew_work_item_lock(&self.work(*token).token, extend_for).await)
             }
+            Step::RecoverWork { token, extend_ms } => {
+                self.recover(WorkQueue::Worker, &self.work(*token).token, *extend_ms).await
+            }
             other => unreachable!("{other:?} uses no work"),
+        }
+    }
+
+    async fn recover(&self, queue: WorkQueue, token: &str, extend_ms: u64) -> String {
+        match self.store.as_extended() {
+            Some(store) => show(store.recover_lease(queue, token, Duration::from_millis(extend_ms)).await),
+            None => String::new(),
         }
     }
 

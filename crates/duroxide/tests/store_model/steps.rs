@@ -38,12 +38,14 @@ pub enum Step {
     StoreTurn { token: TokenPick, turn: Turn, claim: Option<(usize, Claimant)> },
     AbandonTurn { token: TokenPick, delay_ms: Option<u64>, ignore_attempt: bool },
     RenewTurn { token: TokenPick, extend_ms: u64 },
+    RecoverTurn { token: TokenPick, extend_ms: u64 },
     FetchWork { claimant: Claimant },
     ClaimWork { max: usize, claimant: Claimant },
     AckWork { token: TokenPick, completion: Completion },
     StoreResult { token: TokenPick, completion: Completion, claim: Option<TurnClaim> },
     AbandonWork { token: TokenPick, delay_ms: Option<u64>, ignore_attempt: bool },
     RenewWork { token: TokenPick, extend_ms: u64 },
+    RecoverWork { token: TokenPick, extend_ms: u64 },
     RenewSessions { owners: Vec<&'static str>, extend_ms: u64, idle_ms: u64 },
     CleanupSessions,
     Append { instance: &'static str, execution_id: u64, event_ids: Vec<u64> },
@@ -251,6 +253,7 @@ fn turn_step() -> BoxedStrategy<Step> {
         3 => (token(), option::of(time()), any::<bool>())
             .prop_map(|(token, delay_ms, ignore_attempt)| Step::AbandonTurn { token, delay_ms, ignore_attempt }),
         2 => (token(), time()).prop_map(|(token, extend_ms)| Step::RenewTurn { token, extend_ms }),
+        2 => (token(), time()).prop_map(|(token, extend_ms)| Step::RecoverTurn { token, extend_ms }),
     ]
     .boxed()
 }
@@ -265,6 +268,7 @@ fn work_step() -> BoxedStrategy<Step> {
         3 => (token(), option::of(time()), any::<bool>())
             .prop_map(|(token, delay_ms, ignore_attempt)| Step::AbandonWork { token, delay_ms, ignore_attempt }),
         2 => (token(), time()).prop_map(|(token, extend_ms)| Step::RenewWork { token, extend_ms }),
+        2 => (token(), time()).prop_map(|(token, extend_ms)| Step::RecoverWork { token, extend_ms }),
         3 => (subsequence(OWNERS.to_vec(), 0..=2), time(), time())
             .prop_map(|(owners, extend_ms, idle_ms)| Step::RenewSessions { owners, extend_ms, idle_ms }),
         2 => Just(Step::CleanupSessions),

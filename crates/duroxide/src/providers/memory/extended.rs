@@ -1,6 +1,7 @@
 //! What this store can do beyond the documented contract, method by method.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 
@@ -10,9 +11,9 @@ use crate::model::{Clock, Event, WorkItem};
 use crate::providers::inspect::MessageClass;
 use crate::providers::{
     BlockedInstance, Durable, ExtendedProvider, HistoryPart, InstanceClaim, InstanceMetadata,
-    InstanceRequest, InstanceWatch, ParkedMessage, ProviderError, QuarantinedRow, RunningInstances,
-    StartOutcome, StoredResult, StoredTurn, TurnToStore, WorkClaim, WorkQueue, WorkRequest, WorkSignal,
-    refusal,
+    InstanceRequest, InstanceWatch, LeaseState, ParkedMessage, ProviderError, QuarantinedRow,
+    RunningInstances, StartOutcome, StoredResult, StoredTurn, TurnToStore, WorkClaim, WorkQueue, WorkRequest,
+    WorkSignal, refusal,
 };
 
 #[async_trait]
@@ -77,6 +78,19 @@ impl ExtendedProvider for MemoryProvider {
             let claims = claim.map(|request| state.claim_instances(request, now)).unwrap_or_default();
             Ok(StoredResult { claims, durable: Durable::already() })
         })
+    }
+
+    async fn recover_lease(
+        &self,
+        queue: WorkQueue,
+        lock_token: &str,
+        extend_for: Duration,
+    ) -> Result<LeaseState, ProviderError> {
+        let held = self.lease(|state, now| match queue {
+            WorkQueue::Orchestrator => state.recover_turn(lock_token, extend_for, now),
+            WorkQueue::Worker => state.recover_activity(lock_token, extend_for, now),
+        });
+        Ok(if held { LeaseState::Held } else { LeaseState::Lost })
     }
 
     async fn read_metadata(&self, instance: &str) -> Result<Option<InstanceMetadata>, ProviderError> {

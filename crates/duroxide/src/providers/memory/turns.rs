@@ -315,6 +315,12 @@ impl State {
         Ok(())
     }
 
+    /// Extends a lease on an instance, live or not, unless somebody has taken over; tells whether it did.
+    pub fn recover_turn(&mut self, lock_token: &str, extend_for: Duration, now: u64) -> bool {
+        let held = self.turn_leases.values_mut().find(|lease| lease.token == lock_token);
+        held.map(|lease| lease.renew(extend_for, now)).is_some()
+    }
+
     /// Finds the turn that a token belongs to, live or not.
     pub fn turn(&self, lock_token: &str) -> Option<(&str, &Lease)> {
         let found = self.turn_leases.iter().find(|(_, lease)| lease.token == lock_token);

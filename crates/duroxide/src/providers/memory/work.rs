@@ -122,13 +122,26 @@ impl State {
         now: u64,
     ) -> Result<(), ProviderError> {
         let position = self.held_activity(token, now).ok_or_else(refusal::work_not_renewable)?;
+        self.extend_activity(position, extend_for, now);
+        Ok(())
+    }
+
+    /// Extends a lease on an activity, live or not, unless somebody has taken over; tells whether it did.
+    pub fn recover_activity(&mut self, token: &str, extend_for: Duration, now: u64) -> bool {
+        let position = self.activities.iter().position(|activity| has_token(activity, token));
+        if let Some(position) = position {
+            self.extend_activity(position, extend_for, now);
+        }
+        position.is_some()
+    }
+
+    fn extend_activity(&mut self, position: usize, extend_for: Duration, now: u64) {
         let activity = &mut self.activities[position];
         if let Some(lease) = &mut activity.lease {
             lease.renew(extend_for, now);
         }
         let session_id = activity.session_id.clone();
         self.note_session_activity(session_id.as_deref(), now);
-        Ok(())
     }
 
     /// Gives an activity back. The lease need not be live, as with turns. Its session stays with its owner.

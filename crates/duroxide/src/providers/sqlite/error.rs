@@ -133,7 +133,8 @@ impl StoreError {
 
 pub(super) fn classify(operation: &str, error: &rusqlite::Error) -> ProviderError {
     match error.sqlite_error_code() {
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+        // The locks of the log are contended (`SQLITE_PROTOCOL`): that passes like any other lock.
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::FileLockingProtocolFailed) => {
             ProviderError::retryable(operation, format!("Database locked: {error}"))
         }
         Some(ErrorCode::DiskFull) => ProviderError::retryable(operation, format!("Disk full: {error}")),
@@ -151,5 +152,20 @@ pub(super) fn classify(operation: &str, error: &rusqlite::Error) -> ProviderErro
         }
         // SQLite's other codes and errors of the binding are mistakes in a statement or in stored types.
         _ => ProviderError::permanent(operation, error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contended_locks_of_the_log_may_pass_and_damage_does_not() {
+        let classified = |code| {
+            let error = rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(code), None);
+            classify("renew_work_item_lock", &error).retryable
+        };
+        assert!(classified(rusqlite::ffi::SQLITE_PROTOCOL));
+        assert!(!classified(rusqlite::ffi::SQLITE_CORRUPT));
     }
 }

@@ -1,6 +1,7 @@
 //! What this store can do beyond the documented contract.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use rusqlite::{Connection, params};
@@ -10,12 +11,13 @@ use super::encode::leased_by;
 use super::error::StoreError;
 use super::inbox::JobClass;
 use super::shared::clamp_ms;
-use super::{SqliteProvider, blocked, encode, history, kv, messages, reads};
+use super::{SqliteProvider, blocked, encode, history, kv, messages, reads, turns, work};
 use crate::model::{Clock, Event, WorkItem, whole_ms};
 use crate::providers::{
     BlockedInstance, ExtendedProvider, HistoryPart, InstanceClaim, InstanceMetadata, InstanceRequest,
-    InstanceWatch, ParkedMessage, ProviderError, QuarantinedRow, RunningInstances, RunningMark, StartOutcome,
-    StoredResult, StoredTurn, TurnToStore, WorkClaim, WorkQueue, WorkRequest, WorkSignal, refusal,
+    InstanceWatch, LeaseState, ParkedMessage, ProviderError, QuarantinedRow, RunningInstances, RunningMark,
+    StartOutcome, StoredResult, StoredTurn, TurnToStore, WorkClaim, WorkQueue, WorkRequest, WorkSignal,
+    refusal,
 };
 
 #[async_trait]
@@ -71,6 +73,31 @@ impl ExtendedProvider for SqliteProvider {
         claim: Option<&InstanceRequest<'_>>,
     ) -> Result<StoredResult, ProviderError> {
         self.store_result_and_claim(lock_token, completion, claim).await
+    }
+
+    async fn recover_lease(
+        &self,
+        queue: WorkQueue,
+        lock_token: &str,
+        extend_for: Duration,
+    ) -> Result<LeaseState, ProviderError> {
+        // A lease that ran out keeps its token until somebody takes over, so a renewal that asks for no live lease
+        // finds out.
+        const AT_ANY_TIME: i64 = i64::MIN;
+        let token = lock_token.to_string();
+        self.writer
+            .submit("recover_lease", JobClass::Renewal, move |batch| {
+                let renewed = match queue {
+                    WorkQueue::Orchestrator => turns::renew(batch, &token, AT_ANY_TIME, extend_for),
+                    WorkQueue::Worker => work::renew(batch, &token, AT_ANY_TIME, extend_for),
+                };
+                match renewed {
+                    Ok(()) => Ok(LeaseState::Held),
+                    Err(StoreError::Refused(_)) => Ok(LeaseState::Lost),
+                    Err(error) => Err(error),
+                }
+            })
+            .await
     }
 
     async fn read_metadata(&self, instance: &str) -> Result<Option<InstanceMetadata>, ProviderError> {

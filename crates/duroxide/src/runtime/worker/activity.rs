@@ -6,16 +6,15 @@ use std::time::Duration;
 use super::claim::{ActivityWork, ClaimedActivity};
 use super::desk::{Put, Slot, Start};
 use super::guarded::{Guarded, Panicked};
+use super::result::{self, Verdict};
 use crate::activity::{ActivityContext, ActivityIdentity};
-use crate::model::{AppErrorKind, ErrorDetails, PoisonMessageType, WorkItem, poison_message};
-use crate::providers::ProviderError;
+use crate::model::{ErrorDetails, PoisonMessageType, WorkItem, poison_message};
 use crate::runtime::core::{Core, TARGET};
 use crate::runtime::options::attempts_until_poison;
-use crate::runtime::orchestrator;
 use crate::runtime::sessions::InSession;
 
-/// How long an activity waits before it runs again because its result could not be stored.
-const UNSTORED_RESULT_DELAY: Duration = Duration::from_millis(100);
+/// How long an activity waits before it runs again because its lease seemed to be lost.
+const DISCARDED_DELAY: Duration = Duration::from_millis(100);
 
 /// How user code ended.
 enum Ended {
@@ -43,9 +42,10 @@ pub(super) fn spawn(core: &Arc<Core>, start: Start) {
 pub(super) async fn run(core: Arc<Core>, start: Start, session: Option<InSession>) {
     let Start { claim, slot, place } = start;
     let _until_stored = (session, place);
-    // It was given up, or taken over by another worker, before its turn came.
+    // It was given up, or seems to be taken over by another worker, before its turn came.
     if claim.registration.cancellation.token.is_cancelled() {
-        return pass_on(&core, slot);
+        pass_on(&core, slot);
+        return claim.give_back(&core, None).await;
     }
     if claim.attempt_count > core.options.max_attempts {
         pass_on(&core, slot);
@@ -140,67 +140,65 @@ async fn report(core: &Arc<Core>, claim: &ClaimedActivity, ended: Ended, took: D
     };
     log_ended(claim, &result, took, worker_id);
     let outcome = if result.is_ok() { "success" } else { "app_error" };
-    let completion = completion(&claim.work, result);
-    match store(core, claim, completion).await {
-        Ok(()) => record(core, claim, outcome, took),
-        Err(_) if claim.registration.cancellation.is_removed() => record(core, claim, "cancelled", took),
-        Err(error) => {
-            tracing::warn!(target: TARGET, instance = %claim.work.instance, activity_id = claim.work.id, %error,
-                "result not stored, the activity will run again");
-            record(core, claim, "infra_error", took);
-            run_again(core, claim).await;
+    let completion = result::completion(&claim.work, result);
+    let outcome = match store_or_fail(core, claim, &completion).await {
+        Stored::AsItIs => outcome,
+        Stored::AsFailure => "app_error",
+        Stored::Not if claim.registration.cancellation.is_removed() => "cancelled",
+        Stored::Not => "infra_error",
+    };
+    record(core, claim, outcome, took);
+}
+
+/// What is stored of an activity that has ended.
+enum Stored {
+    AsItIs,
+    /// The store refused what there was to say, and took a small failure instead.
+    AsFailure,
+    Not,
+}
+
+/// Stores a result; what the store refuses for good becomes a failure of the activity that says so.
+async fn store_or_fail(core: &Arc<Core>, claim: &ClaimedActivity, completion: &WorkItem) -> Stored {
+    let (work, refusal) = match result::store(core, claim, completion).await {
+        Verdict::Stored => return Stored::AsItIs,
+        Verdict::Gone => return dropped(claim),
+        Verdict::Refused(refusal) => (&claim.work, refusal),
+    };
+    tracing::warn!(target: TARGET, instance = %work.instance, activity_name = %work.name, activity_id = work.id,
+        error = %refusal.error, "the store refuses the result; the activity fails");
+    match result::store(core, claim, &result::substitute(work, completion, &refusal)).await {
+        Verdict::Stored => Stored::AsFailure,
+        Verdict::Gone => dropped(claim),
+        Verdict::Refused(refusal) => {
+            result::set_aside(core, claim, &refusal).await;
+            Stored::Not
         }
     }
 }
 
-/// Stores a result. If a turn can be taken now, one is claimed in the same commit: most likely the one that the result
-/// leads to, whose own commit then makes the result durable too.
-async fn store(core: &Arc<Core>, claim: &ClaimedActivity, completion: WorkItem) -> Result<(), ProviderError> {
-    let Some(store) = core.store.as_extended() else {
-        return core.store.ack_work_item(&claim.token, Some(completion)).await;
-    };
-    let seat = orchestrator::reserve(core);
-    let request = seat.as_ref().map(|_| orchestrator::request(core, 1));
-    let stored = store.store_result(&claim.token, Some(completion), request.as_ref()).await?;
-    orchestrator::receive(core, stored.claims, seat);
-    stored.durable.wait().await
+fn dropped(claim: &ClaimedActivity) -> Stored {
+    tracing::info!(target: TARGET, instance = %claim.work.instance, activity_id = claim.work.id,
+        "result dropped: the activity was given up, or another worker has it");
+    Stored::Not
 }
 
-/// Ends an activity whose result nobody wants. If its item is still there, it must not run again.
+/// Ends an activity whose result nobody wants here. Only the store can remove a step, in the turn that gives it up: if
+/// its item is still there, its orchestration waits for it and it has to run again.
 async fn discard(core: &Core, claim: &ClaimedActivity, took: Duration) {
     record(core, claim, "cancelled", took);
     if claim.registration.cancellation.is_removed() {
         return;
     }
-    if let Err(error) = core.store.ack_work_item(&claim.token, None).await
-        && error.retryable
-    {
-        run_again(core, claim).await;
-    }
-}
-
-async fn run_again(core: &Core, claim: &ClaimedActivity) {
-    let abandoned = core.store.abandon_work_item(&claim.token, Some(UNSTORED_RESULT_DELAY), false).await;
+    let abandoned = core.store.abandon_work_item(&claim.token, Some(DISCARDED_DELAY), false).await;
     if let Err(error) = abandoned {
         tracing::debug!(target: TARGET, instance = %claim.work.instance, activity_id = claim.work.id, %error,
-            "activity not given back; it returns when its lease ends");
-    }
-}
-
-fn completion(work: &ActivityWork, result: Result<String, String>) -> WorkItem {
-    let (instance, execution_id, id) = (work.instance.clone(), work.execution_id, work.id);
-    match result {
-        Ok(result) => WorkItem::ActivityCompleted { instance, execution_id, id, result },
-        Err(message) => {
-            let kind = AppErrorKind::ActivityFailed;
-            let details = ErrorDetails::Application { kind, message, retryable: false };
-            WorkItem::ActivityFailed { instance, execution_id, id, details }
-        }
+            "activity not given back; it was removed or taken over, or returns when its lease ends");
     }
 }
 
 /// Answers an activity that was delivered too often with a failure that names it.
-async fn poison(core: &Core, claim: &ClaimedActivity) {
+async fn poison(core: &Arc<Core>, claim: &ClaimedActivity) {
     let work = &claim.work;
     let (attempt_count, max_attempts) = (claim.attempt_count, core.options.max_attempts);
     tracing::warn!(target: TARGET, instance = %work.instance, activity_name = %work.name, activity_id = work.id,
@@ -222,15 +220,9 @@ async fn poison(core: &Core, claim: &ClaimedActivity) {
         },
         message,
     };
-    let (instance, execution_id, id) = (work.instance.clone(), work.execution_id, work.id);
-    let failure = WorkItem::ActivityFailed { instance, execution_id, id, details };
-    match core.store.ack_work_item(&claim.token, Some(failure)).await {
-        Ok(()) => core.metrics().record_activity_poison(),
-        Err(error) => {
-            tracing::warn!(target: TARGET, instance = %work.instance, activity_id = work.id, %error,
-                "poisoned activity not failed");
-            run_again(core, claim).await;
-        }
+    match store_or_fail(core, claim, &result::failure(work, details)).await {
+        Stored::AsItIs | Stored::AsFailure => core.metrics().record_activity_poison(),
+        Stored::Not => {}
     }
 }
 

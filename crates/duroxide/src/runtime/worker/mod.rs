@@ -11,6 +11,7 @@ mod desk;
 mod desk_tests;
 mod guarded;
 mod polled;
+mod result;
 mod signalled;
 #[cfg(test)]
 mod signalled_tests;
@@ -31,7 +32,8 @@ pub(crate) use desk::{Desk, Reservation};
 pub(crate) fn reserve(core: &Core, items: &[WorkItem]) -> Option<Reservation> {
     let is_free = |item: &&WorkItem| matches!(item, WorkItem::ActivityExecute { session_id: None, .. });
     let wanted = items.iter().filter(is_free).count();
-    if wanted == 0 || core.stop.is_cancelled() {
+    // While renewals are late, the store may give out again what is still under way here.
+    if wanted == 0 || core.stop.is_cancelled() || core.leases.is_behind() {
         return None;
     }
     core.desk.reserve(wanted)

@@ -140,6 +140,12 @@ impl Dispatcher {
     /// Claims for slots that were free a moment ago, and starts what it gets.
     async fn claim(&mut self, free: &BTreeSet<usize>) -> Result<Answer, ProviderError> {
         let core = self.core.clone();
+        // What is still under way here must not be taken for free work.
+        tokio::select! {
+            biased;
+            () = core.stop.cancelled() => return Ok(Answer::NotAsked),
+            () = core.leases.catch_up() => {}
+        }
         let claimants = self.claimants(free);
         let mut were_all_asked = !claimants.is_empty();
         for index in claimants {
