@@ -30,7 +30,7 @@ pub(crate) use desk::{Desk, Request};
 pub(crate) use execution::{Ending, Execution};
 pub(crate) use journal::Journal;
 pub(crate) use outcome::{Turn, application};
-pub(crate) use policy::RacePolicy;
+pub(crate) use policy::{DecodeWords, RacePolicy};
 pub(crate) use recording::PENDING_CHILD_PREFIX;
 pub(crate) use wake::{Members, OwnedNode};
 pub(crate) use walk::Program;

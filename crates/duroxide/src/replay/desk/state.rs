@@ -9,13 +9,14 @@ use crate::replay::key_values::KeyValues;
 use crate::replay::queues::Queues;
 use crate::replay::signals::Signals;
 use crate::replay::wake::{Listener, Node};
-use crate::replay::{CompletionResult, RacePolicy};
+use crate::replay::{CompletionResult, DecodeWords, RacePolicy};
 
 use super::{Cancellable, Request};
 
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) policy: RacePolicy,
+    pub(super) decode_words: DecodeWords,
     pub(super) replaying: bool,
     /// The time of the turn. A context that no engine drives reads the machine's clock.
     pub(super) now_ms: Option<u64>,
@@ -72,6 +73,7 @@ impl State {
         let policy = RacePolicy::Legacy;
         Self {
             policy,
+            decode_words: DecodeWords::Own,
             replaying: true,
             now_ms: None,
             put_away: false,
@@ -119,7 +121,8 @@ impl State {
         }
     }
 
-    pub(super) fn take_outcome(&mut self, token: u64) -> Option<CompletionResult> {
+    /// Takes the outcome of a request, and the id of the event that recorded the request.
+    pub(super) fn take_outcome(&mut self, token: u64) -> Option<(CompletionResult, u64)> {
         let slot = self.slots.get_mut(&token)?;
         let schedule_id = slot.schedule_id?;
         let outcome = match &slot.request {
@@ -133,7 +136,7 @@ impl State {
         let slot = self.slots.remove(&token);
         self.retired.extend(slot.and_then(|slot| slot.listener));
         self.token_of.remove(&schedule_id);
-        Some(outcome)
+        Some((outcome, schedule_id))
     }
 
     pub(super) fn abandon(&mut self, token: u64, ready: &mut Vec<u64>) {
