@@ -29,6 +29,7 @@ pub(crate) use carry::{carry_forward, legacy_unread};
 pub(crate) use desk::{Desk, Request};
 pub(crate) use execution::{Ending, Execution};
 pub(crate) use journal::Journal;
+pub(crate) use matching::loggable;
 pub(crate) use outcome::{Turn, application};
 pub(crate) use policy::{DecodeWords, RacePolicy};
 pub(crate) use recording::PENDING_CHILD_PREFIX;
