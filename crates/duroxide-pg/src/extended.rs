@@ -6,8 +6,9 @@ use async_trait::async_trait;
 use duroxide::Event;
 use duroxide::providers::{
     Clock, Durable, ExtendedProvider, HistoryPart, InstanceClaim, InstanceMetadata, InstanceRequest,
-    InstanceWatch, KvEntry, ParkedMessage, ProviderError, QuarantinedRow, StartOutcome, StoredResult,
-    StoredTurn, TagFilter, TurnToStore, WorkClaim, WorkItem, WorkQueue, WorkRequest, WorkSignal, refusal,
+    InstanceWatch, KvEntry, ParkedMessage, ProviderError, QuarantinedRow, RunningActivities, StartOutcome,
+    StoredResult, StoredTurn, TagFilter, TurnToStore, WorkClaim, WorkItem, WorkQueue, WorkRequest,
+    WorkSignal, refusal,
 };
 
 use crate::PostgresProvider;
@@ -31,6 +32,10 @@ const SNAPSHOT: &str = "SELECT key, value, last_updated_at_ms FROM kv_store WHER
 impl ExtendedProvider for PostgresProvider {
     fn clock(&self) -> Arc<dyn Clock> {
         self.shared.time.clock()
+    }
+
+    fn running_activities(&self) -> Option<Arc<RunningActivities>> {
+        Some(self.shared.running.clone())
     }
 
     fn work_signal(&self, queue: WorkQueue) -> WorkSignal {

@@ -10,9 +10,9 @@ use async_trait::async_trait;
 use super::{
     DispatcherCapabilityFilter, ExecutionMetadata, ExtendedProvider, HistoryPart, InstanceClaim,
     InstanceMetadata, InstanceRequest, InstanceWatch, InstanceWatchers, OrchestrationItem, ParkedMessage,
-    Provider, ProviderAdmin, ProviderError, QuarantinedRow, RunningMark, ScheduledActivityIdentifier,
-    SessionFetchConfig, StartOutcome, StoredResult, StoredTurn, TagFilter, TurnToStore, WorkClaim, WorkQueue,
-    WorkRequest, WorkSignal, WorkSignalSource,
+    Provider, ProviderAdmin, ProviderError, QuarantinedRow, RunningActivities, RunningMark,
+    ScheduledActivityIdentifier, SessionFetchConfig, StartOutcome, StoredResult, StoredTurn, TagFilter,
+    TurnToStore, WorkClaim, WorkQueue, WorkRequest, WorkSignal, WorkSignalSource,
 };
 use crate::model::{Clock, Event, SystemClock, SystemStats, WorkItem};
 use crate::observability::MetricsProvider;
@@ -374,5 +374,9 @@ impl ExtendedProvider for InstrumentedProvider {
             Some(extended) => extended.mark_running(lock_token),
             None => RunningMark::none(),
         }
+    }
+
+    fn running_activities(&self) -> Option<Arc<RunningActivities>> {
+        self.inner.as_extended()?.running_activities()
     }
 }

@@ -18,7 +18,6 @@ mod pace;
 pub(crate) mod program;
 #[cfg(test)]
 mod program_tests;
-mod running;
 mod sessions;
 mod shutdown;
 mod start;

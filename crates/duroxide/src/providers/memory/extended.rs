@@ -10,14 +10,18 @@ use crate::model::{Clock, Event, WorkItem};
 use crate::providers::inspect::MessageClass;
 use crate::providers::{
     Durable, ExtendedProvider, HistoryPart, InstanceClaim, InstanceMetadata, InstanceRequest, InstanceWatch,
-    ParkedMessage, ProviderError, QuarantinedRow, StartOutcome, StoredResult, StoredTurn, TurnToStore,
-    WorkClaim, WorkQueue, WorkRequest, WorkSignal, refusal,
+    ParkedMessage, ProviderError, QuarantinedRow, RunningActivities, StartOutcome, StoredResult, StoredTurn,
+    TurnToStore, WorkClaim, WorkQueue, WorkRequest, WorkSignal, refusal,
 };
 
 #[async_trait]
 impl ExtendedProvider for MemoryProvider {
     fn clock(&self) -> Arc<dyn Clock> {
         self.clock.clone()
+    }
+
+    fn running_activities(&self) -> Option<Arc<RunningActivities>> {
+        Some(self.running.clone())
     }
 
     fn work_signal(&self, queue: WorkQueue) -> WorkSignal {

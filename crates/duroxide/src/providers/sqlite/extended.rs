@@ -14,8 +14,8 @@ use super::{SqliteProvider, encode, history, kv, messages, reads};
 use crate::model::{Clock, Event, WorkItem, whole_ms};
 use crate::providers::{
     ExtendedProvider, HistoryPart, InstanceClaim, InstanceMetadata, InstanceRequest, InstanceWatch,
-    ParkedMessage, ProviderError, QuarantinedRow, RunningMark, StartOutcome, StoredResult, StoredTurn,
-    TurnToStore, WorkClaim, WorkQueue, WorkRequest, WorkSignal, refusal,
+    ParkedMessage, ProviderError, QuarantinedRow, RunningActivities, RunningMark, StartOutcome, StoredResult,
+    StoredTurn, TurnToStore, WorkClaim, WorkQueue, WorkRequest, WorkSignal, refusal,
 };
 
 #[async_trait]
@@ -129,6 +129,10 @@ impl ExtendedProvider for SqliteProvider {
             Ok(reads::parked(connection, parking_ms, row_limit(limit))?)
         })
         .await
+    }
+
+    fn running_activities(&self) -> Option<Arc<RunningActivities>> {
+        Some(self.shared.running.clone())
     }
 
     fn mark_running(&self, lock_token: &str) -> RunningMark {
