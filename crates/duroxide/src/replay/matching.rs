@@ -96,7 +96,7 @@ pub(crate) fn published_mismatch_text(action: &Action, kind: &EventKind) -> Stri
 const ACTION_AND_EVENT: &str = " mismatch: action=";
 const ASKED_NOW: &str = "; the code now asks for ";
 
-/// Takes the payloads out of the text of a failure for the log. Texts with an explanation hold none.
+/// Takes the payloads out of the text of a nondeterminism error for the log. Texts with an explanation hold none.
 pub(crate) fn loggable(text: String) -> String {
     match text.find(ACTION_AND_EVENT) {
         Some(start) if !text.contains(ASKED_NOW) => format!("{} mismatch", &text[..start]),
