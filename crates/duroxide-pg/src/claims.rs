@@ -211,7 +211,7 @@ impl PostgresProvider {
         for row in rows {
             tracing::error!(
                 target: "duroxide::providers::postgres",
-                queue = table, row = row.id, reason = row.reason,
+                queue = table, row = row.id, reason = inspect::without_values(&row.reason),
                 "a stored row does not decode and was set aside; its text is in the table `quarantine`"
             );
         }

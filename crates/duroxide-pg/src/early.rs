@@ -12,9 +12,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use duroxide::providers::ProviderError;
+use duroxide::providers::{Clock, ProviderError, SystemClock};
 use tokio::sync::{mpsc, watch};
-use tokio::time::Instant;
 
 use crate::committer::{BATCH_SIZE, Committed, Committer, Committing, Progress};
 use crate::errands::Returns;
@@ -47,7 +46,7 @@ struct Kept {
     connection: u64,
     sent: i64,
     /// When a sync is asked for, unless one is on its way then; `None` if it has been.
-    sync_at: Option<Instant>,
+    sync_at: Option<Duration>,
 }
 
 struct Early {
@@ -117,13 +116,13 @@ impl Early {
         }
     }
 
-    fn next_sync(&self) -> Option<Instant> {
+    fn next_sync(&self) -> Option<Duration> {
         self.kept.iter().filter_map(|kept| kept.sync_at).min()
     }
 
     async fn wait_to_end(&mut self) -> Next {
         for kept in &mut self.kept {
-            kept.sync_at = kept.sync_at.map(|_| Instant::now());
+            kept.sync_at = kept.sync_at.map(|_| SystemClock.monotonic());
         }
         self.sync_what_has_lingered();
         let sync_at = self.next_sync();
@@ -138,7 +137,7 @@ impl Early {
         let is_urgent = committed.batch.is_urgent(&committed.verdicts);
         committed.batch.hand_out(&mut committed.verdicts);
         let sent = self.synced.sent();
-        let sync_at = if is_urgent { Instant::now() } else { Instant::now() + LINGER };
+        let sync_at = if is_urgent { SystemClock.monotonic() } else { SystemClock.monotonic() + LINGER };
         self.kept.push_back(Kept { committed, connection, sent, sync_at: Some(sync_at) });
         if is_urgent {
             self.sync_what_has_lingered();
@@ -171,7 +170,8 @@ impl Early {
         let sent = self.synced.sent();
         for kept in &mut self.kept {
             // If that has changed again meanwhile, they are looked at again.
-            (kept.connection, kept.sent, kept.sync_at) = (now.connection, sent, Some(Instant::now()));
+            (kept.connection, kept.sent, kept.sync_at) =
+                (now.connection, sent, Some(SystemClock.monotonic()));
         }
         self.sync_what_has_lingered();
         forgotten
@@ -189,7 +189,7 @@ impl Early {
 
     /// Asks for a sync if something has waited long enough and none is on its way.
     fn sync_what_has_lingered(&mut self) {
-        let now = Instant::now();
+        let now = SystemClock.monotonic();
         let mut is_needed = false;
         for kept in &mut self.kept {
             if kept.sync_at.is_some_and(|sync_at| sync_at <= now) {
@@ -229,8 +229,8 @@ fn uncertain(reason: &str) -> Failure {
     Failure::lost(format!("{reason}; it may or may not have been committed"))
 }
 
-async fn wait_until(moment: Option<Instant>) {
+async fn wait_until(moment: Option<Duration>) {
     if let Some(moment) = moment {
-        tokio::time::sleep_until(moment).await;
+        SystemClock.sleep_until(moment).await;
     }
 }

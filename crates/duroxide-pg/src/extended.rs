@@ -8,8 +8,8 @@ use duroxide::Event;
 use duroxide::providers::{
     BlockedInstance, Clock, Durable, ExtendedProvider, HistoryPart, InstanceClaim, InstanceMetadata,
     InstanceRequest, InstanceWatch, KvEntry, LeaseState, ParkedMessage, ProviderError, QuarantinedRow,
-    RunningInstances, StartOutcome, StoredResult, StoredTurn, TagFilter, TurnToStore, WorkClaim, WorkItem,
-    WorkQueue, WorkRequest, WorkSignal, refusal,
+    RunningActivities, RunningInstances, StartOutcome, StoredResult, StoredTurn, TagFilter, TurnToStore,
+    WorkClaim, WorkItem, WorkQueue, WorkRequest, WorkSignal, refusal,
 };
 
 use crate::PostgresProvider;
@@ -33,6 +33,10 @@ const SNAPSHOT: &str = "SELECT key, value, last_updated_at_ms FROM kv_store WHER
 impl ExtendedProvider for PostgresProvider {
     fn clock(&self) -> Arc<dyn Clock> {
         self.shared.time.clock()
+    }
+
+    fn running_activities(&self) -> Option<Arc<RunningActivities>> {
+        Some(self.shared.running.clone())
     }
 
     fn work_signal(&self, queue: WorkQueue) -> WorkSignal {

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
+use duroxide::providers::{Clock, SystemClock};
 use tokio_postgres::Row;
 
 use crate::errands::{Held, Queue, Returns};
@@ -299,7 +300,7 @@ fn look_again(returns: &Returns) {
     returns.shared.turns_in_the_way.store(true, Ordering::Relaxed);
     let shared = std::sync::Arc::downgrade(&returns.shared);
     tokio::spawn(async move {
-        tokio::time::sleep(std::time::Duration::from_millis(3)).await;
+        SystemClock.sleep(std::time::Duration::from_millis(3)).await;
         if let Some(shared) = shared.upgrade() {
             shared.instances_ready.source.notify();
         }

@@ -210,6 +210,7 @@ impl PostgresProvider {
             instances_ready: DueSignal::new(clock.clone()),
             work_ready: DueSignal::new(clock.clone()),
             watchers: Arc::new(InstanceWatchers::default()),
+            running: Arc::default(),
             news: Arc::default(),
             servers: dialer.servers.clone(),
             turns_in_the_way: false.into(),

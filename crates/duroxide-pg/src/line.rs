@@ -124,7 +124,17 @@ async fn all(
 
 /// Waits for an answer as long as it makes sense.
 pub(crate) async fn in_time<T>(answer: impl Future<Output = T>) -> Option<T> {
-    tokio::time::timeout(ANSWER_TIMEOUT, answer).await.ok()
+    within(ANSWER_TIMEOUT, answer).await
+}
+
+/// Waits for something no longer than this, by the machine's time: it is about real connections, whatever clock the store
+/// has.
+pub(crate) async fn within<T>(patience: Duration, answer: impl Future<Output = T>) -> Option<T> {
+    tokio::select! {
+        biased;
+        answer = answer => Some(answer),
+        () = SystemClock.sleep(patience) => None,
+    }
 }
 
 /// Waiting between trials: short at first, longer each time, never the same for two callers.
@@ -149,7 +159,7 @@ impl Trials {
         }
         let wait = jittered(self.next).min(self.deadline - now);
         self.next = (self.next * 2).min(LONGEST_WAIT);
-        tokio::time::sleep(wait).await;
+        SystemClock.sleep(wait).await;
         true
     }
 }

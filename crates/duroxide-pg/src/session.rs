@@ -16,6 +16,7 @@ use tokio_postgres::{
 
 use crate::PgError;
 use crate::error::{Failure, FailureKind};
+use crate::line::within;
 use crate::servers::Servers;
 use crate::target::{Protection, Target, quoted};
 use crate::tls::{self, Tls};
@@ -138,7 +139,7 @@ impl Dialer {
         purpose: Purpose,
         heard: mpsc::UnboundedSender<Notification>,
     ) -> Result<Session, NotConnected> {
-        let dialed = tokio::time::timeout(ANSWER_TIMEOUT, self.dial_patiently(purpose, heard)).await;
+        let dialed = within(ANSWER_TIMEOUT, self.dial_patiently(purpose, heard)).await;
         dialed.unwrap_or(Err(NotConnected::NoAnswer))
     }
 

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use duroxide::providers::{Clock, InstanceWatchers, StoreLimits, WorkSignalSource};
+use duroxide::providers::{Clock, InstanceWatchers, RunningActivities, StoreLimits, WorkSignalSource};
 
 use crate::clock::DatabaseClock;
 use crate::servers::Servers;
@@ -21,6 +21,7 @@ pub(crate) struct Shared {
     pub(crate) instances_ready: DueSignal,
     pub(crate) work_ready: DueSignal,
     pub(crate) watchers: Arc<InstanceWatchers>,
+    pub(crate) running: Arc<RunningActivities>,
     pub(crate) news: Arc<News>,
     pub(crate) servers: Arc<Servers>,
     /// Somebody was committing a turn of an instance that has new messages: when that is over, it is to be looked at.

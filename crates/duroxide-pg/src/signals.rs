@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use duroxide::providers::Clock;
+use duroxide::providers::{Clock, SystemClock};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, mpsc};
 
@@ -119,7 +119,7 @@ impl Messenger {
                 }
                 self.converse(&session, &mut hearing).await;
             }
-            tokio::time::sleep(jittered(pause)).await;
+            SystemClock.sleep(jittered(pause)).await;
             pause = (pause * 2).min(RECONNECT.1);
         }
     }
@@ -142,7 +142,7 @@ impl Messenger {
                     {
                         return;
                     }
-                    tokio::time::sleep(BETWEEN_NEWS).await;
+                    SystemClock.sleep(BETWEEN_NEWS).await;
                 }
             }
             if self.shared.strong_count() == 0 || session.is_over() {

@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use crate::fetch::{Fetched, InstanceOrder};
+use crate::line::within;
 
 /// An order that is being filled is waited for so long when there is something else to do. After that, what comes is given
 /// back.
@@ -72,7 +73,7 @@ impl LeftOrder<'_> {
         if self.remove() {
             return None;
         }
-        tokio::time::timeout(PATIENCE, self.filled()).await.ok().flatten()
+        within(PATIENCE, self.filled()).await.flatten()
     }
 
     fn remove(&self) -> bool {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 
 use super::{Client, ClientError};
+use crate::model::codec;
 
 impl Client {
     /// Reads a value as of the last committed turn; `None` if there is none, also for an unknown instance.
@@ -25,7 +26,8 @@ impl Client {
         instance: &str,
         key: &str,
     ) -> Result<Option<T>, ClientError> {
-        self.get_kv_value(instance, key).await?.map(|value| decode(&value)).transpose()
+        let value = self.get_kv_value(instance, key).await?;
+        value.map(|value| decode(instance, key, &value)).transpose()
     }
 
     /// Reads all values as of the last committed turn; empty for an unknown instance. The map iterates in no particular
@@ -58,11 +60,13 @@ impl Client {
         key: &str,
         timeout: Duration,
     ) -> Result<T, ClientError> {
-        decode(&self.wait_for_kv_value(instance, key, timeout).await?)
+        decode(instance, key, &self.wait_for_kv_value(instance, key, timeout).await?)
     }
 }
 
-fn decode<T: DeserializeOwned>(value: &str) -> Result<T, ClientError> {
-    serde_json::from_str(value)
-        .map_err(|error| ClientError::invalid(format!("KV deserialization error: {error}")))
+fn decode<T: DeserializeOwned>(instance: &str, key: &str, value: &str) -> Result<T, ClientError> {
+    codec::decode_json(value).map_err(|error| {
+        let reason = error.at(&format!("key '{key}' of '{instance}'"));
+        ClientError::invalid(format!("KV deserialization error: {reason}"))
+    })
 }

@@ -105,7 +105,10 @@ impl Client {
         match self.wait_for_orchestration(instance, timeout).await? {
             OrchestrationStatus::Completed { output, .. } => match codec::decode(&output) {
                 Ok(value) => Ok(Ok(value)),
-                Err(error) => Err(ClientError::invalid(format!("decode failed: {error}"))),
+                Err(error) => {
+                    let reason = error.of(&format!("output of '{instance}'"));
+                    Err(ClientError::invalid(format!("decode failed: {reason}")))
+                }
             },
             OrchestrationStatus::Failed { details, .. } => Ok(Err(details.display_message())),
             // A wait ends with one of the two above.

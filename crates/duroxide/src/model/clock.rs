@@ -82,6 +82,12 @@ fn watch_the_time(duration: Duration) -> std::io::Result<ClockSleep> {
     }))
 }
 
+/// Keeps this thread from going on, by the machine's time. For threads that wait for a file of another process.
+#[cfg(feature = "sqlite")]
+pub(crate) fn block_thread(duration: Duration) {
+    std::thread::sleep(duration);
+}
+
 /// The wall time of the machine, in milliseconds since the epoch.
 #[allow(clippy::disallowed_methods, reason = "this is the place that reads the machine's clock")]
 pub(crate) fn system_now_ms() -> u64 {

@@ -7,6 +7,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::payload::PAYLOAD_TARGET;
+
 /// Turns a value into text. The error says why it cannot be serialized.
 pub(crate) fn encode<T: Serialize + ?Sized>(value: &T) -> Result<String, String> {
     match serde_json::to_value(value).map_err(|error| error.to_string())? {
@@ -16,10 +18,106 @@ pub(crate) fn encode<T: Serialize + ?Sized>(value: &T) -> Result<String, String>
 }
 
 /// Turns text into a value: as JSON, or else as one string.
-pub(crate) fn decode<T: DeserializeOwned>(text: &str) -> Result<T, String> {
-    serde_json::from_str(text)
-        .or_else(|_| serde_json::from_value(Value::String(text.to_string())))
-        .map_err(|error| error.to_string())
+pub(crate) fn decode<T: DeserializeOwned>(text: &str) -> Result<T, DecodeError> {
+    let as_json = match serde_json::from_str(text) {
+        Ok(value) => return Ok(value),
+        Err(error) => error,
+    };
+    serde_json::from_value(Value::String(text.to_string())).map_err(|as_string| {
+        let told = if looks_like_json(text) { &as_json } else { &as_string };
+        DecodeError::new(text, told, &as_string)
+    })
+}
+
+/// Turns text into a value as JSON only, as the key-value store has it.
+pub(crate) fn decode_json<T: DeserializeOwned>(text: &str) -> Result<T, DecodeError> {
+    serde_json::from_str(text).map_err(|error| DecodeError::new(text, &error, &error))
+}
+
+/// Why a text is not the value that it should be.
+///
+/// Payloads are the customer's: none of these texts holds one, or a value out of one. Only the level `trace` of the log
+/// shows them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct DecodeError {
+    reason: String,
+    bytes: usize,
+    published: String,
+}
+
+impl DecodeError {
+    fn new(text: &str, told: &serde_json::Error, published: &serde_json::Error) -> Self {
+        tracing::trace!(target: PAYLOAD_TARGET, text, error = %told, "a payload does not decode");
+        Self {
+            reason: without_values_and_names(&told.to_string()),
+            bytes: text.len(),
+            published: published.to_string(),
+        }
+    }
+
+    /// The error of a payload that can be named.
+    pub(crate) fn of(&self, payload: &str) -> String {
+        format!("{payload} does not decode: {} ({} bytes)", self.reason, self.bytes)
+    }
+
+    /// Only the reason, for texts that begin with words of their own; `place` comes last.
+    pub(crate) fn at(&self, place: &str) -> String {
+        format!("{} ({} bytes, {place})", self.reason, self.bytes)
+    }
+
+    /// The words of versions before 0.1.100. They may quote the payload; executions that such a version started go on
+    /// hearing them, because their code may have passed them on to a step that is recorded.
+    pub(crate) fn published(&self) -> &str {
+        &self.published
+    }
+}
+
+/// Tells whether somebody meant a text to be JSON, even if it is not quite.
+fn looks_like_json(text: &str) -> bool {
+    text.trim_start().starts_with(['{', '[']) || serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
+}
+
+/// What serde says before it quotes a value.
+const VALUES: [&str; 12] = [
+    "invalid type: string",
+    "invalid type: integer",
+    "invalid type: floating point",
+    "invalid type: boolean",
+    "invalid type: character",
+    "invalid type: enum",
+    "invalid value: string",
+    "invalid value: integer",
+    "invalid value: floating point",
+    "invalid value: boolean",
+    "invalid value: character",
+    "invalid value: enum",
+];
+/// What serde says before it quotes a name that it found in the text.
+const NAMES: [&str; 2] = ["unknown variant", "unknown field"];
+
+/// Cuts the values out of serde's words: `invalid type: string "4111", expected u32` loses the number of the card. Names
+/// stay, for in what we store they are ours.
+pub(crate) fn without_values(message: &str) -> String {
+    cut(message, &VALUES)
+}
+
+/// Cuts names too: in a payload they may be anything.
+fn without_values_and_names(message: &str) -> String {
+    cut(&cut(message, &NAMES), &VALUES)
+}
+
+/// Cuts what one of these announces.
+///
+/// What comes last is about the type: it begins with the last `, expected` or `, there are no`. Everything between the
+/// announcement and that may be the payload's, whatever it contains.
+fn cut(message: &str, announcements: &[&str]) -> String {
+    let found =
+        announcements.iter().filter_map(|words| message.find(words).map(|start| start + words.len())).min();
+    let Some(value) = found else { return message.to_string() };
+    let rest = &message[value..];
+    let about_the_type = [", expected", ", there are no"].iter().filter_map(|words| rest.rfind(words)).max();
+    let kept = about_the_type.map_or("", |start| &rest[start..]);
+    format!("{}{kept}", &message[..value])
 }
 
 #[cfg(test)]
@@ -46,5 +144,31 @@ mod tests {
     fn a_string_that_is_a_json_literal_loses_its_quotes() {
         assert_eq!(decode::<String>("\"quoted\"").unwrap(), "quoted");
         assert_eq!(decode::<Option<String>>("null").unwrap(), None);
+    }
+
+    #[test]
+    fn values_are_cut_out_of_the_reason_whatever_they_contain() {
+        let cases = [
+            ("missing field `name` at line 1 column 9", "missing field `name` at line 1 column 9"),
+            (r#"invalid type: string "a", expected u8"#, "invalid type: string, expected u8"),
+            (r#"invalid type: string "a\", expected b", expected u8"#, "invalid type: string, expected u8"),
+            (
+                "invalid value: integer `300`, expected u8 at line 1",
+                "invalid value: integer, expected u8 at line 1",
+            ),
+            (
+                "unknown variant `a`, expected b`, there are no variants",
+                "unknown variant, there are no variants",
+            ),
+            ("unknown field `x`, expected `a` or `b`", "unknown field, expected `a` or `b`"),
+            ("invalid type: string \"no end", "invalid type: string"),
+            ("address: invalid type: string \"x\", expected y", "address: invalid type: string, expected y"),
+            ("invalid type: map, expected u8", "invalid type: map, expected u8"),
+        ];
+        for (message, expected) in cases {
+            assert_eq!(without_values_and_names(message), expected);
+        }
+        let names = "unknown variant `New`, expected `Old`";
+        assert_eq!(without_values(names), names);
     }
 }

@@ -12,6 +12,7 @@ mod event;
 mod ids;
 mod kv;
 pub mod limits;
+pub(crate) mod payload;
 mod quote;
 mod stats;
 mod status;

@@ -3,9 +3,10 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::model::{Action, codec};
+use crate::model::Action;
 use crate::replay::{CompletionResult, Request};
 
+use super::typed::encode_input;
 use super::{DurableFuture, Either2, OrchestrationContext, RetryPolicy, ScheduleKind};
 
 /// What a retried activity returns when an attempt took too long.
@@ -32,7 +33,9 @@ impl OrchestrationContext {
         name: impl Into<String>,
         input: &In,
     ) -> DurableFuture<Result<Out, String>> {
-        self.activity(name.into(), encode_input(input), None, decode_result)
+        let name = name.into();
+        let finish = self.result_decoder(result_of(&name));
+        self.activity_step(name, encode_input(input), None, finish)
     }
 
     /// Runs an activity on the worker that owns a session; an unowned session goes to the worker that takes it first.
@@ -55,7 +58,9 @@ impl OrchestrationContext {
         input: &In,
         session_id: impl Into<String>,
     ) -> DurableFuture<Result<Out, String>> {
-        self.activity(name.into(), encode_input(input), Some(session_id.into()), decode_result)
+        let name = name.into();
+        let finish = self.result_decoder(result_of(&name));
+        self.activity_step(name, encode_input(input), Some(session_id.into()), finish)
     }
 
     pub(super) fn activity<T>(
@@ -64,6 +69,17 @@ impl OrchestrationContext {
         input: String,
         session_id: Option<String>,
         finish: impl FnOnce(CompletionResult) -> T + Send + 'static,
+    ) -> DurableFuture<T> {
+        self.activity_step(name, input, session_id, |outcome, _| finish(outcome))
+    }
+
+    /// `finish` is also told the id of the event that recorded the activity.
+    fn activity_step<T>(
+        &self,
+        name: String,
+        input: String,
+        session_id: Option<String>,
+        finish: impl FnOnce(CompletionResult, Option<u64>) -> T + Send + 'static,
     ) -> DurableFuture<T> {
         let kind = ScheduleKind::Activity { name: name.clone() };
         let token = self.desk().request(Request::Activity, |_| Action::CallActivity {
@@ -99,8 +115,10 @@ impl OrchestrationContext {
         input: &In,
         policy: RetryPolicy,
     ) -> Result<Out, String> {
-        let result = self.attempts(name.into(), encode_input(input), policy, None).await?;
-        codec::decode(&result)
+        let name = name.into();
+        let payload = result_of(&name);
+        let result = self.attempts(name, encode_input(input), policy, None).await?;
+        self.decode_payload(&result, &payload, None)
     }
 
     /// Like [`schedule_activity_with_retry`](Self::schedule_activity_with_retry), every attempt on the same session.
@@ -126,8 +144,10 @@ impl OrchestrationContext {
         policy: RetryPolicy,
         session_id: impl Into<String>,
     ) -> Result<Out, String> {
-        let result = self.attempts(name.into(), encode_input(input), policy, Some(session_id.into())).await?;
-        codec::decode(&result)
+        let name = name.into();
+        let payload = result_of(&name);
+        let result = self.attempts(name, encode_input(input), policy, Some(session_id.into())).await?;
+        self.decode_payload(&result, &payload, None)
     }
 
     async fn attempts(
@@ -168,15 +188,6 @@ impl OrchestrationContext {
     }
 }
 
-/// The text of a typed input.
-pub(super) fn encode_input<T: Serialize>(input: &T) -> String {
-    match codec::encode(input) {
-        Ok(text) => text,
-        Err(error) => panic!("encode: the input cannot be serialized: {error}"),
-    }
-}
-
-/// A typed result.
-pub(super) fn decode_result<T: DeserializeOwned>(outcome: CompletionResult) -> Result<T, String> {
-    outcome.into_result().and_then(|text| codec::decode(&text))
+fn result_of(activity: &str) -> String {
+    format!("result of activity '{activity}'")
 }

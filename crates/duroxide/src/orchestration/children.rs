@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use crate::model::{Action, SUB_ORCH_AUTO_PREFIX, is_auto_generated_sub_orch_id};
 use crate::replay::{CompletionResult, PENDING_CHILD_PREFIX, Request};
 
-use super::activities::{decode_result, encode_input};
+use super::typed::encode_input;
 use super::{DurableFuture, OrchestrationContext, ScheduleKind};
 
 /// A child to be started.
@@ -37,7 +37,8 @@ impl OrchestrationContext {
         input: &In,
     ) -> DurableFuture<Result<Out, String>> {
         let child = Child { name: name.into(), version: None, instance: None, input: encode_input(input) };
-        self.child(child, decode_result)
+        let finish = self.result_decoder(result_of(&child.name));
+        self.child(child, finish)
     }
 
     /// Starts a child with an id of its own and waits for its result.
@@ -64,7 +65,8 @@ impl OrchestrationContext {
     ) -> DurableFuture<Result<Out, String>> {
         let instance = Some(instance.into());
         let child = Child { name: name.into(), version: None, instance, input: encode_input(input) };
-        self.child(child, decode_result)
+        let finish = self.result_decoder(result_of(&child.name));
+        self.child(child, finish)
     }
 
     /// Starts a child of a certain version and waits for its result. Without a version the registry chooses.
@@ -75,7 +77,7 @@ impl OrchestrationContext {
         input: impl Into<String>,
     ) -> DurableFuture<Result<String, String>> {
         let child = Child { name: name.into(), version, instance: None, input: input.into() };
-        self.child(child, CompletionResult::into_result)
+        self.child(child, |outcome, _| outcome.into_result())
     }
 
     /// Starts a child of a certain version with an id of its own and waits for its result.
@@ -88,13 +90,13 @@ impl OrchestrationContext {
     ) -> DurableFuture<Result<String, String>> {
         let child =
             Child { name: name.into(), version, instance: Some(instance.into()), input: input.into() };
-        self.child(child, CompletionResult::into_result)
+        self.child(child, |outcome, _| outcome.into_result())
     }
 
     fn child<T>(
         &self,
         child: Child,
-        finish: impl FnOnce(CompletionResult) -> T + Send + 'static,
+        finish: impl FnOnce(CompletionResult, Option<u64>) -> T + Send + 'static,
     ) -> DurableFuture<T> {
         let Child { name, version, instance, input } = child;
         if let Some(id) = instance.as_deref().filter(|id| is_auto_generated_sub_orch_id(id)) {
@@ -177,6 +179,10 @@ impl OrchestrationContext {
             Action::StartOrchestrationDetached { scheduling_event_id, name, version, instance, input };
         self.desk().decide(action);
     }
+}
+
+fn result_of(child: &str) -> String {
+    format!("result of child orchestration '{child}'")
 }
 
 fn reserved_child_id(id: &str) -> String {

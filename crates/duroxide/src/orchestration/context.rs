@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::model::Event;
+use crate::model::{Event, clock};
 use crate::replay::Desk;
 
 /// The handle through which an orchestration asks for its steps.
@@ -58,7 +58,7 @@ impl OrchestrationContext {
         orchestration_version: String,
         _worker_id: Option<String>,
     ) -> Self {
-        let desk = Arc::new(Desk::new());
+        let desk = Arc::new(Desk::new(clock::system_now_ms));
         let inner = Inner { instance_id, execution_id, orchestration_name, orchestration_version, desk };
         Self { inner: Arc::new(inner) }
     }

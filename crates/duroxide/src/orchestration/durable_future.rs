@@ -33,7 +33,8 @@ pub struct DurableFuture<T> {
     finish: Option<Finish<T>>,
 }
 
-type Finish<T> = Box<dyn FnOnce(CompletionResult) -> T + Send>;
+/// Is told the outcome, and the id of the event that recorded the step if there is one.
+type Finish<T> = Box<dyn FnOnce(CompletionResult, Option<u64>) -> T + Send>;
 
 enum Step {
     Open(OpenStep),
@@ -59,7 +60,7 @@ impl<T> DurableFuture<T> {
         desk: &Arc<Desk>,
         token: u64,
         kind: ScheduleKind,
-        finish: impl FnOnce(CompletionResult) -> T + Send + 'static,
+        finish: impl FnOnce(CompletionResult, Option<u64>) -> T + Send + 'static,
     ) -> Self {
         let step = Step::Open(OpenStep { desk: Arc::clone(desk), token, kind });
         Self { step, finish: Some(Box::new(finish)) }
@@ -68,15 +69,19 @@ impl<T> DurableFuture<T> {
     /// A future that is ready at once and leaves no trace.
     pub(crate) fn known(
         outcome: CompletionResult,
-        finish: impl FnOnce(CompletionResult) -> T + Send + 'static,
+        finish: impl FnOnce(CompletionResult, Option<u64>) -> T + Send + 'static,
     ) -> Self {
         Self { step: Step::Known(Some(outcome)), finish: Some(Box::new(finish)) }
     }
 
-    fn poll_outcome(&mut self, cx: &mut Context<'_>) -> Poll<CompletionResult> {
+    fn poll_outcome(&mut self, cx: &mut Context<'_>) -> Poll<(CompletionResult, Option<u64>)> {
         match &mut self.step {
-            Step::Open(step) => step.desk.poll(step.token, cx.waker()),
-            Step::Known(outcome) => outcome.take().map_or(Poll::Pending, Poll::Ready),
+            Step::Open(step) => {
+                step.desk.poll(step.token, cx.waker()).map(|(outcome, event_id)| (outcome, Some(event_id)))
+            }
+            Step::Known(outcome) => {
+                outcome.take().map_or(Poll::Pending, |outcome| Poll::Ready((outcome, None)))
+            }
         }
     }
 }
@@ -84,7 +89,9 @@ impl<T> DurableFuture<T> {
 impl<T: Send + 'static> DurableFuture<T> {
     /// Turns the result into something else when it arrives. Dropping the new future cancels the same step.
     pub fn map<U: Send + 'static>(self, f: impl FnOnce(T) -> U + Send + 'static) -> DurableFuture<U> {
-        let finish = self.finish.map(|finish| -> Finish<U> { Box::new(move |outcome| f(finish(outcome))) });
+        let finish = self
+            .finish
+            .map(|finish| -> Finish<U> { Box::new(move |outcome, event_id| f(finish(outcome, event_id))) });
         DurableFuture { step: self.step, finish }
     }
 
@@ -117,8 +124,8 @@ impl<T> Future for DurableFuture<T> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
         match self.poll_outcome(cx) {
             // Polled again after its result was taken, it stays pending.
-            Poll::Ready(outcome) => {
-                self.finish.take().map_or(Poll::Pending, |finish| Poll::Ready(finish(outcome)))
+            Poll::Ready((outcome, event_id)) => {
+                self.finish.take().map_or(Poll::Pending, |finish| Poll::Ready(finish(outcome, event_id)))
             }
             Poll::Pending => Poll::Pending,
         }

@@ -13,6 +13,7 @@ mod retry;
 mod state;
 pub(crate) mod system;
 mod tracing;
+mod typed;
 mod waits;
 
 pub use context::OrchestrationContext;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::model::SystemStats;
+use crate::model::{SystemStats, codec};
 use crate::replay::CompletionResult;
 
 use super::system::SYSCALL_GET_KV_VALUE;
@@ -58,8 +58,10 @@ impl OrchestrationContext {
     /// The text says which key does not decode, and why.
     pub fn get_kv_value_typed<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>, String> {
         let Some(text) = self.get_kv_value(key) else { return Ok(None) };
-        let value = serde_json::from_str(&text);
-        value.map(Some).map_err(|error| format!("KV deserialization error for key '{key}': {error}"))
+        codec::decode_json(&text).map(Some).map_err(|error| {
+            let reason = self.word(&error, |error| error.at(&format!("of '{}'", self.instance_id())));
+            format!("KV deserialization error for key '{key}': {reason}")
+        })
     }
 
     /// Returns all values by key. The map iterates in another order at each call, also in a replay: code that takes steps
@@ -106,9 +108,8 @@ impl OrchestrationContext {
         instance_id: impl Into<String>,
         key: impl Into<String>,
     ) -> DurableFuture<Result<Option<String>, String>> {
-        self.remote_kv(instance_id.into(), key.into(), |outcome| {
-            decode_remote(&outcome.into_result()?, "get_kv_value_from_instance")
-        })
+        let source = RemoteValue::new(self, instance_id.into(), key.into(), "get_kv_value_from_instance");
+        self.remote_kv(source, |outcome, source| source.decode(&outcome.into_result()?))
     }
 
     /// Reads a value of another instance from JSON.
@@ -117,21 +118,21 @@ impl OrchestrationContext {
         instance_id: impl Into<String>,
         key: impl Into<String>,
     ) -> DurableFuture<Result<Option<T>, String>> {
-        self.remote_kv(instance_id.into(), key.into(), |outcome| {
-            let caller = "get_kv_value_from_instance_typed";
-            let text: Option<String> = decode_remote(&outcome.into_result()?, caller)?;
-            text.map(|text| decode_remote(&text, caller)).transpose()
+        let source =
+            RemoteValue::new(self, instance_id.into(), key.into(), "get_kv_value_from_instance_typed");
+        self.remote_kv(source, |outcome, source| {
+            let text: Option<String> = source.decode(&outcome.into_result()?)?;
+            text.map(|text| source.decode(&text)).transpose()
         })
     }
 
     fn remote_kv<T>(
         &self,
-        instance_id: String,
-        key: String,
-        finish: impl FnOnce(CompletionResult) -> T + Send + 'static,
+        source: RemoteValue,
+        finish: impl FnOnce(CompletionResult, &RemoteValue) -> T + Send + 'static,
     ) -> DurableFuture<T> {
-        let input = serde_json::json!({ "instance_id": instance_id, "key": key }).to_string();
-        self.activity(SYSCALL_GET_KV_VALUE.to_string(), input, None, finish)
+        let input = serde_json::json!({ "instance_id": source.instance_id, "key": source.key }).to_string();
+        self.activity(SYSCALL_GET_KV_VALUE.to_string(), input, None, move |outcome| finish(outcome, &source))
     }
 
     /// Returns `None`. Ask `Client::get_orchestration_stats` for the figures of an instance.
@@ -140,6 +141,24 @@ impl OrchestrationContext {
     }
 }
 
-fn decode_remote<T: DeserializeOwned>(text: &str, caller: &str) -> Result<T, String> {
-    serde_json::from_str(text).map_err(|error| format!("{caller} deserialization error: {error}"))
+/// A value of another instance, as somebody asked for it.
+struct RemoteValue {
+    ctx: OrchestrationContext,
+    instance_id: String,
+    key: String,
+    caller: &'static str,
+}
+
+impl RemoteValue {
+    fn new(ctx: &OrchestrationContext, instance_id: String, key: String, caller: &'static str) -> Self {
+        Self { ctx: ctx.clone(), instance_id, key, caller }
+    }
+
+    fn decode<T: DeserializeOwned>(&self, text: &str) -> Result<T, String> {
+        codec::decode_json(text).map_err(|error| {
+            let place = format!("key '{}' of '{}'", self.key, self.instance_id);
+            let reason = self.ctx.word(&error, |error| error.at(&place));
+            format!("{} deserialization error: {reason}", self.caller)
+        })
+    }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
-use crate::model::{Action, codec};
+use crate::model::Action;
 use crate::replay::{CompletionResult, Request};
 
 use super::{DurableFuture, OrchestrationContext, ScheduleKind};
@@ -17,7 +17,7 @@ impl OrchestrationContext {
         let fire_at_ms = self.desk().fire_time(delay);
         let action = |_| Action::CreateTimer { scheduling_event_id: 0, fire_at_ms };
         let token = self.desk().request(Request::Timer, action);
-        DurableFuture::open(self.desk(), token, ScheduleKind::Timer, |_| ())
+        DurableFuture::open(self.desk(), token, ScheduleKind::Timer, |_, _| ())
     }
 
     /// Waits for a signal.
@@ -25,24 +25,40 @@ impl OrchestrationContext {
     /// The n-th wait for a name gets the n-th signal of that name. A signal that arrives while nobody waits for it is
     /// recorded and lost; use [`dequeue_event`](Self::dequeue_event) where that matters.
     pub fn schedule_wait(&self, name: impl Into<String>) -> DurableFuture<String> {
-        self.wait(name.into(), CompletionResult::into_data)
+        self.wait(name.into(), |outcome, _| outcome.into_data())
     }
 
     /// Waits for a signal with typed data.
     ///
     /// # Panics
-    /// When awaited, if the data does not decode.
+    /// When awaited, if the data does not decode. That fails the orchestration;
+    /// [`try_schedule_wait_typed`](Self::try_schedule_wait_typed) returns an error instead.
     pub fn schedule_wait_typed<T: DeserializeOwned + Send + 'static>(
         &self,
         name: impl Into<String>,
     ) -> DurableFuture<T> {
-        self.wait(name.into(), decode_data)
+        let name = name.into();
+        let decode = self.data_decoder(signal(&name));
+        self.wait(name, |outcome, step| expect(decode(outcome, step)))
+    }
+
+    /// Waits for a signal with typed data.
+    ///
+    /// # Errors
+    /// The text says why the data does not decode. The signal is used up; another wait gets the next one.
+    pub fn try_schedule_wait_typed<T: DeserializeOwned + Send + 'static>(
+        &self,
+        name: impl Into<String>,
+    ) -> DurableFuture<Result<T, String>> {
+        let name = name.into();
+        let decode = self.data_decoder(signal(&name));
+        self.wait(name, decode)
     }
 
     fn wait<T>(
         &self,
         name: String,
-        finish: impl FnOnce(CompletionResult) -> T + Send + 'static,
+        finish: impl FnOnce(CompletionResult, Option<u64>) -> T + Send + 'static,
     ) -> DurableFuture<T> {
         let kind = ScheduleKind::ExternalWait { event_name: name.clone() };
         let request = Request::Wait((name.clone(), None));
@@ -55,21 +71,37 @@ impl OrchestrationContext {
     ///
     /// Messages are kept until they are read, also over continue-as-new (the oldest 100 of them).
     pub fn dequeue_event(&self, queue: impl Into<String>) -> DurableFuture<String> {
-        self.dequeue(queue.into(), CompletionResult::into_data)
+        self.dequeue(queue.into(), |outcome, _| outcome.into_data())
     }
 
     /// Takes the next message of a queue with typed data.
     ///
     /// # Panics
-    /// When awaited, if the data does not decode.
+    /// When awaited, if the data does not decode. That fails the orchestration;
+    /// [`try_dequeue_event_typed`](Self::try_dequeue_event_typed) returns an error instead.
     pub fn dequeue_event_typed<T: DeserializeOwned>(&self, queue: impl Into<String>) -> DurableFuture<T> {
-        self.dequeue(queue.into(), |outcome| decode_data(outcome))
+        let queue = queue.into();
+        let decode = self.data_decoder(message(&queue));
+        self.dequeue(queue, |outcome, step| expect(decode(outcome, step)))
+    }
+
+    /// Takes the next message of a queue with typed data.
+    ///
+    /// # Errors
+    /// The text says why the data does not decode. The message is taken; the next call gets the one after it.
+    pub fn try_dequeue_event_typed<T: DeserializeOwned>(
+        &self,
+        queue: impl Into<String>,
+    ) -> DurableFuture<Result<T, String>> {
+        let queue = queue.into();
+        let decode = self.data_decoder(message(&queue));
+        self.dequeue(queue, decode)
     }
 
     fn dequeue<T>(
         &self,
         name: String,
-        finish: impl FnOnce(CompletionResult) -> T + Send + 'static,
+        finish: impl FnOnce(CompletionResult, Option<u64>) -> T + Send + 'static,
     ) -> DurableFuture<T> {
         let kind = ScheduleKind::QueueDequeue { event_name: name.clone() };
         let request = Request::Dequeue(name.clone());
@@ -101,13 +133,21 @@ impl OrchestrationContext {
         let request = Request::Wait((name.clone(), Some(topic.clone())));
         let action = |_| Action::WaitExternal2 { scheduling_event_id: 0, name, topic };
         let token = self.desk().request(request, action);
-        DurableFuture::open(self.desk(), token, kind, CompletionResult::into_data)
+        DurableFuture::open(self.desk(), token, kind, |outcome, _| outcome.into_data())
     }
 }
 
-/// Typed data. The signatures leave no place for an error, so it is a panic, which fails the orchestration.
-fn decode_data<T: DeserializeOwned>(outcome: CompletionResult) -> T {
-    match codec::decode(&outcome.into_data()) {
+fn signal(name: &str) -> String {
+    format!("signal '{name}'")
+}
+
+fn message(queue: &str) -> String {
+    format!("message from queue '{queue}'")
+}
+
+/// The published signatures leave no place for an error, so it is a panic, which fails the orchestration.
+fn expect<T>(decoded: Result<T, String>) -> T {
+    match decoded {
         Ok(value) => value,
         Err(error) => panic!("decode: the data does not fit the type that is waited for: {error}"),
     }

@@ -15,8 +15,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::{
-    DispatcherCapabilityFilter, InstanceWatch, ProviderError, RunningMark, SessionFetchConfig, StoredResult,
-    StoredTurn, TagFilter, TurnToStore, WorkSignal,
+    DispatcherCapabilityFilter, InstanceWatch, ProviderError, RunningActivities, RunningMark,
+    SessionFetchConfig, StoredResult, StoredTurn, TagFilter, TurnToStore, WorkSignal,
 };
 use crate::model::{Clock, Event, INITIAL_EXECUTION_ID, KvEntry, WorkItem};
 
@@ -170,6 +170,14 @@ pub trait ExtendedProvider: Send + Sync {
     fn mark_running(&self, lock_token: &str) -> RunningMark {
         let _ = lock_token;
         RunningMark::none()
+    }
+
+    /// Returns the list by which runtimes on this handle tell each other's activities that they were cancelled.
+    ///
+    /// A store makes one for each handle. With a store that has none, such an activity hears of it when its lease is
+    /// renewed next. A wrapper that forwards claims has to forward this too.
+    fn running_activities(&self) -> Option<Arc<RunningActivities>> {
+        None
     }
 }
 

@@ -11,9 +11,9 @@ use super::{
     BlockedInstance, DispatcherCapabilityFilter, ExecutionMetadata, ExtendedProvider, HistoryPart,
     InstanceClaim, InstanceMetadata, InstanceRequest, InstanceWatch, InstanceWatchers, LeaseState,
     OrchestrationItem, ParkedMessage, Provider, ProviderAdmin, ProviderError, QuarantinedRow,
-    RunningInstances, RunningMark, ScheduledActivityIdentifier, SessionFetchConfig, StartOutcome,
-    StoredResult, StoredTurn, TagFilter, TurnToStore, WorkClaim, WorkQueue, WorkRequest, WorkSignal,
-    WorkSignalSource,
+    RunningActivities, RunningInstances, RunningMark, ScheduledActivityIdentifier, SessionFetchConfig,
+    StartOutcome, StoredResult, StoredTurn, TagFilter, TurnToStore, WorkClaim, WorkQueue, WorkRequest,
+    WorkSignal, WorkSignalSource,
 };
 use crate::model::{Clock, Event, SystemClock, SystemStats, WorkItem};
 use crate::observability::MetricsProvider;
@@ -400,5 +400,9 @@ impl ExtendedProvider for InstrumentedProvider {
             Some(extended) => extended.mark_running(lock_token),
             None => RunningMark::none(),
         }
+    }
+
+    fn running_activities(&self) -> Option<Arc<RunningActivities>> {
+        self.inner.as_extended()?.running_activities()
     }
 }

@@ -25,6 +25,7 @@ pub mod management;
 pub mod memory;
 mod provider;
 pub mod refusal;
+mod running_activities;
 mod running_mark;
 mod signal;
 #[cfg(feature = "sqlite")]
@@ -48,6 +49,8 @@ pub use management::{
     PruneOptions, PruneResult, QueueDepths, SystemMetrics,
 };
 pub use provider::Provider;
+pub(crate) use running_activities::Registration;
+pub use running_activities::RunningActivities;
 pub use running_mark::RunningMark;
 pub use signal::{InstanceWatch, InstanceWatchers, WorkSignal, WorkSignalSource};
 pub use store_limits::StoreLimits;

@@ -72,9 +72,9 @@ pub fn undecodable_history(operation: &str, reason: &str) -> ProviderError {
     refuse(operation, history_error(reason))
 }
 
-/// The text of `OrchestrationItem::history_error`.
+/// The text of `OrchestrationItem::history_error`. Values in the reason are left out.
 pub fn history_error(reason: &str) -> String {
-    format!("Failed to deserialize history: {reason}")
+    format!("Failed to deserialize history: {}", super::inspect::without_values(reason))
 }
 
 /// No such instance.

@@ -30,7 +30,8 @@ impl ActivityRegistryBuilder {
 
     /// Registers an activity whose input and output are values.
     ///
-    /// An input that does not decode, or an output that does not encode, fails the activity with that text.
+    /// An input that does not decode, or an output that does not encode, fails the activity. The error names the activity,
+    /// the step and the instance, and gives serde's reason without the values.
     pub fn register_typed<In, Out, F, Fut>(self, name: impl Into<String>, f: F) -> Self
     where
         In: DeserializeOwned + Send + 'static,
@@ -42,8 +43,11 @@ impl ActivityRegistryBuilder {
         self.register(name, move |ctx, input: String| {
             let f = f.clone();
             async move {
-                let input = codec::decode::<In>(&input)?;
-                codec::encode(&f(ctx, input).await?)
+                let step = ctx.clone();
+                let input =
+                    codec::decode::<In>(&input).map_err(|error| error.of(&payload("input", &step)))?;
+                let output = codec::encode(&f(ctx, input).await?);
+                output.map_err(|error| format!("{} does not encode: {error}", payload("output", &step)))
             }
         })
     }
@@ -80,4 +84,10 @@ impl ActivityRegistryBuilder {
         }
         self
     }
+}
+
+/// Names a payload of a step.
+fn payload(which: &str, ctx: &ActivityContext) -> String {
+    let (name, step, instance) = (ctx.activity_name(), ctx.activity_id(), ctx.instance_id());
+    format!("{which} of activity '{name}' (step {step} of '{instance}')")
 }

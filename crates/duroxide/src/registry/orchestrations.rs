@@ -25,7 +25,8 @@ impl OrchestrationRegistryBuilder {
 
     /// Registers version 1.0.0 of an orchestration whose input and output are values.
     ///
-    /// An input that does not decode, or an output that does not encode, fails the orchestration with that text.
+    /// An input that does not decode, or an output that does not encode, fails the orchestration. The error names the
+    /// orchestration and the instance, and gives serde's reason without the values.
     pub fn register_typed<In, Out, F, Fut>(self, name: impl Into<String>, f: F) -> Self
     where
         In: DeserializeOwned + Send + 'static,
@@ -117,8 +118,15 @@ where
     Arc::new(FnOrchestration(move |ctx, input: String| {
         let f = f.clone();
         async move {
-            let input = codec::decode::<In>(&input)?;
-            codec::encode(&f(ctx, input).await?)
+            let own = ctx.clone();
+            let input = codec::decode::<In>(&input).map_err(|error| error.of(&payload("input", &own)))?;
+            let output = codec::encode(&f(ctx, input).await?);
+            output.map_err(|error| format!("{} does not encode: {error}", payload("output", &own)))
         }
     }))
+}
+
+/// Names a payload of an instance.
+fn payload(which: &str, ctx: &OrchestrationContext) -> String {
+    format!("{which} of orchestration '{}' (of '{}')", ctx.orchestration_name(), ctx.instance_id())
 }

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::model::limits::MAX_CARRY_FORWARD_EVENTS;
+use crate::model::payload::{self, PAYLOAD_TARGET};
 use crate::model::{Event, EventKind};
 
 /// The unread messages of a legacy execution, as they were always counted there: each dequeue that was not cancelled
@@ -36,11 +37,12 @@ pub(crate) fn legacy_unread<'a>(history: impl Iterator<Item = &'a Event> + Clone
 pub(crate) fn carry_forward(instance: &str, mut unread: Vec<(String, String)>) -> Vec<(String, String)> {
     let kept = unread.len().min(MAX_CARRY_FORWARD_EVENTS);
     for (name, data) in unread.drain(kept..) {
+        tracing::trace!(target: PAYLOAD_TARGET, instance, name, data, "a message is not carried over");
         tracing::warn!(
             target: "duroxide::runtime",
             instance,
             name,
-            data,
+            data = payload::summary(&data),
             "Dropping carry-forward event beyond limit of {MAX_CARRY_FORWARD_EVENTS} during continue-as-new"
         );
     }

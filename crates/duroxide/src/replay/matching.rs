@@ -1,6 +1,6 @@
 //! Whether what the code asks for now is what it asked for when the history was recorded.
 
-use crate::model::{Action, Event, EventKind};
+use crate::model::{Action, Event, EventKind, payload};
 
 /// Tells whether an event records a request or decision of the code, and so takes up one of its actions.
 pub(crate) fn records_action(kind: &EventKind) -> bool {
@@ -76,8 +76,13 @@ pub(crate) fn missing_action_text(kind: &EventKind) -> &'static str {
     }
 }
 
-/// The pinned text for a recorded request that is not the one that the code makes.
+/// The pinned text for a recorded request that is not the one that the code makes, payloads left out.
 pub(crate) fn mismatch_text(action: &Action, kind: &EventKind) -> String {
+    published_mismatch_text(&action_without_payload(action), &event_without_payload(kind))
+}
+
+/// The same with payloads, as executions started before 0.1.31 record it.
+pub(crate) fn published_mismatch_text(action: &Action, kind: &EventKind) -> String {
     let what = match kind {
         EventKind::CustomStatusUpdated { .. } => "custom status",
         EventKind::KeyValueSet { .. } => "kv set",
@@ -85,17 +90,93 @@ pub(crate) fn mismatch_text(action: &Action, kind: &EventKind) -> String {
         EventKind::KeyValuesCleared => "kv clear_all",
         _ => "schedule",
     };
-    format!("{what} mismatch: action={action:?} vs event={kind:?}")
+    format!("{what}{ACTION_AND_EVENT}{action:?} vs event={kind:?}")
+}
+
+const ACTION_AND_EVENT: &str = " mismatch: action=";
+const ASKED_NOW: &str = "; the code now asks for ";
+
+/// Takes the payloads out of the text of a nondeterminism error for the log. Texts with an explanation hold none.
+pub(crate) fn loggable(text: String) -> String {
+    match text.find(ACTION_AND_EVENT) {
+        Some(start) if !text.contains(ASKED_NOW) => format!("{} mismatch", &text[..start]),
+        _ => text,
+    }
+}
+
+/// The action as it may be shown: with a length and a hash in place of its payload.
+fn action_without_payload(action: &Action) -> Action {
+    let mut shown = action.clone();
+    match &mut shown {
+        Action::CallActivity { input, .. }
+        | Action::StartOrchestrationDetached { input, .. }
+        | Action::StartSubOrchestration { input, .. }
+        | Action::ContinueAsNew { input, .. } => hide(input),
+        Action::UpdateCustomStatus { status: Some(status) } => hide(status),
+        Action::SetKeyValue { value, .. } => hide(value),
+        _ => {}
+    }
+    shown
+}
+
+/// The recorded request as it may be shown.
+fn event_without_payload(kind: &EventKind) -> EventKind {
+    let mut shown = kind.clone();
+    match &mut shown {
+        EventKind::ActivityScheduled { input, .. }
+        | EventKind::OrchestrationChained { input, .. }
+        | EventKind::SubOrchestrationScheduled { input, .. } => hide(input),
+        EventKind::CustomStatusUpdated { status: Some(status) } => hide(status),
+        EventKind::KeyValueSet { value, .. } => hide(value),
+        _ => {}
+    }
+    shown
+}
+
+fn hide(payload: &mut String) {
+    *payload = format!("<{}>", payload::summary(payload));
 }
 
 /// What a person needs to find the place: the event, what it recorded, and what the code asks for now.
 pub(crate) fn explain(event: &Event, asked: Option<&Action>) -> String {
+    let (id, recorded) = (event.event_id, describe_event(&event.kind));
+    let difference = asked.and_then(|asked| only_difference(asked, &event.kind)).unwrap_or_default();
     let asked = asked.map_or_else(|| "nothing more".to_string(), describe_action);
-    format!(
-        " (event {} recorded {}; the code now asks for {asked})",
-        event.event_id,
-        describe_event(&event.kind)
-    )
+    format!(" (event {id} recorded {recorded}{ASKED_NOW}{asked}{difference})")
+}
+
+/// Says how the payloads differ, if nothing else does.
+fn only_difference(action: &Action, kind: &EventKind) -> Option<String> {
+    let (what, recorded, now) = match (action, kind) {
+        (Action::CallActivity { input, .. }, EventKind::ActivityScheduled { input: recorded, .. })
+        | (
+            Action::StartSubOrchestration { input, .. },
+            EventKind::SubOrchestrationScheduled { input: recorded, .. },
+        )
+        | (
+            Action::StartOrchestrationDetached { input, .. },
+            EventKind::OrchestrationChained { input: recorded, .. },
+        ) => ("input", recorded, input),
+        (Action::SetKeyValue { value, .. }, EventKind::KeyValueSet { value: recorded, .. }) => {
+            ("value", recorded, value)
+        }
+        _ => return None,
+    };
+    let fits_otherwise = fits(&with_payload(action, recorded), kind);
+    fits_otherwise.then(|| format!("; only the {what} differs: {}", payload::difference(recorded, now)))
+}
+
+/// The action with another payload.
+fn with_payload(action: &Action, other: &str) -> Action {
+    let mut changed = action.clone();
+    match &mut changed {
+        Action::CallActivity { input: payload, .. }
+        | Action::StartSubOrchestration { input: payload, .. }
+        | Action::StartOrchestrationDetached { input: payload, .. }
+        | Action::SetKeyValue { value: payload, .. } => *payload = other.to_string(),
+        _ => {}
+    }
+    changed
 }
 
 /// Names an event for a person.

@@ -1,9 +1,11 @@
-//! How an execution settles races, decided once by the version that started it.
+//! How an execution settles races and words errors, decided once by the version that started it.
 
 use semver::Version;
 
 /// The first version whose executions free a cancelled wait at once.
 const PROMPT_SINCE: Version = Version::new(0, 1, 31);
+/// The first version that says which payload does not decode, and why.
+const OWN_WORDS_SINCE: Version = Version::new(0, 1, 100);
 
 /// What happens to the place of a wait or dequeue whose future was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +33,28 @@ impl RacePolicy {
                 );
                 Self::Legacy
             }
+        }
+    }
+}
+
+/// What orchestration code hears when a payload does not decode.
+///
+/// The code may pass that text on to a step, where it is recorded and compared. So an execution hears the same words in
+/// every replay, also after an upgrade.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DecodeWords {
+    /// Executions started before 0.1.100, or with a stamp that is no version.
+    Published,
+    /// Executions started by 0.1.100 or later.
+    Own,
+}
+
+impl DecodeWords {
+    /// Chooses the words by the stamp of an execution's first event.
+    pub(crate) fn of_stamp(stamp: &str) -> Self {
+        match Version::parse(stamp) {
+            Ok(version) if version >= OWN_WORDS_SINCE => Self::Own,
+            _ => Self::Published,
         }
     }
 }

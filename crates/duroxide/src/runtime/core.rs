@@ -9,13 +9,12 @@ use super::options::{RuntimeOptions, renewal_interval};
 use super::orchestrator::{Residents, Seats};
 use super::origins::Origins;
 use super::postponed::Postponed;
-use super::running::RunningActivities;
 use super::sessions::Sessions;
 use super::tasks::Tasks;
 use super::worker::Desk;
 use crate::model::Clock;
 use crate::observability::{MetricsProvider, ObservabilityHandle};
-use crate::providers::{DispatcherCapabilityFilter, Provider, RunningMark};
+use crate::providers::{DispatcherCapabilityFilter, Provider, RunningActivities, RunningMark};
 use crate::registry::{ActivityRegistry, OrchestrationRegistry};
 
 pub(crate) const TARGET: &str = "duroxide::runtime";

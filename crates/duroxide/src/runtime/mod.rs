@@ -19,7 +19,6 @@ mod postponed;
 pub(crate) mod program;
 #[cfg(test)]
 mod program_tests;
-mod running;
 mod sessions;
 mod shutdown;
 mod start;

@@ -10,7 +10,6 @@ use super::leases::Leases;
 use super::orchestrator::{self, Residents, Seats};
 use super::origins::Origins;
 use super::postponed::Postponed;
-use super::running::RunningActivities;
 use super::sessions::Sessions;
 use super::tasks::Tasks;
 use super::{Runtime, RuntimeOptions, gauges, unserved, worker};
@@ -79,7 +78,8 @@ pub(super) fn core(
 ) -> Core {
     let observability = ObservabilityHandle::init(&options.observability).ok();
     let metrics = observability.as_ref().map(|handle| handle.metrics_provider().clone()).unwrap_or_default();
-    let running = RunningActivities::of_store(&history_store);
+    let running =
+        history_store.as_extended().and_then(|store| store.running_activities()).unwrap_or_default();
     let store: Arc<dyn Provider> = Arc::new(InstrumentedProvider::new(history_store, Some(metrics.clone())));
     let clock: Arc<dyn Clock> = match store.as_extended() {
         Some(extended) => extended.clock(),

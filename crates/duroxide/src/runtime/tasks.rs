@@ -11,6 +11,8 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinHandle};
 
+use crate::model::{Clock, SystemClock};
+
 const RESTART_PAUSE: Duration = Duration::from_millis(100);
 
 type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -78,7 +80,7 @@ impl Tasks {
                 }
                 tracing::error!(target: "duroxide::runtime", task = name, %error, "task panicked, starting it again");
                 // A loop that panics each time must not keep a core busy with that.
-                tokio::time::sleep(RESTART_PAUSE).await;
+                SystemClock.sleep(RESTART_PAUSE).await;
             }
         });
     }

@@ -12,14 +12,18 @@ use crate::providers::inspect::MessageClass;
 use crate::providers::{
     BlockedInstance, Durable, ExtendedProvider, HistoryPart, InstanceClaim, InstanceMetadata,
     InstanceRequest, InstanceWatch, LeaseState, ParkedMessage, ProviderError, QuarantinedRow,
-    RunningInstances, StartOutcome, StoredResult, StoredTurn, TurnToStore, WorkClaim, WorkQueue, WorkRequest,
-    WorkSignal, refusal,
+    RunningActivities, RunningInstances, StartOutcome, StoredResult, StoredTurn, TurnToStore, WorkClaim,
+    WorkQueue, WorkRequest, WorkSignal, refusal,
 };
 
 #[async_trait]
 impl ExtendedProvider for MemoryProvider {
     fn clock(&self) -> Arc<dyn Clock> {
         self.clock.clone()
+    }
+
+    fn running_activities(&self) -> Option<Arc<RunningActivities>> {
+        Some(self.running.clone())
     }
 
     fn work_signal(&self, queue: WorkQueue) -> WorkSignal {

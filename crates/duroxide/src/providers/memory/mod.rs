@@ -32,7 +32,7 @@ mod work;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::{InstanceWatchers, StoreLimits, WorkSignalSource};
+use super::{InstanceWatchers, RunningActivities, StoreLimits, WorkSignalSource};
 use crate::model::{Clock, SystemClock, whole_ms};
 use state::State;
 
@@ -53,6 +53,7 @@ pub struct MemoryProvider {
     orchestrator_signal: WorkSignalSource,
     worker_signal: WorkSignalSource,
     watchers: Arc<InstanceWatchers>,
+    running: Arc<RunningActivities>,
 }
 
 impl MemoryProvider {
@@ -68,6 +69,7 @@ impl MemoryProvider {
             orchestrator_signal: WorkSignalSource::new(clock.clone()),
             worker_signal: WorkSignalSource::new(clock.clone()),
             watchers: Arc::default(),
+            running: Arc::default(),
             clock,
         }
     }

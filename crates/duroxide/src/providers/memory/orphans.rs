@@ -7,7 +7,8 @@
 
 use super::state::{Message, State};
 use crate::model::WorkItem;
-use crate::providers::inspect::MessageClass;
+use crate::model::payload::{self, PAYLOAD_TARGET};
+use crate::providers::inspect::{self, MessageClass};
 use crate::providers::{ParkedMessage, QuarantinedRow, WorkQueue};
 
 impl State {
@@ -38,7 +39,14 @@ impl State {
 
     /// Keeps a row that does not decode where an operator finds it.
     pub fn set_aside(&mut self, queue: WorkQueue, instance: &str, raw: String, reason: String, now: u64) {
-        tracing::error!(instance, ?queue, reason, raw, "a queue row does not decode and was set aside");
+        tracing::trace!(target: PAYLOAD_TARGET, instance, ?queue, raw, "a queue row does not decode");
+        tracing::error!(
+            instance,
+            ?queue,
+            reason = inspect::without_values(&reason),
+            row = payload::summary(&raw),
+            "a queue row does not decode and was set aside"
+        );
         let instance = Some(instance.to_string());
         self.quarantine.push(QuarantinedRow { queue, instance, raw, reason, quarantined_at: now });
     }

@@ -10,6 +10,7 @@ use rusqlite::{Connection, OpenFlags};
 use super::SqliteError;
 use super::disk::Disk;
 use super::url::Location;
+use crate::model::clock;
 
 /// What the log is cut back to after a checkpoint.
 const LOG_SIZE_LIMIT_BYTES: i64 = 64 * 1024 * 1024;
@@ -101,7 +102,7 @@ fn start_log(connection: &Connection, busy_timeout: Duration) -> Result<(), Sqli
                 if source.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy)
                     && waited < busy_timeout =>
             {
-                std::thread::sleep(STEP);
+                clock::block_thread(STEP);
                 waited += STEP;
             }
             done => return done,

@@ -15,9 +15,9 @@ use super::{SqliteProvider, blocked, encode, history, kv, messages, reads, turns
 use crate::model::{Clock, Event, WorkItem, whole_ms};
 use crate::providers::{
     BlockedInstance, ExtendedProvider, HistoryPart, InstanceClaim, InstanceMetadata, InstanceRequest,
-    InstanceWatch, LeaseState, ParkedMessage, ProviderError, QuarantinedRow, RunningInstances, RunningMark,
-    StartOutcome, StoredResult, StoredTurn, TurnToStore, WorkClaim, WorkQueue, WorkRequest, WorkSignal,
-    refusal,
+    InstanceWatch, LeaseState, ParkedMessage, ProviderError, QuarantinedRow, RunningActivities,
+    RunningInstances, RunningMark, StartOutcome, StoredResult, StoredTurn, TurnToStore, WorkClaim, WorkQueue,
+    WorkRequest, WorkSignal, refusal,
 };
 
 #[async_trait]
@@ -182,6 +182,10 @@ impl ExtendedProvider for SqliteProvider {
         let counted = self
             .read("count_running", move |connection| Ok(reads::count_running(connection, row_limit(among))?));
         counted.await.map(Some)
+    }
+
+    fn running_activities(&self) -> Option<Arc<RunningActivities>> {
+        Some(self.shared.running.clone())
     }
 
     fn mark_running(&self, lock_token: &str) -> RunningMark {

@@ -159,6 +159,7 @@ impl SqliteProvider {
             orchestrator_signal: WorkSignalSource::new(settings.clock.clone()),
             worker_signal: WorkSignalSource::new(settings.clock.clone()),
             watchers: Arc::new(InstanceWatchers::default()),
+            running: Arc::default(),
             ledger: work_done::Ledger::default(),
         });
         let readers = match location {

@@ -3,6 +3,7 @@
 use rusqlite::params;
 
 use super::batch::Batch;
+use crate::providers::inspect;
 
 /// Which queue a row was in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +46,7 @@ pub(super) fn set_aside(batch: &Batch<'_, '_>, queue: Queue, rows: &[BadRow]) ->
         batch.execute(delete, [row.id])?;
         tracing::error!(
             target: "duroxide::providers::sqlite",
-            queue = queue.as_str(), row = row.id, reason = row.reason,
+            queue = queue.as_str(), row = row.id, reason = inspect::without_values(&row.reason),
             "a stored row does not decode and was set aside; its text is in the table `quarantine`"
         );
     }

@@ -10,7 +10,7 @@ use super::batch::Effects;
 use super::owners::Owners;
 use super::work_done::Ledger;
 use crate::model::Clock;
-use crate::providers::{InstanceWatchers, StoreLimits, WorkSignalSource};
+use crate::providers::{InstanceWatchers, RunningActivities, StoreLimits, WorkSignalSource};
 
 /// When dispatchers look again if the store could not read when something is due.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -30,6 +30,7 @@ pub(super) struct Shared {
     pub(super) orchestrator_signal: WorkSignalSource,
     pub(super) worker_signal: WorkSignalSource,
     pub(super) watchers: Arc<InstanceWatchers>,
+    pub(super) running: Arc<RunningActivities>,
     pub(super) ledger: Ledger,
 }
 

@@ -32,6 +32,7 @@ use super::shared::Shared;
 use super::statements::Statements;
 use super::work_done::{self, Committed};
 use super::{Durability, SqliteError};
+use crate::model::clock::block_thread;
 use crate::model::{Clock, SystemClock};
 use crate::providers::{Durable, ProviderError};
 
@@ -416,7 +417,7 @@ impl<'c, 's> Writing<'c, 's> {
                     if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy)
                         && waited < self.shared.busy_timeout =>
                 {
-                    std::thread::sleep(BUSY_STEP);
+                    block_thread(BUSY_STEP);
                     waited += BUSY_STEP;
                 }
                 begun => return begun.map(drop),

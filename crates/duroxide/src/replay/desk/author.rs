@@ -3,9 +3,9 @@
 use std::task::{Poll, Waker};
 
 use crate::model::{Action, clock};
-use crate::replay::CompletionResult;
 use crate::replay::key_values::KeyValues;
 use crate::replay::recording::LATEST_TIME_MS;
+use crate::replay::{CompletionResult, DecodeWords};
 
 use super::state::Slot;
 use super::{Desk, Request};
@@ -53,8 +53,8 @@ impl Desk {
         }
     }
 
-    /// Takes the outcome of a request, or notes who wants to hear of it.
-    pub(crate) fn poll(&self, token: u64, waker: &Waker) -> Poll<CompletionResult> {
+    /// Takes the outcome of a request with the id of its event, or notes who wants to hear of it.
+    pub(crate) fn poll(&self, token: u64, waker: &Waker) -> Poll<(CompletionResult, u64)> {
         self.change(|state, _| match state.take_outcome(token) {
             Some(outcome) => {
                 state.progressed = true;
@@ -74,6 +74,11 @@ impl Desk {
     /// A future was dropped. If it had not produced its output, that is a request to cancel.
     pub(crate) fn abandon(&self, token: u64) {
         self.change(|state, ready| state.abandon(token, ready));
+    }
+
+    /// What the code hears when a payload does not decode.
+    pub(crate) fn decode_words(&self) -> DecodeWords {
+        self.lock().decode_words
     }
 
     pub(crate) fn custom_status(&self) -> Option<String> {

@@ -5,16 +5,17 @@ use std::collections::{BTreeSet, HashMap};
 use crate::model::{Action, KvEntry};
 use crate::replay::queues::Queues;
 use crate::replay::signals::{SignalKey, Signals};
-use crate::replay::{CompletionResult, RacePolicy};
+use crate::replay::{CompletionResult, DecodeWords, RacePolicy};
 
 use super::{Cancellable, Desk};
 
 /// What the engine does at the desk.
 impl Desk {
     /// Sets the desk up for an execution, before its code runs.
-    pub(crate) fn open(&self, policy: RacePolicy, custom_status: Option<String>) {
+    pub(crate) fn open(&self, policy: RacePolicy, words: DecodeWords, custom_status: Option<String>) {
         let mut state = self.lock();
         state.policy = policy;
+        state.decode_words = words;
         state.signals = Signals::new(policy);
         state.queues = Queues::new(policy);
         state.custom_status = custom_status;

@@ -57,9 +57,10 @@ pub(crate) struct Desk {
 }
 
 impl Desk {
-    /// Makes a desk for an execution of which nothing is known: the legacy policy, replaying.
-    pub(crate) fn new() -> Self {
-        Self { state: Mutex::new(State::new()) }
+    /// Makes a desk for an execution of which nothing is known: the legacy policy, replaying. `time` tells the time while
+    /// no engine does.
+    pub(crate) fn new(time: fn() -> u64) -> Self {
+        Self { state: Mutex::new(State::new(time)) }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

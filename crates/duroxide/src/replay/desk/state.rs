@@ -4,21 +4,24 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Weak;
 use std::task::Waker;
 
-use crate::model::{Action, clock};
+use crate::model::Action;
 use crate::replay::key_values::KeyValues;
 use crate::replay::queues::Queues;
 use crate::replay::signals::Signals;
 use crate::replay::wake::{Listener, Node};
-use crate::replay::{CompletionResult, RacePolicy};
+use crate::replay::{CompletionResult, DecodeWords, RacePolicy};
 
 use super::{Cancellable, Request};
 
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) policy: RacePolicy,
+    pub(super) decode_words: DecodeWords,
     pub(super) replaying: bool,
-    /// The time of the turn. A context that no engine drives reads the machine's clock.
+    /// The time of the turn.
     pub(super) now_ms: Option<u64>,
+    /// Tells the time to a context that no engine drives.
+    pub(super) time: fn() -> u64,
     /// Set when the suspended code is put away: dropped futures then mean nothing.
     pub(super) put_away: bool,
     pub(super) last_token: u64,
@@ -68,12 +71,14 @@ pub(super) fn identity(waker: &Waker) -> usize {
 }
 
 impl State {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(time: fn() -> u64) -> Self {
         let policy = RacePolicy::Legacy;
         Self {
             policy,
+            decode_words: DecodeWords::Own,
             replaying: true,
             now_ms: None,
+            time,
             put_away: false,
             last_token: 0,
             emitted: Vec::new(),
@@ -95,7 +100,7 @@ impl State {
     }
 
     pub(super) fn now(&self) -> u64 {
-        self.now_ms.unwrap_or_else(clock::system_now_ms)
+        self.now_ms.unwrap_or_else(self.time)
     }
 
     pub(super) fn emit(&mut self, action: impl FnOnce(u64) -> Action) -> u64 {
@@ -119,7 +124,8 @@ impl State {
         }
     }
 
-    pub(super) fn take_outcome(&mut self, token: u64) -> Option<CompletionResult> {
+    /// Takes the outcome of a request, and the id of the event that recorded the request.
+    pub(super) fn take_outcome(&mut self, token: u64) -> Option<(CompletionResult, u64)> {
         let slot = self.slots.get_mut(&token)?;
         let schedule_id = slot.schedule_id?;
         let outcome = match &slot.request {
@@ -133,7 +139,7 @@ impl State {
         let slot = self.slots.remove(&token);
         self.retired.extend(slot.and_then(|slot| slot.listener));
         self.token_of.remove(&schedule_id);
-        Some(outcome)
+        Some((outcome, schedule_id))
     }
 
     pub(super) fn abandon(&mut self, token: u64, ready: &mut Vec<u64>) {

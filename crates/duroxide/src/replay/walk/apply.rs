@@ -1,5 +1,6 @@
 //! The effect of one event.
 
+use crate::model::payload::PAYLOAD_TARGET;
 use crate::model::{Action, ErrorDetails, Event, EventKind};
 use crate::replay::desk::Cancellable;
 use crate::replay::drops::DROPPED_FUTURE;
@@ -89,12 +90,13 @@ impl Walk {
         let place = self.place_of_match(&event.kind);
         let Some(Unmatched { token, action, .. }) = self.unmatched.remove(place) else {
             if matching::is_schedule(&event.kind) {
-                return Err(self.misfit(matching::missing_action_text(&event.kind).to_string(), event, None));
+                let text = matching::missing_action_text(&event.kind).to_string();
+                return Err(self.explained(text, matching::explain(event, None)));
             }
             return Ok(());
         };
         if !matching::fits(&action, &event.kind) {
-            return Err(self.misfit(matching::mismatch_text(&action, &event.kind), event, Some(&action)));
+            return Err(self.mismatch(&action, event));
         }
         if let EventKind::KeyValueSet { key, last_updated_at_ms, .. } = &event.kind {
             self.desk.confirm_kv_time(key, *last_updated_at_ms, token);
@@ -178,8 +180,17 @@ impl Walk {
         }
     }
 
-    fn misfit(&self, text: String, event: &Event, asked: Option<&Action>) -> ErrorDetails {
-        self.explained(text, matching::explain(event, asked))
+    /// The code asks for something else than was recorded. Payloads are shown at the level `trace` only, except that legacy
+    /// executions record the published text to the letter.
+    fn mismatch(&self, action: &Action, event: &Event) -> ErrorDetails {
+        tracing::trace!(target: PAYLOAD_TARGET, instance = self.instance, event_id = event.event_id,
+            recorded = ?event.kind, asked = ?action, "the code does not ask for what was recorded");
+        let text = matching::mismatch_text(action, &event.kind);
+        let explained = self.explained(text, matching::explain(event, Some(action)));
+        match self.policy {
+            RacePolicy::Prompt => explained,
+            RacePolicy::Legacy => nondeterminism(matching::published_mismatch_text(action, &event.kind)),
+        }
     }
 
     /// Adds the place to a text. Legacy executions keep the bare text, which is recorded in their histories and

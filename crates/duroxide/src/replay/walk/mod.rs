@@ -21,7 +21,7 @@ use super::drops::Drops;
 use super::journal::Answerable;
 use super::outcome::{application, nondeterminism};
 use super::wake::OwnedNode;
-use super::{RacePolicy, matching};
+use super::{DecodeWords, RacePolicy, matching};
 
 /// An orchestration's code, suspended.
 pub(crate) type Program = Pin<Box<dyn Future<Output = Result<String, String>> + Send>>;
@@ -195,7 +195,8 @@ impl Walk {
             return self.end(Ended::Broken(nondeterminism(text.to_string())));
         };
         self.policy = RacePolicy::of_stamp(&self.instance, &first.duroxide_version);
-        self.desk.open(self.policy, initial_custom_status.clone());
+        let words = DecodeWords::of_stamp(&first.duroxide_version);
+        self.desk.open(self.policy, words, initial_custom_status.clone());
     }
 
     /// A run of recorded requests was bound in one go when it was new, and only then was the code polled. So news

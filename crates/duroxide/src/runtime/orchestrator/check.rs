@@ -4,6 +4,7 @@ use super::claim::{Claim, Stored};
 use super::commit::Commit;
 use super::decide::{Decision, Known, Rules, decide};
 use super::residents::Resident;
+use crate::model::payload::{self, PAYLOAD_TARGET};
 use crate::runtime::core::{Core, TARGET};
 
 /// Longer histories are not checked: the check would take longer than the turns.
@@ -33,7 +34,10 @@ pub(super) async fn take_both(
     if live_text == rebuilt_text {
         return (claim, live);
     }
-    tracing::error!(target: TARGET, instance = %claim.instance, resident = live_text, rebuilt = rebuilt_text,
+    tracing::trace!(target: PAYLOAD_TARGET, instance = %claim.instance, resident = live_text,
+        rebuilt = rebuilt_text, "a resident and its history disagree");
+    tracing::error!(target: TARGET, instance = %claim.instance, resident = payload::summary(&live_text),
+        rebuilt = payload::summary(&rebuilt_text),
         "a resident and its history disagree: the orchestration is not deterministic");
     (claim, rebuilt)
 }

@@ -16,7 +16,7 @@ use super::record::{self, Beginning, Phase};
 use super::report::{Ended, Report, StartedBy};
 use super::residents::Resident;
 use crate::model::{Event, EventKind, INITIAL_EVENT_ID, KvEntry, WorkItem};
-use crate::providers::{DispatcherCapabilityFilter, ExecutionMetadata, current_build_version};
+use crate::providers::{DispatcherCapabilityFilter, ExecutionMetadata, current_build_version, inspect};
 use crate::registry::{OrchestrationHandler, OrchestrationRegistry};
 use crate::replay::{Ending, Execution, Journal};
 use crate::runtime::options::{UnregisteredBackoffConfig, attempts_until_poison};
@@ -442,6 +442,7 @@ fn undecodable(rules: &Rules<'_>, claim: &mut Claim, error: String) -> Decision 
     }
     let batch = Batch::sort(&claim.instance, Phase::Running, std::mem::take(&mut claim.messages));
     let collisions = batch.collision_notices(&claim.instance, None, false);
+    let error = inspect::without_values(&error);
     tracing::warn!(target: TARGET, instance = %claim.instance, attempt_count = claim.attempt_count, error,
         "history cannot be decoded");
     if rules.is_poison(claim) {

@@ -2,7 +2,7 @@
 
 use super::record::Beginning;
 use crate::model::ErrorDetails;
-use crate::replay::Ending;
+use crate::replay::{Ending, loggable};
 use crate::runtime::core::{Core, TARGET};
 
 /// The facts of a turn. They are published once, after the turn is stored.
@@ -137,7 +137,10 @@ impl Line<'_> {
         if matches!(details, ErrorDetails::Poison { .. }) {
             core.metrics().record_orchestration_poison();
         }
-        let error = details.display_message();
+        let error = match details {
+            ErrorDetails::Configuration { .. } => loggable(details.display_message()),
+            _ => details.display_message(),
+        };
         match details {
             ErrorDetails::Application { .. } => tracing::warn!(target: TARGET, instance_id = self.instance,
                 execution_id = self.execution_id, orchestration_name = %name, orchestration_version = %version,

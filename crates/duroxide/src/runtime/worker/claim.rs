@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use crate::model::{WorkItem, kind_of};
-use crate::providers::{ScheduledActivityIdentifier, WorkClaim};
+use crate::providers::{Registration, ScheduledActivityIdentifier, WorkClaim};
 use crate::runtime::core::{Core, TARGET};
 use crate::runtime::leases::Lease;
-use crate::runtime::running::Registration;
 
 /// What an activity is to do, and for whom.
 #[derive(Debug, Clone)]
@@ -81,9 +80,9 @@ impl ClaimedActivity {
     /// A claim that no store knows of.
     pub fn of_nobody(id: u64) -> Self {
         use crate::model::ManualClock;
+        use crate::providers::RunningActivities;
         use crate::providers::memory::MemoryProvider;
         use crate::runtime::leases::{LeaseKind, LeaseTerms, Leases};
-        use crate::runtime::running::RunningActivities;
         use std::sync::Arc;
 
         let work = ActivityWork {

@@ -1,23 +1,25 @@
 //! The activities that run in this process, so that a cancelled one hears of it at once.
 //!
 //! The turn that gives up an activity removes its work item. If the activity runs here, it need not wait for its next
-//! renewal to learn that. Runtimes on the same store handle share one list; across processes the renewal tells.
+//! renewal to learn that. A store handle keeps the list, so the runtimes on it share one; across processes the renewal
+//! tells.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio_util::sync::CancellationToken;
 
-use crate::providers::{Provider, ScheduledActivityIdentifier};
-
-static BY_STORE: Mutex<Option<HashMap<usize, Weak<RunningActivities>>>> = Mutex::new(None);
+use super::ScheduledActivityIdentifier;
 
 type ActivityKey = (String, u64, u64);
 
-/// The activities of one store that are claimed or running in this process.
+/// The activities of one store handle that are claimed or running in this process.
+///
+/// A store makes one and returns it from
+/// [`ExtendedProvider::running_activities`](super::ExtendedProvider::running_activities); runtimes do the rest.
 #[derive(Default)]
-pub(crate) struct RunningActivities {
+pub struct RunningActivities {
     by_activity: Mutex<HashMap<ActivityKey, Vec<Cancellation>>>,
 }
 
@@ -36,22 +38,8 @@ impl Cancellation {
 }
 
 impl RunningActivities {
-    /// Returns the list for a store handle. Runtimes hold the handle, so its address is not reused while they live.
-    pub fn of_store(store: &Arc<dyn Provider>) -> Arc<Self> {
-        let address = Arc::as_ptr(store).cast::<()>() as usize;
-        let mut by_store = BY_STORE.lock().unwrap_or_else(PoisonError::into_inner);
-        let by_store = by_store.get_or_insert_default();
-        by_store.retain(|_, list| list.strong_count() > 0);
-        if let Some(list) = by_store.get(&address).and_then(Weak::upgrade) {
-            return list;
-        }
-        let list = Arc::new(Self::default());
-        by_store.insert(address, Arc::downgrade(&list));
-        list
-    }
-
     /// Adds an activity until the registration is dropped.
-    pub fn add(self: &Arc<Self>, activity: ScheduledActivityIdentifier) -> Registration {
+    pub(crate) fn add(self: &Arc<Self>, activity: ScheduledActivityIdentifier) -> Registration {
         let key = (activity.instance, activity.execution_id, activity.activity_id);
         let cancellation = Cancellation::default();
         self.lock().entry(key.clone()).or_default().push(cancellation.clone());
@@ -59,7 +47,7 @@ impl RunningActivities {
     }
 
     /// Tells these activities that their work items were removed.
-    pub fn cancel(&self, removed: &[ScheduledActivityIdentifier]) {
+    pub(crate) fn cancel(&self, removed: &[ScheduledActivityIdentifier]) {
         let cancelled: Vec<Cancellation> = {
             let by_activity = self.lock();
             let find = |id: &ScheduledActivityIdentifier| {
@@ -79,7 +67,7 @@ impl RunningActivities {
     }
 
     #[cfg(test)]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.lock().len()
     }
 

@@ -1,0 +1,58 @@
+//! Typed inputs and outcomes of steps, and what is said when one does not decode.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::model::codec::{self, DecodeError};
+use crate::replay::{CompletionResult, DecodeWords};
+
+use super::OrchestrationContext;
+
+/// The text of a typed input.
+pub(super) fn encode_input<T: Serialize>(input: &T) -> String {
+    match codec::encode(input) {
+        Ok(text) => text,
+        Err(error) => panic!("encode: the input cannot be serialized: {error}"),
+    }
+}
+
+impl OrchestrationContext {
+    /// Makes what turns the outcome of an activity or a child into a value. `payload` names it in the error.
+    pub(super) fn result_decoder<T: DeserializeOwned>(
+        &self,
+        payload: String,
+    ) -> impl FnOnce(CompletionResult, Option<u64>) -> Result<T, String> + Send + 'static {
+        let ctx = self.clone();
+        move |outcome, step| ctx.decode_payload(&outcome.into_result()?, &payload, step)
+    }
+
+    /// Makes what turns the data of a signal or a message into a value. `payload` names it in the error.
+    pub(super) fn data_decoder<T: DeserializeOwned>(
+        &self,
+        payload: String,
+    ) -> impl FnOnce(CompletionResult, Option<u64>) -> Result<T, String> + Send + 'static {
+        let ctx = self.clone();
+        move |outcome, step| ctx.decode_payload(&outcome.into_data(), &payload, step)
+    }
+
+    /// Decodes a payload. The error names it and the step that brought it.
+    pub(super) fn decode_payload<T: DeserializeOwned>(
+        &self,
+        text: &str,
+        payload: &str,
+        step: Option<u64>,
+    ) -> Result<T, String> {
+        codec::decode(text).map_err(|error| {
+            let step = step.map(|step| format!("step {step} ")).unwrap_or_default();
+            self.word(&error, |error| error.of(&format!("{payload} ({step}of '{}')", self.instance_id())))
+        })
+    }
+
+    /// Puts a decode error into words: those that this execution has heard so far.
+    pub(super) fn word(&self, error: &DecodeError, own: impl FnOnce(&DecodeError) -> String) -> String {
+        match self.desk().decode_words() {
+            DecodeWords::Published => error.published().to_string(),
+            DecodeWords::Own => own(error),
+        }
+    }
+}

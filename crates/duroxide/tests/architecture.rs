@@ -1,0 +1,193 @@
+//! The sentences of ARCHITECTURE.md that can be read off the sources.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+#[path = "architecture/sources.rs"]
+mod sources;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use sources::Source;
+
+type Arrows = BTreeMap<String, BTreeSet<String>>;
+
+/// They see everything, and nobody uses them: tools that prove a store, and what exists for the published interface.
+const ON_TOP: [&str; 6] = [
+    "compat",
+    "prelude",
+    "provider_stress_test",
+    "provider_stress_tests",
+    "provider_validation",
+    "provider_validations",
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn core() -> &'static [Source] {
+    static READ: OnceLock<Vec<Source>> = OnceLock::new();
+    READ.get_or_init(|| sources::read(&root().join("crates/duroxide/src")))
+}
+
+fn postgres() -> &'static [Source] {
+    static READ: OnceLock<Vec<Source>> = OnceLock::new();
+    READ.get_or_init(|| sources::read(&root().join("crates/duroxide-pg/src")))
+}
+
+/// Reads the list below a sentence of the document: lines of the form `module: others`.
+fn documented() -> Arrows {
+    let text = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let (_, list) =
+        text.split_once("\nDependencies point one way.").expect("the list of arrows is in the document");
+    let lines = list.lines().skip_while(|line| !line.starts_with("    "));
+    let lines = lines.take_while(|line| line.starts_with("    "));
+    lines
+        .map(|line| {
+            let (module, others) = line.split_once(':').map_or((line, ""), |(module, others)| {
+                // `providers::memory` has colons of its own.
+                let at = line.rfind(": ").unwrap_or(line.len() - 1);
+                if at > module.len() { (&line[..at], &line[at + 1..]) } else { (module, others) }
+            });
+            let others =
+                others.split(',').map(str::trim).filter(|other| !other.is_empty() && *other != "nothing");
+            (module.trim().to_string(), others.map(str::to_string).collect())
+        })
+        .collect()
+}
+
+/// The part of the architecture that a path belongs to. Names at the crate's root are traced to their modules.
+fn part_of(
+    path: &[String],
+    at_the_root: &BTreeMap<String, String>,
+    is_module: &BTreeSet<String>,
+) -> Option<String> {
+    let first = path.first()?;
+    if !is_module.contains(first) {
+        return at_the_root.get(first).cloned();
+    }
+    match path.get(1).map(String::as_str) {
+        Some(store @ ("memory" | "sqlite")) if first == "providers" => Some(format!("{first}::{store}")),
+        _ => Some(first.clone()),
+    }
+}
+
+/// Which names `lib.rs` takes from which module.
+fn names_at_the_root(sources: &[Source]) -> BTreeMap<String, String> {
+    let root = sources.iter().find(|source| source.file == Path::new("lib.rs")).unwrap();
+    let named = root.paths_after("pub use ", &[]).into_iter();
+    named.filter_map(|named| Some((named.path.last()?.clone(), named.path.first()?.clone()))).collect()
+}
+
+fn actual() -> Arrows {
+    let core = core();
+    let modules: BTreeSet<String> = core.iter().filter_map(|source| source.module.first().cloned()).collect();
+    let at_the_root = names_at_the_root(core);
+    let mut arrows = Arrows::new();
+    for source in core {
+        let Some(from) = part_of(&source.module, &at_the_root, &modules) else { continue };
+        if ON_TOP.contains(&from.as_str()) {
+            continue;
+        }
+        let seen = arrows.entry(from.clone()).or_default();
+        for named in source.names() {
+            let Some(to) = part_of(&named.path, &at_the_root, &modules) else {
+                assert!(named.path.is_empty(), "{}: what is {:?}?", source.file.display(), named.path);
+                continue;
+            };
+            // Published paths lead to what is on top by `pub use` alone.
+            let is_published_path = ON_TOP.contains(&to.as_str()) && named.is_re_export;
+            if to != from && !is_published_path {
+                seen.insert(to);
+            }
+        }
+    }
+    let seen = arrows.entry("duroxide-pg".to_string()).or_default();
+    for source in postgres() {
+        let named = source.paths_after("duroxide::", &[]);
+        seen.extend(named.iter().filter_map(|named| part_of(&named.path, &at_the_root, &modules)));
+    }
+    arrows
+}
+
+#[test]
+fn modules_name_exactly_those_that_the_document_says() {
+    assert_eq!(actual(), documented());
+}
+
+#[test]
+fn no_arrow_leads_back() {
+    let mut open = documented();
+    while !open.is_empty() {
+        let done: Vec<String> =
+            open.iter().filter(|(_, seen)| seen.is_empty()).map(|(module, _)| module.clone()).collect();
+        assert!(!done.is_empty(), "these see each other: {open:?}");
+        open.retain(|module, _| !done.contains(module));
+        open.values_mut().for_each(|seen| seen.retain(|other| !done.contains(other)));
+    }
+}
+
+/// Files of library code that mention something, outside of those that may.
+fn mentions(what: &[&str], may: &[&str]) -> Vec<String> {
+    let files = core().iter().map(|source| ("duroxide", source));
+    let files = files.chain(postgres().iter().map(|source| ("duroxide-pg", source)));
+    files
+        .filter(|(_, source)| what.iter().any(|what| source.code.contains(what)))
+        .map(|(of, source)| format!("{of}/{}", source.file.display()))
+        .filter(|file| !may.iter().any(|may| file.starts_with(may)))
+        .collect()
+}
+
+#[test]
+fn no_store_looks_into_an_event_by_itself() {
+    let stores = ["duroxide/providers/memory/", "duroxide/providers/sqlite/", "duroxide-pg/"];
+    let mut found = mentions(&["EventKind"], &[]);
+    found.retain(|file| stores.iter().any(|store| file.starts_with(store)));
+    assert_eq!(found, [""; 0]);
+}
+
+#[test]
+fn only_the_clock_reads_the_machines_time_and_waits_by_it() {
+    let time = ["tokio::time", "Instant::now", "SystemTime::now", "thread::sleep"];
+    let kits = ["duroxide/provider_validation", "duroxide/provider_stress_test"];
+    assert_eq!(mentions(&time, &[&["duroxide/model/clock.rs"][..], &kits].concat()), [""; 0]);
+}
+
+#[test]
+fn the_replay_engine_knows_no_clock() {
+    let mut found = mentions(&["Clock", "system_now"], &[]);
+    found.retain(|file| file.starts_with("duroxide/replay/"));
+    assert_eq!(found, [""; 0]);
+}
+
+#[test]
+fn nothing_is_global_but_the_origin_of_monotonic_time_and_hooks_for_tests() {
+    let may = [
+        "duroxide/model/clock.rs",
+        "duroxide/runtime/test_hooks.rs",
+        "duroxide/providers/sqlite/work_done.rs",
+    ];
+    let statics = ["\nstatic ", " static ", "thread_local!"];
+    let found = mentions(&statics, &may);
+    assert_eq!(found, [""; 0]);
+}
+
+#[test]
+fn no_code_installs_a_subscriber_except_when_it_is_called_for() {
+    let found =
+        mentions(&["set_global_default", "try_init", ".init("], &["duroxide/observability/logging.rs"]);
+    assert_eq!(found, [""; 0]);
+}
+
+/// Tests of the core await events. Those of real processes pause between two looks; they live in `kill9`.
+#[test]
+fn tests_of_the_core_do_not_sleep() {
+    let tests = sources::read(&root().join("crates/duroxide/tests"));
+    let sleeps = |source: &&Source| {
+        ["time::sleep(", "thread::sleep(", "SystemClock.sleep("].iter().any(|call| source.code.contains(call))
+    };
+    let found = tests.iter().filter(sleeps).map(|source| source.file.display().to_string());
+    assert_eq!(found.filter(|file| !file.starts_with("kill9/")).collect::<Vec<_>>(), [""; 0]);
+}
