@@ -215,12 +215,12 @@ async fn who_stood_still_in_an_activity_is_told_that_it_is_not_his_any_more() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_result_that_comes_too_late_is_refused() {
-    raise_zombies(Moment::ActivityThatReturns, "result not stored").await;
+    raise_zombies(Moment::ActivityThatReturns, "result dropped").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_result_that_was_on_its_way_for_too_long_is_refused() {
-    raise_zombies(Moment::CommitOfResult, "result not stored").await;
+    raise_zombies(Moment::CommitOfResult, "result dropped").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
