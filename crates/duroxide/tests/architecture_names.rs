@@ -17,7 +17,8 @@ fn named() -> Vec<String> {
 
 /// The file of this path, wherever the document may mean it to be.
 fn file(path: &str) -> Option<PathBuf> {
-    let roots = ["crates/duroxide/src", "crates/duroxide-pg/src", "crates/duroxide", "."];
+    let roots =
+        ["crates/duroxide/src", "crates/duroxide-pg/src", "crates/duroxide/tests", "crates/duroxide", "."];
     let paths = roots.iter().map(|root| repository().join(root).join(path));
     paths.into_iter().find(|path| path.exists())
 }
