@@ -339,7 +339,8 @@ impl PostgresProvider {
         const SQL: &str = "SELECT i.orchestration_name, i.orchestration_version, count(*)
             FROM (SELECT * FROM instances ORDER BY incarnation DESC LIMIT $1) i
             JOIN executions e ON e.instance_id = i.instance_id AND e.execution_id = i.current_execution_id
-            WHERE e.status = 'Running' GROUP BY 1, 2 ORDER BY 1 COLLATE \"C\", 2 COLLATE \"C\"";
+            WHERE e.status = 'Running' GROUP BY i.orchestration_name, i.orchestration_version
+            ORDER BY i.orchestration_name COLLATE \"C\", i.orchestration_version COLLATE \"C\"";
         let rows = self.listing("count_running", SQL, &[&row_limit(among)]).await?;
         let read = |row: &Row| RunningInstances {
             orchestration_name: text(row, 0),
