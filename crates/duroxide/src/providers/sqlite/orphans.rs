@@ -7,7 +7,7 @@
 use rusqlite::params;
 
 use super::batch::Batch;
-use super::messages::{self, StoredMessage};
+use super::messages::{self, MessageKey};
 use super::schedule::{self, Lease};
 use super::shared::clamp_ms;
 use crate::model::whole_ms;
@@ -19,13 +19,9 @@ pub(super) fn parking_ms(batch: &Batch<'_, '_>) -> i64 {
 }
 
 /// Deals with the visible messages, not parked before, of an instance that does not exist.
-pub(super) fn set_aside(
-    batch: &mut Batch<'_, '_>,
-    instance: &str,
-    unparked: &[StoredMessage],
-    now: i64,
-) -> rusqlite::Result<()> {
-    let is = |message: &StoredMessage, class: MessageClass| message.class == class.as_str();
+pub(super) fn set_aside(batch: &mut Batch<'_, '_>, instance: &str, now: i64) -> rusqlite::Result<()> {
+    let unparked = messages::visible_keys(batch, instance, now)?;
+    let is = |message: &MessageKey, class: MessageClass| message.class == class.as_str();
     let (stale, rest): (Vec<_>, Vec<_>) = unparked.iter().partition(|m| is(m, MessageClass::Completion));
     drop_messages(batch, instance, stale.iter().map(|message| message.id))?;
     let may_be_started = rest.iter().any(|message| is(message, MessageClass::Signal))
