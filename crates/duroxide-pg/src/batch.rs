@@ -41,7 +41,7 @@ pub(crate) struct Batch {
 /// What became of the requests of a batch, by their positions.
 #[derive(Default)]
 pub(crate) struct Verdicts {
-    /// 0 committed, otherwise why not; see `ack_turns_1`.
+    /// 0 committed, otherwise why not; see `ack_turns_2`.
     pub(crate) turns: Option<Vec<i32>>,
     /// The instance's incarnation, or the event that was there already, for turns that were refused because of it.
     pub(crate) turn_details: Vec<Option<i64>>,

@@ -236,7 +236,11 @@ pub(crate) fn work_order(request: &WorkRequest<'_>) -> WorkOrder {
 
 /// A class is the version that an execution is pinned to; '' if to none.
 fn is_compatible(filter: &DispatcherCapabilityFilter, class: &str) -> bool {
-    class.is_empty() || semver::Version::parse(class).is_ok_and(|version| filter.is_compatible(&version))
+    if class.is_empty() {
+        // Supporting no version at all means taking nothing at all.
+        return !filter.supported_duroxide_versions.is_empty();
+    }
+    semver::Version::parse(class).is_ok_and(|version| filter.is_compatible(&version))
 }
 
 /// The routes that a filter lets through; `None` for all.

@@ -113,11 +113,11 @@ pub(crate) struct MessageColumns<'a> {
     delay: Vec<i64>,
     due: Vec<i64>,
     item: Vec<&'a str>,
+    parent: Vec<Option<&'a str>>,
 }
 
 impl<'a> MessageColumns<'a> {
-    pub(crate) const SQL: &'static str =
-        "SELECT * FROM enqueue_messages_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)";
+    pub(crate) const SQL: &'static str = "SELECT * FROM enqueue_messages_2($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)";
 
     pub(crate) fn new(pending: &'a [Pending<NewMessage>]) -> Self {
         let mut columns = Self::default();
@@ -131,6 +131,7 @@ impl<'a> MessageColumns<'a> {
         self.delay.push(message.delay_ms);
         self.due.push(message.due_at);
         self.item.push(&message.text);
+        self.parent.push(message.parent.as_deref());
     }
 
     /// Sends them; instances are leased along with it if there is an order.
@@ -141,8 +142,8 @@ impl<'a> MessageColumns<'a> {
         mark: Mark<'_>,
         claim: ClaimColumns<'_>,
     ) -> Answer {
-        let Self { instance, class, delay, due, item } = self;
-        let columns: Columns<'_> = &[instance, class, delay, due, item];
+        let Self { instance, class, delay, due, item, parent } = self;
+        let columns: Columns<'_> = &[instance, class, delay, due, item, parent];
         call(session, Self::SQL, now, mark, columns, Some(claim)).await
     }
 }
@@ -151,16 +152,18 @@ impl<'a> MessageColumns<'a> {
 pub(crate) struct StartColumns<'a> {
     instance: Vec<&'a str>,
     item: Vec<&'a str>,
+    parent: Vec<Option<&'a str>>,
 }
 
 impl<'a> StartColumns<'a> {
     pub(crate) const SQL: &'static str =
-        "SELECT * FROM enqueue_starts_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
+        "SELECT * FROM enqueue_starts_2($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)";
 
     pub(crate) fn new(pending: &'a [Pending<NewMessage, StartOutcome>]) -> Self {
         Self {
             instance: pending.iter().map(|start| start.request.instance.as_str()).collect(),
             item: pending.iter().map(|start| start.request.text.as_str()).collect(),
+            parent: pending.iter().map(|start| start.request.parent.as_deref()).collect(),
         }
     }
 
@@ -172,8 +175,8 @@ impl<'a> StartColumns<'a> {
         mark: Mark<'_>,
         claim: ClaimColumns<'_>,
     ) -> Answer {
-        let Self { instance, item } = self;
-        let columns: Columns<'_> = &[instance, item];
+        let Self { instance, item, parent } = self;
+        let columns: Columns<'_> = &[instance, item, parent];
         call(session, Self::SQL, now, mark, columns, Some(claim)).await
     }
 }
@@ -260,9 +263,9 @@ pub(crate) struct TurnColumns<'a> {
 
 impl<'a> TurnColumns<'a> {
     pub(crate) const SQL: &'static str =
-        "SELECT * FROM ack_turns_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19,
+        "SELECT * FROM ack_turns_2($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19,
             $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39, $40, $41,
-            $42, $43, $44, $45, $46, $47, $48, $49, $50)";
+            $42, $43, $44, $45, $46, $47, $48, $49, $50, $51)";
 
     pub(crate) fn new(pending: &'a [Pending<TurnToCommit, TurnStored>], shared: &Shared) -> Self {
         let mut columns = Self::default();
@@ -338,7 +341,7 @@ impl<'a> TurnColumns<'a> {
         let max = order.map_or(0, WorkOrder::stored_max);
         let lease_ms = order.map_or(0, |order| order.lease_ms);
         let routes = order.and_then(|order| order.routes.as_ref());
-        let params: [&(dyn tokio_postgres::types::ToSql + Sync); 50] = [
+        let params: [&(dyn tokio_postgres::types::ToSql + Sync); 51] = [
             &now,
             &committer,
             &epoch,
@@ -385,6 +388,7 @@ impl<'a> TurnColumns<'a> {
             &self.message.class,
             &self.message.due,
             &self.message.item,
+            &self.message.parent,
             &max,
             &lease_ms,
             &routes,

@@ -23,6 +23,8 @@ pub(crate) struct NewMessage {
     /// For a timer: when it is due; 0 otherwise.
     pub(crate) due_at: i64,
     pub(crate) delay_ms: i64,
+    /// For the start of a child: who started it.
+    pub(crate) parent: Option<String>,
     pub(crate) text: String,
 }
 
@@ -73,6 +75,7 @@ pub(crate) fn message(
         class: route.class.as_str(),
         due_at: route.due_at_ms.map_or(0, clamp),
         delay_ms: 0,
+        parent: route.parent.map(|parent| stored(parent).into_owned()),
         text: json(limits, operation, item)?,
     })
 }

@@ -187,6 +187,7 @@ impl PostgresProvider {
             tls,
             tokens,
             schema: settings.schema.clone(),
+            limits: settings.limits,
             servers: Arc::default(),
         });
         let session = dialer.open().await?;

@@ -24,7 +24,7 @@ macro_rules! migration {
     };
 }
 
-const MIGRATIONS: [Migration; 8] = [
+const MIGRATIONS: [Migration; 10] = [
     migration!(1, "0001_tables"),
     migration!(2, "0002_scheduling"),
     migration!(3, "0003_turns"),
@@ -33,6 +33,8 @@ const MIGRATIONS: [Migration; 8] = [
     migration!(6, "0006_removal"),
     migration!(7, "0007_committers"),
     migration!(8, "0008_blocked"),
+    migration!(9, "0009_leaving"),
+    migration!(10, "0010_bounded_turns"),
 ];
 
 /// The oldest server that has what the functions need.

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use duroxide::providers::StoreLimits;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -102,6 +103,7 @@ pub(crate) struct Dialer {
     pub(crate) tls: Option<Tls>,
     pub(crate) tokens: Option<Arc<dyn TokenSource>>,
     pub(crate) schema: String,
+    pub(crate) limits: StoreLimits,
     pub(crate) servers: Arc<Servers>,
 }
 
@@ -199,6 +201,7 @@ impl Dialer {
     fn settings(&self, purpose: Purpose) -> String {
         let lock_timeout = LOCK_TIMEOUT.as_millis();
         let path = quoted(&self.schema);
+        let StoreLimits { max_turn_messages, max_turn_bytes, .. } = self.limits;
         // All statements are index probes, whatever the planner thinks of tables that it has not analysed yet, and
         // planning them once is enough.
         let probes = "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off;
@@ -206,7 +209,10 @@ impl Dialer {
         let common = format!(
             "SET search_path TO {path}; SET lock_timeout = {lock_timeout}; SET jit = off;
              SET idle_in_transaction_session_timeout = 60000; SET client_min_messages = warning;
-             SET default_transaction_isolation = 'read committed'; SET standard_conforming_strings = on;"
+             SET default_transaction_isolation = 'read committed'; SET standard_conforming_strings = on;
+             SET duroxide.max_turn_messages = {}; SET duroxide.max_turn_bytes = {};",
+            i32::try_from(max_turn_messages.max(1)).unwrap_or(i32::MAX - 1),
+            i64::try_from(max_turn_bytes).unwrap_or(i64::MAX),
         );
         match purpose {
             // Whatever the server's default, data is on its disk before it is acknowledged.

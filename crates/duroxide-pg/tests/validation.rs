@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use duroxide::provider_validations::ProviderFactory;
-use duroxide::providers::{ManualClock, Provider};
+use duroxide::providers::{ManualClock, Provider, StoreLimits};
 use duroxide_pg::PostgresProvider;
 use support::database::Database;
 
@@ -25,6 +25,16 @@ struct PostgresFactory {
 }
 
 impl PostgresFactory {
+    async fn make(&self, limits: StoreLimits) -> Arc<dyn Provider> {
+        let clock = Arc::new(ManualClock::default());
+        let database = Database::new().await;
+        let builder = PostgresProvider::builder().clock(clock.clone()).limits(limits);
+        let store = Arc::new(builder.open(database.url()).await.unwrap());
+        self.databases.lock().unwrap().push(database);
+        *self.last.lock().unwrap() = Some((store.clone(), clock));
+        store
+    }
+
     fn store(&self) -> Arc<PostgresProvider> {
         let last = self.last.lock().unwrap();
         last.as_ref().expect("a store was made").0.clone()
@@ -38,13 +48,11 @@ impl PostgresFactory {
 #[async_trait]
 impl ProviderFactory for PostgresFactory {
     async fn create_provider(&self) -> Arc<dyn Provider> {
-        let clock = Arc::new(ManualClock::default());
-        let database = Database::new().await;
-        let builder = PostgresProvider::builder().clock(clock.clone());
-        let store = Arc::new(builder.open(database.url()).await.unwrap());
-        self.databases.lock().unwrap().push(database);
-        *self.last.lock().unwrap() = Some((store.clone(), clock));
-        store
+        self.make(StoreLimits::default()).await
+    }
+
+    async fn create_limited_provider(&self, limits: StoreLimits) -> Option<Arc<dyn Provider>> {
+        Some(self.make(limits).await)
     }
 
     fn short_poll_threshold(&self) -> Duration {

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use duroxide::provider_validations::ProviderFactory;
 use duroxide::providers::memory::MemoryProvider;
-use duroxide::providers::{ManualClock, Provider};
+use duroxide::providers::{ManualClock, Provider, StoreLimits};
 
 /// Makes in-memory stores and remembers the last one, to reach behind its back.
 #[derive(Default)]
@@ -19,6 +19,13 @@ struct MemoryFactory {
 }
 
 impl MemoryFactory {
+    fn make(&self, limits: StoreLimits) -> Arc<dyn Provider> {
+        let clock = Arc::new(ManualClock::default());
+        let store = Arc::new(MemoryProvider::with_clock(clock.clone()).with_limits(limits));
+        *self.last.lock().unwrap() = Some((store.clone(), clock));
+        store
+    }
+
     fn store(&self) -> Arc<MemoryProvider> {
         let last = self.last.lock().unwrap();
         last.as_ref().expect("a store was made").0.clone()
@@ -28,10 +35,11 @@ impl MemoryFactory {
 #[async_trait]
 impl ProviderFactory for MemoryFactory {
     async fn create_provider(&self) -> Arc<dyn Provider> {
-        let clock = Arc::new(ManualClock::default());
-        let store = Arc::new(MemoryProvider::with_clock(clock.clone()));
-        *self.last.lock().unwrap() = Some((store.clone(), clock));
-        store
+        self.make(StoreLimits::default())
+    }
+
+    async fn create_limited_provider(&self, limits: StoreLimits) -> Option<Arc<dyn Provider>> {
+        Some(self.make(limits))
     }
 
     async fn corrupt_instance_history(&self, instance: &str) {

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use duroxide::provider_validations::ProviderFactory;
 use duroxide::providers::sqlite::SqliteProvider;
-use duroxide::providers::{ManualClock, Provider};
+use duroxide::providers::{ManualClock, Provider, StoreLimits};
 use tempfile::TempDir;
 
 /// Where the stores of a factory live.
@@ -44,6 +44,14 @@ impl SqliteFactory {
         }
     }
 
+    async fn make(&self, limits: StoreLimits) -> Arc<dyn Provider> {
+        let clock = Arc::new(ManualClock::default());
+        let builder = SqliteProvider::builder().clock(clock.clone()).limits(limits);
+        let store = Arc::new(builder.open(&self.url()).await.unwrap());
+        *self.last.lock().unwrap() = Some((store.clone(), clock));
+        store
+    }
+
     fn store(&self) -> Arc<SqliteProvider> {
         let last = self.last.lock().unwrap();
         last.as_ref().expect("a store was made").0.clone()
@@ -57,11 +65,11 @@ impl SqliteFactory {
 #[async_trait]
 impl ProviderFactory for SqliteFactory {
     async fn create_provider(&self) -> Arc<dyn Provider> {
-        let clock = Arc::new(ManualClock::default());
-        let store = SqliteProvider::builder().clock(clock.clone()).open(&self.url()).await.unwrap();
-        let store = Arc::new(store);
-        *self.last.lock().unwrap() = Some((store.clone(), clock));
-        store
+        self.make(StoreLimits::default()).await
+    }
+
+    async fn create_limited_provider(&self, limits: StoreLimits) -> Option<Arc<dyn Provider>> {
+        Some(self.make(limits).await)
     }
 
     async fn corrupt_instance_history(&self, instance: &str) {

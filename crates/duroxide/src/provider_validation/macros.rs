@@ -258,6 +258,12 @@ macro_rules! __validation_of_our_own {
             an_instance_that_never_began_can_be_blocked, a_lost_lease_does_not_block_an_instance,
             a_deleted_instance_is_blocked_no_longer,
         }
+        $crate::__validation_module! { $factory; bounded_turns;
+            a_turn_gets_so_many_messages, delayed_messages_are_bounded_too, a_turn_gets_so_many_bytes,
+            an_instance_with_a_backlog_keeps_its_place, only_what_was_in_the_turn_was_attempted,
+            a_start_behind_a_backlog_comes_first, a_continuation_behind_a_backlog_comes_first,
+            a_claim_of_many_is_bounded_too, damaged_messages_do_not_hide_the_rest,
+        }
         $crate::__validation_module! { $factory; clock_steps;
             backward_step_hides_nothing, backward_step_hides_nothing_that_was_released,
             order_survives_a_backward_step, forward_step_ends_delays,
@@ -267,6 +273,12 @@ macro_rules! __validation_of_our_own {
             an_activity_is_acked_once, ack_and_abandon_exclude_each_other, dropped_fetches_lose_nothing,
             dropped_acks_are_all_or_nothing, dropped_work_acks_are_all_or_nothing,
             dropped_enqueues_happen_once_or_not_at_all,
+        }
+        $crate::__validation_module! { $factory; ended_instances;
+            a_timer_of_an_ended_instance_goes_with_it, messages_for_an_ended_instance_go_with_it,
+            a_start_for_an_ended_instance_stays, messages_after_the_end_are_delivered,
+            a_continued_execution_leaves_its_timers_behind, the_end_of_an_older_execution_takes_nothing,
+            activities_of_an_ended_instance_stay_until_they_are_cancelled,
         }
         $crate::__validation_module! { $factory; extended_reads;
             metadata_describes_an_instance, a_queued_start_is_described_as_pending,
@@ -318,6 +330,12 @@ macro_rules! __validation_of_our_own {
             incarnation_differs_after_recreation, load_needs_a_live_token, load_of_a_new_instance_is_empty,
             load_reports_a_damaged_history,
         }
+        $crate::__validation_module! { $factory; queued_children;
+            a_queued_start_goes_with_its_parent, queued_starts_go_with_a_tree_that_has_ended,
+            a_child_in_its_first_turn_is_lost_with_its_parent, messages_for_a_queued_child_go_with_its_start,
+            starts_by_others_stay, a_start_for_a_taken_id_goes_with_its_parent,
+            the_turn_of_a_deleted_parent_starts_no_child,
+        }
         $crate::__validation_module! { $factory; refusals;
             an_invented_token_is_refused_everywhere, a_used_token_is_refused_everywhere,
             a_token_that_was_taken_over_is_refused_everywhere, items_of_the_other_queue_are_refused,
@@ -342,6 +360,9 @@ macro_rules! __validation_of_our_own {
             expired_lease_wakes, due_message_wakes, due_timer_wakes, freed_session_wakes,
             signals_rest_while_nothing_can_be_fetched, watch_wakes_on_ack, watch_wakes_on_delete,
         }
+        $crate::__validation_module! { $factory; session_seats;
+            a_late_renewal_leaves_the_next_activity_its_turn, a_late_end_leaves_the_next_activity_its_turn,
+        }
         $crate::__validation_module! { $factory; state_details;
             last_custom_status_of_a_turn_counts, custom_status_survives_executions, all_values_are_merged,
             snapshot_has_the_times_of_the_values, state_events_stay_in_the_history,
@@ -365,6 +386,7 @@ macro_rules! __validation_of_our_own {
         }
         $crate::__validation_module! { $factory; version_ranges;
             large_version_numbers_are_compared_by_component, every_range_of_a_filter_counts,
+            a_version_counts_also_if_the_name_comes_later,
             the_ended_execution_decides_between_executions, a_skipped_instance_makes_no_attempt,
             many_skipped_instances_do_not_hide_one_behind,
         }

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::providers::{ManualClock, Provider};
+use crate::providers::{ManualClock, Provider, StoreLimits};
 
 pub use crate::model::{Event, EventKind};
 pub use crate::providers::ExecutionMetadata;
@@ -48,8 +48,10 @@ pub mod tag_filtering;
 pub mod bad_input;
 pub mod batch_fetch;
 pub mod blocking;
+pub mod bounded_turns;
 pub mod clock_steps;
 pub mod concurrency;
+pub mod ended_instances;
 pub mod extended_reads;
 pub mod figures;
 pub mod hand_over;
@@ -58,8 +60,10 @@ pub mod large_batches;
 pub mod lease_details;
 pub mod lease_recovery;
 pub mod partial_history;
+pub mod queued_children;
 pub mod refusals;
 pub mod removal;
+pub mod session_seats;
 pub mod signals;
 pub mod state_details;
 pub mod times;
@@ -110,6 +114,14 @@ pub trait ProviderFactory: Sync + Send {
     async fn corrupt_messages(&self, instance: &str) -> bool {
         let _ = instance;
         false
+    }
+
+    /// Makes an empty store with these limits, which shares nothing with those made before; it is the store made last then.
+    ///
+    /// The checks that need one are skipped if there is none.
+    async fn create_limited_provider(&self, limits: StoreLimits) -> Option<Arc<dyn Provider>> {
+        let _ = limits;
+        None
     }
 
     /// Makes all queued activities of an instance undecodable, in the store made last.

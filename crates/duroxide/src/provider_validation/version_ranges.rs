@@ -36,6 +36,17 @@ pub async fn large_version_numbers_are_compared_by_component(factory: &dyn Provi
     }
 }
 
+/// An execution that was pinned before its instance had a name stays pinned when the name comes.
+pub async fn a_version_counts_also_if_the_name_comes_later(factory: &dyn ProviderFactory) {
+    let store = Store::new(factory).await;
+    store.start_and_ack("i", Commit::of_events(vec![started("i", 1)]).pinned("3.0.0")).await;
+    store.next_turn("i", Commit { metadata: named(), ..Commit::default() }).await;
+    store.send(raised("i", "next", "")).await;
+    let turn = store.try_turn_with(&versions("1.0.0", "2.9.9")).await;
+    assert!(turn.is_none(), "the execution is pinned to 3.0.0, got {turn:?}");
+    assert!(store.try_turn_with(&versions("3.0.0", "3.9.9")).await.is_some(), "3.0.0 should fit");
+}
+
 /// All ranges of a filter count, not only the first.
 pub async fn every_range_of_a_filter_counts(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;

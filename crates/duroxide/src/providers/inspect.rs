@@ -157,6 +157,16 @@ impl MessageClass {
             Self::Signal => "signal",
         }
     }
+
+    /// Tells whether messages of this class go when the execution that they wait for ends with this status: nobody will
+    /// read them. A start has somebody who waits for its answer. What an execution waited for is stale when it continues as
+    /// new; signals and messages are for the next one.
+    pub fn goes_with(self, status: &str) -> bool {
+        match status {
+            "ContinuedAsNew" => self == Self::Completion,
+            ended => is_terminal_status(ended) && self != Self::Start,
+        }
+    }
 }
 
 /// Where an orchestrator message goes and how it is treated on the way.
@@ -168,23 +178,28 @@ pub struct MessageRoute<'a> {
     pub class: MessageClass,
     /// For a timer: when it is due, in milliseconds since the epoch.
     pub due_at_ms: Option<u64>,
+    /// For the start of a child: the instance that started it. The start goes if that is deleted.
+    pub parent: Option<&'a str>,
 }
 
 /// Routes an orchestrator message; `None` for an activity, which belongs to the worker queue.
 pub fn message_route(item: &WorkItem) -> Option<MessageRoute<'_>> {
-    let route = |instance, class| Some(MessageRoute { instance, class, due_at_ms: None });
+    let plain = |instance, class| MessageRoute { instance, class, due_at_ms: None, parent: None };
+    let route = |instance, class| Some(plain(instance, class));
     match item {
         WorkItem::ActivityExecute { .. } => None,
-        WorkItem::StartOrchestration { instance, .. } | WorkItem::ContinueAsNew { instance, .. } => {
-            route(instance, MessageClass::Start)
+        WorkItem::StartOrchestration { instance, parent_instance, .. } => {
+            Some(MessageRoute { parent: parent_instance.as_deref(), ..plain(instance, MessageClass::Start) })
         }
+        // Its instance exists, and knows its parent.
+        WorkItem::ContinueAsNew { instance, .. } => route(instance, MessageClass::Start),
         WorkItem::ActivityCompleted { instance, .. } | WorkItem::ActivityFailed { instance, .. } => {
             route(instance, MessageClass::Completion)
         }
         WorkItem::SubOrchCompleted { parent_instance, .. }
         | WorkItem::SubOrchFailed { parent_instance, .. } => route(parent_instance, MessageClass::Completion),
         WorkItem::TimerFired { instance, fire_at_ms, .. } => {
-            Some(MessageRoute { instance, class: MessageClass::Completion, due_at_ms: Some(*fire_at_ms) })
+            Some(MessageRoute { due_at_ms: Some(*fire_at_ms), ..plain(instance, MessageClass::Completion) })
         }
         WorkItem::ExternalRaised { instance, .. } | WorkItem::CancelInstance { instance, .. } => {
             route(instance, MessageClass::Signal)

@@ -1,25 +1,64 @@
-//! How large ids and payloads may be, checked before anything is written.
+//! How large ids and payloads may be, checked before anything is written, and how much a turn gets at once.
 
 use super::{ProviderError, inspect, refusal};
 use crate::model::WorkItem;
 
-/// The largest ids and payloads that a store takes. Beyond them a call is refused and leaves nothing behind.
+/// The largest ids and payloads that a store takes, and the most that a turn gets at once.
+///
+/// A call with a larger id or payload is refused and leaves nothing behind. An instance that has more messages than a turn
+/// gets takes several turns, in order: so a backlog larger than memory is worked off, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoreLimits {
     /// Longest instance id, session id or tag, in bytes.
     pub max_id_bytes: usize,
     /// Longest event or work item as stored, in bytes.
     pub max_payload_bytes: usize,
+    /// Most messages that a turn gets; a turn gets at least one.
+    pub max_turn_messages: usize,
+    /// Most bytes that the messages of a turn have as stored. One that is larger comes alone.
+    pub max_turn_bytes: usize,
 }
 
 impl Default for StoreLimits {
-    /// Ids up to 2 KiB, so that children of children of children fit; payloads up to 32 MiB.
+    /// Ids up to 2 KiB, so that children of children of children fit; payloads up to 32 MiB; turns with up to 1,000 messages
+    /// of 16 MiB together.
     fn default() -> Self {
-        Self { max_id_bytes: 2 * 1024, max_payload_bytes: 32 * 1024 * 1024 }
+        Self {
+            max_id_bytes: 2 * 1024,
+            max_payload_bytes: 32 * 1024 * 1024,
+            max_turn_messages: 1_000,
+            max_turn_bytes: 16 * 1024 * 1024,
+        }
+    }
+}
+
+/// The room that a turn has for messages.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TurnRoom {
+    messages: usize,
+    bytes: usize,
+    is_untouched: bool,
+}
+
+impl TurnRoom {
+    /// Takes a message of this size if there is room for it. There always is for the first.
+    pub(crate) fn take(&mut self, bytes: usize) -> bool {
+        let fits = self.is_untouched || (self.messages > 0 && bytes <= self.bytes);
+        if fits {
+            self.messages = self.messages.saturating_sub(1);
+            self.bytes = self.bytes.saturating_sub(bytes);
+            self.is_untouched = false;
+        }
+        fits
     }
 }
 
 impl StoreLimits {
+    /// The room that a turn has for messages.
+    pub(crate) fn turn_room(&self) -> TurnRoom {
+        TurnRoom { messages: self.max_turn_messages, bytes: self.max_turn_bytes, is_untouched: true }
+    }
+
     /// Checks the id of an instance.
     pub fn check_instance(&self, operation: &str, instance: &str) -> Result<(), ProviderError> {
         if instance.is_empty() {
@@ -86,6 +125,22 @@ mod tests {
         assert_eq!(huge.to_string(), "op: instance id is 5 bytes long; this store takes at most 4");
         assert!(!huge.retryable);
         assert_eq!(limits.route_message("op", &signal_for("1234")).unwrap().instance, "1234");
+    }
+
+    #[test]
+    fn a_turn_takes_what_fits_and_at_least_one() {
+        let limits = StoreLimits { max_turn_messages: 3, max_turn_bytes: 10, ..Default::default() };
+        let taken = |sizes: &[usize]| {
+            let mut room = limits.turn_room();
+            sizes.iter().take_while(|size| room.take(**size)).count()
+        };
+        assert_eq!(taken(&[1, 1, 1, 1]), 3);
+        assert_eq!(taken(&[5, 5, 1]), 2);
+        assert_eq!(taken(&[5, 6]), 1);
+        assert_eq!(taken(&[11, 1]), 1);
+        let none = StoreLimits { max_turn_messages: 0, max_turn_bytes: 0, ..Default::default() };
+        let mut room = none.turn_room();
+        assert!(room.take(1) && !room.take(1));
     }
 
     #[test]

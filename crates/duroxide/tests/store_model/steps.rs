@@ -336,15 +336,16 @@ fn message() -> impl Strategy<Value = WorkItem> {
 }
 
 fn start() -> impl Strategy<Value = WorkItem> {
-    (instance(), option::of(Just("1.0.0".to_string()))).prop_map(|(instance, version)| {
+    let parent = option::weighted(0.3, instance());
+    (instance(), option::of(Just("1.0.0".to_string())), parent).prop_map(|(instance, version, parent)| {
         WorkItem::StartOrchestration {
             instance: instance.into(),
             orchestration: "FromMessage".into(),
             input: "{}".into(),
             version,
-            parent_instance: None,
-            parent_id: None,
-            parent_execution_id: None,
+            parent_instance: parent.map(str::to_string),
+            parent_id: parent.map(|_| 2),
+            parent_execution_id: parent.map(|_| 1),
             execution_id: 1,
         }
     })

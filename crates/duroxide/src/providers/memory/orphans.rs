@@ -12,29 +12,55 @@ use crate::providers::inspect::{self, MessageClass};
 use crate::providers::{ParkedMessage, QuarantinedRow, WorkQueue};
 
 impl State {
-    /// Takes the visible messages of an instance that do not decode out of the queue, and returns the others.
-    pub fn decode_messages(&mut self, instance: &str, now: u64) -> Vec<WorkItem> {
-        let mut decoded = Vec::new();
-        let mut undecodable = Vec::new();
-        self.messages.retain(|message| {
-            if message.instance != instance || !message.is_visible(now) {
-                return true;
-            }
-            match serde_json::from_str(&message.payload) {
+    /// Chooses the messages of an instance's next turn, by their positions: the oldest, as many as a turn has room for.
+    /// Where an execution is to begin, what starts it comes first, wherever it is in the queue.
+    pub fn next_messages(&self, instance: &str, now: u64) -> Vec<usize> {
+        let is_visible = |position: &usize| {
+            self.messages[*position].instance == instance && self.messages[*position].is_visible(now)
+        };
+        let visible: Vec<usize> = (0..self.messages.len()).filter(is_visible).collect();
+        let take = |positions: &[usize]| -> Vec<usize> {
+            let mut room = self.limits.turn_room();
+            positions.iter().copied().take_while(|at| room.take(self.messages[*at].payload.len())).collect()
+        };
+        let oldest = take(&visible);
+        if oldest.len() == visible.len() || !self.awaits_start(instance) {
+            return oldest;
+        }
+        let is_start = |at: &usize| self.messages[*at].class == MessageClass::Start;
+        let (starts, others): (Vec<usize>, Vec<usize>) = visible.into_iter().partition(is_start);
+        let mut chosen = take(&[starts, others].concat());
+        chosen.sort_unstable();
+        chosen
+    }
+
+    /// Tells whether an instance does not exist yet, or is between two executions.
+    fn awaits_start(&self, instance: &str) -> bool {
+        self.instances.get(instance).is_none_or(|row| self.status(instance, row) == "ContinuedAsNew")
+    }
+
+    /// Decodes these messages. Takes those that do not decode out of the queue, and returns the others with their positions.
+    pub fn decode_messages(
+        &mut self,
+        instance: &str,
+        positions: &[usize],
+        now: u64,
+    ) -> (Vec<usize>, Vec<WorkItem>) {
+        let (mut good, mut decoded, mut bad) = (Vec::new(), Vec::new(), Vec::new());
+        for &at in positions {
+            match serde_json::from_str(&self.messages[at].payload) {
                 Ok(item) => {
+                    good.push(at - bad.len());
                     decoded.push(item);
-                    true
                 }
-                Err(error) => {
-                    undecodable.push((message.payload.clone(), error.to_string()));
-                    false
-                }
+                Err(error) => bad.push((at, error.to_string())),
             }
-        });
-        for (raw, reason) in undecodable {
+        }
+        for (removed, (at, reason)) in bad.into_iter().enumerate() {
+            let raw = self.messages.remove(at - removed).payload;
             self.set_aside(WorkQueue::Orchestrator, instance, raw, reason, now);
         }
-        decoded
+        (good, decoded)
     }
 
     /// Keeps a row that does not decode where an operator finds it.

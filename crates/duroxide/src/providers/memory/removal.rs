@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::state::{ExecutionRow, InstanceRow, State};
+use super::state::{ExecutionRow, InstanceRow, Message, State};
 use crate::providers::inspect::{self, MessageClass};
 use crate::providers::{
     DeleteInstanceResult, InstanceFilter, ProviderError, PruneOptions, PruneResult, refusal,
@@ -117,8 +117,40 @@ impl State {
         // Whoever is in a turn with it cannot commit any more.
         self.turn_leases.remove(instance);
         self.blocked.retain(|blocked| blocked.instance != instance);
+        self.delete_queued_children(instance);
         deleted.executions_deleted += (executions - self.executions.len()) as u64;
         deleted.queue_messages_deleted += (queued - self.messages.len() - self.activities.len()) as u64;
+    }
+
+    /// Removes the queued starts of an instance's children. A turn that somebody is taking with one is over.
+    fn delete_queued_children(&mut self, parent: &str) {
+        let is_start = |message: &Message| message.parent.as_deref() == Some(parent);
+        let (starts, kept): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.messages).into_iter().partition(is_start);
+        self.messages = kept;
+        for start in starts {
+            if let Some(token) = &start.taken_by {
+                self.give_back(token);
+                self.turn_leases.remove(&start.instance);
+            }
+            let has_start = self.messages_of(&start.instance).any(|other| other.class == MessageClass::Start);
+            if has_start || self.instances.contains_key(&start.instance) || self.has_history(&start.instance)
+            {
+                continue;
+            }
+            // Whatever waits for it would reach a later child of the same id.
+            self.messages.retain(|message| message.instance != start.instance);
+            self.turn_leases.remove(&start.instance);
+            self.blocked.retain(|blocked| blocked.instance != start.instance);
+        }
+    }
+
+    /// Makes the messages of a turn as if it had not been taken.
+    fn give_back(&mut self, token: &str) {
+        for message in self.messages.iter_mut().filter(|message| message.taken_by.as_deref() == Some(token)) {
+            message.taken_by = None;
+            message.attempts = message.attempts.saturating_sub(1);
+        }
     }
 
     fn count_events(&self, is_counted: impl Fn(&(String, u64)) -> bool) -> u64 {

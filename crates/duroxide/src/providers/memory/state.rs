@@ -115,6 +115,8 @@ pub(super) struct Message {
     pub taken_by: Option<String>,
     /// Since when it waits for an instance that does not exist.
     pub parked_at: Option<u64>,
+    /// For the start of a child: who started it.
+    pub parent: Option<String>,
 }
 
 impl Message {
@@ -174,6 +176,7 @@ impl State {
             attempts: 0,
             taken_by: None,
             parked_at: None,
+            parent: route.parent.map(str::to_string),
         })
     }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::history::decode_events;
-use super::state::{ExecutionRow, InstanceRow, Lease, State, time_after, visible_from};
+use super::state::{ExecutionRow, InstanceRow, Lease, Message, State, time_after, visible_from};
 use crate::model::WorkItem;
 use crate::providers::inspect::{self, Origin};
 use crate::providers::{
@@ -20,11 +20,20 @@ impl State {
     pub fn claim_instances(&mut self, request: &InstanceRequest<'_>, now: u64) -> Vec<InstanceClaim> {
         self.drop_expired_parked(now);
         let mut claims = Vec::new();
+        let mut room = self.limits.max_turn_bytes;
         for instance in self.candidates(request.filter, now) {
             if claims.len() == request.max {
                 break;
             }
-            claims.extend(self.claim_instance(&instance, request.lock_timeout, now));
+            let Some((claim, bytes)) = self.claim_instance(&instance, request.lock_timeout, now) else {
+                continue;
+            };
+            claims.push(claim);
+            // It is enough for one answer. The others keep their places.
+            room = room.saturating_sub(bytes);
+            if room == 0 {
+                break;
+            }
         }
         claims
     }
@@ -63,18 +72,30 @@ impl State {
         }
     }
 
-    /// Claims one instance with all its visible messages, unless none of them can be delivered.
-    fn claim_instance(&mut self, instance: &str, lock_timeout: Duration, now: u64) -> Option<InstanceClaim> {
-        let messages = self.decode_messages(instance, now);
-        if messages.is_empty() {
-            return None;
-        }
+    /// Claims one instance with its next messages, unless none of them can be delivered; also says how large they are.
+    fn claim_instance(
+        &mut self,
+        instance: &str,
+        lock_timeout: Duration,
+        now: u64,
+    ) -> Option<(InstanceClaim, usize)> {
+        let (taken, messages) = loop {
+            let next = self.next_messages(instance, now);
+            if next.is_empty() {
+                return None;
+            }
+            let (taken, messages) = self.decode_messages(instance, &next, now);
+            if !messages.is_empty() {
+                break (taken, messages);
+            }
+        };
         if !self.has_context(instance, now) {
             self.settle_orphans(instance, now);
             return None;
         }
+        let bytes = taken.iter().map(|at| self.messages[*at].payload.len()).sum();
         let lease = Lease::new(lock_timeout, now);
-        let attempt_count = self.take_messages(instance, &lease.token, now);
+        let attempt_count = self.take_messages(instance, &taken, &lease.token);
         let execution_id = self.current_execution(instance);
         let origin = self.origin(instance, execution_id, &messages);
         let execution = self.executions.get(&(instance.to_string(), execution_id));
@@ -91,21 +112,22 @@ impl State {
             attempt_count,
         };
         self.turn_leases.insert(instance.to_string(), lease);
-        Some(claim)
+        Some((claim, bytes))
     }
 
-    /// Marks the visible messages of an instance as taken and counts the attempt; returns the highest count.
-    fn take_messages(&mut self, instance: &str, token: &str, now: u64) -> u32 {
-        let mut highest = 0;
+    /// Marks these messages of an instance as taken and counts the attempt; returns the highest count.
+    fn take_messages(&mut self, instance: &str, taken: &[usize], token: &str) -> u32 {
         for message in self.messages.iter_mut().filter(|message| message.instance == instance) {
-            // Whoever had it before has lost it, whether or not it is visible now.
+            // Whoever had it before has lost it, whether or not it is in this turn. It has an instance now.
             message.taken_by = None;
-            if message.is_visible(now) {
-                message.taken_by = Some(token.to_string());
-                message.parked_at = None;
-                message.attempts = message.attempts.saturating_add(1);
-                highest = highest.max(message.attempts);
-            }
+            message.parked_at = None;
+        }
+        let mut highest = 0;
+        for &at in taken {
+            let message = &mut self.messages[at];
+            message.taken_by = Some(token.to_string());
+            message.attempts = message.attempts.saturating_add(1);
+            highest = highest.max(message.attempts);
         }
         highest
     }
@@ -204,7 +226,14 @@ impl State {
         // After the new ones: an activity that was scheduled and dropped in one turn must not stay.
         self.activities.retain(|activity| !turn.cancelled_activities.contains(&activity.identity));
         self.messages.retain(|message| message.taken_by.as_deref() != Some(lock_token));
-        self.messages.extend(new_messages);
+        let row = self.instances.get(&instance);
+        let is_current = row.is_none_or(|row| row.current_execution_id == turn.execution_id);
+        let ended = turn.metadata.status.as_deref().filter(|_| is_current);
+        let is_left = |message: &Message| {
+            message.instance != instance || !ended.is_some_and(|status| message.class.goes_with(status))
+        };
+        self.messages.retain(is_left);
+        self.messages.extend(new_messages.into_iter().filter(is_left));
         self.turn_leases.remove(&instance);
         Ok(instance)
     }

@@ -154,6 +154,25 @@ impl<'c, 's> Batch<'c, 's> {
         self.statements.run(sql, |statement| statement.query_map(params, read)?.collect())
     }
 
+    /// Reads rows until `read` has enough; tells whether it had before they ended.
+    pub(super) fn rows_while<T>(
+        &self,
+        sql: &'static str,
+        params: impl Params,
+        mut read: impl FnMut(&Row<'_>) -> rusqlite::Result<Option<T>>,
+    ) -> rusqlite::Result<(Vec<T>, bool)> {
+        self.statements.run(sql, |statement| {
+            let (mut rows, mut found) = (statement.query(params)?, Vec::new());
+            while let Some(row) = rows.next()? {
+                match read(row)? {
+                    Some(value) => found.push(value),
+                    None => return Ok((found, true)),
+                }
+            }
+            Ok((found, false))
+        })
+    }
+
     /// Runs something that can fail half-way: if it does, nothing of it remains.
     pub(super) fn atomically<T>(
         &mut self,

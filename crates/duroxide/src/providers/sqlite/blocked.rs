@@ -26,7 +26,8 @@ pub(super) fn block(batch: &mut Batch<'_, '_>, token: &str, reason: &str) -> Res
     let nobodys = format!("blocked_{}", uuid::Uuid::new_v4());
     batch.execute(
         "UPDATE instance_schedule SET ready_seq = NULL, due_at = NULL, lock_token = ?2, locked_until = ?3,
-            locked_at = ?4, batch_visible_at = 0, batch_last_id = 0, owner = NULL, blocked_at = ?4, blocked_reason = ?5
+            locked_at = ?4, batch_visible_at = 0, batch_last_id = 0, batch_start_id = NULL, owner = NULL, blocked_at = ?4,
+            blocked_reason = ?5
          WHERE instance_id = ?1",
         params![lease.instance, nobodys, i64::MAX, now, reason],
     )?;

@@ -8,13 +8,13 @@ use super::batch::{Batch, shown_optional, shown_text, text_bytes};
 use super::encode::new_token;
 use super::error::StoreError;
 use super::history;
-use super::messages::{self, StoredMessage};
+use super::leased::{self, LeasedBatch};
+use super::messages::{self, NextMessages, StoredMessage};
 use super::orphans;
 use super::quarantine;
-use super::schedule::{self, Candidate, Lease, LeasedBatch};
+use super::schedule::{self, Candidate, Lease};
 use super::shared::after;
 use crate::providers::DispatcherCapabilityFilter;
-use crate::providers::inspect::MessageClass;
 
 /// An instance that was leased, with its messages still as text.
 pub(super) struct StoredClaim {
@@ -22,6 +22,8 @@ pub(super) struct StoredClaim {
     pub(super) token: String,
     pub(super) known: Known,
     pub(super) messages: Vec<StoredMessage>,
+    /// How large the messages are together.
+    pub(super) bytes: usize,
 }
 
 /// What the store knows about an instance apart from its messages.
@@ -64,14 +66,22 @@ pub(super) fn claim(
     let mut more = schedule::promote_due(batch, now)?;
     let mut claims = Vec::new();
     let mut set_aside = 0;
-    while claims.len() < max && set_aside < SET_ASIDE_AT_ONCE {
+    let mut room = batch.shared.limits.max_turn_bytes;
+    'claiming: while claims.len() < max && set_aside < SET_ASIDE_AT_ONCE {
         let wanted = (max - claims.len()).min(SET_ASIDE_AT_ONCE);
         let candidates = schedule::ready(batch, filter, wanted, now)?;
         let are_all = candidates.len() < wanted;
         for candidate in candidates {
-            match claim_one(batch, candidate, now, lock_timeout)? {
-                Some(claim) => claims.push(claim),
-                None => set_aside += 1,
+            let Some(claim) = claim_one(batch, candidate, now, lock_timeout)? else {
+                set_aside += 1;
+                continue;
+            };
+            room = room.saturating_sub(claim.bytes);
+            claims.push(claim);
+            if room == 0 {
+                // It is enough for one answer. The others keep their places.
+                more = true;
+                break 'claiming;
             }
         }
         if are_all {
@@ -96,44 +106,59 @@ fn claim_one(
 ) -> Result<Option<StoredClaim>, StoreError> {
     let Candidate { first_message, instance, lapsed, has_parked } = candidate;
     if let Some(lapsed) = lapsed {
-        messages::count_attempt(batch, &instance, lapsed)?;
+        leased::count_attempt(batch, &instance, lapsed)?;
     }
-    let mut messages = messages::visible(batch, &instance, now)?;
-    if messages.is_empty() {
+    let row = known_row(batch, &instance)?;
+    let mut next = next_messages(batch, &instance, row.as_ref(), now)?;
+    if next.messages.is_empty() {
         quarantine::set_strayed_aside(batch, first_message)?;
     }
-    let Some(known) = find_out(batch, &instance, &messages)? else {
-        orphans::set_aside(batch, &instance, &messages, now)?;
+    let Some(known) = find_out(batch, &instance, row, next.has_start())? else {
+        orphans::set_aside(batch, &instance, now)?;
         return Ok(None);
     };
     if has_parked {
         orphans::unpark(batch, &instance)?;
-        messages = messages::visible(batch, &instance, now)?;
+        let row = if let Known::Row(row) = &known { Some(row) } else { None };
+        next = next_messages(batch, &instance, row, now)?;
     }
-    let Some(last_id) = messages.iter().map(|message| message.id).max() else {
+    let Some(LeasedBatch { visible_at, last_id, last_start_id }) = LeasedBatch::of(&next, now) else {
         // Somebody removed the messages behind the store's back.
         schedule::settle(batch, &instance, now, Lease::End)?;
         return Ok(None);
     };
     let token = new_token(&instance);
     let locked_until = after(now, lock_timeout);
+    let owner = batch.owner_until(locked_until);
     batch.execute(
         "UPDATE instance_schedule SET ready_seq = NULL, due_at = ?3, parked = 0, lock_token = ?2, locked_until = ?3,
-            locked_at = ?4, batch_visible_at = ?4, batch_last_id = ?5, owner = ?6 WHERE instance_id = ?1",
-        params![instance, token, locked_until, now, last_id, batch.owner_until(locked_until)],
+            locked_at = ?4, batch_visible_at = ?4, batch_last_id = ?5, batch_start_id = ?6, owner = ?7
+         WHERE instance_id = ?1",
+        params![instance, token, locked_until, visible_at, last_id, last_start_id, owner],
     )?;
     batch.effects.ready_instances.remove(&instance);
     batch.effects.instances_due.note(locked_until);
-    Ok(Some(StoredClaim { instance, token, known, messages }))
+    Ok(Some(StoredClaim { instance, token, known, messages: next.messages, bytes: next.bytes }))
 }
 
-/// Finds out what is known of an instance; `None` if nothing is and no message starts it.
-fn find_out(
+/// Reads the messages of the next turn of an instance with this row.
+fn next_messages(
     batch: &Batch<'_, '_>,
     instance: &str,
-    messages: &[StoredMessage],
-) -> Result<Option<Known>, StoreError> {
-    let row = batch.row(
+    row: Option<&KnownRow>,
+    now: i64,
+) -> rusqlite::Result<NextMessages> {
+    let next = messages::oldest(batch, instance, now)?;
+    let awaits_start = row.is_none_or(|row| row.status.as_deref() == Some("ContinuedAsNew"));
+    match next.has_more && awaits_start {
+        true => messages::starts_first(batch, instance, now),
+        false => Ok(next),
+    }
+}
+
+/// Reads the row of an instance.
+fn known_row(batch: &Batch<'_, '_>, instance: &str) -> rusqlite::Result<Option<KnownRow>> {
+    batch.row(
         "SELECT i.orchestration_name, i.orchestration_version, i.current_execution_id, i.incarnation, e.status,
             (SELECT max(event_id) FROM history
              WHERE instance_id = i.instance_id AND execution_id = i.current_execution_id)
@@ -151,14 +176,22 @@ fn find_out(
                 last_event_id: row.get::<_, Option<i64>>(5)?.unwrap_or(0),
             })
         },
-    )?;
+    )
+}
+
+/// Finds out what is known of an instance with this row; `None` if nothing is and no message starts it.
+fn find_out(
+    batch: &Batch<'_, '_>,
+    instance: &str,
+    row: Option<KnownRow>,
+    is_started: bool,
+) -> Result<Option<Known>, StoreError> {
     if let Some(row) = row {
         return Ok(Some(Known::Row(row)));
     }
-    let starts = messages.iter().any(|message| message.class == MessageClass::Start.as_str());
     let has_history =
         || batch.row("SELECT 1 FROM history WHERE instance_id = ?1 LIMIT 1", [instance], |_| Ok(()));
-    if !starts && has_history()?.is_none() {
+    if !is_started && has_history()?.is_none() {
         return Ok(None);
     }
     Ok(Some(rowless(batch, instance)?))
@@ -203,14 +236,18 @@ pub(super) struct HeldLease {
 pub(super) fn held_lease(batch: &Batch<'_, '_>, token: &str) -> rusqlite::Result<Option<HeldLease>> {
     let Some(instance) = super::encode::leased_by(token) else { return Ok(None) };
     let lease = batch.row(
-        "SELECT locked_until, batch_visible_at, batch_last_id FROM instance_schedule
+        "SELECT locked_until, batch_visible_at, batch_last_id, batch_start_id FROM instance_schedule
          WHERE instance_id = ?1 AND lock_token = ?2",
         params![instance, token],
         |row| {
             Ok(HeldLease {
                 instance: instance.to_string(),
                 locked_until: row.get(0)?,
-                leased: LeasedBatch { visible_at: row.get(1)?, last_id: row.get(2)? },
+                leased: LeasedBatch {
+                    visible_at: row.get(1)?,
+                    last_id: row.get(2)?,
+                    last_start_id: row.get(3)?,
+                },
             })
         },
     )?;

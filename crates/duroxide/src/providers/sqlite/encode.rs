@@ -5,14 +5,17 @@ use uuid::Uuid;
 
 use super::shared::clamp_ms;
 use crate::model::{Event, WorkItem};
+use crate::providers::inspect::MessageClass;
 use crate::providers::{ProviderError, StoreLimits, inspect, refusal};
 
 /// A message, ready to be inserted.
 pub(super) struct NewMessage {
     pub(super) instance: String,
-    pub(super) class: &'static str,
+    pub(super) class: MessageClass,
     /// For a timer: when it is due; 0 otherwise.
     pub(super) due_at: i64,
+    /// For the start of a child: who started it.
+    pub(super) parent: Option<String>,
     pub(super) text: String,
 }
 
@@ -41,8 +44,9 @@ pub(super) fn message(
     let route = limits.route_message(operation, item)?;
     Ok(NewMessage {
         instance: route.instance.to_string(),
-        class: route.class.as_str(),
+        class: route.class,
         due_at: route.due_at_ms.map_or(0, clamp_ms),
+        parent: route.parent.map(str::to_string),
         text: text(limits, operation, item)?,
     })
 }

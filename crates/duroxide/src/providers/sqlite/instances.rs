@@ -12,6 +12,8 @@ pub(super) struct Updated {
     pub(super) incarnation: i64,
     /// The class by which fetches find it, if that changes: the version that its current execution is pinned to.
     pub(super) class: Option<String>,
+    /// Whether the turn was of its current execution.
+    pub(super) is_current: bool,
 }
 
 /// The instance's row before a turn changes it.
@@ -29,7 +31,7 @@ pub(super) fn update(
     now: i64,
 ) -> rusqlite::Result<Updated> {
     if let Some(incarnation) = touch(batch, instance, turn, now)? {
-        return Ok(Updated { incarnation, class: None });
+        return Ok(Updated { incarnation, class: None, is_current: true });
     }
     let before = batch.row(
         "SELECT i.incarnation, i.current_execution_id, e.status FROM instances i
@@ -47,8 +49,9 @@ pub(super) fn update(
     update_execution(batch, instance, turn, before.as_ref(), now)?;
     match before {
         Some(before) => {
-            let incarnation = before.incarnation;
-            Ok(Updated { incarnation, class: update_row(batch, instance, turn, before, now)? })
+            let (incarnation, is_current) = (before.incarnation, before.execution_id <= turn.execution_id);
+            let class = update_row(batch, instance, turn, before, now)?;
+            Ok(Updated { incarnation, class, is_current })
         }
         None => create_row(batch, instance, turn, now),
     }
@@ -131,9 +134,18 @@ fn create_row(
 ) -> rusqlite::Result<Updated> {
     let metadata = &turn.metadata;
     let (Some(name), Some(version)) = (&metadata.orchestration_name, &metadata.orchestration_version) else {
-        return Ok(Updated { incarnation: 0, class: None });
+        return Ok(Updated { incarnation: 0, class: None, is_current: true });
     };
-    let class = turn.pinned.as_ref().map(|pinned| pinned.text.as_str()).unwrap_or_default();
+    // A turn without a name may have recorded and pinned the execution before.
+    let recorded = batch.row(
+        "SELECT status, duroxide_version_major || '.' || duroxide_version_minor || '.' || duroxide_version_patch
+         FROM executions WHERE instance_id = ?1 AND execution_id = ?2",
+        params![instance, turn.execution_id],
+        |row| Ok((row.get::<_, String>(0)?, row.get::<_, Option<String>>(1)?)),
+    )?;
+    let (status, recorded_pin) = recorded.unwrap_or_default();
+    let pinned = turn.pinned.as_ref().map(|pinned| pinned.text.clone());
+    let class = pinned.or(recorded_pin).unwrap_or_default();
     let custom_status = &turn.changes.custom_status;
     batch.execute(
         "INSERT INTO instances (instance_id, orchestration_name, orchestration_version, current_execution_id,
@@ -152,11 +164,10 @@ fn create_row(
         ],
     )?;
     let incarnation = batch.connection().last_insert_rowid();
-    let status = execution_status(batch, instance, turn.execution_id)?;
     let totals = &mut batch.effects.totals;
     totals.instances += 1;
-    totals.count_status(status.as_deref().unwrap_or_default(), 1);
-    Ok(Updated { incarnation, class: Some(class.to_string()) })
+    totals.count_status(&status, 1);
+    Ok(Updated { incarnation, class: Some(class), is_current: true })
 }
 
 fn update_row(

@@ -17,9 +17,12 @@ use super::writer::Errands;
 use crate::model::{Event, WorkItem};
 use crate::providers::inspect::{self, Origin};
 use crate::providers::{
-    DispatcherCapabilityFilter, InstanceClaim, InstanceRequest, ProviderError, TagFilter, WorkClaim,
-    WorkRequest,
+    DispatcherCapabilityFilter, ExtendedProvider, InstanceClaim, InstanceRequest, ProviderError, TagFilter,
+    WorkClaim, WorkRequest,
 };
+
+/// Messages that are together as large as this may be more than a process can decode.
+const MARKED_BYTES: usize = 1024 * 1024;
 
 /// Which instances a claim may take.
 pub(super) struct TurnOrder {
@@ -235,8 +238,11 @@ impl SqliteProvider {
         operation: &'static str,
         claim: StoredClaim,
     ) -> Result<Option<InstanceClaim>, ProviderError> {
-        let StoredClaim { instance, token, known, messages: stored } = claim;
+        let StoredClaim { instance, token, known, messages: stored, bytes } = claim;
+        // If the process dies of decoding them, that is an attempt, and others must know whose it was.
+        let decoding = (bytes >= MARKED_BYTES).then(|| self.mark_running(&token));
         let (good, bad) = decode_messages(stored);
+        drop(decoding);
         if !bad.is_empty() {
             let (token, over) = (token.clone(), good.is_empty());
             self.writer

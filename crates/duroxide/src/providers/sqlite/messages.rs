@@ -4,7 +4,9 @@ use rusqlite::params;
 
 use super::batch::{Batch, count, shown_text, text_bytes};
 use super::encode::NewMessage;
-use super::schedule::LeasedBatch;
+use crate::providers::StoreLimits;
+use crate::providers::inspect::MessageClass;
+use crate::providers::store_limits::TurnRoom;
 
 /// A message as it is stored.
 pub(super) struct StoredMessage {
@@ -23,9 +25,9 @@ pub(super) fn insert(
 ) -> rusqlite::Result<()> {
     let visible_at = if visible_at <= now { 0 } else { visible_at };
     batch.execute(
-        "INSERT INTO orchestrator_queue (instance_id, class, visible_at, created_at, work_item)
-         VALUES (?1, ?2, ?3, ?4, ?5)",
-        params![message.instance, message.class, visible_at, now, message.text],
+        "INSERT INTO orchestrator_queue (instance_id, class, visible_at, created_at, work_item, parent_instance_id)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+        params![message.instance, message.class.as_str(), visible_at, now, message.text, message.parent],
     )?;
     match visible_at {
         0 => {
@@ -36,66 +38,147 @@ pub(super) fn insert(
     Ok(())
 }
 
-/// Reads what an instance can be told now, in the order in which it was enqueued; not what is parked.
-pub(super) fn visible(
-    batch: &Batch<'_, '_>,
-    instance: &str,
-    now: i64,
-) -> rusqlite::Result<Vec<StoredMessage>> {
-    batch.rows(
-        "SELECT id, class, attempt_count, work_item FROM orchestrator_queue
-         WHERE instance_id = ?1 AND parked_at IS NULL AND visible_at <= ?2 ORDER BY id",
-        params![instance, now],
-        |row| {
-            Ok(StoredMessage {
+/// The messages of a turn.
+pub(super) struct NextMessages {
+    /// In the order in which they were enqueued.
+    pub(super) messages: Vec<StoredMessage>,
+    /// How large they are together.
+    pub(super) bytes: usize,
+    /// Whether some are left for the next turn.
+    pub(super) has_more: bool,
+}
+
+impl NextMessages {
+    fn take(
+        batch: &Batch<'_, '_>,
+        room: &mut TurnRoom,
+        sql: &'static str,
+        params: impl rusqlite::Params,
+    ) -> rusqlite::Result<Self> {
+        let mut bytes = 0;
+        let read = |row: &rusqlite::Row<'_>| {
+            let size = row.get_ref(3)?.as_bytes()?.len();
+            if !room.take(size) {
+                return Ok(None);
+            }
+            bytes += size;
+            Ok(Some(StoredMessage {
                 id: row.get(0)?,
                 class: shown_text(row, 1)?,
                 attempts: count(row, 2)?,
                 text: text_bytes(row, 3)?,
-            })
-        },
+            }))
+        };
+        let (messages, has_more) = batch.rows_while(sql, params, read)?;
+        Ok(Self { messages, bytes, has_more })
+    }
+
+    pub(super) fn has_start(&self) -> bool {
+        self.messages.iter().any(StoredMessage::is_start)
+    }
+}
+
+impl StoredMessage {
+    pub(super) fn is_start(&self) -> bool {
+        self.class == MessageClass::Start.as_str()
+    }
+}
+
+/// Reads what an instance is told next: the oldest visible messages that are not parked, as many as a turn has room for.
+///
+/// Ids are collected first, from the index: no text is read that is not for this turn, however many there are.
+pub(super) fn oldest(batch: &Batch<'_, '_>, instance: &str, now: i64) -> rusqlite::Result<NextMessages> {
+    let limits = &batch.shared.limits;
+    NextMessages::take(
+        batch,
+        &mut limits.turn_room(),
+        "SELECT id, class, attempt_count, work_item FROM orchestrator_queue WHERE id IN (
+            SELECT id FROM (
+                SELECT id FROM orchestrator_queue
+                WHERE instance_id = ?1 AND parked_at IS NULL AND visible_at = 0 ORDER BY id LIMIT ?3)
+            UNION ALL
+            SELECT id FROM (
+                SELECT id FROM orchestrator_queue
+                WHERE instance_id = ?1 AND parked_at IS NULL AND visible_at > 0 AND visible_at <= ?2 ORDER BY id LIMIT ?3))
+         ORDER BY id",
+        params![instance, now, one_more(limits)],
     )
 }
 
-/// Removes the messages of a lease.
-pub(super) fn delete_leased(
+/// Like [`oldest`], where an execution is to begin: what starts it comes first, wherever it is in the queue.
+pub(super) fn starts_first(
     batch: &Batch<'_, '_>,
     instance: &str,
-    leased: LeasedBatch,
-) -> rusqlite::Result<usize> {
-    batch.execute(
-        "DELETE FROM orchestrator_queue WHERE instance_id = ?1 AND parked_at IS NULL AND visible_at <= ?2 AND id <= ?3",
-        params![instance, leased.visible_at, leased.last_id],
-    )
+    now: i64,
+) -> rusqlite::Result<NextMessages> {
+    let limits = &batch.shared.limits;
+    let mut room = limits.turn_room();
+    let mut next = NextMessages::take(
+        batch,
+        &mut room,
+        "SELECT id, class, attempt_count, work_item FROM orchestrator_queue
+         WHERE instance_id = ?1 AND parked_at IS NULL AND visible_at <= ?2 AND class = 'start' ORDER BY id LIMIT ?3",
+        params![instance, now, one_more(limits)],
+    )?;
+    if next.has_more {
+        return Ok(next);
+    }
+    let others = NextMessages::take(
+        batch,
+        &mut room,
+        "SELECT id, class, attempt_count, work_item FROM orchestrator_queue WHERE id IN (
+            SELECT id FROM (
+                SELECT id FROM orchestrator_queue
+                WHERE instance_id = ?1 AND parked_at IS NULL AND visible_at = 0 AND class <> 'start' ORDER BY id LIMIT ?3)
+            UNION ALL
+            SELECT id FROM (
+                SELECT id FROM orchestrator_queue
+                WHERE instance_id = ?1 AND parked_at IS NULL AND visible_at > 0 AND visible_at <= ?2 AND class <> 'start'
+                ORDER BY id LIMIT ?3))
+         ORDER BY id",
+        params![instance, now, one_more(limits)],
+    )?;
+    next.messages.extend(others.messages);
+    next.messages.sort_unstable_by_key(|message| message.id);
+    Ok(NextMessages { bytes: next.bytes + others.bytes, has_more: others.has_more, ..next })
 }
 
-/// Counts an attempt that ended without an ack.
-pub(super) fn count_attempt(
-    batch: &Batch<'_, '_>,
-    instance: &str,
-    leased: LeasedBatch,
-) -> rusqlite::Result<()> {
-    batch
-        .execute(
-            "UPDATE orchestrator_queue SET attempt_count = attempt_count + 1
-             WHERE instance_id = ?1 AND parked_at IS NULL AND visible_at <= ?2 AND id <= ?3",
-            params![instance, leased.visible_at, leased.last_id],
-        )
-        .map(drop)
+/// As many as a turn has room for, and one to see whether there are more.
+fn one_more(limits: &StoreLimits) -> i64 {
+    i64::try_from(limits.max_turn_messages.max(1)).unwrap_or(i64::MAX).saturating_add(1)
 }
 
-/// Hides the messages of a lease until `visible_at`.
-pub(super) fn delay(
+/// A message that nobody reads: what it is called, and what it means to an instance that does not exist.
+pub(super) struct MessageKey {
+    pub(super) id: i64,
+    pub(super) class: String,
+}
+
+/// Lists the visible messages of an instance, not the parked ones, without their texts.
+pub(super) fn visible_keys(
     batch: &Batch<'_, '_>,
     instance: &str,
-    leased: LeasedBatch,
-    visible_at: i64,
-) -> rusqlite::Result<()> {
+    now: i64,
+) -> rusqlite::Result<Vec<MessageKey>> {
+    let mut keys = batch.rows(
+        "SELECT id, class FROM orchestrator_queue WHERE instance_id = ?1 AND parked_at IS NULL AND visible_at <= ?2",
+        params![instance, now],
+        |row| Ok(MessageKey { id: row.get(0)?, class: shown_text(row, 1)? }),
+    )?;
+    keys.sort_unstable_by_key(|key| key.id);
+    Ok(keys)
+}
+
+/// Removes what waits for the current execution when that ends, as nobody will read it; see [`MessageClass::goes_with`].
+pub(super) fn delete_unread(batch: &Batch<'_, '_>, instance: &str, status: &str) -> rusqlite::Result<()> {
+    let classes = [MessageClass::Start, MessageClass::Completion, MessageClass::Queue, MessageClass::Signal];
+    let [start, completion, queue, signal] =
+        classes.map(|class| class.goes_with(status).then(|| class.as_str()));
     batch
         .execute(
-            "UPDATE orchestrator_queue SET visible_at = ?4
-             WHERE instance_id = ?1 AND parked_at IS NULL AND visible_at <= ?2 AND id <= ?3",
-            params![instance, leased.visible_at, leased.last_id, visible_at],
+            "DELETE FROM orchestrator_queue
+             WHERE instance_id = ?1 AND parked_at IS NULL AND class IN (?2, ?3, ?4, ?5)",
+            params![instance, start, completion, queue, signal],
         )
         .map(drop)
 }

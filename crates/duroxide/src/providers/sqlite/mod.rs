@@ -6,11 +6,11 @@
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `schema.sql`, `schema`, `migrate_published.sql` | the tables, and how a file comes to have them |
+//! | `schema.sql`, `migrations`, `schema`, `migrate_published.sql` | the tables, and how a file comes to have them |
 //! | `url`, `options`, `connection` | opening |
 //! | `inbox`, `jobs`, `writer`, `batch`, `statements` | the writer thread, its queue, and one transaction of it |
 //! | `log`, `log_keeper`, `disk` | what is known to be on the disk, and moving the log into the database |
-//! | `schedule`, `claims`, `turns`, `messages`, `orphans` | leasing instances, committing turns |
+//! | `schedule`, `claims`, `turns`, `messages`, `leased`, `orphans` | leasing instances, committing turns |
 //! | `work`, `sessions` | leasing activities |
 //! | `owners`, `owner_file` | whose leases these are, and releasing those of a process that died |
 //! | `instances`, `history`, `kv`, `removal`, `quarantine` | what their names say |
@@ -35,6 +35,7 @@ mod inbox;
 mod instances;
 mod jobs;
 mod kv;
+mod leased;
 mod leasing;
 mod log;
 mod log_keeper;

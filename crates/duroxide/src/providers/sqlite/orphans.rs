@@ -7,7 +7,7 @@
 use rusqlite::params;
 
 use super::batch::Batch;
-use super::messages::{self, StoredMessage};
+use super::messages::{self, MessageKey};
 use super::quarantine::{self, Queue};
 use super::schedule::{self, Lease};
 use super::shared::clamp_ms;
@@ -20,13 +20,9 @@ pub(super) fn parking_ms(batch: &Batch<'_, '_>) -> i64 {
 }
 
 /// Deals with the visible messages, not parked before, of an instance that does not exist.
-pub(super) fn set_aside(
-    batch: &mut Batch<'_, '_>,
-    instance: &str,
-    unparked: &[StoredMessage],
-    now: i64,
-) -> rusqlite::Result<()> {
-    let is = |message: &StoredMessage, class: MessageClass| message.class == class.as_str();
+pub(super) fn set_aside(batch: &mut Batch<'_, '_>, instance: &str, now: i64) -> rusqlite::Result<()> {
+    let unparked = messages::visible_keys(batch, instance, now)?;
+    let is = |message: &MessageKey, class: MessageClass| message.class == class.as_str();
     // What is not UTF-8 was replaced when it was read. Nobody can tell what such a message is.
     let (damaged, readable): (Vec<_>, Vec<_>) =
         unparked.iter().partition(|message| message.class.contains(char::REPLACEMENT_CHARACTER));

@@ -1,12 +1,13 @@
 //! Deleting instances and pruning executions.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use rusqlite::{Connection, params};
 
 use super::batch::{Batch, read_rows};
 use super::error::StoreError;
 use super::messages;
+use super::schedule::{self, Lease};
 use super::shared::clamp_ms;
 use crate::providers::{DeleteInstanceResult, InstanceFilter, PruneOptions, PruneResult, refusal};
 
@@ -88,7 +89,7 @@ fn delete_one(
     result.instances_deleted += instances;
     result.executions_deleted += executions;
     result.events_deleted += events;
-    result.queue_messages_deleted += messages + work;
+    result.queue_messages_deleted += messages + work + delete_queued_children(batch, instance)?;
     let totals = &mut batch.effects.totals;
     totals.instances -= instances as i64;
     totals.executions -= executions as i64;
@@ -98,6 +99,57 @@ fn delete_one(
     // Activities of a session may have been freed.
     batch.effects.work_ready |= work > 0;
     Ok(())
+}
+
+/// Deletes the queued starts of an instance's children; returns how many messages went.
+fn delete_queued_children(batch: &mut Batch<'_, '_>, parent: &str) -> Result<u64, StoreError> {
+    let children = batch.rows(
+        "SELECT instance_id FROM orchestrator_queue WHERE parent_instance_id = ?1",
+        [parent],
+        |row| row.get::<_, String>(0),
+    )?;
+    let mut deleted = 0;
+    for child in children.into_iter().collect::<BTreeSet<_>>() {
+        let turn = turn_of_child(batch, &child, parent)?;
+        deleted += batch.execute(
+            "DELETE FROM orchestrator_queue WHERE parent_instance_id = ?1 AND instance_id = ?2",
+            [parent, &child],
+        )?;
+        if !(exists(batch, &child)? || has_history(batch, &child)? || messages::has_start(batch, &child)?) {
+            // Whatever else waits for it would reach a later child of the same id.
+            deleted += batch.execute("DELETE FROM orchestrator_queue WHERE instance_id = ?1", [&child])?;
+            batch.execute("DELETE FROM instance_schedule WHERE instance_id = ?1", [&child])?;
+        } else if turn != Some(TurnOfChild::WithoutStart) {
+            schedule::settle(batch, &child, batch.now_ms(), Lease::End)?;
+        }
+    }
+    Ok(deleted as u64)
+}
+
+/// A turn that somebody is taking.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TurnOfChild {
+    /// It would tell the parent, or a later one of the same id, about the child.
+    WithStart,
+    WithoutStart,
+}
+
+/// Finds the turn of an instance, and whether a start by this parent is among its messages.
+fn turn_of_child(batch: &Batch<'_, '_>, child: &str, parent: &str) -> rusqlite::Result<Option<TurnOfChild>> {
+    batch.row(
+        "SELECT EXISTS (
+            SELECT 1 FROM orchestrator_queue q
+            WHERE q.parent_instance_id = ?2 AND q.instance_id = ?1 AND q.parked_at IS NULL
+            AND q.visible_at <= s.batch_visible_at AND q.id <= ifnull(s.batch_start_id, s.batch_last_id))
+         FROM instance_schedule s WHERE s.instance_id = ?1 AND s.lock_token IS NOT NULL",
+        [child, parent],
+        |row| Ok(if row.get(0)? { TurnOfChild::WithStart } else { TurnOfChild::WithoutStart }),
+    )
+}
+
+fn has_history(batch: &Batch<'_, '_>, instance: &str) -> rusqlite::Result<bool> {
+    let found = batch.row("SELECT 1 FROM history WHERE instance_id = ?1 LIMIT 1", [instance], |_| Ok(()))?;
+    Ok(found.is_some())
 }
 
 /// A finished root is at rest: nothing of it runs, and no next execution waits to be started.

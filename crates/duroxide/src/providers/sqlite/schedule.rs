@@ -7,19 +7,12 @@
 use rusqlite::params;
 
 use super::batch::{Batch, DamagedId, stored_id};
+use super::leased::LeasedBatch;
 use super::{orphans, quarantine};
 use crate::providers::DispatcherCapabilityFilter;
 
 /// Rows that one job brings up to date, at most.
 const PROMOTIONS_AT_ONCE: usize = 256;
-
-/// The messages that a lease covers: those visible at a moment, up to an id. What arrived later has a higher id, what
-/// became visible later a later time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct LeasedBatch {
-    pub(super) visible_at: i64,
-    pub(super) last_id: i64,
-}
 
 /// An instance that can be leased.
 pub(super) struct Candidate {
@@ -115,18 +108,19 @@ type ClassHead = (Result<String, DamagedId>, Result<Candidate, Damage>);
 
 fn head_of_next_class(batch: &Batch<'_, '_>, from_class: &str) -> rusqlite::Result<Option<ClassHead>> {
     batch.row(
-        "SELECT ready_seq, instance_id, lock_token IS NOT NULL, batch_visible_at, batch_last_id, parked, class
+        "SELECT ready_seq, instance_id, lock_token IS NOT NULL, batch_visible_at, batch_last_id, batch_start_id, parked,
+            class
          FROM instance_schedule
          WHERE ready_seq IS NOT NULL AND class >= ?1 ORDER BY class, ready_seq LIMIT 1",
         [from_class],
-        |row| Ok((stored_id(row, 6)?, candidate(row)?)),
+        |row| Ok((stored_id(row, 7)?, candidate(row)?)),
     )
 }
 
 /// The first ready instances of a class.
 fn line(batch: &Batch<'_, '_>, class: &str, max: usize) -> rusqlite::Result<Vec<Result<Candidate, Damage>>> {
     batch.rows(
-        "SELECT ready_seq, instance_id, lock_token IS NOT NULL, batch_visible_at, batch_last_id, parked
+        "SELECT ready_seq, instance_id, lock_token IS NOT NULL, batch_visible_at, batch_last_id, batch_start_id, parked
          FROM instance_schedule
          WHERE ready_seq IS NOT NULL AND class = ?1 ORDER BY ready_seq LIMIT ?2",
         params![class, i64::try_from(max).unwrap_or(i64::MAX)],
@@ -139,10 +133,12 @@ fn candidate(row: &rusqlite::Row<'_>) -> rusqlite::Result<Result<Candidate, Dama
     let first_message = row.get(0)?;
     let is_lapsed: bool = row.get(2)?;
     let lapsed = match is_lapsed {
-        true => Some(LeasedBatch { visible_at: row.get(3)?, last_id: row.get(4)? }),
+        true => {
+            Some(LeasedBatch { visible_at: row.get(3)?, last_id: row.get(4)?, last_start_id: row.get(5)? })
+        }
         false => None,
     };
-    let has_parked = row.get(5)?;
+    let has_parked = row.get(6)?;
     Ok(match stored_id(row, 1)? {
         Ok(instance) => Ok(Candidate { first_message, instance, lapsed, has_parked }),
         Err(damaged) => Err(Damage::Instance(damaged, first_message)),

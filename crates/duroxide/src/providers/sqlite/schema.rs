@@ -15,7 +15,11 @@ const MIGRATE_PUBLISHED: &str = include_str!("migrate_published.sql");
 
 /// What leads from each version to the next: the first of them from 1 to 2. One file each, `migrations/NNNN_*.sql`, named
 /// for the version that it makes.
-const STEPS: &[&str] = &[include_str!("migrations/0002_blocked.sql")];
+const STEPS: &[&str] = &[
+    include_str!("migrations/0002_blocked.sql"),
+    include_str!("migrations/0003_queued_children.sql"),
+    include_str!("migrations/0004_bounded_turns.sql"),
+];
 
 /// Marks a file as ours: "duro" in ASCII.
 const APPLICATION_ID: i64 = 0x6475_726F;

@@ -9,7 +9,7 @@ use super::claims::held_lease;
 use super::encode::{NewActivity, NewEvent, NewMessage, PinnedVersion};
 use super::error::StoreError;
 use super::schedule::{self, Lease};
-use super::{history, instances, kv, messages, work};
+use super::{history, instances, kv, leased, messages, work};
 use crate::providers::inspect::{self, DeltaChanges};
 use crate::providers::{ExecutionMetadata, ScheduledActivityIdentifier, refusal};
 
@@ -63,9 +63,17 @@ pub(super) fn ack(batch: &mut Batch<'_, '_>, turn: &TurnCommit) -> Result<i64, S
     for activity in &turn.cancelled {
         work::cancel(batch, activity)?;
     }
-    messages::delete_leased(batch, instance, lease.leased)?;
+    leased::delete(batch, instance, lease.leased)?;
+    let ended = turn.metadata.status.as_deref().filter(|status| inspect::is_terminal_status(status));
+    let ended = ended.filter(|_| updated.is_current);
+    if let Some(status) = ended {
+        messages::delete_unread(batch, instance, status)?;
+    }
     for message in &turn.messages {
-        messages::insert(batch, message, message.due_at, now)?;
+        let goes = |status| message.instance == instance && message.class.goes_with(status);
+        if !ended.is_some_and(goes) {
+            messages::insert(batch, message, message.due_at, now)?;
+        }
     }
     schedule::settle(batch, instance, now, Lease::End)?;
     if let Some(class) = &updated.class {
@@ -88,10 +96,10 @@ pub(super) fn abandon(
         held_lease(batch, token)?.ok_or_else(|| refusal::unknown_turn_token("abandon_orchestration_item"))?;
     let now = batch.now_ms();
     if !ignore_attempt {
-        messages::count_attempt(batch, &lease.instance, lease.leased)?;
+        leased::count_attempt(batch, &lease.instance, lease.leased)?;
     }
     if let Some(delay) = delay.filter(|delay| !delay.is_zero()) {
-        messages::delay(batch, &lease.instance, lease.leased, super::shared::after(now, delay))?;
+        leased::delay(batch, &lease.instance, lease.leased, super::shared::after(now, delay))?;
     }
     schedule::settle(batch, &lease.instance, now, Lease::End)?;
     Ok(())

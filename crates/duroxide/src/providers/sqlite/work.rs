@@ -300,6 +300,8 @@ fn lease(
 struct HeldWork {
     id: i64,
     locked_until: i64,
+    /// Others have seen the lease run out: the activity is ready, and may have its session's seat.
+    is_ready: bool,
     session_id: Option<String>,
     tag: Option<String>,
 }
@@ -307,11 +309,11 @@ struct HeldWork {
 fn held(batch: &Batch<'_, '_>, token: &str) -> rusqlite::Result<Option<HeldWork>> {
     let Some(id) = leased_by(token).and_then(|id| id.parse::<i64>().ok()) else { return Ok(None) };
     batch.row(
-        "SELECT locked_until, session_id, tag FROM worker_queue WHERE id = ?1 AND lock_token = ?2",
+        "SELECT locked_until, due_at IS NULL, session_id, tag FROM worker_queue WHERE id = ?1 AND lock_token = ?2",
         params![id, token],
         |row| {
-            let (session_id, tag) = (shown_optional(row, 1)?, shown_optional(row, 2)?);
-            Ok(HeldWork { id, locked_until: row.get(0)?, session_id, tag })
+            let (session_id, tag) = (shown_optional(row, 2)?, shown_optional(row, 3)?);
+            Ok(HeldWork { id, locked_until: row.get(0)?, is_ready: row.get(1)?, session_id, tag })
         },
     )
 }
@@ -354,6 +356,11 @@ pub(super) fn renew(
     batch.effects.work_due.note(until);
     if let Some(session_id) = held.session_id {
         sessions::note_activity(batch, &session_id, now)?;
+        if held.is_ready {
+            // The seat that it had is the next one's.
+            sessions::seat(batch, &session_id, held.tag.as_deref())?;
+            batch.effects.work_ready = true;
+        }
     }
     Ok(())
 }

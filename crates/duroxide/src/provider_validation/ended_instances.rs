@@ -1,0 +1,130 @@
+//! What an instance still has in the queue when it ends: nobody will read it, so it goes.
+
+use super::ProviderFactory;
+use super::support::*;
+use crate::model::WorkItem;
+
+/// A day from now.
+fn tomorrow(store: &Store<'_>) -> u64 {
+    store.now_ms() + 24 * 60 * 60 * 1_000
+}
+
+async fn queued_messages(store: &Store<'_>) -> usize {
+    let depths = store.admin().get_queue_depths().await.expect("get_queue_depths should work");
+    depths.orchestrator_queue
+}
+
+/// A timer that lost a race goes with its instance: it is counted no longer, and wakes nobody a day later.
+pub async fn a_timer_of_an_ended_instance_goes_with_it(factory: &dyn ProviderFactory) {
+    let store = Store::new(factory).await;
+    for status in ["Completed", "Failed"] {
+        let due = tomorrow(&store);
+        store.start_and_ack(status, Commit::creating(status).message(timer(status, 2, due))).await;
+        assert_eq!(queued_messages(&store).await, 1, "the timer should wait");
+        // The last turn sets another.
+        let last = Commit::default().status(status).message(timer(status, 3, due));
+        store.next_turn(status, last).await;
+        assert_eq!(queued_messages(&store).await, 0, "no timer of a {status} instance should be left");
+        if let Some(extended) = store.extended() {
+            let signal = extended.work_signal(crate::providers::WorkQueue::Orchestrator);
+            assert_eq!(signal.next_due_ms().filter(|at| *at >= due), None, "nobody should be woken for it");
+        }
+    }
+}
+
+/// What arrives during the last turn is read by nobody and goes with the instance; others keep theirs.
+pub async fn messages_for_an_ended_instance_go_with_it(factory: &dyn ProviderFactory) {
+    let store = Store::new(factory).await;
+    store.create("other").await;
+    store.create("i").await;
+    store.send(raised("i", "last", "")).await;
+    let turn = store.turn_of("i").await;
+    for message in [
+        raised("i", "late", ""),
+        queue_message("i", "inbox", "late"),
+        completed("i", 2, "late"),
+        cancel("i"),
+        raised("other", "go", ""),
+    ] {
+        store.send(message).await;
+    }
+    store.ack(&turn, Commit::default().status("Completed").message(raised("other", "done", ""))).await;
+    assert_eq!(queued_messages(&store).await, 2, "the other instance's messages should stay");
+    assert_eq!(store.turn_of("other").await.item.messages.len(), 2);
+    store.expect_no_turn("nothing is left for an instance that has ended").await;
+}
+
+/// A start for an id that is taken has somebody who waits for the answer, so it stays.
+pub async fn a_start_for_an_ended_instance_stays(factory: &dyn ProviderFactory) {
+    let store = Store::new(factory).await;
+    store.create("i").await;
+    store.send(raised("i", "last", "")).await;
+    let turn = store.turn_of("i").await;
+    store.start("i").await;
+    store.send(raised("i", "late", "")).await;
+    store.ack(&turn, Commit::default().status("Failed")).await;
+    let turn = store.turn_of("i").await;
+    assert!(
+        matches!(turn.item.messages[..], [WorkItem::StartOrchestration { .. }]),
+        "{:?}",
+        turn.item.messages
+    );
+}
+
+/// What is sent after the end is delivered as ever.
+pub async fn messages_after_the_end_are_delivered(factory: &dyn ProviderFactory) {
+    let store = Store::new(factory).await;
+    store.create_with_status("i", "Completed").await;
+    store.send(raised("i", "late", "")).await;
+    let turn = store.turn_of("i").await;
+    assert_eq!(turn.item.messages.len(), 1);
+    // An ack that says nothing about the status ends nothing.
+    store.send(queue_message("i", "inbox", "later")).await;
+    store.ack(&turn, Commit::default()).await;
+    assert_eq!(store.turn_of("i").await.item.messages.len(), 1);
+}
+
+/// An execution that continues as new leaves behind what it waited for. Signals and messages are for the next one.
+pub async fn a_continued_execution_leaves_its_timers_behind(factory: &dyn ProviderFactory) {
+    let store = Store::new(factory).await;
+    let due = tomorrow(&store);
+    store.start_and_ack("i", Commit::creating("i").message(timer("i", 2, due))).await;
+    store.send(raised("i", "last", "")).await;
+    let turn = store.turn_of("i").await;
+    for message in [raised("i", "late", ""), completed("i", 3, "late"), queue_message("i", "inbox", "m")] {
+        store.send(message).await;
+    }
+    let commit = Commit::default().status("ContinuedAsNew").message(continue_as_new("i"));
+    store.ack(&turn, commit.message(timer("i", 4, due))).await;
+    assert_eq!(queued_messages(&store).await, 3, "the timers and the completion should be gone");
+    let turn = store.turn_of("i").await;
+    assert!(
+        matches!(
+            turn.item.messages[..],
+            [WorkItem::ExternalRaised { .. }, WorkItem::QueueMessage { .. }, WorkItem::ContinueAsNew { .. }]
+        ),
+        "the rest should come in order: {:?}",
+        turn.item.messages
+    );
+}
+
+/// The end of an execution that is no longer the current one takes nothing from the one that is.
+pub async fn the_end_of_an_older_execution_takes_nothing(factory: &dyn ProviderFactory) {
+    let store = Store::new(factory).await;
+    store.create("i").await;
+    let second = Commit::beginning("i", 2);
+    let due = tomorrow(&store);
+    store.next_turn("i", Commit { messages: vec![timer("i", 2, due)], ..second }).await;
+    store.next_turn("i", Commit::default().status("Completed")).await;
+    assert_eq!(queued_messages(&store).await, 1, "execution 2 goes on, and its timer waits");
+}
+
+/// Activities are for the runtime to cancel; the end of their instance does not touch them.
+pub async fn activities_of_an_ended_instance_stay_until_they_are_cancelled(factory: &dyn ProviderFactory) {
+    let store = Store::new(factory).await;
+    store.create_with_work("i", vec![activity("i", 2), activity("i", 3)]).await;
+    let last = Commit { cancelled: vec![scheduled("i", 2)], ..Commit::default() };
+    store.next_turn("i", last.status("Completed")).await;
+    assert_eq!(store.work().await.id(), 3, "the one that was not cancelled should stay");
+    store.expect_no_work("the other was cancelled").await;
+}
