@@ -24,7 +24,7 @@ macro_rules! migration {
     };
 }
 
-const MIGRATIONS: [Migration; 8] = [
+const MIGRATIONS: [Migration; 9] = [
     migration!(1, "0001_tables"),
     migration!(2, "0002_scheduling"),
     migration!(3, "0003_turns"),
@@ -33,6 +33,7 @@ const MIGRATIONS: [Migration; 8] = [
     migration!(6, "0006_removal"),
     migration!(7, "0007_committers"),
     migration!(8, "0008_blocked"),
+    migration!(9, "0009_deliveries"),
 ];
 
 /// The oldest server that has what the functions need.
@@ -218,7 +219,7 @@ pub(crate) async fn drop_schema(session: &Session, schema: &str) -> Result<(), P
         let sql = format!("DROP SCHEMA IF EXISTS {} CASCADE", quoted(schema));
         return session.run(&sql).await.map_err(failed("dropping the schema"));
     }
-    const OURS: [&str; 15] = [
+    const OURS: [&str; 17] = [
         "instances",
         "executions",
         "history",
@@ -233,6 +234,8 @@ pub(crate) async fn drop_schema(session: &Session, schema: &str) -> Result<(), P
         "quarantine",
         "totals",
         "committers",
+        "dropped_messages",
+        "dropped_totals",
         "duroxide_migrations",
     ];
     let tables: Vec<String> = OURS.iter().map(|table| format!("public.{table}")).collect();

@@ -30,7 +30,7 @@ async fn a_schema_is_made_once_and_kept() {
     store.initialize_schema().await.unwrap();
     let again = open(&database, &schema).await.unwrap();
     assert_eq!(again.query_number("SELECT count(*) FROM orchestrator_queue").await.unwrap(), 1);
-    assert_eq!(again.query_number("SELECT count(*) FROM duroxide_migrations").await.unwrap(), 7);
+    assert_eq!(again.query_number("SELECT count(*) FROM duroxide_migrations").await.unwrap(), 9);
 }
 
 #[tokio::test]
@@ -64,9 +64,9 @@ async fn a_newer_schema_is_refused() {
     let database = Database::new().await;
     let schema = fresh_schema();
     let store = open(&database, &schema).await.unwrap();
-    store.execute_sql("INSERT INTO duroxide_migrations VALUES (8, '0008_later', 'x')").await.unwrap();
+    store.execute_sql("INSERT INTO duroxide_migrations VALUES (10, '0010_later', 'x')").await.unwrap();
     let error = open(&database, &schema).await.err().unwrap();
-    assert!(matches!(error, PgError::NewerSchema { found: 8, known: 7, .. }), "{error}");
+    assert!(matches!(error, PgError::NewerSchema { found: 10, known: 9, .. }), "{error}");
     assert!(error.to_string().contains("upgrade duroxide-pg"), "{error}");
 }
 

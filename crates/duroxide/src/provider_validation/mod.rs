@@ -50,6 +50,7 @@ pub mod batch_fetch;
 pub mod blocking;
 pub mod clock_steps;
 pub mod concurrency;
+pub mod deliveries;
 pub mod extended_reads;
 pub mod figures;
 pub mod hand_over;

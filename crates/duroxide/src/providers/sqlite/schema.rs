@@ -15,7 +15,8 @@ const MIGRATE_PUBLISHED: &str = include_str!("migrate_published.sql");
 
 /// What leads from each version to the next: the first of them from 1 to 2. One file each, `migrations/NNNN_*.sql`, named
 /// for the version that it makes.
-const STEPS: &[&str] = &[include_str!("migrations/0002_blocked.sql")];
+const STEPS: &[&str] =
+    &[include_str!("migrations/0002_blocked.sql"), include_str!("migrations/0003_dropped_messages.sql")];
 
 /// Marks a file as ours: "duro" in ASCII.
 const APPLICATION_ID: i64 = 0x6475_726F;
