@@ -1,18 +1,19 @@
 //! What is committed together: requests of the same kind share a statement, with an array for each column.
 
-use duroxide::providers::{ProviderError, StartOutcome, refusal};
+use duroxide::providers::{DeliveryOutcome, ProviderError, StartOutcome, refusal};
 use tokio::sync::oneshot;
 use tokio_postgres::Row;
 
 use crate::columns::{
-    ClaimColumns, Mark, MessageColumns, StartColumns, TurnColumns, WorkAckColumns, WorkColumns,
+    ClaimColumns, DeliveryColumns, Mark, MessageColumns, StartColumns, TurnColumns, WorkAckColumns,
+    WorkColumns,
 };
 use crate::encode::{NewActivity, NewMessage, TurnCommit};
 use crate::errands::Returns;
 use crate::error::Failure;
 use crate::fetch::{Activities, Fetched, InstanceOrder, Instances, StoredWork, WorkOrder, new_seed};
 use crate::gather::{Harvest, Order};
-use crate::jobs::{Call, Job, Pending, Reply, ResultToCommit, TurnStored, TurnToCommit};
+use crate::jobs::{Call, Job, Pending, Reply, ResultToCommit, StartWithMessage, TurnStored, TurnToCommit};
 use crate::pipeline::{Sent, in_order};
 use crate::servers::incarnation;
 use crate::session::Session;
@@ -26,6 +27,7 @@ pub(crate) struct Batch {
     messages: Vec<Pending<NewMessage>>,
     activities: Vec<Pending<NewActivity>>,
     starts: Vec<Pending<NewMessage, StartOutcome>>,
+    deliveries: Vec<Pending<StartWithMessage, DeliveryOutcome>>,
     calls: Vec<Box<dyn Call>>,
     syncs: Vec<Reply<()>>,
     /// What callers would like to have along with their turns, as far as they want the same kind.
@@ -51,6 +53,8 @@ pub(crate) struct Verdicts {
     pub(crate) refused_work: Vec<i32>,
     /// Starts of ids that were taken, counted from 1.
     pub(crate) taken_starts: Vec<i32>,
+    /// What became of messages that bring a start along; see `start_with_messages_1`.
+    pub(crate) deliveries: Vec<i32>,
     /// What was leased along with turns; `None` if callers have to ask for themselves.
     pub(crate) work: Option<Activities>,
     /// What was leased along with results or messages.
@@ -65,6 +69,7 @@ impl Default for Batch {
             messages: Vec::new(),
             activities: Vec::new(),
             starts: Vec::new(),
+            deliveries: Vec::new(),
             calls: Vec::new(),
             syncs: Vec::new(),
             work_order: None,
@@ -88,7 +93,8 @@ fn join<O: Order>(joint: &mut Option<O>, order: &O) {
 }
 
 impl Batch {
-    /// Adds a job; gives it back if it has to wait for the next batch, because one lease can be ended only once.
+    /// Adds a job; gives it back if it has to wait for the next batch: because one lease can be ended only once, or because
+    /// two statements of a batch would lock ids, and two processes might do so in different orders.
     pub(crate) fn add(&mut self, job: Job) -> Option<Job> {
         match job {
             Job::AckTurn(turn) => {
@@ -109,7 +115,12 @@ impl Batch {
             }
             Job::Message(message) => self.messages.push(message),
             Job::Activity(activity) => self.activities.push(activity),
+            Job::Start(start) if !self.deliveries.is_empty() => return Some(Job::Start(start)),
             Job::Start(start) => self.starts.push(start),
+            Job::StartWithMessage(delivery) if !self.starts.is_empty() => {
+                return Some(Job::StartWithMessage(delivery));
+            }
+            Job::StartWithMessage(delivery) => self.deliveries.push(delivery),
             Job::Call(call) => self.calls.push(call),
             Job::Sync(reply) => self.syncs.push(reply),
         }
@@ -128,6 +139,7 @@ impl Batch {
             + self.messages.len()
             + self.activities.len()
             + self.starts.len()
+            + self.deliveries.len()
             + self.calls.len()
             + self.syncs.len()
     }
@@ -163,9 +175,11 @@ impl Batch {
         let messages = self.messages.into_iter().map(Job::Message);
         let activities = self.activities.into_iter().map(Job::Activity);
         let starts = self.starts.into_iter().map(Job::Start);
+        let deliveries = self.deliveries.into_iter().map(Job::StartWithMessage);
         let calls = self.calls.into_iter().map(Job::Call);
         let syncs = self.syncs.into_iter().map(Job::Sync);
-        turns.chain(acks).chain(messages).chain(activities).chain(starts).chain(calls).chain(syncs).collect()
+        let enqueued = messages.chain(activities).chain(starts).chain(deliveries);
+        turns.chain(acks).chain(enqueued).chain(calls).chain(syncs).collect()
     }
 
     /// The statements that several requests share.
@@ -176,6 +190,7 @@ impl Batch {
             (MessageColumns::SQL, self.messages.is_empty()),
             (WorkColumns::SQL, self.activities.is_empty()),
             (StartColumns::SQL, self.starts.is_empty()),
+            (DeliveryColumns::SQL, self.deliveries.is_empty()),
         ];
         groups.into_iter().filter(|(_, is_empty)| !is_empty).map(|(sql, _)| sql)
     }
@@ -218,6 +233,7 @@ impl Batch {
         let messages = MessageColumns::new(&self.messages);
         let activities = WorkColumns::new(&self.activities);
         let starts = StartColumns::new(&self.starts);
+        let deliveries = DeliveryColumns::new(&self.deliveries);
         let work = self.work_order.as_ref();
         let order = self.instance_order.as_ref();
         let claim = ClaimColumns::new(order, shared, &self.seed);
@@ -240,6 +256,9 @@ impl Batch {
         if !self.starts.is_empty() {
             statements.push(Box::pin(starts.send(session, now, mark, claim_for_waiting)));
         }
+        if !self.deliveries.is_empty() {
+            statements.push(Box::pin(deliveries.send(session, now, mark)));
+        }
         for call in &self.calls {
             statements.push(Box::pin(async move { session.query(call.sql(), &call.params()).await }));
         }
@@ -258,6 +277,10 @@ impl Batch {
         self.read_messages(returns, &rows(self.messages.is_empty()), &mut verdicts, &mut effects);
         rows(self.activities.is_empty());
         self.read_starts(returns, &rows(self.starts.is_empty()), &mut verdicts, &mut effects);
+        if let Some(row) = rows(self.deliveries.is_empty()).first() {
+            verdicts.deliveries = row.get::<_, Option<Vec<i32>>>(0).unwrap_or_default();
+            effects.instances_touched |= verdicts.deliveries.iter().any(|outcome| *outcome < 2);
+        }
         for call in &mut self.calls {
             call.note(rows(false), &mut effects);
         }
@@ -389,6 +412,13 @@ impl Batch {
             let taken = verdicts.taken_starts.contains(&place);
             start.reply.give(Ok(if taken { StartOutcome::Existing } else { StartOutcome::New }));
         }
+        for (position, delivery) in self.deliveries.into_iter().enumerate() {
+            delivery.reply.give(Ok(match verdicts.deliveries.get(position) {
+                Some(1) => DeliveryOutcome::Delivered,
+                Some(2) => DeliveryOutcome::Ended,
+                _ => DeliveryOutcome::Started,
+            }));
+        }
         self.messages.into_iter().for_each(|message| message.reply.give(Ok(())));
         self.activities.into_iter().for_each(|activity| activity.reply.give(Ok(())));
         self.calls.into_iter().for_each(|call| call.succeed());
@@ -408,6 +438,7 @@ impl Batch {
         self.messages.into_iter().for_each(|message| message.reply.give(error()));
         self.activities.into_iter().for_each(|activity| activity.reply.give(error()));
         self.starts.into_iter().for_each(|start| start.reply.give(Err(failure.clone().into())));
+        self.deliveries.into_iter().for_each(|delivery| delivery.reply.give(Err(failure.clone().into())));
         self.calls.into_iter().for_each(|call| call.fail(failure));
         self.syncs.into_iter().for_each(|sync| sync.give(error()));
     }

@@ -1,13 +1,13 @@
 //! Requests as columns: one array a column, for statements that take many requests at once.
 
-use duroxide::providers::StartOutcome;
+use duroxide::providers::{DeliveryOutcome, StartOutcome};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use crate::encode::{NewActivity, NewMessage, TurnCommit};
 use crate::fetch::{InstanceOrder, WorkOrder};
 use crate::gather::Order;
-use crate::jobs::{Pending, ResultToCommit, TurnStored, TurnToCommit};
+use crate::jobs::{Pending, ResultToCommit, StartWithMessage, TurnStored, TurnToCommit};
 use crate::line::Columns;
 use crate::session::Session;
 use crate::shared::Shared;
@@ -178,6 +178,34 @@ impl<'a> StartColumns<'a> {
         let Self { instance, item, parent } = self;
         let columns: Columns<'_> = &[instance, item, parent];
         call(session, Self::SQL, now, mark, columns, Some(claim)).await
+    }
+}
+
+/// Messages with the starts that go with them, as columns.
+#[derive(Default)]
+pub(crate) struct DeliveryColumns<'a> {
+    instance: Vec<&'a str>,
+    start: Vec<&'a str>,
+    message: Vec<&'a str>,
+}
+
+impl<'a> DeliveryColumns<'a> {
+    pub(crate) const SQL: &'static str = "SELECT start_with_messages_1($1, $2, $3, $4, $5, $6, $7)";
+
+    pub(crate) fn new(pending: &'a [Pending<StartWithMessage, DeliveryOutcome>]) -> Self {
+        let mut columns = Self::default();
+        for Pending { request: StartWithMessage { start, message }, .. } in pending {
+            columns.instance.push(&start.instance);
+            columns.start.push(&start.text);
+            columns.message.push(&message.text);
+        }
+        columns
+    }
+
+    pub(crate) async fn send(&self, session: &Session, now: Option<i64>, mark: Mark<'_>) -> Answer {
+        let Self { instance, start, message } = self;
+        let columns: Columns<'_> = &[instance, start, message];
+        call(session, Self::SQL, now, mark, columns, None).await
     }
 }
 

@@ -44,7 +44,7 @@ const QUIET_ROUNDS: usize = 8;
 const BATCH_BYTES: usize = 16 * 1024 * 1024;
 
 const BEGIN_BATCH: &str = "SELECT begin_batch_1($1, $2, $3)";
-const BEGIN_EPOCH: &str = "SELECT * FROM begin_epoch_1($1)";
+const BEGIN_EPOCH: &str = "SELECT * FROM begin_epoch_2($1)";
 const RELEASE_CLAIMS: &str = "SELECT release_claims_1($1)";
 
 /// How far a committer has come, as those see it who wait for what they committed elsewhere.
@@ -355,6 +355,7 @@ impl Committing {
                         turns: row.get(2),
                         refused_work: row.get::<_, Option<Vec<i32>>>(3).unwrap_or_default(),
                         taken_starts: row.get::<_, Option<Vec<i32>>>(4).unwrap_or_default(),
+                        deliveries: row.get::<_, Option<Vec<i32>>>(5).unwrap_or_default(),
                         ..Verdicts::default()
                     };
                     if let Some((seed, connection)) = batch.seed_of_claims().zip(self.connection.as_ref()) {

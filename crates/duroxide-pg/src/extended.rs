@@ -5,17 +5,18 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use duroxide::Event;
+use duroxide::providers::inspect::{self, MessageClass};
 use duroxide::providers::{
-    BlockedInstance, Clock, Durable, ExtendedProvider, HistoryPart, InstanceClaim, InstanceMetadata,
-    InstanceRequest, InstanceWatch, KvEntry, LeaseState, ParkedMessage, ProviderError, QuarantinedRow,
-    RunningActivities, RunningInstances, StartOutcome, StoredResult, StoredTurn, TagFilter, TurnToStore,
-    WorkClaim, WorkItem, WorkQueue, WorkRequest, WorkSignal, refusal,
+    BlockedInstance, Clock, DeliveryOutcome, DroppedMessages, Durable, ExtendedProvider, HistoryPart,
+    InstanceClaim, InstanceMetadata, InstanceRequest, InstanceWatch, KvEntry, LeaseState, ParkedMessage,
+    ProviderError, QuarantinedRow, RunningActivities, RunningInstances, StartOutcome, StoredResult,
+    StoredTurn, TagFilter, TurnToStore, WorkClaim, WorkItem, WorkQueue, WorkRequest, WorkSignal, refusal,
 };
 
 use crate::PostgresProvider;
 use crate::claims::work_order;
-use crate::encode::{self, leased_by, leased_work};
-use crate::jobs::{Job, TurnStored};
+use crate::encode::{self, NewMessage, leased_by, leased_work};
+use crate::jobs::{Job, StartWithMessage, TurnStored};
 use crate::line::Columns;
 use crate::shared::{clamp, positive};
 use crate::text::original;
@@ -166,6 +167,32 @@ impl ExtendedProvider for PostgresProvider {
         }
         let message = encode::message(&self.shared.limits, OPERATION, &start)?;
         self.commit_early(OPERATION, message, Job::Start).await
+    }
+
+    async fn enqueue_or_park(&self, message: WorkItem) -> Result<(), ProviderError> {
+        const OPERATION: &str = "enqueue_or_park";
+        if !inspect::may_wait_for_its_instance(&message) {
+            return Err(refusal::wrong_queue(OPERATION));
+        }
+        let message = encode::message(&self.shared.limits, OPERATION, &message)?;
+        let message = NewMessage { class: MessageClass::Signal.as_str(), ..message };
+        self.commit_early(OPERATION, message, Job::Message).await
+    }
+
+    async fn enqueue_start_with_message(
+        &self,
+        start: WorkItem,
+        message: WorkItem,
+    ) -> Result<DeliveryOutcome, ProviderError> {
+        const OPERATION: &str = "enqueue_start_with_message";
+        refusal::check_start_with_message(OPERATION, &start, &message)?;
+        let start = encode::message(&self.shared.limits, OPERATION, &start)?;
+        let message = encode::message(&self.shared.limits, OPERATION, &message)?;
+        self.commit_early(OPERATION, StartWithMessage { start, message }, Job::StartWithMessage).await
+    }
+
+    async fn list_dropped(&self, limit: usize) -> Result<DroppedMessages, ProviderError> {
+        self.dropped(limit).await
     }
 
     async fn list_quarantined(&self, limit: usize) -> Result<Vec<QuarantinedRow>, ProviderError> {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use duroxide::providers::{ProviderError, StartOutcome};
+use duroxide::providers::{DeliveryOutcome, ProviderError, StartOutcome};
 use tokio::sync::oneshot;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
@@ -69,6 +69,13 @@ pub(crate) struct ResultToCommit {
     pub(crate) claim: Option<(InstanceOrder, Reply<Option<Fetched>>)>,
 }
 
+/// A message, and the start that goes with it if its instance's id is free.
+#[derive(Debug)]
+pub(crate) struct StartWithMessage {
+    pub(crate) start: NewMessage,
+    pub(crate) message: NewMessage,
+}
+
 /// A request that is a statement by itself, unlike those that share one.
 pub(crate) trait Call: Send + Sync {
     fn sql(&self) -> &'static str;
@@ -132,6 +139,7 @@ pub(crate) enum Job {
     Message(Pending<NewMessage>),
     Activity(Pending<NewActivity>),
     Start(Pending<NewMessage, StartOutcome>),
+    StartWithMessage(Pending<StartWithMessage, DeliveryOutcome>),
     Call(Box<dyn Call>),
     /// Makes durable what others have committed.
     Sync(Reply<()>),
@@ -148,6 +156,9 @@ impl Job {
             Self::Message(pending) => pending.request.text.len(),
             Self::Activity(pending) => pending.request.text.len(),
             Self::Start(pending) => pending.request.text.len(),
+            Self::StartWithMessage(pending) => {
+                pending.request.start.text.len() + pending.request.message.text.len()
+            }
             Self::Call(_) | Self::Sync(_) => 0,
         }
     }
@@ -159,6 +170,7 @@ impl Job {
             Self::Message(pending) => pending.reply.is_moot(),
             Self::Activity(pending) => pending.reply.is_moot(),
             Self::Start(pending) => pending.reply.is_moot(),
+            Self::StartWithMessage(pending) => pending.reply.is_moot(),
             Self::Call(call) => call.is_moot(),
             Self::Sync(reply) => reply.is_moot(),
         }

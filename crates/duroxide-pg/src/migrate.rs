@@ -24,7 +24,7 @@ macro_rules! migration {
     };
 }
 
-const MIGRATIONS: [Migration; 10] = [
+const MIGRATIONS: [Migration; 11] = [
     migration!(1, "0001_tables"),
     migration!(2, "0002_scheduling"),
     migration!(3, "0003_turns"),
@@ -35,6 +35,7 @@ const MIGRATIONS: [Migration; 10] = [
     migration!(8, "0008_blocked"),
     migration!(9, "0009_leaving"),
     migration!(10, "0010_bounded_turns"),
+    migration!(11, "0011_deliveries"),
 ];
 
 /// The oldest server that has what the functions need.
@@ -220,7 +221,7 @@ pub(crate) async fn drop_schema(session: &Session, schema: &str) -> Result<(), P
         let sql = format!("DROP SCHEMA IF EXISTS {} CASCADE", quoted(schema));
         return session.run(&sql).await.map_err(failed("dropping the schema"));
     }
-    const OURS: [&str; 15] = [
+    const OURS: [&str; 17] = [
         "instances",
         "executions",
         "history",
@@ -235,6 +236,8 @@ pub(crate) async fn drop_schema(session: &Session, schema: &str) -> Result<(), P
         "quarantine",
         "totals",
         "committers",
+        "dropped_messages",
+        "dropped_totals",
         "duroxide_migrations",
     ];
     let tables: Vec<String> = OURS.iter().map(|table| format!("public.{table}")).collect();

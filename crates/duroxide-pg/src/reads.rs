@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use duroxide::providers::{
-    ExecutionInfo, InstanceInfo, InstanceMetadata, ParkedMessage, ProviderError, QuarantinedRow, QueueDepths,
-    RunningInstances, SystemMetrics, WorkQueue, inspect, refusal,
+    DroppedMessage, DroppedMessages, ExecutionInfo, InstanceInfo, InstanceMetadata, ParkedMessage,
+    ProviderError, QuarantinedRow, QueueDepths, RunningInstances, SystemMetrics, WorkQueue, inspect, refusal,
 };
 use duroxide::{Event, SystemStats};
 use tokio_postgres::Row;
@@ -12,7 +12,7 @@ use tokio_postgres::types::ToSql;
 
 use crate::PostgresProvider;
 use crate::error::{Failure, StoreError};
-use crate::shared::{clamp, positive};
+use crate::shared::{clamp, positive, whole_ms};
 use crate::text::{original, stored};
 
 /// Puts a failure into the words of the storage contract.
@@ -376,5 +376,27 @@ impl PostgresProvider {
             expires_at: positive(row.get::<_, i64>(2).saturating_add(self.shared.parking_ms)),
         };
         Ok(rows.iter().map(read).collect())
+    }
+
+    pub(crate) async fn dropped(&self, limit: usize) -> Result<DroppedMessages, ProviderError> {
+        const OPERATION: &str = "list_dropped";
+        const TOTAL: &str = "SELECT coalesce(sum(messages), 0)::bigint FROM dropped_totals";
+        const NEWEST: &str = "SELECT instance_id, work_item, size, dropped_at FROM dropped_messages
+            WHERE dropped_at > now_ms_1($1) - $2 ORDER BY id DESC LIMIT $3";
+        let total = self.listing(OPERATION, TOTAL, &[]).await?.first().map_or(0, |row| number(row, 0));
+        let kept_for = whole_ms(DroppedMessage::KEPT_FOR);
+        let params: &[&(dyn ToSql + Sync)] =
+            &[&self.shared.time.given_ms(), &kept_for, &row_limit(limit.min(DroppedMessage::KEPT))];
+        let read = |row: &Row| DroppedMessage {
+            instance: text(row, 0),
+            raw: row.get(1),
+            size: number(row, 2),
+            dropped_at: number(row, 3),
+        };
+        let newest = match limit {
+            0 => Vec::new(),
+            _ => self.listing(OPERATION, NEWEST, params).await?.iter().map(read).collect(),
+        };
+        Ok(DroppedMessages { total, newest })
     }
 }

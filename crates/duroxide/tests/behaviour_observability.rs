@@ -462,3 +462,22 @@ async fn a_store_in_which_nothing_happens_is_not_asked_for_its_gauges() {
     assert_eq!(metrics.get_active_orchestrations(), 0);
     runtime.shutdown(None).await;
 }
+
+#[tokio::test]
+async fn the_count_of_dropped_messages_is_a_metric() {
+    let recorder = MetricRecorder::default();
+    let _guard = metrics::set_default_local_recorder(&recorder);
+    let world = World::new();
+    let interval = Duration::from_millis(100);
+    let observability = ObservabilityConfig { gauge_poll_interval: interval, ..Default::default() };
+    let options = RuntimeOptions { observability, ..Default::default() };
+    let runtime = world.start_with(activities(), orchestrations(), options).await;
+    world.client.enqueue_event("i", "inbox", "1").await.unwrap();
+    world.client.enqueue_event("i", "inbox", "2").await.unwrap();
+    world.drained().await;
+    while recorder.counters().get("duroxide_messages_dropped_total{}") != Some(&2) {
+        world.clock.advance(interval);
+        tokio::task::yield_now().await;
+    }
+    runtime.shutdown(None).await;
+}

@@ -258,3 +258,18 @@ async fn processes_share_a_file_and_every_turn_is_taken_once() {
     assert_eq!(store.list_parked(10).await.unwrap().len(), 2);
     file.assert_sound();
 }
+
+#[tokio::test]
+async fn what_one_handle_dropped_the_next_one_lists() {
+    let file = StoreFile::new();
+    let store = SqliteProvider::new(&file.url(), None).await.unwrap();
+    let early =
+        WorkItem::QueueMessage { instance: "ghost".into(), name: "inbox".into(), data: "early".into() };
+    store.enqueue_for_orchestrator(early, None).await.unwrap();
+    assert!(fetch(&store).await.is_none());
+    drop(store);
+    let store = SqliteProvider::new(&file.url(), None).await.unwrap();
+    let dropped = store.list_dropped(10).await.unwrap();
+    assert_eq!((dropped.total, dropped.newest.len()), (1, 1));
+    assert!(dropped.newest[0].raw.contains("early"), "{dropped:?}");
+}

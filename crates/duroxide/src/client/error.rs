@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::providers::ProviderError;
+use crate::providers::{ProviderError, refusal};
 
 /// Why a client call failed.
 #[derive(Debug, Clone)]
@@ -47,6 +47,14 @@ impl ClientError {
 
     pub(super) fn invalid(message: impl Into<String>) -> Self {
         Self::InvalidInput { message: message.into() }
+    }
+
+    /// Names the option if the store cannot do what it asks for.
+    pub(super) fn of_option(error: ProviderError, option: &str) -> Self {
+        match refusal::is_not_supported(&error) {
+            true => Self::invalid(format!("{option} is not supported by this store")),
+            false => Self::Provider(error),
+        }
     }
 
     /// Sorts the error of a deletion. Stores say what is the matter in words only, each in its own.

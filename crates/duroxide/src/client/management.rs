@@ -3,8 +3,9 @@
 use super::{Client, ClientError, TARGET};
 use crate::model::Event;
 use crate::providers::{
-    BlockedInstance, DeleteInstanceResult, ExecutionInfo, InstanceFilter, InstanceInfo, InstanceMetadata,
-    InstanceTree, ProviderAdmin, PruneOptions, PruneResult, QueueDepths, SystemMetrics,
+    BlockedInstance, DeleteInstanceResult, DroppedMessages, ExecutionInfo, InstanceFilter, InstanceInfo,
+    InstanceMetadata, InstanceTree, ParkedMessage, ProviderAdmin, PruneOptions, PruneResult, QueueDepths,
+    SystemMetrics,
 };
 
 /// All of these fail with [`ClientError::ManagementNotAvailable`] on a store without management, and with
@@ -75,6 +76,18 @@ impl Client {
     /// Counts what waits in the queues.
     pub async fn get_queue_depths(&self) -> Result<QueueDepths, ClientError> {
         Ok(self.admin()?.get_queue_depths().await?)
+    }
+
+    /// Lists messages that wait for an instance that nobody has started, oldest first, up to `limit`.
+    pub async fn list_parked_messages(&self, limit: usize) -> Result<Vec<ParkedMessage>, ClientError> {
+        let store = self.extended().ok_or(ClientError::ManagementNotAvailable)?;
+        Ok(store.list_parked(limit).await?)
+    }
+
+    /// Counts the messages that were dropped because their instance did not exist, and lists the newest, up to `limit`.
+    pub async fn list_dropped_messages(&self, limit: usize) -> Result<DroppedMessages, ClientError> {
+        let store = self.extended().ok_or(ClientError::ManagementNotAvailable)?;
+        Ok(store.list_dropped(limit).await?)
     }
 
     /// Returns an instance with all its descendants.

@@ -5,10 +5,43 @@ use serde::Serialize;
 use super::start::encode;
 use super::{Client, ClientError};
 use crate::model::WorkItem;
+use crate::providers::refusal;
+
+/// What sending a message may ask for besides.
+///
+/// ```
+/// use duroxide::client::EnqueueOptions;
+/// let options = EnqueueOptions::new().park_until_started();
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct EnqueueOptions {
+    park_until_started: bool,
+}
+
+impl EnqueueOptions {
+    /// Makes options that ask for nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Keeps the message if there is no such instance: it is parked until the instance is started, and then delivered in
+    /// the order in which it was sent. What is parked is [listed](Client::list_parked_messages). After a day, or the
+    /// time that the store was told, it is dropped and [listed as that](Client::list_dropped_messages).
+    ///
+    /// Also a message that was on its way when its instance was deleted is delivered to the next one of that id.
+    #[must_use]
+    pub fn park_until_started(mut self) -> Self {
+        self.park_until_started = true;
+        self
+    }
+}
 
 impl Client {
     /// Raises a signal. The oldest wait for this name that is open when the signal arrives receives it; without one it
     /// is recorded and nobody receives it. [`enqueue_event`](Self::enqueue_event) is the buffered kind.
+    ///
+    /// A signal for an instance that does not exist waits for its start, for a day, and arrives with that: before any
+    /// wait is open.
     ///
     /// # Errors
     /// [`ClientError::Provider`] if the store fails.
@@ -36,7 +69,12 @@ impl Client {
         self.raise_event(instance, event_name, data).await
     }
 
-    /// Puts a message into one of the instance's queues. It is kept until the orchestration takes it.
+    /// Puts a message into one of the instance's queues. It is kept until the orchestration takes it or ends.
+    ///
+    /// The instance has to be there, or its start has to be queued. Otherwise the call succeeds all the same, and the
+    /// next runtime that looks drops the message: it is logged, counted and [listed](Self::list_dropped_messages), and an
+    /// instance that is started later never sees it. A sender that may come before the start parks the message
+    /// ([`EnqueueOptions::park_until_started`]) or [brings the start along](Self::start_with_message).
     ///
     /// # Errors
     /// [`ClientError::Provider`] if the store fails.
@@ -50,7 +88,7 @@ impl Client {
         self.send(WorkItem::QueueMessage { instance, name, data }).await
     }
 
-    /// Puts a value into one of the instance's queues.
+    /// Puts a value into one of the instance's queues, as [`enqueue_event`](Self::enqueue_event) does.
     ///
     /// # Errors
     /// Also [`ClientError::InvalidInput`] if the value does not encode.
@@ -62,6 +100,44 @@ impl Client {
     ) -> Result<(), ClientError> {
         let data = encode(data)?;
         self.enqueue_event(instance, queue, data).await
+    }
+
+    /// As [`enqueue_event`](Self::enqueue_event), with options.
+    ///
+    /// # Errors
+    /// Also [`ClientError::InvalidInput`] if the store cannot do what an option asks for.
+    pub async fn enqueue_event_with(
+        &self,
+        instance: impl Into<String>,
+        queue: impl Into<String>,
+        data: impl Into<String>,
+        options: EnqueueOptions,
+    ) -> Result<(), ClientError> {
+        let (instance, name, data) = (instance.into(), queue.into(), data.into());
+        let message = WorkItem::QueueMessage { instance, name, data };
+        if !options.park_until_started {
+            return self.send(message).await;
+        }
+        let parked = match self.extended() {
+            Some(store) => store.enqueue_or_park(message).await,
+            None => Err(refusal::not_supported("enqueue_or_park")),
+        };
+        parked.map_err(|error| ClientError::of_option(error, "EnqueueOptions::park_until_started"))
+    }
+
+    /// As [`enqueue_event_with`](Self::enqueue_event_with), with a value.
+    ///
+    /// # Errors
+    /// Also [`ClientError::InvalidInput`] if the value does not encode.
+    pub async fn enqueue_event_typed_with<T: Serialize>(
+        &self,
+        instance: impl Into<String>,
+        queue: impl Into<String>,
+        data: &T,
+        options: EnqueueOptions,
+    ) -> Result<(), ClientError> {
+        let data = encode(data)?;
+        self.enqueue_event_with(instance, queue, data, options).await
     }
 
     /// The older name of [`enqueue_event`](Self::enqueue_event).

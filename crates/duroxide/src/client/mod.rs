@@ -16,6 +16,7 @@ use crate::model::{Clock, SystemClock};
 use crate::providers::{ExtendedProvider, Provider};
 
 pub use error::ClientError;
+pub use messages::EnqueueOptions;
 pub use start::{StartOptions, StartedInstance};
 
 const TARGET: &str = "duroxide::client";

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::{Client, ClientError};
 use crate::model::{INITIAL_EXECUTION_ID, OrchestrationStatus, WorkItem, codec};
-use crate::providers::StartOutcome;
+use crate::providers::{DeliveryOutcome, StartOutcome, refusal};
 
 /// What a start may say besides name and input.
 ///
@@ -158,6 +158,55 @@ impl Client {
             }
         };
         Ok(StartedInstance { client: self.clone(), instance, outcome })
+    }
+
+    /// Sends a message to an instance, and starts that if its id is free, in one commit.
+    ///
+    /// So whoever comes first starts the instance, and no message is lost before the start: an order service calls this
+    /// for each item that is put into a basket, and the first one opens the basket. The answer says what happened:
+    /// [`DeliveryOutcome::Ended`] means that the instance has completed or failed, and that **nothing was sent**; the
+    /// caller decides, for example for another id. An instance that ends before it takes a message that was sent to it
+    /// never sees it, as with [`enqueue_event`](Self::enqueue_event).
+    ///
+    /// The version of [`StartOptions`] and the input count only if the instance is started.
+    ///
+    /// # Errors
+    /// [`ClientError::InvalidInput`] if the id has the form of a child's, or if the store cannot do this in one commit;
+    /// [`ClientError::Provider`] if the store fails.
+    pub async fn start_with_message(
+        &self,
+        instance: impl Into<String>,
+        orchestration: impl Into<String>,
+        input: impl Into<String>,
+        queue: impl Into<String>,
+        data: impl Into<String>,
+        options: StartOptions,
+    ) -> Result<DeliveryOutcome, ClientError> {
+        let instance = instance.into();
+        let start = start_item(instance.clone(), orchestration.into(), options.version, input.into())?;
+        let message = WorkItem::QueueMessage { instance, name: queue.into(), data: data.into() };
+        let sent = match self.extended() {
+            Some(store) => store.enqueue_start_with_message(start, message).await,
+            None => Err(refusal::not_supported("enqueue_start_with_message")),
+        };
+        sent.map_err(|error| ClientError::of_option(error, "Client::start_with_message"))
+    }
+
+    /// As [`start_with_message`](Self::start_with_message), with values as input and message.
+    ///
+    /// # Errors
+    /// Also [`ClientError::InvalidInput`] if a value does not encode.
+    pub async fn start_with_message_typed<In: Serialize, T: Serialize>(
+        &self,
+        instance: impl Into<String>,
+        orchestration: impl Into<String>,
+        input: In,
+        queue: impl Into<String>,
+        data: &T,
+        options: StartOptions,
+    ) -> Result<DeliveryOutcome, ClientError> {
+        let (input, data) = (encode(&input)?, encode(data)?);
+        self.start_with_message(instance, orchestration, input, queue, data, options).await
     }
 
     async fn enqueue_start(&self, start: WorkItem) -> Result<(), ClientError> {

@@ -32,6 +32,7 @@ pub(super) const ORCHESTRATION_DISPATCHER_DURATION: &str =
     "duroxide_orchestration_dispatcher_processing_duration_ms";
 pub(super) const WORKER_DISPATCHER_FETCHED: &str = "duroxide_worker_dispatcher_items_fetched";
 pub(super) const WORKER_DISPATCHER_DURATION: &str = "duroxide_worker_dispatcher_execution_duration_ms";
+pub(super) const MESSAGES_DROPPED: &str = "duroxide_messages_dropped_total";
 pub(super) const ORCHESTRATOR_QUEUE_DEPTH: &str = "duroxide_orchestrator_queue_depth";
 pub(super) const WORKER_QUEUE_DEPTH: &str = "duroxide_worker_queue_depth";
 pub(super) const ACTIVE_ORCHESTRATIONS: &str = "duroxide_active_orchestrations";
@@ -64,6 +65,7 @@ fn describe_counters() {
         (PROVIDER_ERRORS, "Storage operations that failed"),
         (ORCHESTRATION_DISPATCHER_FETCHED, "Turns fetched"),
         (WORKER_DISPATCHER_FETCHED, "Activities fetched"),
+        (MESSAGES_DROPPED, "Messages that the store dropped because their instance did not exist"),
     ];
     for (name, text) in counters {
         describe_counter!(name, Unit::Count, text);

@@ -365,6 +365,11 @@ impl MetricsProvider {
         gauge!(names::WORKER_QUEUE_DEPTH).set(worker_depth as f64);
     }
 
+    /// Takes over the store's own count of messages that it dropped because their instance did not exist.
+    pub fn set_messages_dropped(&self, total: u64) {
+        counter!(names::MESSAGES_DROPPED).absolute(total);
+    }
+
     /// Returns the depths of the orchestrator queue and the worker queue, as they were last set.
     pub fn get_queue_depths(&self) -> (u64, u64) {
         (self.counters.orchestrator_queue_depth.get(), self.counters.worker_queue_depth.get())

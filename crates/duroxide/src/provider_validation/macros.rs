@@ -280,6 +280,15 @@ macro_rules! __validation_of_our_own {
             a_continued_execution_leaves_its_timers_behind, the_end_of_an_older_execution_takes_nothing,
             activities_of_an_ended_instance_stay_until_they_are_cancelled,
         }
+        $crate::__validation_module! { $factory; deliveries;
+            a_parked_queue_message_comes_with_the_start,
+            a_message_that_may_wait_is_delivered_at_once_if_it_can_be,
+            only_signals_and_queue_messages_may_wait, an_expired_message_is_listed_as_dropped,
+            dropped_messages_are_counted_and_listed, what_nobody_misses_is_not_listed_as_dropped,
+            the_list_of_dropped_messages_is_bounded, a_message_brings_the_start_along,
+            parked_messages_come_with_a_start_that_a_message_brings, an_ended_instance_takes_no_message,
+            a_refused_start_with_a_message_leaves_nothing, of_many_messages_at_once_one_brings_the_start,
+        }
         $crate::__validation_module! { $factory; extended_reads;
             metadata_describes_an_instance, a_queued_start_is_described_as_pending,
             a_message_alone_is_not_pending, recent_events_are_the_newest,
@@ -355,7 +364,7 @@ macro_rules! __validation_of_our_own {
         }
         $crate::__validation_module! { $factory; signals;
             enqueued_message_wakes, a_short_claim_wakes_for_what_it_left, start_if_absent_wakes,
-            enqueued_activity_wakes, items_of_an_ack_wake,
+            start_with_a_message_wakes, message_that_may_wait_wakes, enqueued_activity_wakes, items_of_an_ack_wake,
             released_instance_wakes, completion_wakes, abandon_wakes, abandon_with_delay_wakes_when_due,
             expired_lease_wakes, due_message_wakes, due_timer_wakes, freed_session_wakes,
             signals_rest_while_nothing_can_be_fetched, watch_wakes_on_ack, watch_wakes_on_delete,

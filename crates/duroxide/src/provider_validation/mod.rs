@@ -51,6 +51,7 @@ pub mod blocking;
 pub mod bounded_turns;
 pub mod clock_steps;
 pub mod concurrency;
+pub mod deliveries;
 pub mod ended_instances;
 pub mod extended_reads;
 pub mod figures;

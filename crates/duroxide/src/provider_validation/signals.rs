@@ -5,13 +5,14 @@
 use std::time::Duration;
 
 use super::support::{
-    Commit, MARGIN, Store, TURN_LEASE, WORK_LEASE, activity, completed, ms, owner, raised, session_activity,
-    start_item, status,
+    Commit, MARGIN, Store, TURN_LEASE, WORK_LEASE, activity, completed, ms, owner, queue_message, raised,
+    session_activity, start_item, status,
 };
 use super::{EventKind, ProviderFactory};
 use crate::model::WorkItem;
 use crate::providers::{
-    ExtendedProvider, InstanceRequest, InstanceWatch, SessionFetchConfig, WorkQueue, WorkSignal,
+    DeliveryOutcome, ExtendedProvider, InstanceRequest, InstanceWatch, SessionFetchConfig, WorkQueue,
+    WorkSignal, refusal,
 };
 
 /// Far longer than any wake-up takes; a check that waits for so long has failed.
@@ -118,6 +119,35 @@ pub async fn start_if_absent_wakes(factory: &dyn ProviderFactory) {
     let mut signal = resting_turn_signal(&store, extended).await;
     extended.enqueue_start_if_absent(start_item("i")).await.expect("the start should be enqueued");
     assert_wakes(&mut signal, "a start was enqueued").await;
+    store.turn_of("i").await;
+}
+
+/// So does a message that brings its start along, if the store has that.
+pub async fn start_with_a_message_wakes(factory: &dyn ProviderFactory) {
+    let store = Store::new(factory).await;
+    let Some(extended) = store.extended() else { return };
+    let mut signal = resting_turn_signal(&store, extended).await;
+    let sent = extended.enqueue_start_with_message(start_item("i"), queue_message("i", "inbox", "m")).await;
+    if sent.as_ref().is_err_and(refusal::is_not_supported) {
+        return;
+    }
+    assert_eq!(sent.ok(), Some(DeliveryOutcome::Started), "the id is free");
+    assert_wakes(&mut signal, "a start was enqueued with a message").await;
+    store.turn_of("i").await;
+}
+
+/// So does a message that may be parked, if the store has that.
+pub async fn message_that_may_wait_wakes(factory: &dyn ProviderFactory) {
+    let store = Store::new(factory).await;
+    let Some(extended) = store.extended() else { return };
+    store.create("i").await;
+    let mut signal = resting_turn_signal(&store, extended).await;
+    let sent = extended.enqueue_or_park(queue_message("i", "inbox", "m")).await;
+    if sent.as_ref().is_err_and(refusal::is_not_supported) {
+        return;
+    }
+    sent.expect("the message should be enqueued");
+    assert_wakes(&mut signal, "a message was enqueued").await;
     store.turn_of("i").await;
 }
 

@@ -15,8 +15,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::{
-    DispatcherCapabilityFilter, InstanceWatch, ProviderError, RunningActivities, RunningMark,
-    SessionFetchConfig, StoredResult, StoredTurn, TagFilter, TurnToStore, WorkSignal,
+    DeliveryOutcome, DispatcherCapabilityFilter, DroppedMessages, InstanceWatch, ProviderError,
+    RunningActivities, RunningMark, SessionFetchConfig, StoredResult, StoredTurn, TagFilter, TurnToStore,
+    WorkSignal, refusal,
 };
 use crate::model::{Clock, Event, INITIAL_EXECUTION_ID, KvEntry, WorkItem};
 
@@ -125,12 +126,47 @@ pub trait ExtendedProvider: Send + Sync {
     /// Check and enqueue are one step. Anything but `StartOrchestration` is refused.
     async fn enqueue_start_if_absent(&self, start: WorkItem) -> Result<StartOutcome, ProviderError>;
 
+    /// Enqueues a signal or a queue message that waits for its instance: if there is none, it is parked like a signal
+    /// until the instance is started or the parking time is over, instead of being dropped.
+    ///
+    /// Anything else is refused, and everything by a store that cannot do it ([`refusal::not_supported`]).
+    async fn enqueue_or_park(&self, message: WorkItem) -> Result<(), ProviderError> {
+        let _ = message;
+        Err(refusal::not_supported("enqueue_or_park"))
+    }
+
+    /// Sends a queue message to an instance, and starts that if its id is free, in the sense of
+    /// [`enqueue_start_if_absent`](Self::enqueue_start_if_absent).
+    ///
+    /// Check, start and message are one step: both are enqueued or neither, and of several callers at once one starts the
+    /// instance and all deliver. Anything but a `StartOrchestration` and a `QueueMessage` for the same instance is
+    /// refused, and everything by a store that cannot do it ([`refusal::not_supported`]).
+    async fn enqueue_start_with_message(
+        &self,
+        start: WorkItem,
+        message: WorkItem,
+    ) -> Result<DeliveryOutcome, ProviderError> {
+        let _ = (start, message);
+        Err(refusal::not_supported("enqueue_start_with_message"))
+    }
+
+    /// Lists messages that were dropped because their instance did not exist, up to `limit`, and counts them.
+    ///
+    /// They are what somebody sent: queue messages, and what was parked for too long; stale completions are not among
+    /// them. A store keeps the newest [`KEPT`](super::DroppedMessage::KEPT) for
+    /// [`KEPT_FOR`](super::DroppedMessage::KEPT_FOR). One that takes no note of them lists none.
+    async fn list_dropped(&self, limit: usize) -> Result<DroppedMessages, ProviderError> {
+        let _ = limit;
+        Ok(DroppedMessages::default())
+    }
+
     /// Lists rows that could not be decoded and were set aside, oldest first.
     async fn list_quarantined(&self, limit: usize) -> Result<Vec<QuarantinedRow>, ProviderError>;
 
     /// Lists messages that wait for an instance that does not exist, oldest first.
     ///
-    /// They are delivered when the instance is started, and dropped with a warning after a day.
+    /// They are delivered when the instance is started, and dropped after a day: then they are among the
+    /// [dropped](Self::list_dropped).
     async fn list_parked(&self, limit: usize) -> Result<Vec<ParkedMessage>, ProviderError>;
 
     /// Takes a leased instance out of the way because neither its turn nor its failure can be stored.

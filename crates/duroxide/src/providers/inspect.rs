@@ -143,7 +143,8 @@ pub enum MessageClass {
     Completion,
     /// A queue message: dropped if the instance does not exist.
     Queue,
-    /// A signal or a cancellation: kept, for it may have overtaken the start.
+    /// A signal or a cancellation, which may have overtaken the start, or a queue message whose sender says that it may
+    /// have: kept.
     Signal,
 }
 
@@ -208,6 +209,12 @@ pub fn message_route(item: &WorkItem) -> Option<MessageRoute<'_>> {
         #[cfg(feature = "replay-version-test")]
         WorkItem::ExternalRaised2 { instance, .. } => route(instance, MessageClass::Signal),
     }
+}
+
+/// Tells whether a message may be parked because its sender wants that.
+pub fn may_wait_for_its_instance(item: &WorkItem) -> bool {
+    let class = message_route(item).map(|route| route.class);
+    matches!(class, Some(MessageClass::Signal | MessageClass::Queue))
 }
 
 /// Where an activity goes and by what it is found again.

@@ -8,12 +8,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::{
-    BlockedInstance, DispatcherCapabilityFilter, ExecutionMetadata, ExtendedProvider, HistoryPart,
-    InstanceClaim, InstanceMetadata, InstanceRequest, InstanceWatch, InstanceWatchers, LeaseState,
-    OrchestrationItem, ParkedMessage, Provider, ProviderAdmin, ProviderError, QuarantinedRow,
-    RunningActivities, RunningInstances, RunningMark, ScheduledActivityIdentifier, SessionFetchConfig,
-    StartOutcome, StoredResult, StoredTurn, TagFilter, TurnToStore, WorkClaim, WorkQueue, WorkRequest,
-    WorkSignal, WorkSignalSource,
+    BlockedInstance, DeliveryOutcome, DispatcherCapabilityFilter, DroppedMessages, ExecutionMetadata,
+    ExtendedProvider, HistoryPart, InstanceClaim, InstanceMetadata, InstanceRequest, InstanceWatch,
+    InstanceWatchers, LeaseState, OrchestrationItem, ParkedMessage, Provider, ProviderAdmin, ProviderError,
+    QuarantinedRow, RunningActivities, RunningInstances, RunningMark, ScheduledActivityIdentifier,
+    SessionFetchConfig, StartOutcome, StoredResult, StoredTurn, TagFilter, TurnToStore, WorkClaim, WorkQueue,
+    WorkRequest, WorkSignal, WorkSignalSource,
 };
 use crate::model::{Clock, Event, SystemClock, SystemStats, WorkItem};
 use crate::observability::MetricsProvider;
@@ -33,7 +33,7 @@ use crate::observability::MetricsProvider;
 /// | `ack_work_item` | itself and `store_result` |
 /// | `renew_session_lock` | itself |
 /// | `cleanup_orphaned_sessions` | itself |
-/// | `enqueue_orchestrator` | `enqueue_for_orchestrator` and `enqueue_start_if_absent` |
+/// | `enqueue_orchestrator` | `enqueue_for_orchestrator`, `enqueue_start_if_absent`, `enqueue_or_park` and `enqueue_start_with_message` |
 ///
 /// A fetch that came back empty after its whole `poll_timeout` has waited for that long; the wait is not counted as
 /// time of the operation. A call whose future is dropped is not recorded.
@@ -369,6 +369,24 @@ impl ExtendedProvider for InstrumentedProvider {
     async fn enqueue_start_if_absent(&self, start: WorkItem) -> Result<StartOutcome, ProviderError> {
         let extended = self.extended("enqueue_start_if_absent")?;
         self.measure("enqueue_orchestrator", extended.enqueue_start_if_absent(start)).await
+    }
+
+    async fn enqueue_or_park(&self, message: WorkItem) -> Result<(), ProviderError> {
+        let extended = self.extended("enqueue_or_park")?;
+        self.measure("enqueue_orchestrator", extended.enqueue_or_park(message)).await
+    }
+
+    async fn enqueue_start_with_message(
+        &self,
+        start: WorkItem,
+        message: WorkItem,
+    ) -> Result<DeliveryOutcome, ProviderError> {
+        let extended = self.extended("enqueue_start_with_message")?;
+        self.measure("enqueue_orchestrator", extended.enqueue_start_with_message(start, message)).await
+    }
+
+    async fn list_dropped(&self, limit: usize) -> Result<DroppedMessages, ProviderError> {
+        self.extended("list_dropped")?.list_dropped(limit).await
     }
 
     async fn list_quarantined(&self, limit: usize) -> Result<Vec<QuarantinedRow>, ProviderError> {

@@ -14,6 +14,7 @@
 //! ([`recover_lease`](ExtendedProvider::recover_lease)).
 
 mod admin;
+mod delivery;
 pub mod error;
 mod extended;
 mod filters;
@@ -35,6 +36,7 @@ mod store_limits;
 pub use crate::model::limits::MAX_WORKER_TAGS;
 pub use crate::model::{Clock, KvEntry, ManualClock, SystemClock, WorkItem};
 pub use admin::ProviderAdmin;
+pub use delivery::{DeliveryOutcome, DroppedMessage, DroppedMessages};
 pub use error::ProviderError;
 pub use extended::{
     BlockedInstance, DEFAULT_PARKING_TIME, ExtendedProvider, HistoryPart, InstanceClaim, InstanceMetadata,

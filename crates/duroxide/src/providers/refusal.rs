@@ -4,6 +4,7 @@
 //! never succeed. Provider authors are welcome to use them.
 
 use super::ProviderError;
+use crate::model::WorkItem;
 
 fn refuse(operation: &str, message: impl Into<String>) -> ProviderError {
     ProviderError::permanent(operation, message)
@@ -50,6 +51,39 @@ pub fn wrong_completion() -> ProviderError {
 /// The item does not belong into this queue.
 pub fn wrong_queue(operation: &str) -> ProviderError {
     refuse(operation, "Invalid work item type")
+}
+
+/// The store lacks an ability beyond the published contract.
+pub fn not_supported(operation: &str) -> ProviderError {
+    refuse(operation, NOT_SUPPORTED)
+}
+
+/// Tells whether a store refused because it lacks the ability.
+pub fn is_not_supported(error: &ProviderError) -> bool {
+    !error.retryable && error.message == NOT_SUPPORTED
+}
+
+const NOT_SUPPORTED: &str = "Not supported by this store";
+
+/// Checks that a start and a message can go together: they are what they are called, and for the same instance.
+///
+/// # Errors
+/// The refusal, if they cannot.
+pub fn check_start_with_message(
+    operation: &str,
+    start: &WorkItem,
+    message: &WorkItem,
+) -> Result<(), ProviderError> {
+    match (start, message) {
+        (
+            WorkItem::StartOrchestration { instance: started, .. },
+            WorkItem::QueueMessage { instance: told, .. },
+        ) if started == told => Ok(()),
+        (WorkItem::StartOrchestration { .. }, WorkItem::QueueMessage { .. }) => {
+            Err(refuse(operation, "The message is for another instance than the start"))
+        }
+        _ => Err(wrong_queue(operation)),
+    }
 }
 
 /// An event without an id: ids come from the runtime, never from a store.

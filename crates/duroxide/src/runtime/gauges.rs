@@ -59,6 +59,7 @@ impl Changes {
 
 /// Sets the gauges to what the store says. A store that cannot tell leaves them as they are.
 pub(crate) async fn update(core: &Core) {
+    update_dropped(core).await;
     let Some(admin) = core.store.as_management_capability() else { return };
     if let Ok(metrics) = admin.get_system_metrics().await {
         let active = i64::try_from(metrics.running_instances).unwrap_or(i64::MAX);
@@ -69,5 +70,13 @@ pub(crate) async fn update(core: &Core) {
         let (orch_queue, worker_queue) = (depths.orchestrator_queue as u64, depths.worker_queue as u64);
         core.metrics().update_queue_depths(orch_queue, worker_queue);
         tracing::debug!(target: TARGET, orch_queue, worker_queue, "gauges set");
+    }
+}
+
+/// Takes over the store's count of dropped messages.
+async fn update_dropped(core: &Core) {
+    let Some(extended) = core.store.as_extended() else { return };
+    if let Ok(dropped) = extended.list_dropped(0).await {
+        core.metrics().set_messages_dropped(dropped.total);
     }
 }

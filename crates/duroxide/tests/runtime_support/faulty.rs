@@ -428,6 +428,22 @@ impl ExtendedProvider for Faulty {
         self.ext().enqueue_start_if_absent(start).await
     }
 
+    async fn enqueue_or_park(&self, message: WorkItem) -> Result<(), ProviderError> {
+        self.ext().enqueue_or_park(message).await
+    }
+
+    async fn enqueue_start_with_message(
+        &self,
+        start: WorkItem,
+        message: WorkItem,
+    ) -> Result<DeliveryOutcome, ProviderError> {
+        self.ext().enqueue_start_with_message(start, message).await
+    }
+
+    async fn list_dropped(&self, limit: usize) -> Result<DroppedMessages, ProviderError> {
+        self.ext().list_dropped(limit).await
+    }
+
     async fn list_quarantined(&self, limit: usize) -> Result<Vec<QuarantinedRow>, ProviderError> {
         self.ext().list_quarantined(limit).await
     }

@@ -179,9 +179,11 @@ impl Call<'_> {
     async fn make(&self, step: &Step, incarnations: &mut Incarnations) -> Answer {
         match step {
             Step::Advance { .. } => Answer { text: String::new(), grants: Grants::default() },
-            Step::Enqueue { .. } | Step::StartIfAbsent { .. } | Step::EnqueueActivity { .. } => {
-                plain(self.enqueue(step).await)
-            }
+            Step::Enqueue { .. }
+            | Step::StartIfAbsent { .. }
+            | Step::EnqueueOrPark { .. }
+            | Step::StartWithMessage { .. }
+            | Step::EnqueueActivity { .. } => plain(self.enqueue(step).await),
             Step::FetchTurn { .. }
             | Step::ClaimInstances { .. }
             | Step::FetchWork { .. }
@@ -211,6 +213,16 @@ impl Call<'_> {
             }
             Step::StartIfAbsent { start } => match self.store.as_extended() {
                 Some(extended) => show(extended.enqueue_start_if_absent(start.clone()).await),
+                None => String::new(),
+            },
+            Step::EnqueueOrPark { message } => match self.store.as_extended() {
+                Some(extended) => show(extended.enqueue_or_park(self.at_its_time(message)).await),
+                None => String::new(),
+            },
+            Step::StartWithMessage { start, message } => match self.store.as_extended() {
+                Some(extended) => {
+                    show(extended.enqueue_start_with_message(start.clone(), message.clone()).await)
+                }
                 None => String::new(),
             },
             Step::EnqueueActivity { item } => show(self.store.enqueue_for_worker(item.clone()).await),

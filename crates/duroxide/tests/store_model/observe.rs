@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
-use duroxide::providers::{ExtendedProvider, Provider, ProviderAdmin};
+use duroxide::providers::{DroppedMessage, ExtendedProvider, Provider, ProviderAdmin};
 
 use crate::steps::{EXECUTIONS, INSTANCES, KEYS, STATUSES};
 
@@ -16,6 +16,15 @@ pub async fn everything(store: &dyn Provider, incarnations: &mut Incarnations) -
     if let Some(extended) = store.as_extended() {
         lines.add("quarantine", "", extended.list_quarantined(usize::MAX).await);
         lines.add("parked", "", extended.list_parked(usize::MAX).await);
+        // What is dropped by one call comes in any order.
+        let dropped = extended.list_dropped(usize::MAX).await.map(|mut dropped| {
+            dropped.newest.sort_by(|one, other| {
+                let key = |message: &DroppedMessage| (message.dropped_at, message.instance.clone());
+                key(one).cmp(&key(other)).then_with(|| one.raw.cmp(&other.raw))
+            });
+            dropped
+        });
+        lines.add("dropped", "", dropped);
     }
     for instance in INSTANCES {
         contents(store, instance, &mut lines).await;

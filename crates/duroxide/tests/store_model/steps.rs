@@ -30,6 +30,8 @@ pub enum Step {
     Advance { ms: u64 },
     Enqueue { message: WorkItem, delay_ms: Option<u64> },
     StartIfAbsent { start: WorkItem },
+    EnqueueOrPark { message: WorkItem },
+    StartWithMessage { start: WorkItem, message: WorkItem },
     EnqueueActivity { item: WorkItem },
     FetchTurn { lock_ms: u64, filter: Option<DispatcherCapabilityFilter> },
     ClaimInstances { max: usize, lock_ms: u64 },
@@ -219,6 +221,8 @@ fn step() -> impl Strategy<Value = Step> {
         5 => clock_step(),
         20 => (message(), option::weighted(0.2, time())).prop_map(|(message, delay_ms)| Step::Enqueue { message, delay_ms }),
         2 => start().prop_map(|start| Step::StartIfAbsent { start }),
+        3 => prop_oneof![4 => queue_message(), 1 => message()].prop_map(|message| Step::EnqueueOrPark { message }),
+        3 => (start(), any::<u8>()).prop_map(|(start, data)| start_with_message(start, data)),
         8 => activity().prop_map(|item| Step::EnqueueActivity { item }),
         40 => turn_step(),
         25 => work_step(),
@@ -309,6 +313,24 @@ fn instance() -> impl Strategy<Value = &'static str> {
     select(INSTANCES.to_vec())
 }
 
+fn queue_message() -> impl Strategy<Value = WorkItem> {
+    (instance(), any::<u8>()).prop_map(|(instance, data)| WorkItem::QueueMessage {
+        instance: instance.into(),
+        name: "queue".into(),
+        data: data.to_string(),
+    })
+}
+
+/// A start and a message, mostly for the same instance.
+fn start_with_message(start: WorkItem, data: u8) -> Step {
+    let instance = match &start {
+        WorkItem::StartOrchestration { instance, .. } if data > 5 => instance.clone(),
+        _ => INSTANCES[0].to_string(),
+    };
+    let message = WorkItem::QueueMessage { instance, name: "queue".into(), data: data.to_string() };
+    Step::StartWithMessage { start, message }
+}
+
 fn message() -> impl Strategy<Value = WorkItem> {
     prop_oneof![
         9 => start(),
@@ -318,11 +340,7 @@ fn message() -> impl Strategy<Value = WorkItem> {
             name: "signal".into(),
             data: data.to_string(),
         }),
-        3 => (instance(), any::<u8>()).prop_map(|(instance, data)| WorkItem::QueueMessage {
-            instance: instance.into(),
-            name: "queue".into(),
-            data: data.to_string(),
-        }),
+        3 => queue_message(),
         2 => (instance(), time()).prop_map(|(instance, in_ms)| timer(instance, in_ms)),
         2 => (instance(), 1..5u64).prop_map(|(instance, id)| completion_of(instance, 1, id)),
         1 => instance().prop_map(|parent| WorkItem::SubOrchFailed {

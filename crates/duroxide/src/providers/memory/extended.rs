@@ -6,14 +6,14 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::MemoryProvider;
-use super::state::State;
+use super::state::{Message, State};
 use crate::model::{Clock, Event, WorkItem};
-use crate::providers::inspect::MessageClass;
+use crate::providers::inspect::{self, MessageClass};
 use crate::providers::{
-    BlockedInstance, Durable, ExtendedProvider, HistoryPart, InstanceClaim, InstanceMetadata,
-    InstanceRequest, InstanceWatch, LeaseState, ParkedMessage, ProviderError, QuarantinedRow,
-    RunningActivities, RunningInstances, StartOutcome, StoredResult, StoredTurn, TurnToStore, WorkClaim,
-    WorkQueue, WorkRequest, WorkSignal, refusal,
+    BlockedInstance, DeliveryOutcome, DroppedMessages, Durable, ExtendedProvider, HistoryPart, InstanceClaim,
+    InstanceMetadata, InstanceRequest, InstanceWatch, LeaseState, ParkedMessage, ProviderError,
+    QuarantinedRow, RunningActivities, RunningInstances, StartOutcome, StoredResult, StoredTurn, TurnToStore,
+    WorkClaim, WorkQueue, WorkRequest, WorkSignal, refusal,
 };
 
 #[async_trait]
@@ -109,6 +109,22 @@ impl ExtendedProvider for MemoryProvider {
         self.change(|state, now| state.start_if_absent(&start, now))
     }
 
+    async fn enqueue_or_park(&self, message: WorkItem) -> Result<(), ProviderError> {
+        self.change(|state, now| state.enqueue_or_park(&message, now))
+    }
+
+    async fn enqueue_start_with_message(
+        &self,
+        start: WorkItem,
+        message: WorkItem,
+    ) -> Result<DeliveryOutcome, ProviderError> {
+        self.change(|state, now| state.start_with_message(&start, &message, now))
+    }
+
+    async fn list_dropped(&self, limit: usize) -> Result<DroppedMessages, ProviderError> {
+        Ok(self.read_state(|state| state.dropped.list(limit, self.clock.now_ms())))
+    }
+
     async fn list_quarantined(&self, limit: usize) -> Result<Vec<QuarantinedRow>, ProviderError> {
         Ok(self.read_state(|state| state.quarantine.iter().take(limit).cloned().collect()))
     }
@@ -142,14 +158,52 @@ impl State {
             return Err(refusal::wrong_queue(OPERATION));
         }
         let message = self.new_message(OPERATION, start, None, now)?;
-        let instance = &message.instance;
-        let is_taken = self.instances.contains_key(instance)
-            || self.has_history(instance)
-            || self.messages_of(instance).any(|queued| queued.class == MessageClass::Start);
-        if is_taken {
+        if self.is_taken(&message.instance) {
             return Ok(StartOutcome::Existing);
         }
         self.messages.push(message);
         Ok(StartOutcome::New)
+    }
+
+    /// Tells whether an id is taken: by a row, by history, or by a start that is queued.
+    fn is_taken(&self, instance: &str) -> bool {
+        self.instances.contains_key(instance)
+            || self.has_history(instance)
+            || self.messages_of(instance).any(|queued| queued.class == MessageClass::Start)
+    }
+
+    /// Enqueues a message that is parked, not dropped, if its instance does not exist.
+    fn enqueue_or_park(&mut self, message: &WorkItem, now: u64) -> Result<(), ProviderError> {
+        const OPERATION: &str = "enqueue_or_park";
+        if !inspect::may_wait_for_its_instance(message) {
+            return Err(refusal::wrong_queue(OPERATION));
+        }
+        let message = self.new_message(OPERATION, message, None, now)?;
+        self.messages.push(Message { class: MessageClass::Signal, ..message });
+        Ok(())
+    }
+
+    /// Enqueues a message for an instance that has not ended, with a start if the id is free.
+    fn start_with_message(
+        &mut self,
+        start: &WorkItem,
+        message: &WorkItem,
+        now: u64,
+    ) -> Result<DeliveryOutcome, ProviderError> {
+        const OPERATION: &str = "enqueue_start_with_message";
+        refusal::check_start_with_message(OPERATION, start, message)?;
+        let start = self.new_message(OPERATION, start, None, now)?;
+        let message = self.new_message(OPERATION, message, None, now)?;
+        let instance = &start.instance;
+        let row = self.instances.get(instance);
+        if row.is_some_and(|row| matches!(self.status(instance, row), "Completed" | "Failed")) {
+            return Ok(DeliveryOutcome::Ended);
+        }
+        if self.is_taken(instance) {
+            self.messages.push(message);
+            return Ok(DeliveryOutcome::Delivered);
+        }
+        self.messages.extend([start, message]);
+        Ok(DeliveryOutcome::Started)
     }
 }

@@ -15,6 +15,7 @@
 
 mod admin;
 mod blocked;
+mod dropped;
 mod dues;
 mod extended;
 mod history;

@@ -3,13 +3,14 @@
 //! Neither may block the queue, reach the wrong instance or get lost without a word. Completions for an instance that
 //! is gone are stale: they are dropped, or they would reach a later instance of the same id. Signals and cancellations
 //! may have overtaken the start: they are parked, with whatever came with them, until the start is there or their time
-//! is over. A parked message is an ordinary row that gives its instance no place in the queue.
+//! is over. So are queue messages whose sender asked for it; others are dropped. A parked message is an ordinary row that
+//! gives its instance no place in the queue. What is dropped, other than completions, is counted and listed.
 
 use super::state::{Message, State};
 use crate::model::WorkItem;
 use crate::model::payload::{self, PAYLOAD_TARGET};
 use crate::providers::inspect::{self, MessageClass};
-use crate::providers::{ParkedMessage, QuarantinedRow, WorkQueue};
+use crate::providers::{DroppedMessage, ParkedMessage, QuarantinedRow, WorkQueue};
 
 impl State {
     /// Chooses the messages of an instance's next turn, by their positions: the oldest, as many as a turn has room for.
@@ -87,7 +88,7 @@ impl State {
 
     /// Deals with the visible messages of an instance that does not exist.
     pub fn settle_orphans(&mut self, instance: &str, now: u64) {
-        self.drop_messages(instance, "its instance does not exist", |message| {
+        self.drop_messages(instance, "its instance does not exist", now, |message| {
             message.class == MessageClass::Completion && message.is_visible(now)
         });
         // A start that is only delayed will want the queue messages too.
@@ -96,7 +97,9 @@ impl State {
                 || (message.class == MessageClass::Signal && message.is_visible(now))
         });
         if !may_be_started {
-            self.drop_messages(instance, "its instance does not exist", |message| message.is_visible(now));
+            self.drop_messages(instance, "its instance does not exist", now, |message| {
+                message.is_visible(now)
+            });
         }
         for message in &mut self.messages {
             if message.instance == instance && message.is_visible(now) {
@@ -121,7 +124,7 @@ impl State {
             .map(|message| message.instance.clone())
             .collect();
         for instance in expired {
-            self.drop_messages(&instance, "its instance was never started", |message| {
+            self.drop_messages(&instance, "its instance was never started", now, |message| {
                 parked_until(message, parking_ms).is_some_and(|until| until <= now)
             });
         }
@@ -139,7 +142,14 @@ impl State {
         parked.take(limit).collect()
     }
 
-    fn drop_messages(&mut self, instance: &str, reason: &str, is_dropped: impl Fn(&Message) -> bool) {
+    fn drop_messages(
+        &mut self,
+        instance: &str,
+        reason: &str,
+        now: u64,
+        is_dropped: impl Fn(&Message) -> bool,
+    ) {
+        let noted = &mut self.dropped;
         self.messages.retain(|message| {
             let drops = message.instance == instance && is_dropped(message);
             if drops {
@@ -149,6 +159,9 @@ impl State {
                     class = message.class.as_str(),
                     "an orphaned message was dropped"
                 );
+                if message.class != MessageClass::Completion {
+                    noted.note(DroppedMessage::new(instance, &message.payload, now));
+                }
             }
             !drops
         });

@@ -6,6 +6,7 @@ use std::time::Duration;
 use semver::Version;
 use serde::Serialize;
 
+use super::dropped::Dropped;
 use super::key_values::KeyValues;
 use crate::model::{WorkItem, whole_ms};
 use crate::providers::inspect::MessageClass;
@@ -36,6 +37,7 @@ pub(super) struct State {
     pub quarantine: Vec<QuarantinedRow>,
     /// Instances that nobody can claim, in the order in which they were blocked.
     pub blocked: Vec<BlockedInstance>,
+    pub dropped: Dropped,
 }
 
 impl Default for State {
@@ -54,6 +56,7 @@ impl Default for State {
             sessions: BTreeMap::new(),
             quarantine: Vec::new(),
             blocked: Vec::new(),
+            dropped: Dropped::default(),
         }
     }
 }

@@ -11,13 +11,13 @@ use super::encode::leased_by;
 use super::error::StoreError;
 use super::inbox::JobClass;
 use super::shared::clamp_ms;
-use super::{SqliteProvider, blocked, encode, history, kv, messages, reads, turns, work};
+use super::{SqliteProvider, blocked, dropped, history, kv, reads, turns, work};
 use crate::model::{Clock, Event, WorkItem, whole_ms};
 use crate::providers::{
-    BlockedInstance, ExtendedProvider, HistoryPart, InstanceClaim, InstanceMetadata, InstanceRequest,
-    InstanceWatch, LeaseState, ParkedMessage, ProviderError, QuarantinedRow, RunningActivities,
-    RunningInstances, RunningMark, StartOutcome, StoredResult, StoredTurn, TurnToStore, WorkClaim, WorkQueue,
-    WorkRequest, WorkSignal, refusal,
+    BlockedInstance, DeliveryOutcome, DroppedMessages, ExtendedProvider, HistoryPart, InstanceClaim,
+    InstanceMetadata, InstanceRequest, InstanceWatch, LeaseState, ParkedMessage, ProviderError,
+    QuarantinedRow, RunningActivities, RunningInstances, RunningMark, StartOutcome, StoredResult, StoredTurn,
+    TurnToStore, WorkClaim, WorkQueue, WorkRequest, WorkSignal, refusal,
 };
 
 #[async_trait]
@@ -122,26 +122,24 @@ impl ExtendedProvider for SqliteProvider {
     }
 
     async fn enqueue_start_if_absent(&self, start: WorkItem) -> Result<StartOutcome, ProviderError> {
-        const OPERATION: &str = "enqueue_start_if_absent";
-        if !matches!(start, WorkItem::StartOrchestration { .. }) {
-            return Err(refusal::wrong_queue(OPERATION));
-        }
-        let message = encode::message(&self.shared.limits, OPERATION, &start)?;
-        self.writer
-            .submit(OPERATION, JobClass::Data, move |batch| {
-                let taken = batch.row(
-                    "SELECT 1 WHERE EXISTS (SELECT 1 FROM instances WHERE instance_id = ?1)
-                     OR EXISTS (SELECT 1 FROM history WHERE instance_id = ?1)",
-                    [&message.instance],
-                    |_| Ok(()),
-                )?;
-                if taken.is_some() || messages::has_start(batch, &message.instance)? {
-                    return Ok(StartOutcome::Existing);
-                }
-                let now = batch.now_ms();
-                messages::insert(batch, &message, 0, now)?;
-                Ok(StartOutcome::New)
-            })
+        self.start_if_absent(start).await
+    }
+
+    async fn enqueue_or_park(&self, message: WorkItem) -> Result<(), ProviderError> {
+        self.send_or_park(message).await
+    }
+
+    async fn enqueue_start_with_message(
+        &self,
+        start: WorkItem,
+        message: WorkItem,
+    ) -> Result<DeliveryOutcome, ProviderError> {
+        self.start_with_message(start, message).await
+    }
+
+    async fn list_dropped(&self, limit: usize) -> Result<DroppedMessages, ProviderError> {
+        let now = self.shared.now_ms();
+        self.read("list_dropped", move |connection| Ok(dropped::list(connection, row_limit(limit), now)?))
             .await
     }
 

@@ -10,7 +10,8 @@
 //! | `url`, `options`, `connection` | opening |
 //! | `inbox`, `jobs`, `writer`, `batch`, `statements` | the writer thread, its queue, and one transaction of it |
 //! | `log`, `log_keeper`, `disk` | what is known to be on the disk, and moving the log into the database |
-//! | `schedule`, `claims`, `turns`, `messages`, `leased`, `orphans` | leasing instances, committing turns |
+//! | `schedule`, `claims`, `turns`, `messages`, `leased` | leasing instances, committing turns |
+//! | `orphans`, `dropped`, `delivery` | messages for instances that do not exist, or may not |
 //! | `work`, `sessions` | leasing activities |
 //! | `owners`, `owner_file` | whose leases these are, and releasing those of a process that died |
 //! | `instances`, `history`, `kv`, `removal`, `quarantine` | what their names say |
@@ -24,7 +25,9 @@ mod batch;
 mod blocked;
 mod claims;
 mod connection;
+mod delivery;
 mod disk;
+mod dropped;
 mod encode;
 mod error;
 mod extended;

@@ -2,11 +2,14 @@
 //!
 //! Completions belong to an instance that is gone and are dropped, or they would reach a later one of the same id.
 //! Signals and cancellations may have overtaken the start: they are parked, with whatever came with them, until the
-//! instance is started or their time is over. A parked message gives its instance no place in the line.
+//! instance is started or their time is over. So are queue messages whose sender asked for it, which have the class of a
+//! signal; others are dropped. A parked message gives its instance no place in the line. What is dropped, other than
+//! completions, is counted and listed.
 
 use rusqlite::params;
 
 use super::batch::Batch;
+use super::dropped;
 use super::messages::{self, MessageKey};
 use super::quarantine::{self, Queue};
 use super::schedule::{self, Lease};
@@ -29,7 +32,7 @@ pub(super) fn set_aside(batch: &mut Batch<'_, '_>, instance: &str, now: i64) -> 
     quarantine::set_damaged_aside(batch, Queue::Orchestrator, damaged.iter().map(|message| message.id))?;
     let (stale, rest): (Vec<_>, Vec<_>) =
         readable.into_iter().partition(|message| is(message, MessageClass::Completion));
-    drop_messages(batch, instance, stale.iter().map(|message| message.id))?;
+    drop_messages(batch, instance, &ids(&stale))?;
     let may_be_started = rest.iter().any(|message| is(message, MessageClass::Signal))
         || messages::has_start(batch, instance)?
         || has_parked_signal(batch, instance)?;
@@ -41,10 +44,15 @@ pub(super) fn set_aside(batch: &mut Batch<'_, '_>, instance: &str, now: i64) -> 
             )?;
         }
     } else {
-        drop_messages(batch, instance, rest.iter().map(|message| message.id))?;
-        drop_parked(batch, instance, i64::MAX)?;
+        drop_parked(batch, instance, i64::MAX, now)?;
+        dropped::note(batch, &ids(&rest), now)?;
+        drop_messages(batch, instance, &ids(&rest))?;
     }
     schedule::settle(batch, instance, now, Lease::End)
+}
+
+fn ids(messages: &[&MessageKey]) -> Vec<i64> {
+    messages.iter().map(|message| message.id).collect()
 }
 
 fn has_parked_signal(batch: &Batch<'_, '_>, instance: &str) -> rusqlite::Result<bool> {
@@ -83,10 +91,11 @@ pub(super) fn instance_appears(batch: &mut Batch<'_, '_>, instance: &str, now: i
 
 /// Drops what was parked for too long.
 pub(super) fn drop_expired(batch: &Batch<'_, '_>, instance: &str, now: i64) -> rusqlite::Result<()> {
-    drop_parked(batch, instance, now.saturating_sub(parking_ms(batch)))
+    drop_parked(batch, instance, now.saturating_sub(parking_ms(batch)), now)
 }
 
-fn drop_parked(batch: &Batch<'_, '_>, instance: &str, parked_until: i64) -> rusqlite::Result<()> {
+fn drop_parked(batch: &Batch<'_, '_>, instance: &str, parked_until: i64, now: i64) -> rusqlite::Result<()> {
+    dropped::note_parked(batch, instance, parked_until, now)?;
     let dropped = batch.execute(
         "DELETE FROM orchestrator_queue WHERE instance_id = ?1 AND parked_at IS NOT NULL AND parked_at <= ?2",
         params![instance, parked_until],
@@ -95,13 +104,9 @@ fn drop_parked(batch: &Batch<'_, '_>, instance: &str, parked_until: i64) -> rusq
     Ok(())
 }
 
-fn drop_messages(
-    batch: &Batch<'_, '_>,
-    instance: &str,
-    ids: impl ExactSizeIterator<Item = i64>,
-) -> rusqlite::Result<()> {
+fn drop_messages(batch: &Batch<'_, '_>, instance: &str, ids: &[i64]) -> rusqlite::Result<()> {
     report(instance, ids.len());
-    messages::delete(batch, ids)
+    messages::delete(batch, ids.iter().copied())
 }
 
 fn report(instance: &str, dropped: usize) {

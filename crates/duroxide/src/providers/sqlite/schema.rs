@@ -19,6 +19,7 @@ const STEPS: &[&str] = &[
     include_str!("migrations/0002_blocked.sql"),
     include_str!("migrations/0003_queued_children.sql"),
     include_str!("migrations/0004_bounded_turns.sql"),
+    include_str!("migrations/0005_dropped_messages.sql"),
 ];
 
 /// Marks a file as ours: "duro" in ASCII.

@@ -1,0 +1,95 @@
+//! Messages that wait for their instance, and messages that bring its start along.
+
+use super::SqliteProvider;
+use super::batch::Batch;
+use super::encode::{self, NewMessage};
+use super::inbox::JobClass;
+use super::messages;
+use crate::model::WorkItem;
+use crate::providers::inspect::{self, MessageClass};
+use crate::providers::{DeliveryOutcome, ProviderError, StartOutcome, refusal};
+
+impl SqliteProvider {
+    /// Enqueues a start unless the id is taken.
+    pub(super) async fn start_if_absent(&self, start: WorkItem) -> Result<StartOutcome, ProviderError> {
+        const OPERATION: &str = "enqueue_start_if_absent";
+        if !matches!(start, WorkItem::StartOrchestration { .. }) {
+            return Err(refusal::wrong_queue(OPERATION));
+        }
+        let start = encode::message(&self.shared.limits, OPERATION, &start)?;
+        self.writer
+            .submit(OPERATION, JobClass::Data, move |batch| {
+                if is_taken(batch, &start.instance)? {
+                    return Ok(StartOutcome::Existing);
+                }
+                let now = batch.now_ms();
+                messages::insert(batch, &start, 0, now)?;
+                Ok(StartOutcome::New)
+            })
+            .await
+    }
+
+    /// Enqueues a message that is parked, not dropped, if its instance does not exist.
+    pub(super) async fn send_or_park(&self, message: WorkItem) -> Result<(), ProviderError> {
+        const OPERATION: &str = "enqueue_or_park";
+        if !inspect::may_wait_for_its_instance(&message) {
+            return Err(refusal::wrong_queue(OPERATION));
+        }
+        let message = encode::message(&self.shared.limits, OPERATION, &message)?;
+        let message = NewMessage { class: MessageClass::Signal, ..message };
+        self.writer
+            .submit(OPERATION, JobClass::Data, move |batch| {
+                let now = batch.now_ms();
+                Ok(messages::insert(batch, &message, 0, now)?)
+            })
+            .await
+    }
+
+    /// Enqueues a message for an instance that has not ended, with a start if the id is free.
+    pub(super) async fn start_with_message(
+        &self,
+        start: WorkItem,
+        message: WorkItem,
+    ) -> Result<DeliveryOutcome, ProviderError> {
+        const OPERATION: &str = "enqueue_start_with_message";
+        refusal::check_start_with_message(OPERATION, &start, &message)?;
+        let start = encode::message(&self.shared.limits, OPERATION, &start)?;
+        let message = encode::message(&self.shared.limits, OPERATION, &message)?;
+        self.writer
+            .submit(OPERATION, JobClass::Data, move |batch| {
+                if has_ended(batch, &start.instance)? {
+                    return Ok(DeliveryOutcome::Ended);
+                }
+                let is_taken = is_taken(batch, &start.instance)?;
+                let now = batch.now_ms();
+                if !is_taken {
+                    messages::insert(batch, &start, 0, now)?;
+                }
+                messages::insert(batch, &message, 0, now)?;
+                Ok(if is_taken { DeliveryOutcome::Delivered } else { DeliveryOutcome::Started })
+            })
+            .await
+    }
+}
+
+/// Tells whether an id is taken: by a row, by history, or by a start that is queued.
+fn is_taken(batch: &Batch<'_, '_>, instance: &str) -> rusqlite::Result<bool> {
+    let exists = batch.row(
+        "SELECT 1 WHERE EXISTS (SELECT 1 FROM instances WHERE instance_id = ?1)
+         OR EXISTS (SELECT 1 FROM history WHERE instance_id = ?1)",
+        [instance],
+        |_| Ok(()),
+    )?;
+    Ok(exists.is_some() || messages::has_start(batch, instance)?)
+}
+
+fn has_ended(batch: &Batch<'_, '_>, instance: &str) -> rusqlite::Result<bool> {
+    let ended = batch.row(
+        "SELECT 1 FROM instances i
+         JOIN executions e ON e.instance_id = i.instance_id AND e.execution_id = i.current_execution_id
+         WHERE i.instance_id = ?1 AND e.status IN ('Completed', 'Failed')",
+        [instance],
+        |_| Ok(()),
+    )?;
+    Ok(ended.is_some())
+}
