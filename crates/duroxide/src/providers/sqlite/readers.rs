@@ -22,14 +22,19 @@ struct Pool {
     path: PathBuf,
     busy_timeout: Duration,
     disk: Disk,
-    permits: Semaphore,
+    permits: Arc<Semaphore>,
     idle: Mutex<Vec<Connection>>,
 }
 
 impl Readers {
     pub(super) fn new(path: PathBuf, busy_timeout: Duration, disk: Disk) -> Self {
-        let pool =
-            Pool { path, busy_timeout, disk, permits: Semaphore::new(CONNECTIONS), idle: Mutex::default() };
+        let pool = Pool {
+            path,
+            busy_timeout,
+            disk,
+            permits: Arc::new(Semaphore::new(CONNECTIONS)),
+            idle: Mutex::default(),
+        };
         Self(Arc::new(pool))
     }
 
@@ -38,10 +43,12 @@ impl Readers {
         &self,
         read: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let _permit = self.0.permits.acquire().await.map_err(|_| StoreError::Closed)?;
+        let permit = self.0.permits.clone().acquire_owned().await.map_err(|_| StoreError::Closed)?;
         let pool = self.0.clone();
         // SQLite blocks its thread; the runtime keeps threads for that.
         let task = tokio::task::spawn_blocking(move || {
+            // Until the connection is back, also if the caller has gone away meanwhile.
+            let _permit = permit;
             let connection = pool.take()?;
             let result = in_snapshot(&connection, read);
             // A connection that could not end its transaction would fail every read to come.
@@ -90,5 +97,46 @@ fn in_snapshot<T>(
         (Ok(value), Ok(_)) => Ok(value),
         (Ok(_), Err(error)) => Err(error.into()),
         (Err(error), _) => Err(error),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "helpers of tests, too")]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_read_whose_caller_went_away_counts_until_it_has_ended() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.db");
+        Connection::open(&path)
+            .unwrap()
+            .execute_batch("PRAGMA journal_mode = WAL; CREATE TABLE t (n);")
+            .unwrap();
+        let readers = Readers::new(path, Duration::ZERO, None);
+
+        let mut ends = Vec::new();
+        for _ in 0..CONNECTIONS {
+            let ((tell, started), (end, ended)) = (tokio::sync::oneshot::channel(), mpsc::channel::<()>());
+            let read = readers.read(move |_| {
+                let _ = tell.send(());
+                let _ = ended.recv();
+                Ok(())
+            });
+            // The caller goes away as soon as its read has begun.
+            tokio::select! { _ = read => {}, _ = started => {} }
+            ends.push(end);
+        }
+        assert_eq!(readers.0.permits.available_permits(), 0, "all connections are in use");
+
+        drop(ends);
+        for _ in 0..2 * CONNECTIONS {
+            readers.read(|_| Ok(())).await.unwrap();
+        }
+        let all = readers.0.permits.acquire_many(CONNECTIONS as u32).await.unwrap();
+        assert!(readers.0.lock().len() <= CONNECTIONS, "no more were opened");
+        drop(all);
     }
 }
