@@ -7,9 +7,9 @@ use std::time::Duration;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
-use super::SqliteError;
 use super::disk::Disk;
 use super::url::Location;
+use super::{Durability, SqliteError};
 use crate::model::clock;
 
 /// What the log is cut back to after a checkpoint.
@@ -79,12 +79,17 @@ pub(super) fn configure_writer(
     connection: &Connection,
     location: &Location,
     busy_timeout: Duration,
+    durability: Durability,
 ) -> Result<(), SqliteError> {
     match location {
         Location::Memory => set(connection, "journal_mode", "memory")?,
         Location::File { path, .. } => {
             start_log(connection, busy_timeout).map_err(|error| read_only_hint(error, path))?;
             set(connection, "journal_size_limit", LOG_SIZE_LIMIT_BYTES)?;
+            // Apple's systems sync to the drive's memory, which a power cut empties, unless they are asked for more.
+            set(connection, "fullfsync", i64::from(durability == Durability::Full))?;
+            // The log ends when it is moved: a database that is not on the disk by then would be damaged by a power cut.
+            set(connection, "checkpoint_fullfsync", 1)?;
         }
     }
     check_sync_levels(connection)?;
@@ -229,5 +234,27 @@ fn read_only_hint(error: SqliteError, path: &Path) -> SqliteError {
             SqliteError::ReadOnly { path: path.to_path_buf(), reason: source.to_string() }
         }
         other => other,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "helpers of tests, too")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sync_goes_through_to_the_disk_where_that_has_to_be_asked_for() {
+        for (durability, at_commit) in [(Durability::Full, 1), (Durability::Normal, 0)] {
+            let directory = tempfile::tempdir().unwrap();
+            let location = Location::File { path: directory.path().join("a.db"), create: true };
+            create_file(&location).unwrap();
+            let connection = open_writer(&location, Duration::ZERO, &None).unwrap();
+            configure_writer(&connection, &location, Duration::ZERO, durability).unwrap();
+            let setting =
+                |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0)).unwrap();
+            assert_eq!(setting("fullfsync"), at_commit);
+            assert_eq!(setting("checkpoint_fullfsync"), 1);
+            assert_eq!(setting("wal_autocheckpoint"), 0, "the writer moves the log");
+        }
     }
 }

@@ -143,7 +143,7 @@ impl SqliteProvider {
         connection::create_file(location)?;
         let writing = connection::open_writer(location, settings.busy_timeout, &settings.disk)?;
         schema::prepare(&writing, location)?;
-        connection::configure_writer(&writing, location, settings.busy_timeout)?;
+        connection::configure_writer(&writing, location, settings.busy_timeout, settings.durability)?;
         let owners = match location {
             Location::Memory => None,
             Location::File { path, .. } => Owners::join(path).map(Arc::new),

@@ -19,6 +19,10 @@ pub struct SqliteOptions {}
 pub enum Durability {
     /// Every acknowledged write survives a power cut: it is synced to the disk before it is acknowledged. Concurrent
     /// writes share commits, so that the cost of a sync is shared too.
+    ///
+    /// The bundled SQLite syncs with `fsync`. On Linux an application may have it compiled to use `fdatasync`, which is as
+    /// safe and spares the disk the file's times: set `LIBSQLITE3_FLAGS = "-DHAVE_FDATASYNC=1"` under `[env]` in its
+    /// `.cargo/config.toml`. A library cannot set this for the applications that use it.
     #[default]
     Full,
     /// Every acknowledged write survives the death of the process; a power cut may take the last moments.
