@@ -10,6 +10,7 @@ mod support;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use duroxide::providers::sqlite::SqliteProvider;
 use duroxide::providers::{Provider, ProviderAdmin, SystemClock};
@@ -82,6 +83,45 @@ async fn a_checkpoint_leaves_everything_in_the_one_file() {
     let copy = StoreFile::new();
     std::fs::copy(file.path(), copy.path()).unwrap();
     assert_eq!(copy.number("SELECT count(*) FROM worker_queue"), 100);
+}
+
+/// Reads without a pause, and never from nothing: one snapshot ends when the next has begun.
+fn read_for_ever(connections: [rusqlite::Connection; 2], is_over: &AtomicBool) {
+    let read = "BEGIN; SELECT count(*) FROM worker_queue";
+    connections[0].execute_batch(read).unwrap();
+    for n in 1.. {
+        let (next, last) = (&connections[n % 2], &connections[(n + 1) % 2]);
+        next.execute_batch(read).unwrap();
+        last.execute_batch("COMMIT").unwrap();
+        if is_over.load(Ordering::Relaxed) {
+            return;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_log_from_which_somebody_always_reads_stays_bounded() {
+    const MOVE_AFTER: u64 = 20;
+    const RESTART_AFTER: u64 = 60;
+    let file = StoreFile::new();
+    let builder = file.builder().log_pages(MOVE_AFTER, RESTART_AFTER);
+    let store = builder.open(&file.url()).await.unwrap();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let reader = {
+        let (connections, is_over) = ([file.connection(), file.connection()], is_over.clone());
+        std::thread::spawn(move || read_for_ever(connections, &is_over))
+    };
+    let mut longest = 0;
+    for n in 0..1_000 {
+        store.enqueue_for_worker(activity("a", n)).await.unwrap();
+        longest =
+            longest.max(std::fs::metadata(file.directory().join("store.db-wal")).unwrap().len() / 4_120);
+    }
+    is_over.store(true, Ordering::Relaxed);
+    reader.join().unwrap();
+    // Some attempts to wait for the reader are in vain, but not all of them.
+    assert!(longest < 10 * RESTART_AFTER, "the log had {longest} pages");
+    assert_eq!(file.number("SELECT count(*) FROM worker_queue"), 1_000);
 }
 
 const CHILD_URL: &str = "DUROXIDE_TEST_CRASH_URL";
