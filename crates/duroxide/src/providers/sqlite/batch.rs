@@ -277,6 +277,20 @@ pub(super) fn shown_text(row: &Row<'_>, column: usize) -> rusqlite::Result<Strin
     Ok(String::from_utf8_lossy(row.get_ref(column)?.as_bytes()?).into_owned())
 }
 
+/// The same for a text that may be missing.
+pub(super) fn shown_optional(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<String>> {
+    let is_there = row.get_ref(column)? != rusqlite::types::ValueRef::Null;
+    is_there.then(|| shown_text(row, column)).transpose()
+}
+
+/// The bytes of an id that is not UTF-8 any more. In a statement they are compared as `CAST(?1 AS TEXT)`.
+pub(super) type DamagedId = Vec<u8>;
+
+/// A stored id. One that was damaged must not fail the claims of others, and can be acted upon by its bytes.
+pub(super) fn stored_id(row: &Row<'_>, column: usize) -> rusqlite::Result<Result<String, DamagedId>> {
+    Ok(String::from_utf8(text_bytes(row, column)?).map_err(std::string::FromUtf8Error::into_bytes))
+}
+
 /// A count, clamped to what callers can be told.
 pub(super) fn count(row: &Row<'_>, column: usize) -> rusqlite::Result<u32> {
     Ok(u32::try_from(row.get::<_, i64>(column)?).unwrap_or(u32::MAX))

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use rusqlite::params;
 
-use super::batch::{Batch, text_bytes};
+use super::batch::{Batch, shown_optional, shown_text, text_bytes};
 use super::encode::new_token;
 use super::error::StoreError;
 use super::history;
 use super::messages::{self, StoredMessage};
 use super::orphans;
+use super::quarantine;
 use super::schedule::{self, Candidate, Lease, LeasedBatch};
 use super::shared::after;
 use crate::providers::DispatcherCapabilityFilter;
@@ -65,7 +66,7 @@ pub(super) fn claim(
     let mut set_aside = 0;
     while claims.len() < max && set_aside < SET_ASIDE_AT_ONCE {
         let wanted = (max - claims.len()).min(SET_ASIDE_AT_ONCE);
-        let candidates = schedule::ready(batch, filter, wanted)?;
+        let candidates = schedule::ready(batch, filter, wanted, now)?;
         let are_all = candidates.len() < wanted;
         for candidate in candidates {
             match claim_one(batch, candidate, now, lock_timeout)? {
@@ -93,11 +94,14 @@ fn claim_one(
     now: i64,
     lock_timeout: Duration,
 ) -> Result<Option<StoredClaim>, StoreError> {
-    let Candidate { instance, lapsed, has_parked } = candidate;
+    let Candidate { first_message, instance, lapsed, has_parked } = candidate;
     if let Some(lapsed) = lapsed {
         messages::count_attempt(batch, &instance, lapsed)?;
     }
     let mut messages = messages::visible(batch, &instance, now)?;
+    if messages.is_empty() {
+        quarantine::set_strayed_aside(batch, first_message)?;
+    }
     let Some(known) = find_out(batch, &instance, &messages)? else {
         orphans::set_aside(batch, &instance, &messages, now)?;
         return Ok(None);
@@ -139,11 +143,11 @@ fn find_out(
         [instance],
         |row| {
             Ok(KnownRow {
-                name: row.get(0)?,
-                version: row.get(1)?,
+                name: shown_text(row, 0)?,
+                version: shown_text(row, 1)?,
                 execution_id: row.get(2)?,
                 incarnation: row.get(3)?,
-                status: row.get(4)?,
+                status: shown_optional(row, 4)?,
                 last_event_id: row.get::<_, Option<i64>>(5)?.unwrap_or(0),
             })
         },
@@ -166,7 +170,7 @@ fn rowless(batch: &Batch<'_, '_>, instance: &str) -> rusqlite::Result<Known> {
     let status = batch.row(
         "SELECT status FROM executions WHERE instance_id = ?1 AND execution_id = ?2",
         params![instance, execution_id],
-        |row| row.get(0),
+        |row| shown_text(row, 0),
     )?;
     let last_event_id = batch.row(
         "SELECT max(event_id) FROM history WHERE instance_id = ?1 AND execution_id = ?2",

@@ -2,7 +2,7 @@
 
 use rusqlite::params;
 
-use super::batch::Batch;
+use super::batch::{Batch, shown_optional, shown_text};
 use super::turns::TurnCommit;
 use crate::providers::{ExecutionMetadata, inspect};
 
@@ -36,7 +36,13 @@ pub(super) fn update(
          LEFT JOIN executions e ON e.instance_id = i.instance_id AND e.execution_id = i.current_execution_id
          WHERE i.instance_id = ?1",
         [instance],
-        |row| Ok(Before { incarnation: row.get(0)?, execution_id: row.get(1)?, status: row.get(2)? }),
+        |row| {
+            Ok(Before {
+                incarnation: row.get(0)?,
+                execution_id: row.get(1)?,
+                status: shown_optional(row, 2)?,
+            })
+        },
     )?;
     update_execution(batch, instance, turn, before.as_ref(), now)?;
     match before {
@@ -203,6 +209,6 @@ fn execution_status(
     batch.row(
         "SELECT status FROM executions WHERE instance_id = ?1 AND execution_id = ?2",
         params![instance, execution_id],
-        |row| row.get(0),
+        |row| shown_text(row, 0),
     )
 }

@@ -2,7 +2,7 @@
 
 use rusqlite::params;
 
-use super::batch::{Batch, count, text_bytes};
+use super::batch::{Batch, count, shown_text, text_bytes};
 use super::encode::NewMessage;
 use super::schedule::LeasedBatch;
 
@@ -49,7 +49,7 @@ pub(super) fn visible(
         |row| {
             Ok(StoredMessage {
                 id: row.get(0)?,
-                class: row.get(1)?,
+                class: shown_text(row, 1)?,
                 attempts: count(row, 2)?,
                 text: text_bytes(row, 3)?,
             })

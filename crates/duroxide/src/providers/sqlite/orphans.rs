@@ -8,6 +8,7 @@ use rusqlite::params;
 
 use super::batch::Batch;
 use super::messages::{self, StoredMessage};
+use super::quarantine::{self, Queue};
 use super::schedule::{self, Lease};
 use super::shared::clamp_ms;
 use crate::model::whole_ms;
@@ -26,7 +27,12 @@ pub(super) fn set_aside(
     now: i64,
 ) -> rusqlite::Result<()> {
     let is = |message: &StoredMessage, class: MessageClass| message.class == class.as_str();
-    let (stale, rest): (Vec<_>, Vec<_>) = unparked.iter().partition(|m| is(m, MessageClass::Completion));
+    // What is not UTF-8 was replaced when it was read. Nobody can tell what such a message is.
+    let (damaged, readable): (Vec<_>, Vec<_>) =
+        unparked.iter().partition(|message| message.class.contains(char::REPLACEMENT_CHARACTER));
+    quarantine::set_damaged_aside(batch, Queue::Orchestrator, damaged.iter().map(|message| message.id))?;
+    let (stale, rest): (Vec<_>, Vec<_>) =
+        readable.into_iter().partition(|message| is(message, MessageClass::Completion));
     drop_messages(batch, instance, stale.iter().map(|message| message.id))?;
     let may_be_started = rest.iter().any(|message| is(message, MessageClass::Signal))
         || messages::has_start(batch, instance)?

@@ -17,7 +17,7 @@ use std::time::SystemTime;
 use rusqlite::params;
 use uuid::Uuid;
 
-use super::batch::Batch;
+use super::batch::{Batch, shown_text};
 use super::encode::random_part;
 use super::error::StoreError;
 use super::owner_file::{DeadOwner, OwnerFile, Place};
@@ -210,7 +210,7 @@ fn make_directory(path: &Path, mode: u32) -> io::Result<()> {
 
 /// Releases all leases of an owner that died.
 pub(super) fn release(batch: &mut Batch<'_, '_>, owner: &str, dead: &DeadOwner) -> Result<(), StoreError> {
-    let leases = |sql| batch.rows(sql, params![dead.horizon, owner], |row| row.get::<_, String>(0));
+    let leases = |sql| batch.rows(sql, params![dead.horizon, owner], |row| shown_text(row, 0));
     let instances = leases(
         "SELECT lock_token FROM instance_schedule WHERE due_at <= ?1 AND owner = ?2 AND lock_token IS NOT NULL",
     )?;

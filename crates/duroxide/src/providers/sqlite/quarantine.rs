@@ -2,7 +2,8 @@
 
 use rusqlite::params;
 
-use super::batch::Batch;
+use super::batch::{Batch, DamagedId, stored_id};
+use super::schedule::{self, Lease};
 use crate::providers::inspect;
 
 /// Which queue a row was in.
@@ -51,4 +52,61 @@ pub(super) fn set_aside(batch: &Batch<'_, '_>, queue: Queue, rows: &[BadRow]) ->
         );
     }
     Ok(())
+}
+
+const DAMAGED_ID: &str = "an id of it is not UTF-8";
+
+/// Sets rows aside of which an id was damaged.
+pub(super) fn set_damaged_aside(
+    batch: &Batch<'_, '_>,
+    queue: Queue,
+    rows: impl IntoIterator<Item = i64>,
+) -> rusqlite::Result<()> {
+    let rows: Vec<_> = rows.into_iter().map(|id| BadRow { id, reason: DAMAGED_ID.into() }).collect();
+    set_aside(batch, queue, &rows)
+}
+
+/// Sets an instance aside whose id was damaged in the schedule, with its messages. If its first message still has its id,
+/// only the schedule was damaged, and it is scheduled anew.
+pub(super) fn set_instance_aside(
+    batch: &mut Batch<'_, '_>,
+    instance: &DamagedId,
+    first_message: Option<i64>,
+    now: i64,
+) -> rusqlite::Result<()> {
+    let messages = batch.rows(
+        "SELECT id FROM orchestrator_queue WHERE instance_id = CAST(?1 AS TEXT)",
+        [instance],
+        |row| row.get(0),
+    )?;
+    set_damaged_aside(batch, Queue::Orchestrator, messages)?;
+    batch.execute("DELETE FROM instance_schedule WHERE instance_id = CAST(?1 AS TEXT)", [instance])?;
+    match first_message.map(|id| receiver(batch, id)).transpose()?.flatten() {
+        Some(Ok(instance)) => {
+            let scheduled = batch.execute(
+                "INSERT INTO instance_schedule (instance_id, class)
+                 VALUES (?1, coalesce((SELECT pinned_version FROM instances WHERE instance_id = ?1), ''))
+                 ON CONFLICT (instance_id) DO NOTHING",
+                [&instance],
+            )?;
+            // If it has a place already, that is right: it may be leased.
+            if scheduled == 0 { Ok(()) } else { schedule::settle(batch, &instance, now, Lease::End) }
+        }
+        Some(Err(_)) => set_damaged_aside(batch, Queue::Orchestrator, first_message),
+        None => Ok(()),
+    }
+}
+
+/// Sets the message aside that an instance was scheduled for, if it is no longer that instance's because its id was
+/// damaged.
+pub(super) fn set_strayed_aside(batch: &Batch<'_, '_>, message: i64) -> rusqlite::Result<()> {
+    match receiver(batch, message)? {
+        Some(Err(_)) => set_damaged_aside(batch, Queue::Orchestrator, [message]),
+        _ => Ok(()),
+    }
+}
+
+/// For which instance a message is, as far as it can be told.
+fn receiver(batch: &Batch<'_, '_>, message: i64) -> rusqlite::Result<Option<Result<String, DamagedId>>> {
+    batch.row("SELECT instance_id FROM orchestrator_queue WHERE id = ?1", [message], |row| stored_id(row, 0))
 }

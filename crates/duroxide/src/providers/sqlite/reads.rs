@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::batch::{read_row, read_rows, shown_text, text_bytes};
+use super::batch::{read_row, read_rows, shown_optional, shown_text, text_bytes};
 use super::error::StoreError;
 use super::history;
 use crate::model::{Event, SystemStats};
@@ -112,7 +112,9 @@ pub(super) fn execution_info(
 }
 
 pub(super) fn list_instances(connection: &Connection) -> rusqlite::Result<Vec<String>> {
-    read_rows(connection, "SELECT instance_id FROM instances ORDER BY incarnation DESC", [], |row| row.get(0))
+    read_rows(connection, "SELECT instance_id FROM instances ORDER BY incarnation DESC", [], |row| {
+        shown_text(row, 0)
+    })
 }
 
 pub(super) fn list_instances_by_status(
@@ -125,7 +127,7 @@ pub(super) fn list_instances_by_status(
          JOIN executions e ON e.instance_id = i.instance_id AND e.execution_id = i.current_execution_id
          WHERE e.status = ?1 ORDER BY i.incarnation DESC",
         [status],
-        |row| row.get(0),
+        |row| shown_text(row, 0),
     )
 }
 
@@ -299,7 +301,7 @@ pub(super) fn quarantined(connection: &Connection, limit: i64) -> rusqlite::Resu
             let worker = queue == super::quarantine::Queue::Worker.as_str();
             Ok(QuarantinedRow {
                 queue: if worker { WorkQueue::Worker } else { WorkQueue::Orchestrator },
-                instance: row.get(1)?,
+                instance: shown_optional(row, 1)?,
                 raw: shown_text(row, 2)?,
                 reason: row.get(3)?,
                 quarantined_at: number(row, 4)?,
@@ -322,7 +324,7 @@ pub(super) fn parked(
         |row| {
             let parked_at: i64 = row.get(2)?;
             Ok(ParkedMessage {
-                instance: row.get(0)?,
+                instance: shown_text(row, 0)?,
                 raw: shown_text(row, 1)?,
                 expires_at: u64::try_from(parked_at.saturating_add(parking_ms)).unwrap_or(0),
             })
@@ -350,7 +352,7 @@ pub(super) fn dump(connection: &Connection) -> rusqlite::Result<String> {
             let line = format!(
                 "  #{} {} visible_at={} attempts={} {}\n",
                 row.get::<_, i64>(1)?,
-                row.get::<_, String>(2)?,
+                shown_text(row, 2)?,
                 row.get::<_, i64>(3)?,
                 row.get::<_, i64>(4)?,
                 shown_text(row, 5)?

@@ -6,8 +6,8 @@
 
 use rusqlite::params;
 
-use super::batch::Batch;
-use super::orphans;
+use super::batch::{Batch, DamagedId, stored_id};
+use super::{orphans, quarantine};
 use crate::providers::DispatcherCapabilityFilter;
 
 /// Rows that one job brings up to date, at most.
@@ -23,6 +23,8 @@ pub(super) struct LeasedBatch {
 
 /// An instance that can be leased.
 pub(super) struct Candidate {
+    /// Its oldest visible message, which is its place in the line.
+    pub(super) first_message: i64,
     pub(super) instance: String,
     /// The batch of a lease that ran out and that nobody has taken over yet.
     pub(super) lapsed: Option<LeasedBatch>,
@@ -33,12 +35,19 @@ pub(super) struct Candidate {
 /// Moves rows whose time has come to where they belong now; tells whether there may be more of them.
 pub(super) fn promote_due(batch: &mut Batch<'_, '_>, now: i64) -> rusqlite::Result<bool> {
     let due = batch.rows(
-        "SELECT instance_id, parked FROM instance_schedule WHERE due_at <= ?1 ORDER BY due_at LIMIT ?2",
+        "SELECT instance_id, parked, ready_seq FROM instance_schedule WHERE due_at <= ?1 ORDER BY due_at LIMIT ?2",
         params![now, PROMOTIONS_AT_ONCE as i64],
-        |row| Ok((row.get::<_, String>(0)?, row.get::<_, bool>(1)?)),
+        |row| Ok((stored_id(row, 0)?, row.get::<_, bool>(1)?, row.get::<_, Option<i64>>(2)?)),
     )?;
     let more = due.len() == PROMOTIONS_AT_ONCE;
-    for (instance, parked) in due {
+    for (instance, parked, first_message) in due {
+        let instance = match instance {
+            Ok(instance) => instance,
+            Err(damaged) => {
+                quarantine::set_instance_aside(batch, &damaged, first_message, now)?;
+                continue;
+            }
+        };
         if parked {
             orphans::drop_expired(batch, &instance, now)?;
         }
@@ -47,17 +56,45 @@ pub(super) fn promote_due(batch: &mut Batch<'_, '_>, now: i64) -> rusqlite::Resu
     Ok(more)
 }
 
-/// Finds the ready instances with the oldest messages among the classes that `filter` lets through, up to `max`.
-///
-/// A class is the version that an execution is pinned to. There are few of them, so their lines are merged.
+/// Finds the ready instances with the oldest messages among the classes that `filter` lets through, up to `max`. Rows that
+/// were damaged are taken out of the way first.
 pub(super) fn ready(
+    batch: &mut Batch<'_, '_>,
+    filter: Option<&DispatcherCapabilityFilter>,
+    max: usize,
+    now: i64,
+) -> rusqlite::Result<Vec<Candidate>> {
+    loop {
+        match find_ready(batch, filter, max)? {
+            Ok(candidates) => return Ok(candidates),
+            Err(Damage::Instance(instance, first_message)) => {
+                quarantine::set_instance_aside(batch, &instance, Some(first_message), now)?;
+            }
+            Err(Damage::Class(class)) => file_anew(batch, &class)?,
+        }
+    }
+}
+
+/// What is wrong with a row of the schedule.
+enum Damage {
+    Class(DamagedId),
+    /// With its first message.
+    Instance(DamagedId, i64),
+}
+
+/// A class is the version that an execution is pinned to. There are few of them, so their lines are merged.
+fn find_ready(
     batch: &Batch<'_, '_>,
     filter: Option<&DispatcherCapabilityFilter>,
     max: usize,
-) -> rusqlite::Result<Vec<Candidate>> {
-    let mut found: Vec<(i64, Candidate)> = Vec::new();
+) -> rusqlite::Result<Result<Vec<Candidate>, Damage>> {
+    let mut found: Vec<Result<Candidate, Damage>> = Vec::new();
     let mut from_class = String::new();
     while let Some((class, head)) = head_of_next_class(batch, &from_class)? {
+        let class = match class {
+            Ok(class) => class,
+            Err(damaged) => return Ok(Err(Damage::Class(damaged))),
+        };
         match is_compatible(filter, &class) {
             true if max == 1 => found.push(head),
             true => found.extend(line(batch, &class, max)?),
@@ -66,26 +103,28 @@ pub(super) fn ready(
         // The next class in text order after this one.
         from_class = class + "\0";
     }
-    found.sort_unstable_by_key(|(seq, _)| *seq);
-    found.truncate(max);
-    Ok(found.into_iter().map(|(_, candidate)| candidate).collect())
+    Ok(found.into_iter().collect::<Result<Vec<_>, _>>().map(|mut found| {
+        found.sort_unstable_by_key(|candidate| candidate.first_message);
+        found.truncate(max);
+        found
+    }))
 }
 
-fn head_of_next_class(
-    batch: &Batch<'_, '_>,
-    from_class: &str,
-) -> rusqlite::Result<Option<(String, (i64, Candidate))>> {
+/// The next class that has ready instances, and the first of them.
+type ClassHead = (Result<String, DamagedId>, Result<Candidate, Damage>);
+
+fn head_of_next_class(batch: &Batch<'_, '_>, from_class: &str) -> rusqlite::Result<Option<ClassHead>> {
     batch.row(
         "SELECT ready_seq, instance_id, lock_token IS NOT NULL, batch_visible_at, batch_last_id, parked, class
          FROM instance_schedule
          WHERE ready_seq IS NOT NULL AND class >= ?1 ORDER BY class, ready_seq LIMIT 1",
         [from_class],
-        |row| Ok((row.get(6)?, candidate(row)?)),
+        |row| Ok((stored_id(row, 6)?, candidate(row)?)),
     )
 }
 
 /// The first ready instances of a class.
-fn line(batch: &Batch<'_, '_>, class: &str, max: usize) -> rusqlite::Result<Vec<(i64, Candidate)>> {
+fn line(batch: &Batch<'_, '_>, class: &str, max: usize) -> rusqlite::Result<Vec<Result<Candidate, Damage>>> {
     batch.rows(
         "SELECT ready_seq, instance_id, lock_token IS NOT NULL, batch_visible_at, batch_last_id, parked
          FROM instance_schedule
@@ -95,14 +134,33 @@ fn line(batch: &Batch<'_, '_>, class: &str, max: usize) -> rusqlite::Result<Vec<
     )
 }
 
-/// A ready row: its place in the line, and what it is about.
-fn candidate(row: &rusqlite::Row<'_>) -> rusqlite::Result<(i64, Candidate)> {
+/// What a ready row is about.
+fn candidate(row: &rusqlite::Row<'_>) -> rusqlite::Result<Result<Candidate, Damage>> {
+    let first_message = row.get(0)?;
     let is_lapsed: bool = row.get(2)?;
     let lapsed = match is_lapsed {
         true => Some(LeasedBatch { visible_at: row.get(3)?, last_id: row.get(4)? }),
         false => None,
     };
-    Ok((row.get(0)?, Candidate { instance: row.get(1)?, lapsed, has_parked: row.get(5)? }))
+    let has_parked = row.get(5)?;
+    Ok(match stored_id(row, 1)? {
+        Ok(instance) => Ok(Candidate { first_message, instance, lapsed, has_parked }),
+        Err(damaged) => Err(Damage::Instance(damaged, first_message)),
+    })
+}
+
+/// Files the instances of a damaged class under the one that their rows name, or under none.
+fn file_anew(batch: &Batch<'_, '_>, class: &DamagedId) -> rusqlite::Result<()> {
+    tracing::error!(target: "duroxide::providers::sqlite", class = %String::from_utf8_lossy(class),
+        "the class of a scheduled instance is not UTF-8");
+    batch
+        .execute(
+            "UPDATE instance_schedule SET class = coalesce(nullif(
+                (SELECT pinned_version FROM instances i WHERE i.instance_id = instance_schedule.instance_id), class), '')
+             WHERE ready_seq IS NOT NULL AND class = CAST(?1 AS TEXT)",
+            [class],
+        )
+        .map(drop)
 }
 
 fn is_compatible(filter: Option<&DispatcherCapabilityFilter>, class: &str) -> bool {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rusqlite::params;
 
-use super::batch::Batch;
+use super::batch::{Batch, DamagedId, stored_id};
 use super::error::StoreError;
 use super::shared::after;
 use super::work::PROMOTIONS_AT_ONCE;
@@ -58,13 +58,31 @@ pub(super) fn free_expired(batch: &mut Batch<'_, '_>, now: i64) -> rusqlite::Res
     let expired = batch.rows(
         "SELECT session_id FROM sessions WHERE due_at <= ?1 ORDER BY due_at LIMIT ?2",
         params![now, PROMOTIONS_AT_ONCE as i64],
-        |row| row.get::<_, String>(0),
+        |row| stored_id(row, 0),
     )?;
     let more = expired.len() == PROMOTIONS_AT_ONCE;
     for session_id in expired {
-        free(batch, &session_id)?;
+        match session_id {
+            Ok(session_id) => free(batch, &session_id)?,
+            Err(damaged) => remove_damaged(batch, &damaged)?,
+        }
     }
     Ok(more)
+}
+
+/// Removes a session whose id was damaged. Nobody can tell which one it was: activities that wait for its owner and are of
+/// no session that is known are anybody's.
+fn remove_damaged(batch: &mut Batch<'_, '_>, session_id: &DamagedId) -> rusqlite::Result<()> {
+    tracing::error!(target: "duroxide::providers::sqlite", session = %String::from_utf8_lossy(session_id),
+        "the id of a session is not UTF-8; it is removed");
+    let freed = batch.execute(
+        "UPDATE worker_queue SET ready_for = ''
+         WHERE ready_for = (SELECT worker_id FROM sessions WHERE session_id = CAST(?1 AS TEXT))
+         AND NOT EXISTS (SELECT 1 FROM sessions s WHERE s.session_id = worker_queue.session_id)",
+        [session_id],
+    )?;
+    batch.effects.work_ready |= freed > 0;
+    batch.execute("DELETE FROM sessions WHERE session_id = CAST(?1 AS TEXT)", [session_id]).map(drop)
 }
 
 /// Ends the lease on a session, if it has not run out: its activities are anybody's.

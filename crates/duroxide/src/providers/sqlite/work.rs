@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use rusqlite::params;
 
-use super::batch::{Batch, count, text_bytes};
+use super::batch::{Batch, DamagedId, count, shown_optional, stored_id, text_bytes};
 use super::claims::Claimed;
 use super::encode::{NewActivity, leased_by, new_token};
 use super::error::StoreError;
+use super::quarantine::{self, Queue};
 use super::shared::after;
 use super::{messages, sessions};
 use crate::providers::{ScheduledActivityIdentifier, SessionFetchConfig, TagFilter, refusal};
@@ -83,6 +84,10 @@ pub(super) fn claim(batch: &mut Batch<'_, '_>, order: &WorkOrder) -> Result<Clai
     let mut claims = Vec::new();
     while claims.len() < order.max {
         let Some(next) = next_ready(batch, session, &order.tag_filter)? else { break };
+        if next.is_damaged {
+            quarantine::set_damaged_aside(batch, Queue::Worker, [next.id])?;
+            continue;
+        }
         claims.push(lease(batch, next.id, now, order.lock_timeout)?);
         if let (Some(session_id), Some(config)) = (next.session_id, session) {
             sessions::claim(batch, &session_id, config, now)?;
@@ -109,10 +114,14 @@ fn promote_due(batch: &mut Batch<'_, '_>, now: i64) -> rusqlite::Result<bool> {
     let due = batch.rows(
         "SELECT id, session_id, tag FROM worker_queue WHERE due_at <= ?1 ORDER BY due_at LIMIT ?2",
         params![now, PROMOTIONS_AT_ONCE as i64],
-        |row| Ok((row.get::<_, i64>(0)?, row.get::<_, Option<String>>(1)?, row.get::<_, Option<String>>(2)?)),
+        |row| Ok((row.get::<_, i64>(0)?, optional_id(row, 1)?, optional_id(row, 2)?)),
     )?;
     let more = due.len() == PROMOTIONS_AT_ONCE;
     for (id, session_id, tag) in due {
+        let (Ok(session_id), Ok(tag)) = (session_id, tag) else {
+            quarantine::set_damaged_aside(batch, Queue::Worker, [id])?;
+            continue;
+        };
         // The token stays: whoever holds it may still give the activity back, until somebody takes over.
         batch.execute("UPDATE worker_queue SET due_at = NULL WHERE id = ?1", [id])?;
         if let Some(session_id) = session_id {
@@ -127,6 +136,19 @@ struct ReadyWork {
     id: i64,
     session_id: Option<String>,
     tag: Option<String>,
+    /// Its session's id is not UTF-8.
+    is_damaged: bool,
+}
+
+/// An id that may be missing; `Err` if it was damaged.
+fn optional_id(
+    row: &rusqlite::Row<'_>,
+    column: usize,
+) -> rusqlite::Result<Result<Option<String>, DamagedId>> {
+    match row.get_ref(column)? {
+        rusqlite::types::ValueRef::Null => Ok(Ok(None)),
+        _ => Ok(stored_id(row, column)?.map(Some)),
+    }
 }
 
 /// Finds the oldest ready activity that fits.
@@ -145,7 +167,7 @@ fn next_ready(
     };
     let (untagged, tags) = match filter {
         TagFilter::None => return Ok(None),
-        TagFilter::Any => (true, ready_tags(batch, session)?),
+        TagFilter::Any => (true, readable_tags(batch, session)?),
         TagFilter::DefaultOnly => (true, Vec::new()),
         TagFilter::Tags(tags) => (false, tags.iter().cloned().collect()),
         TagFilter::DefaultAnd(tags) => (true, tags.iter().cloned().collect()),
@@ -167,7 +189,7 @@ fn ready_without_session(batch: &Batch<'_, '_>, tag: Option<&str>) -> rusqlite::
         "SELECT id, tag FROM worker_queue WHERE due_at IS NULL AND session_id IS NULL AND tag IS ?1
          ORDER BY id LIMIT 1",
         [tag],
-        |row| Ok(ReadyWork { id: row.get(0)?, session_id: None, tag: row.get(1)? }),
+        |row| Ok(ReadyWork { id: row.get(0)?, session_id: None, tag: row.get(1)?, is_damaged: false }),
     )
 }
 
@@ -175,43 +197,84 @@ fn seated(batch: &Batch<'_, '_>, owner: &str, tag: Option<&str>) -> rusqlite::Re
     batch.row(
         "SELECT id, session_id, tag FROM worker_queue WHERE ready_for = ?1 AND tag IS ?2 ORDER BY id LIMIT 1",
         params![owner, tag],
-        |row| Ok(ReadyWork { id: row.get(0)?, session_id: row.get(1)?, tag: row.get(2)? }),
+        |row| {
+            let session_id = optional_id(row, 1)?;
+            let is_damaged = session_id.is_err();
+            Ok(ReadyWork {
+                id: row.get(0)?,
+                session_id: session_id.ok().flatten(),
+                tag: row.get(2)?,
+                is_damaged,
+            })
+        },
     )
 }
 
-/// The tags that ready activities have, by hopping from one to the next in the indexes.
-fn ready_tags(batch: &Batch<'_, '_>, session: Option<&SessionFetchConfig>) -> rusqlite::Result<Vec<String>> {
+/// The tags that ready activities have. Activities with a damaged one are set aside.
+fn readable_tags(
+    batch: &Batch<'_, '_>,
+    session: Option<&SessionFetchConfig>,
+) -> rusqlite::Result<Vec<String>> {
+    loop {
+        let damaged = match ready_tags(batch, session)? {
+            Ok(tags) => return Ok(tags),
+            Err(damaged) => damaged,
+        };
+        let rows =
+            batch.rows("SELECT id FROM worker_queue WHERE tag = CAST(?1 AS TEXT)", [&damaged], |row| {
+                row.get(0)
+            })?;
+        quarantine::set_damaged_aside(batch, Queue::Worker, rows)?;
+    }
+}
+
+/// The tags that ready activities have, by hopping from one to the next in the indexes; or one that was damaged.
+fn ready_tags(
+    batch: &Batch<'_, '_>,
+    session: Option<&SessionFetchConfig>,
+) -> rusqlite::Result<Result<Vec<String>, DamagedId>> {
     let mut tags = BTreeSet::new();
-    hop(&mut tags, |from| {
+    let without_session = hop(&mut tags, |from| {
         batch.row(
             "SELECT min(tag) FROM worker_queue WHERE due_at IS NULL AND session_id IS NULL AND tag >= ?1",
             [from],
-            |row| row.get(0),
+            |row| optional_id(row, 0),
         )
     })?;
+    if let Err(damaged) = without_session {
+        return Ok(Err(damaged));
+    }
     for owner in session.into_iter().flat_map(|config| ["", config.owner_id.as_str()]) {
-        hop(&mut tags, |from| {
+        let of_owner = hop(&mut tags, |from| {
             batch.row(
                 "SELECT min(tag) FROM worker_queue WHERE ready_for = ?2 AND tag >= ?1",
                 [from, owner],
-                |row| row.get(0),
+                |row| optional_id(row, 0),
             )
         })?;
+        if let Err(damaged) = of_owner {
+            return Ok(Err(damaged));
+        }
     }
-    Ok(tags.into_iter().collect())
+    Ok(Ok(tags.into_iter().collect()))
 }
 
 fn hop(
     tags: &mut BTreeSet<String>,
-    next: impl Fn(&str) -> rusqlite::Result<Option<Option<String>>>,
-) -> rusqlite::Result<()> {
+    next: impl Fn(&str) -> rusqlite::Result<Option<Result<Option<String>, DamagedId>>>,
+) -> rusqlite::Result<Result<(), DamagedId>> {
     let mut from = String::new();
-    while let Some(tag) = next(&from)?.flatten() {
-        // The next tag in text order after this one.
-        from = format!("{tag}\0");
-        tags.insert(tag);
+    loop {
+        match next(&from)? {
+            None | Some(Ok(None)) => return Ok(Ok(())),
+            Some(Err(damaged)) => return Ok(Err(damaged)),
+            Some(Ok(Some(tag))) => {
+                // The next tag in text order after this one.
+                from = format!("{tag}\0");
+                tags.insert(tag);
+            }
+        }
     }
-    Ok(())
 }
 
 fn lease(
@@ -246,7 +309,10 @@ fn held(batch: &Batch<'_, '_>, token: &str) -> rusqlite::Result<Option<HeldWork>
     batch.row(
         "SELECT locked_until, session_id, tag FROM worker_queue WHERE id = ?1 AND lock_token = ?2",
         params![id, token],
-        |row| Ok(HeldWork { id, locked_until: row.get(0)?, session_id: row.get(1)?, tag: row.get(2)? }),
+        |row| {
+            let (session_id, tag) = (shown_optional(row, 1)?, shown_optional(row, 2)?);
+            Ok(HeldWork { id, locked_until: row.get(0)?, session_id, tag })
+        },
     )
 }
 
