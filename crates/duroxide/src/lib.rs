@@ -87,8 +87,8 @@ pub use model::{
     is_auto_generated_sub_orch_id,
 };
 pub use orchestration::{
-    BackoffStrategy, DurableFuture, Either2, Either3, LogLevel, OrchestrationContext, RetryPolicy,
-    ScheduleKind,
+    BackoffStrategy, DurableFuture, Either2, Either3, LogLevel, OrchestrationContext, RetryOptions,
+    RetryPolicy, ScheduleKind,
 };
 pub use providers::{
     DeleteInstanceResult, DispatcherCapabilityFilter, ExecutionInfo, InstanceFilter, InstanceInfo,

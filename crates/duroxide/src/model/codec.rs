@@ -34,6 +34,19 @@ pub(crate) fn decode_json<T: DeserializeOwned>(text: &str) -> Result<T, DecodeEr
     serde_json::from_str(text).map_err(|error| DecodeError::new(text, &error, &error))
 }
 
+/// What an error says after it has named the payload.
+const DOES_NOT_DECODE: &str = " does not decode: ";
+
+/// Names the input or the output of an activity.
+pub(crate) fn activity_payload(which: &str, activity: &str, step: u64, instance: &str) -> String {
+    format!("{which} of activity '{activity}' (step {step} of '{instance}')")
+}
+
+/// Tells whether an error is the one of this very payload.
+pub(crate) fn is_decode_error_of(payload: &str, error: &str) -> bool {
+    error.strip_prefix(payload).is_some_and(|rest| rest.starts_with(DOES_NOT_DECODE))
+}
+
 /// Why a text is not the value that it should be.
 ///
 /// Payloads are the customer's: none of these texts holds one, or a value out of one. Only the level `trace` of the log
@@ -57,7 +70,7 @@ impl DecodeError {
 
     /// The error of a payload that can be named.
     pub(crate) fn of(&self, payload: &str) -> String {
-        format!("{payload} does not decode: {} ({} bytes)", self.reason, self.bytes)
+        format!("{payload}{DOES_NOT_DECODE}{} ({} bytes)", self.reason, self.bytes)
     }
 
     /// Only the reason, for texts that begin with words of their own; `place` comes last.

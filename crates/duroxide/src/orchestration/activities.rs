@@ -3,11 +3,11 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::model::Action;
+use crate::model::{Action, codec};
 use crate::replay::{CompletionResult, Request};
 
 use super::typed::encode_input;
-use super::{DurableFuture, Either2, OrchestrationContext, RetryPolicy, ScheduleKind};
+use super::{DurableFuture, Either2, OrchestrationContext, RetryOptions, RetryPolicy, ScheduleKind};
 
 /// What a retried activity returns when an attempt took too long.
 const TIMED_OUT: &str = "timeout: activity timed out";
@@ -95,14 +95,15 @@ impl OrchestrationContext {
     /// Runs an activity, and again when it fails, as the policy says. Returns the last error.
     ///
     /// An attempt that takes longer than the policy's timeout ends the call at once with
-    /// `timeout: activity timed out`, and the activity is cancelled.
+    /// `timeout: activity timed out`, and the activity is cancelled. An input that does not decode is not tried again: it
+    /// would be the same input.
     pub async fn schedule_activity_with_retry(
         &self,
         name: impl Into<String>,
         input: impl Into<String>,
         policy: RetryPolicy,
     ) -> Result<String, String> {
-        self.attempts(name.into(), input.into(), policy, None).await
+        self.attempts(name.into(), input.into(), policy.into()).await
     }
 
     /// Like [`schedule_activity_with_retry`](Self::schedule_activity_with_retry), with a typed input and result.
@@ -117,7 +118,7 @@ impl OrchestrationContext {
     ) -> Result<Out, String> {
         let name = name.into();
         let payload = result_of(&name);
-        let result = self.attempts(name, encode_input(input), policy, None).await?;
+        let result = self.attempts(name, encode_input(input), policy.into()).await?;
         self.decode_payload(&result, &payload, None)
     }
 
@@ -129,7 +130,7 @@ impl OrchestrationContext {
         policy: RetryPolicy,
         session_id: impl Into<String>,
     ) -> Result<String, String> {
-        self.attempts(name.into(), input.into(), policy, Some(session_id.into())).await
+        self.attempts(name.into(), input.into(), RetryOptions::from(policy).on_session(session_id)).await
     }
 
     /// Like [`schedule_activity_with_retry_on_session`](Self::schedule_activity_with_retry_on_session), with a typed
@@ -146,31 +147,57 @@ impl OrchestrationContext {
     ) -> Result<Out, String> {
         let name = name.into();
         let payload = result_of(&name);
-        let result = self.attempts(name, encode_input(input), policy, Some(session_id.into())).await?;
+        let options = RetryOptions::from(policy).on_session(session_id);
+        let result = self.attempts(name, encode_input(input), options).await?;
         self.decode_payload(&result, &payload, None)
     }
 
-    async fn attempts(
+    /// Like [`schedule_activity_with_retry`](Self::schedule_activity_with_retry), with more to choose:
+    /// whether attempts that took too long are followed by others, and a session.
+    pub async fn schedule_activity_with_retry_options(
         &self,
-        name: String,
-        input: String,
-        policy: RetryPolicy,
-        session_id: Option<String>,
+        name: impl Into<String>,
+        input: impl Into<String>,
+        options: impl Into<RetryOptions>,
     ) -> Result<String, String> {
+        self.attempts(name.into(), input.into(), options.into()).await
+    }
+
+    /// Like [`schedule_activity_with_retry_options`](Self::schedule_activity_with_retry_options), with a typed input and
+    /// result.
+    ///
+    /// # Panics
+    /// If the input cannot be serialized.
+    pub async fn schedule_activity_with_retry_options_typed<In: Serialize, Out: DeserializeOwned>(
+        &self,
+        name: impl Into<String>,
+        input: &In,
+        options: impl Into<RetryOptions>,
+    ) -> Result<Out, String> {
+        let name = name.into();
+        let payload = result_of(&name);
+        let result = self.attempts(name, encode_input(input), options.into()).await?;
+        self.decode_payload(&result, &payload, None)
+    }
+
+    async fn attempts(&self, name: String, input: String, options: RetryOptions) -> Result<String, String> {
+        let RetryOptions { policy, retry_timeouts, session_id } = options;
         let max = policy.max_attempts;
         let mut last_error = String::new();
         for attempt in 1..=max {
-            let activity =
-                self.activity(name.clone(), input.clone(), session_id.clone(), CompletionResult::into_result);
-            let result = match policy.timeout {
+            let finish = |outcome: CompletionResult, step| (outcome.into_result(), step);
+            let activity = self.activity_step(name.clone(), input.clone(), session_id.clone(), finish);
+            let (result, step) = match policy.timeout {
                 None => activity.await,
                 Some(timeout) => match self.select2(activity, self.schedule_timer(timeout)).await {
-                    Either2::First(result) => result,
+                    Either2::First(ended) => ended,
+                    Either2::Second(()) if retry_timeouts => (Err(TIMED_OUT.to_string()), None),
                     Either2::Second(()) => return Err(TIMED_OUT.to_string()),
                 },
             };
             match result {
                 Ok(output) => return Ok(output),
+                Err(error) if self.is_undecodable_input(&name, step, &error) => return Err(error),
                 Err(error) => last_error = error,
             }
             if attempt < max {
@@ -185,6 +212,15 @@ impl OrchestrationContext {
             }
         }
         Err(last_error)
+    }
+
+    /// Tells whether an attempt failed because its input does not decode. The recorded text decides, so that every replay
+    /// finds the same; versions that tried again recorded other texts.
+    fn is_undecodable_input(&self, activity: &str, step: Option<u64>, error: &str) -> bool {
+        step.is_some_and(|step| {
+            let input = codec::activity_payload("input", activity, step, &self.instance_id());
+            codec::is_decode_error_of(&input, error)
+        })
     }
 }
 

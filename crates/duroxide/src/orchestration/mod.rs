@@ -19,7 +19,7 @@ mod waits;
 pub use context::OrchestrationContext;
 pub use durable_future::{DurableFuture, ScheduleKind};
 pub use either::{Either2, Either3};
-pub use retry::{BackoffStrategy, RetryPolicy};
+pub use retry::{BackoffStrategy, RetryOptions, RetryPolicy};
 
 /// Levels of log lines. Nothing in the crate takes one; see
 /// [`OrchestrationContext::trace_info`] and its siblings.

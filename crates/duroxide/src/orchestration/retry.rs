@@ -28,7 +28,8 @@ pub struct RetryPolicy {
     pub max_attempts: u32,
     /// The pauses between attempts.
     pub backoff: BackoffStrategy,
-    /// How long one attempt may take. When it runs out, there is no further attempt.
+    /// How long one attempt may take. When it runs out, there is no further attempt, unless
+    /// [`retry_timeouts`](Self::retry_timeouts) says so.
     pub timeout: Option<Duration>,
 }
 
@@ -67,9 +68,53 @@ impl RetryPolicy {
         self
     }
 
+    /// Lets an attempt that took too long be followed by another, like one that failed.
+    ///
+    /// The result is for
+    /// [`schedule_activity_with_retry_options`](super::OrchestrationContext::schedule_activity_with_retry_options).
+    pub fn retry_timeouts(self) -> RetryOptions {
+        RetryOptions::from(self).retry_timeouts()
+    }
+
     /// Returns the pause after a failed attempt, counted from 1.
     pub fn delay_for_attempt(&self, attempt: u32) -> Duration {
         self.backoff.delay_for_attempt(attempt)
+    }
+}
+
+/// A [`RetryPolicy`] and what can be chosen besides.
+///
+/// ```
+/// use std::time::Duration;
+/// use duroxide::{RetryOptions, RetryPolicy};
+///
+/// let policy = RetryPolicy::new(5).with_timeout(Duration::from_secs(10));
+/// let options: RetryOptions = policy.retry_timeouts().on_session("printer-3");
+/// ```
+#[derive(Debug, Clone)]
+pub struct RetryOptions {
+    pub(super) policy: RetryPolicy,
+    pub(super) retry_timeouts: bool,
+    pub(super) session_id: Option<String>,
+}
+
+impl From<RetryPolicy> for RetryOptions {
+    fn from(policy: RetryPolicy) -> Self {
+        Self { policy, retry_timeouts: false, session_id: None }
+    }
+}
+
+impl RetryOptions {
+    /// Lets an attempt that took too long be followed by another, like one that failed.
+    pub fn retry_timeouts(mut self) -> Self {
+        self.retry_timeouts = true;
+        self
+    }
+
+    /// Runs every attempt on the same session.
+    pub fn on_session(mut self, session_id: impl Into<String>) -> Self {
+        self.session_id = Some(session_id.into());
+        self
     }
 }
 

@@ -88,6 +88,5 @@ impl ActivityRegistryBuilder {
 
 /// Names a payload of a step.
 fn payload(which: &str, ctx: &ActivityContext) -> String {
-    let (name, step, instance) = (ctx.activity_name(), ctx.activity_id(), ctx.instance_id());
-    format!("{which} of activity '{name}' (step {step} of '{instance}')")
+    codec::activity_payload(which, ctx.activity_name(), ctx.activity_id(), ctx.instance_id())
 }
