@@ -258,6 +258,27 @@ async fn while_syncs_fail_nothing_is_acknowledged_but_leases_live_on() {
 }
 
 #[tokio::test]
+async fn a_store_whose_log_is_lost_is_as_good_as_closed_until_it_is_opened_again() {
+    let machine = Machine::new();
+    machine.disk.forget_what_cannot_be_written();
+    let store = machine.open().await;
+    store.enqueue_for_orchestrator(start("a"), None).await.unwrap();
+    let (_, turn, _) = fetch(&store).await.unwrap();
+    machine.disk.fail_syncs(0..1);
+    store.enqueue_for_orchestrator(start("b"), None).await.unwrap_err();
+    let refused = store.enqueue_for_orchestrator(start("b"), None).await.unwrap_err();
+    assert!(refused.is_retryable() && refused.message.contains("open it again"), "{refused}");
+    let refused = store.renew_orchestration_item_lock(&turn, LEASE).await.unwrap_err();
+    assert!(refused.is_retryable() && refused.message.contains("open it again"), "{refused}");
+
+    drop(store);
+    let store = machine.open().await;
+    store.enqueue_for_orchestrator(start("b"), None).await.unwrap();
+    let acknowledged = [Fact::Started("a".into()), Fact::Started("b".into())];
+    assert_eq!(machine.cut_power(Survivors::Nothing).missing(&acknowledged), []);
+}
+
+#[tokio::test]
 async fn with_normal_durability_a_failed_sync_leaves_a_sound_file() {
     for n in 0..12 {
         let machine = Machine::new();

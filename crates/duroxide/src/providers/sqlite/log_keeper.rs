@@ -57,6 +57,11 @@ impl LogKeeper {
         self.trust == Trust::Given
     }
 
+    /// Tells whether nothing can be relied upon until the store is opened again.
+    pub(super) fn is_lost(&self) -> bool {
+        self.trust == Trust::Lost
+    }
+
     /// Takes note of a failure: of a commit, a statement, or of moving the log. Tells whether it may have been a sync.
     fn note_failure(&mut self, error: &rusqlite::Error) -> bool {
         // A file system in a network reports with any write that an earlier one has failed, also that there is no room.

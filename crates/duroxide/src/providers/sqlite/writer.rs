@@ -249,10 +249,13 @@ impl<'c, 's> Writing<'c, 's> {
         }
     }
 
-    /// Refuses what could not be made durable. Leases are taken, renewed and given back all the same.
+    /// Refuses what could not be made durable. Leases are taken, renewed and given back all the same, unless the log is
+    /// lost: then the store is as good as closed.
     fn without_vain_promises(&mut self, jobs: Vec<Envelope>) -> Vec<Envelope> {
-        let needs_sync = |job: &Envelope| matches!(job.class, JobClass::Data | JobClass::Ahead);
-        let is_wanted = self.syncs() && (!self.debts.is_empty() || jobs.iter().any(needs_sync));
+        let is_lost = self.keeper.as_ref().is_some_and(LogKeeper::is_lost);
+        let needs_sync = |job: &Envelope| is_lost || matches!(job.class, JobClass::Data | JobClass::Ahead);
+        let is_promised = !self.debts.is_empty() || jobs.iter().any(needs_sync);
+        let is_wanted = is_promised && (is_lost || self.syncs());
         let Some(error) = is_wanted.then(|| self.make_sure_of_log().err()).flatten() else { return jobs };
         self.answer_debts(Err(&error));
         let (refused, others): (Vec<_>, Vec<_>) = jobs.into_iter().partition(needs_sync);
