@@ -141,7 +141,7 @@ fn create_row(
         "SELECT status, duroxide_version_major || '.' || duroxide_version_minor || '.' || duroxide_version_patch
          FROM executions WHERE instance_id = ?1 AND execution_id = ?2",
         params![instance, turn.execution_id],
-        |row| Ok((row.get::<_, String>(0)?, row.get::<_, Option<String>>(1)?)),
+        |row| Ok((shown_text(row, 0)?, row.get::<_, Option<String>>(1)?)),
     )?;
     let (status, recorded_pin) = recorded.unwrap_or_default();
     let pinned = turn.pinned.as_ref().map(|pinned| pinned.text.clone());

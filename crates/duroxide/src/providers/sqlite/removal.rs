@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashSet};
 
 use rusqlite::{Connection, params};
 
-use super::batch::{Batch, read_rows};
+use super::batch::{Batch, read_rows, shown_text};
 use super::error::StoreError;
 use super::messages;
 use super::schedule::{self, Lease};
@@ -106,7 +106,7 @@ fn delete_queued_children(batch: &mut Batch<'_, '_>, parent: &str) -> Result<u64
     let children = batch.rows(
         "SELECT instance_id FROM orchestrator_queue WHERE parent_instance_id = ?1",
         [parent],
-        |row| row.get::<_, String>(0),
+        |row| shown_text(row, 0),
     )?;
     let mut deleted = 0;
     for child in children.into_iter().collect::<BTreeSet<_>>() {
