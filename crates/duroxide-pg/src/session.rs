@@ -316,8 +316,14 @@ mod tests {
         let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = silent.local_addr().unwrap().port();
         let target = Target::parse(&format!("postgres://u:secret@127.0.0.1:{port}/d")).unwrap();
-        let dialer =
-            Dialer { target, tls: None, tokens: None, schema: "public".into(), servers: Arc::default() };
+        let dialer = Dialer {
+            target,
+            tls: None,
+            tokens: None,
+            schema: "public".into(),
+            limits: Default::default(),
+            servers: Arc::default(),
+        };
         let failure = dialer.connect(Purpose::Data).await.err().unwrap();
         assert!(failure.may_pass() && failure.message.contains("does not answer"), "{}", failure.message);
         drop(silent);
@@ -336,7 +342,14 @@ mod tests {
     async fn a_token_that_never_comes_is_not_waited_for() {
         let target = Target::parse("postgres://u@127.0.0.1:1/d").unwrap();
         let tokens: Option<Arc<dyn TokenSource>> = Some(Arc::new(Never));
-        let dialer = Dialer { target, tls: None, tokens, schema: "public".into(), servers: Arc::default() };
+        let dialer = Dialer {
+            target,
+            tls: None,
+            tokens,
+            schema: "public".into(),
+            limits: Default::default(),
+            servers: Arc::default(),
+        };
         assert!(dialer.connect(Purpose::Data).await.is_err_and(|failure| failure.may_pass()));
     }
 }
