@@ -447,9 +447,11 @@ BEGIN
         SELECT array_agg(session_id), array_agg(route) FROM gone WHERE session_id IS NOT NULL HAVING count(*) > 0;
     END IF;
     IF p_claim_max > 0 THEN
-        -- As `work_is_due_1` tells; a call of it costs as much again.
+        -- As `work_is_due_1` tells; a call of it costs as much again. An activity of a session that waits for its turn is
+        -- older than those of these turns, and only `claim_work_1` knows who may take it.
         IF EXISTS (SELECT 1 FROM worker_queue WHERE due_at <= v_now)
-            OR EXISTS (SELECT 1 FROM sessions WHERE due_at <= v_now) OR EXISTS (SELECT 1 FROM session_arrivals) THEN
+            OR EXISTS (SELECT 1 FROM sessions WHERE due_at <= v_now) OR EXISTS (SELECT 1 FROM session_arrivals)
+            OR EXISTS (SELECT 1 FROM worker_queue WHERE ready_for IS NOT NULL) THEN
             v_notes := 4;
             p_claim_max := 0;
         ELSE

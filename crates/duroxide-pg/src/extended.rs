@@ -106,10 +106,11 @@ impl ExtendedProvider for PostgresProvider {
         let TurnStored { incarnation, work } = self.commit_turn(turn, order).await?;
         let Some(request) = claim else { return Ok(StoredTurn { incarnation, claims: Vec::new() }) };
         // The turn is stored whatever becomes of this. Activities of sessions are never leased along with it.
-        let mut claims = match work {
-            Some(work) => self.take_work("store_turn", work).await.unwrap_or_default(),
-            None => self.claim_work(request).await.unwrap_or_default(),
+        let Some(work) = work else {
+            let claims = self.claim_work(request).await.unwrap_or_default();
+            return Ok(StoredTurn { incarnation, claims });
         };
+        let mut claims = self.take_work("store_turn", work).await.unwrap_or_default();
         let is_of_session =
             |item: &WorkItem| matches!(item, WorkItem::ActivityExecute { session_id: Some(_), .. });
         if claims.len() < request.max && turn.worker_items.iter().any(is_of_session) {
