@@ -18,7 +18,7 @@ use rusqlite::Connection;
 use support::{LEASE, StoreFile, activity, create, fetch, signal, start};
 
 /// Parts of statements that may scan or sort, and why.
-const ON_PURPOSE: [(&str, &str); 12] = [
+const ON_PURPOSE: [(&str, &str); 14] = [
     ("FROM sqlite_schema", "looks at a file once, when it is opened"),
     ("SELECT id, class, attempt_count, work_item FROM orchestrator_queue", "sorts what it hands out"),
     ("SELECT work_item, created_at FROM orchestrator_queue", "sorts the starts of one instance"),
@@ -31,6 +31,8 @@ const ON_PURPOSE: [(&str, &str); 12] = [
     ("count(*) OVER ()", "a dump for a person"),
     ("FROM quarantine ORDER BY id", "lists from the start"),
     ("WHERE s.parked = 1", "lists for an operator"),
+    ("AND parked_at <= ?2 ORDER BY id", "sorts what it drops"),
+    ("FROM dropped_messages", "keeps a thousand rows"),
 ];
 
 /// Statements that look at all rows of a small or rarely visited table. `cleanup_orphaned_sessions` runs once in minutes,
