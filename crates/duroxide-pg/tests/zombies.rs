@@ -225,12 +225,12 @@ async fn a_result_that_was_on_its_way_for_too_long_is_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_that_comes_too_late_is_refused() {
-    raise_zombies(Moment::Turn, "turn not stored").await;
+    raise_zombies(Moment::Turn, "the store refuses the turn").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_that_was_on_its_way_for_too_long_is_refused() {
-    raise_zombies(Moment::CommitOfTurn, "turn not stored").await;
+    raise_zombies(Moment::CommitOfTurn, "the store refuses the turn").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
