@@ -9,16 +9,16 @@ use crate::columns::{
     WorkColumns,
 };
 use crate::encode::{NewActivity, NewMessage, TurnCommit};
-use crate::errands::Returns;
 use crate::error::Failure;
 use crate::fetch::{Activities, Fetched, InstanceOrder, Instances, StoredWork, WorkOrder, new_seed};
-use crate::gather::{Harvest, Order};
+use crate::gather::{Claimed, Order};
+use crate::give_backs::LeaseReturner;
 use crate::jobs::{Call, Job, Pending, Reply, ResultToCommit, StartWithMessage, TurnStored, TurnToCommit};
 use crate::pipeline::{Sent, in_order};
-use crate::servers::incarnation;
+use crate::server_identity::incarnation;
 use crate::session::Session;
 use crate::shared::{DueSignal, Effects, Shared, clamp};
-use crate::standing::{StandingOrder, StandingOrders};
+use crate::waiting_dispatchers::{WaitingDispatcher, WaitingDispatchers};
 
 /// Requests that share a transaction.
 pub(crate) struct Batch {
@@ -145,14 +145,14 @@ impl Batch {
     }
 
     /// If it is all messages, or all starts, takes the order of a dispatcher that waits, to have it filled along with them.
-    pub(crate) fn serve(&mut self, standing: &StandingOrders) {
+    pub(crate) fn serve(&mut self, waiting_dispatchers: &WaitingDispatchers) {
         let is_at_once = |message: &Pending<NewMessage>| message.request.delay_ms == 0;
         let is_all = |count: usize| count > 0 && count == self.len();
         let is_all_messages = is_all(self.messages.len()) && self.messages.iter().any(is_at_once);
         if !is_all_messages && !is_all(self.starts.len()) {
             return;
         }
-        if let Some(StandingOrder { order, filled, .. }) = standing.take() {
+        if let Some(WaitingDispatcher { order, filled, .. }) = waiting_dispatchers.take() {
             self.instance_order = Some(order);
             self.waiting = Some(filled);
         }
@@ -266,17 +266,17 @@ impl Batch {
     }
 
     /// Reads the statements' answers: what was refused, what was leased, and who has to be told.
-    pub(crate) fn read(&mut self, returns: &Returns, answers: Vec<Vec<Row>>) -> (Verdicts, Effects) {
+    pub(crate) fn read(&mut self, returner: &LeaseReturner, answers: Vec<Vec<Row>>) -> (Verdicts, Effects) {
         let mut answers = answers.into_iter();
         let mut rows =
             |is_empty: bool| if is_empty { Vec::new() } else { answers.next().unwrap_or_default() };
         let mut verdicts = Verdicts::default();
         let mut effects = Effects::default();
-        self.read_turns(returns, &rows(self.turns.is_empty()), &mut verdicts, &mut effects);
-        self.read_results(returns, &rows(self.acks.is_empty()), &mut verdicts, &mut effects);
-        self.read_messages(returns, &rows(self.messages.is_empty()), &mut verdicts, &mut effects);
+        self.read_turns(returner, &rows(self.turns.is_empty()), &mut verdicts, &mut effects);
+        self.read_results(returner, &rows(self.acks.is_empty()), &mut verdicts, &mut effects);
+        self.read_messages(returner, &rows(self.messages.is_empty()), &mut verdicts, &mut effects);
         rows(self.activities.is_empty());
-        self.read_starts(returns, &rows(self.starts.is_empty()), &mut verdicts, &mut effects);
+        self.read_starts(returner, &rows(self.starts.is_empty()), &mut verdicts, &mut effects);
         if let Some(row) = rows(self.deliveries.is_empty()).first() {
             verdicts.deliveries = row.get::<_, Option<Vec<i32>>>(0).unwrap_or_default();
             effects.instances_touched |= verdicts.deliveries.iter().any(|outcome| *outcome < 2);
@@ -288,7 +288,13 @@ impl Batch {
         (verdicts, effects)
     }
 
-    fn read_turns(&self, returns: &Returns, rows: &[Row], verdicts: &mut Verdicts, effects: &mut Effects) {
+    fn read_turns(
+        &self,
+        returner: &LeaseReturner,
+        rows: &[Row],
+        verdicts: &mut Verdicts,
+        effects: &mut Effects,
+    ) {
         let Some((about, rows)) = rows.split_last() else { return };
         let notes: i32 = about.get(1);
         effects.instances_touched |= notes & 1 != 0;
@@ -317,34 +323,52 @@ impl Batch {
         if let Some(order) = self.work_order.as_ref().filter(|_| notes & 4 == 0) {
             if !claims.is_empty() {
                 // About when their leases end: then somebody has to look.
-                let shared = &returns.shared;
+                let shared = &returner.shared;
                 let end = clamp(shared.time.clock().now_ms()).saturating_add(order.lease_ms);
                 shared.work_ready.may_be_due_at(Some(end));
             }
-            verdicts.work = Some(Activities::along(returns, claims));
+            verdicts.work = Some(Activities::along(returner, claims));
         }
     }
 
-    fn read_results(&self, returns: &Returns, rows: &[Row], verdicts: &mut Verdicts, effects: &mut Effects) {
+    fn read_results(
+        &self,
+        returner: &LeaseReturner,
+        rows: &[Row],
+        verdicts: &mut Verdicts,
+        effects: &mut Effects,
+    ) {
         let Some((about, rows)) = rows.split_last() else { return };
         let done: Vec<i32> = about.get::<_, Option<Vec<i32>>>(20).unwrap_or_default();
         verdicts.refused_work = absent(done.into_iter(), self.acks.len());
-        read_instances(returns, rows, about, verdicts, effects);
+        read_instances(returner, rows, about, verdicts, effects);
     }
 
-    fn read_messages(&self, returns: &Returns, rows: &[Row], verdicts: &mut Verdicts, effects: &mut Effects) {
+    fn read_messages(
+        &self,
+        returner: &LeaseReturner,
+        rows: &[Row],
+        verdicts: &mut Verdicts,
+        effects: &mut Effects,
+    ) {
         let Some((about, rows)) = rows.split_last() else { return };
         let next_due: Option<i64> = about.get(13);
         effects.next_due = effects.next_due.into_iter().chain(next_due).min();
         effects.instances_touched |= next_due.is_some();
-        read_instances(returns, rows, about, verdicts, effects);
+        read_instances(returner, rows, about, verdicts, effects);
     }
 
-    fn read_starts(&self, returns: &Returns, rows: &[Row], verdicts: &mut Verdicts, effects: &mut Effects) {
+    fn read_starts(
+        &self,
+        returner: &LeaseReturner,
+        rows: &[Row],
+        verdicts: &mut Verdicts,
+        effects: &mut Effects,
+    ) {
         let Some((about, rows)) = rows.split_last() else { return };
         let enqueued: Vec<i32> = about.get::<_, Option<Vec<i32>>>(20).unwrap_or_default();
         verdicts.taken_starts = absent(enqueued.into_iter(), self.starts.len());
-        read_instances(returns, rows, about, verdicts, effects);
+        read_instances(returner, rows, about, verdicts, effects);
     }
 
     /// What the requests themselves say about whom to tell.
@@ -452,7 +476,7 @@ impl Verdicts {
 
 /// Reads what was leased along with it; if nothing was asked for, whether instances have to be looked at.
 fn read_instances(
-    returns: &Returns,
+    returner: &LeaseReturner,
     rows: &[Row],
     about: &Row,
     verdicts: &mut Verdicts,
@@ -461,7 +485,7 @@ fn read_instances(
     if rows.is_empty() {
         effects.instances_touched |= about.get::<_, Option<bool>>(19).unwrap_or(false);
     } else {
-        let instances = Instances::read(returns, rows, DueSignal::may_be_due_at);
+        let instances = Instances::read(returner, rows, DueSignal::may_be_due_at);
         effects.instances_touched |= instances.in_line;
         verdicts.instances = Some(instances);
     }

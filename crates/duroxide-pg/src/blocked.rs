@@ -23,7 +23,7 @@ impl PostgresProvider {
         let (now, reason) = (self.shared.time.given_ms(), stored(reason));
         let params: [&(dyn tokio_postgres::types::ToSql + Sync); 4] =
             [&now, &instance, &lock_token, &reason.as_ref()];
-        let rows = self.returns.line.query(BLOCK, &params).await.map_err(named(OPERATION))?;
+        let rows = self.returner.connection.query(BLOCK, &params).await.map_err(named(OPERATION))?;
         match rows.first().is_some_and(|row| row.get(0)) {
             true => Ok(()),
             false => Err(unknown()),
@@ -33,7 +33,7 @@ impl PostgresProvider {
     /// Lets an instance be claimed again; tells whether it was blocked.
     pub(crate) async fn unblock(&self, instance: &str) -> Result<bool, ProviderError> {
         let instance = stored(instance);
-        let rows = self.returns.line.query(UNBLOCK, &[&instance.as_ref()]).await;
+        let rows = self.returner.connection.query(UNBLOCK, &[&instance.as_ref()]).await;
         let rows = rows.map_err(named("unblock_instance"))?;
         let was_blocked = rows.first().is_some_and(|row| row.get(0));
         if was_blocked {

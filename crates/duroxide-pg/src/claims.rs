@@ -11,10 +11,10 @@ use duroxide::providers::{
 
 use crate::PostgresProvider;
 use crate::encode::route;
-use crate::errands::{Held, Queue};
 use crate::error::StoreError;
 use crate::fetch::{Fetched, FetchedWork, InstanceOrder, StoredClaim, StoredWork, WorkOrder};
-use crate::servers::incarnation;
+use crate::give_backs::{Queue, UntakenLeases};
+use crate::server_identity::incarnation;
 use crate::shared::{positive, whole_ms};
 use crate::text::{original, stored};
 
@@ -36,9 +36,9 @@ impl PostgresProvider {
         &self,
         operation: &'static str,
         request: &InstanceRequest<'_>,
-    ) -> Result<(Vec<InstanceClaim>, Held), ProviderError> {
+    ) -> Result<(Vec<InstanceClaim>, UntakenLeases), ProviderError> {
         let mut claimed = Vec::new();
-        let mut held = Held::new(Queue::Orchestrator, Vec::new(), self.returns.clone());
+        let mut held = UntakenLeases::new(Queue::Orchestrator, Vec::new(), self.returner.clone());
         if request.filter.is_some_and(|filter| filter.supported_duroxide_versions.is_empty()) {
             return Ok((Vec::new(), held));
         }
@@ -59,7 +59,7 @@ impl PostgresProvider {
                 continue;
             }
             // What is being given back just now may be what was looked for.
-            if claimed.is_empty() && self.returns.errands.finish().await {
+            if claimed.is_empty() && self.returner.give_backs.finish().await {
                 continue;
             }
             break;
@@ -75,7 +75,7 @@ impl PostgresProvider {
     ) -> Result<Fetched, StoreError> {
         let order = self.instance_order(max, request);
         let gatherer = self.instance_claims.clone();
-        let fetched = self.returns.errands.see_through(async move { gatherer.ask(order).await }).await?;
+        let fetched = self.returner.give_backs.see_through(async move { gatherer.ask(order).await }).await?;
         self.learn_classes(&fetched);
         Ok(fetched)
     }
@@ -144,13 +144,13 @@ impl PostgresProvider {
         if !bad.is_empty() {
             self.set_aside(operation, Queue::Orchestrator, &bad).await?;
             if messages.is_empty() {
-                let over = self.returns.give_back(Queue::Orchestrator, &claim.token, 0, true).await;
+                let over = self.returner.give_back(Queue::Orchestrator, &claim.token, 0, true).await;
                 over.map_err(|error| error.into_provider_error(operation))?;
                 return Ok(None);
             }
         }
         let attempt_count = u32::try_from(attempts).unwrap_or(u32::MAX).saturating_add(1);
-        let server = self.shared.servers.number();
+        let server = self.shared.server_identity.number();
         Ok(Some(claim.describe(messages, attempt_count, server)))
     }
 
@@ -164,7 +164,7 @@ impl PostgresProvider {
         if *request.tag_filter == TagFilter::None {
             return Ok(claimed);
         }
-        let mut held = Held::new(Queue::Worker, Vec::new(), self.returns.clone());
+        let mut held = UntakenLeases::new(Queue::Worker, Vec::new(), self.returner.clone());
         while claimed.len() < request.max {
             let FetchedWork { claims: stored, held: leases, unfinished } = self
                 .fetch_work(request.max - claimed.len(), request)
@@ -177,7 +177,7 @@ impl PostgresProvider {
                 self.set_aside(operation, Queue::Worker, &bad).await?;
                 continue;
             }
-            if unfinished || (claimed.is_empty() && self.returns.errands.finish().await) {
+            if unfinished || (claimed.is_empty() && self.returner.give_backs.finish().await) {
                 continue;
             }
             break;
@@ -189,7 +189,7 @@ impl PostgresProvider {
     async fn fetch_work(&self, max: usize, request: &WorkRequest<'_>) -> Result<FetchedWork, StoreError> {
         let order = WorkOrder { max, ..work_order(request) };
         let gatherer = self.work_claims.clone();
-        self.returns.errands.see_through(async move { gatherer.ask(order).await }).await
+        self.returner.give_backs.see_through(async move { gatherer.ask(order).await }).await
     }
 
     /// Moves rows that do not decode out of everybody's way.
@@ -206,7 +206,7 @@ impl PostgresProvider {
         let ids: Vec<i64> = rows.iter().map(|row| row.id).collect();
         let reasons: Vec<&str> = rows.iter().map(|row| row.reason.as_str()).collect();
         let now = self.shared.time.given_ms();
-        let moved = self.returns.line.query(sql, &[&now, &ids, &reasons]).await;
+        let moved = self.returner.connection.query(sql, &[&now, &ids, &reasons]).await;
         moved.map_err(|failure| StoreError::from(failure).into_provider_error(operation))?;
         for row in rows {
             tracing::error!(

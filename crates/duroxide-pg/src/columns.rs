@@ -8,9 +8,9 @@ use crate::encode::{NewActivity, NewMessage, TurnCommit};
 use crate::fetch::{InstanceOrder, WorkOrder};
 use crate::gather::Order;
 use crate::jobs::{Pending, ResultToCommit, StartWithMessage, TurnStored, TurnToCommit};
-use crate::line::Columns;
 use crate::session::Session;
 use crate::shared::Shared;
+use crate::shared_connection::Columns;
 
 type Answer = Result<Vec<Row>, tokio_postgres::Error>;
 

@@ -26,13 +26,13 @@ use tokio_postgres::error::Severity;
 
 use crate::batch::{Batch, Verdicts};
 use crate::columns::Mark;
-use crate::errands::Returns;
 use crate::error::{Failure, FailureKind, StoreError};
+use crate::give_backs::LeaseReturner;
 use crate::jobs::{Answer, Job};
-use crate::line::{Trials, in_time};
 use crate::pipeline::in_order;
-use crate::session::{Dialer, Purpose, Session};
+use crate::session::{Connector, Purpose, Session};
 use crate::shared::Effects;
+use crate::shared_connection::{Trials, in_time};
 
 /// Jobs that wait, at most; more callers wait outside.
 const INBOX_SIZE: usize = 4_096;
@@ -74,17 +74,17 @@ struct Marks {
 
 impl Committer {
     /// Starts one whose commits are durable when they are answered.
-    pub(crate) fn start(dialer: Arc<Dialer>, returns: Returns, patience: Duration) -> Self {
-        let (this, committing) = Self::new(dialer, Purpose::Data, returns, patience);
+    pub(crate) fn start(connector: Arc<Connector>, returner: LeaseReturner, patience: Duration) -> Self {
+        let (this, committing) = Self::new(connector, Purpose::Data, returner, patience);
         tokio::spawn(run(committing));
         this
     }
 
     /// Makes one, for somebody else to run.
     pub(crate) fn new(
-        dialer: Arc<Dialer>,
+        connector: Arc<Connector>,
         purpose: Purpose,
-        returns: Returns,
+        returner: LeaseReturner,
         patience: Duration,
     ) -> (Self, Committing) {
         let (inbox, jobs) = mpsc::channel(INBOX_SIZE);
@@ -92,9 +92,9 @@ impl Committer {
         let (told, progress) = watch::channel(Progress::default());
         let marks = Arc::new(Marks::default());
         let committing = Committing {
-            dialer,
+            connector,
             purpose,
-            returns,
+            returner,
             patience,
             name,
             jobs,
@@ -154,9 +154,9 @@ struct Connected {
 
 /// The other end of the handle: makes batches of jobs and commits them.
 pub(crate) struct Committing {
-    dialer: Arc<Dialer>,
+    connector: Arc<Connector>,
     purpose: Purpose,
-    pub(crate) returns: Returns,
+    pub(crate) returner: LeaseReturner,
     patience: Duration,
     name: String,
     pub(crate) jobs: mpsc::Receiver<Job>,
@@ -165,19 +165,19 @@ pub(crate) struct Committing {
     is_busy: bool,
     batches: i64,
     /// What the server knew when connections were made again.
-    known: Vec<Known>,
+    known: Vec<ServerMemory>,
     progress: watch::Sender<Progress>,
     marks: Arc<Marks>,
 }
 
 /// What a server knows of when a connection is made: of the batches that were sent until then, those up to one of them.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Known {
+pub(crate) struct ServerMemory {
     last: i64,
     sent: i64,
 }
 
-impl Known {
+impl ServerMemory {
     /// Tells whether the server has forgotten a batch that it had committed before.
     pub(crate) fn lacks(self, batch: i64) -> bool {
         self.last < batch && batch <= self.sent
@@ -286,7 +286,7 @@ impl Committing {
         loop {
             match self.attempt(&mut batch, careful).await {
                 Attempt::Committed(verdicts, effects) => {
-                    self.returns.shared.announce(effects);
+                    self.returner.shared.announce(effects);
                     return Ok(Committed { number: self.batches, batch, verdicts: *verdicts });
                 }
                 Attempt::Failed(failure) => {
@@ -324,7 +324,7 @@ impl Committing {
         self.marks.ended.store(number, Ordering::SeqCst);
         match outcome {
             Ok(answers) => {
-                let (mut verdicts, effects) = batch.read(&self.returns, answers);
+                let (mut verdicts, effects) = batch.read(&self.returner, answers);
                 verdicts.server = connection.session.server();
                 if connection.session.is_over() {
                     // Others may have reached another server, of which this commit proves nothing.
@@ -402,14 +402,14 @@ impl Committing {
     }
 
     /// What the server knew each time that a connection was made since this was last asked.
-    pub(crate) fn take_known(&mut self) -> Vec<Known> {
+    pub(crate) fn take_server_memories(&mut self) -> Vec<ServerMemory> {
         std::mem::take(&mut self.known)
     }
 
     /// Connects, and makes sure that nothing of an earlier connection can still be committed.
     async fn begin_epoch(&mut self) -> Result<Row, Failure> {
         self.connection = None;
-        let session = self.dialer.connect(self.purpose).await?;
+        let session = self.connector.connect(self.purpose).await?;
         let begun = async {
             session.prepare(BEGIN_BATCH).await?;
             session.query(BEGIN_EPOCH, &[&self.name]).await
@@ -418,7 +418,7 @@ impl Committing {
         let rows = rows.ok_or_else(|| Failure::lost("PostgreSQL does not answer"))??;
         let row = rows.into_iter().next().ok_or_else(|| Failure::lost("no epoch"))?;
         self.connection = Some(Connected { session, epoch: row.get(0) });
-        self.known.push(Known { last: row.get(1), sent: self.batches });
+        self.known.push(ServerMemory { last: row.get(1), sent: self.batches });
         self.progress.send_modify(|progress| progress.connection += 1);
         Ok(row)
     }
@@ -432,7 +432,7 @@ impl Committing {
         careful: bool,
     ) -> Result<Vec<Vec<Row>>, Unfinished> {
         let Connected { session, epoch } = connection;
-        let (name, shared) = (&self.name, &*self.returns.shared);
+        let (name, shared) = (&self.name, &*self.returner.shared);
         let mark = Mark { committer: name, epoch: *epoch, batch: Some(number) };
         if batch.is_one_statement() {
             let answers = in_time(batch.execute(session, shared, mark, careful)).await;
@@ -512,7 +512,7 @@ mod tests {
     #[test]
     fn a_batch_that_one_server_had_forgotten_is_lost_whatever_the_next_one_knows() {
         // Batch 5 was forgotten in a crash, 6 was not committed, 7 was, and its answer was lost.
-        let known = [Known { last: 4, sent: 6 }, Known { last: 7, sent: 7 }];
+        let known = [ServerMemory { last: 4, sent: 6 }, ServerMemory { last: 7, sent: 7 }];
         let is_lost = |batch| known.iter().any(|known| known.lacks(batch));
         assert_eq!([3, 4, 5, 6, 7, 8].map(is_lost), [false, false, true, true, false, false]);
     }

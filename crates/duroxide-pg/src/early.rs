@@ -16,22 +16,22 @@ use duroxide::providers::{Clock, ProviderError, SystemClock};
 use tokio::sync::{mpsc, watch};
 
 use crate::committer::{BATCH_SIZE, Committed, Committer, Committing, Progress};
-use crate::errands::Returns;
 use crate::error::Failure;
+use crate::give_backs::LeaseReturner;
 use crate::jobs::{Job, Reply};
-use crate::session::{Dialer, Purpose};
+use crate::session::{Connector, Purpose};
 
 /// How long the turn that a result or a message leads to may take before that is synced by itself.
 const LINGER: Duration = Duration::from_millis(2);
 
 /// Starts an early committer; `synced` makes durable what it commits.
 pub(crate) fn start(
-    dialer: Arc<Dialer>,
-    returns: Returns,
+    connector: Arc<Connector>,
+    returner: LeaseReturner,
     patience: Duration,
     synced: Arc<Committer>,
 ) -> Committer {
-    let (committer, committing) = Committer::new(dialer, Purpose::Unsynced, returns, patience);
+    let (committer, committing) = Committer::new(connector, Purpose::Unsynced, returner, patience);
     let (failed, failures) = mpsc::unbounded_channel();
     let progress = synced.progress();
     let early = Early { committing, synced, progress, kept: VecDeque::new(), failed, failures };
@@ -78,7 +78,7 @@ impl Early {
                 Next::Commit(jobs) => {
                     let (mut batch, later) = self.committing.gather(jobs).await;
                     waiting = later;
-                    batch.serve(&self.committing.returns.shared.standing);
+                    batch.serve(&self.committing.returner.shared.waiting_dispatchers);
                     // If it changes meanwhile, nobody knows which server has the batch.
                     let connection = self.progress.borrow().connection;
                     let committed = self.committing.process(batch).await;
@@ -150,7 +150,7 @@ impl Early {
         self.kept.front().is_some_and(|kept| kept.is_durable(&now) || kept.connection != now.connection)
     }
 
-    /// Answers what is durable. Returns what has to be committed again.
+    /// Answers what is durable. LeaseReturner what has to be committed again.
     async fn settle(&mut self) -> Vec<Job> {
         let now = *self.progress.borrow_and_update();
         while self.kept.front().is_some_and(|kept| kept.is_durable(&now)) {
@@ -179,7 +179,7 @@ impl Early {
 
     /// Takes out what the server has forgotten, if it has crashed.
     fn forgotten(&mut self) -> Vec<Job> {
-        let known = self.committing.take_known();
+        let known = self.committing.take_server_memories();
         let is_lost = |kept: &Kept| known.iter().any(|known| known.lacks(kept.committed.number));
         let (lost, kept) = self.kept.drain(..).partition(is_lost);
         self.kept = kept;

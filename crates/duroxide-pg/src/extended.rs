@@ -17,8 +17,8 @@ use crate::PostgresProvider;
 use crate::claims::work_order;
 use crate::encode::{self, NewMessage, leased_by, leased_work};
 use crate::jobs::{Job, StartWithMessage, TurnStored};
-use crate::line::Columns;
 use crate::shared::{clamp, positive};
+use crate::shared_connection::Columns;
 use crate::text::original;
 
 const LEASE: &str =
@@ -71,11 +71,11 @@ impl ExtendedProvider for PostgresProvider {
         }
         loop {
             let order = self.instance_order(request.max, request);
-            let mut left = self.shared.standing.leave(order);
+            let mut wait = self.shared.waiting_dispatchers.wait_for(order);
             let filled = tokio::select! {
                 biased;
-                filled = left.filled() => filled,
-                () = signal.wait() => left.withdraw().await,
+                filled = wait.filled() => filled,
+                () = signal.wait() => wait.end().await,
             };
             let Some(fetched) = filled else { return Vec::new() };
             if fetched.claims.is_empty() && !fetched.is_unfinished() {

@@ -6,11 +6,11 @@ use std::sync::atomic::Ordering;
 use duroxide::providers::{Clock, SystemClock};
 use tokio_postgres::Row;
 
-use crate::errands::{Held, Queue, Returns};
 use crate::error::StoreError;
-use crate::gather::{Gatherer, Harvest, Order};
-use crate::line::Columns;
+use crate::gather::{Claimed, Gatherer, Order};
+use crate::give_backs::{LeaseReturner, Queue, UntakenLeases};
 use crate::shared::DueSignal;
+use crate::shared_connection::Columns;
 use crate::text::original;
 
 const CLAIM_INSTANCES: &str = "SELECT * FROM claim_instances_1($1, $2, $3, $4, $5, $6, $7, NULL)";
@@ -44,7 +44,7 @@ impl Order for InstanceOrder {
 /// What a caller gets of a fetch of instances.
 pub(crate) struct Fetched {
     pub(crate) claims: Vec<StoredClaim>,
-    pub(crate) held: Held,
+    pub(crate) held: UntakenLeases,
     /// Nothing was found so far, but there is more to look at.
     pub(crate) unfinished: bool,
     /// Versions that the caller has to make up its mind about first.
@@ -62,7 +62,7 @@ impl Fetched {
 pub(crate) struct Instances {
     claims: VecDeque<StoredClaim>,
     /// Given back unless they are shared out.
-    held: Held,
+    held: UntakenLeases,
     unfinished: bool,
     unknown_classes: Vec<String>,
     /// Some that just got a message were not leased.
@@ -72,13 +72,17 @@ pub(crate) struct Instances {
 impl Instances {
     /// Reads the rows of `claim_instances_1`, of which the last describes the others. `take_note` is told when to look again:
     /// answers on one connection come in their order, those on another may be older.
-    pub(crate) fn read(returns: &Returns, rows: &[Row], take_note: impl Fn(&DueSignal, Option<i64>)) -> Self {
-        let shared = &returns.shared;
+    pub(crate) fn read(
+        returner: &LeaseReturner,
+        rows: &[Row],
+        take_note: impl Fn(&DueSignal, Option<i64>),
+    ) -> Self {
+        let shared = &returner.shared;
         let (about, rows) = rows.split_last().unzip();
         let mut claims: Vec<StoredClaim> = rows.unwrap_or_default().iter().map(StoredClaim::read).collect();
         claims.sort_by_key(|claim| claim.ids.first().copied());
         let tokens = claims.iter().map(|claim| claim.token.clone()).collect();
-        let held = Held::new(Queue::Orchestrator, tokens, returns.clone());
+        let held = UntakenLeases::new(Queue::Orchestrator, tokens, returner.clone());
         let claims = claims.into();
         let mut instances =
             Self { claims, held, unfinished: false, unknown_classes: Vec::new(), in_line: false };
@@ -95,7 +99,7 @@ impl Instances {
                 take_note(&shared.instances_ready, about.get(13));
             }
             if about.get::<_, Option<bool>>(15).unwrap_or(false) {
-                look_again(returns);
+                look_again(returner);
             }
             report_dropped(about);
         }
@@ -110,7 +114,7 @@ impl Instances {
     }
 }
 
-impl Harvest<Fetched> for Instances {
+impl Claimed<Fetched> for Instances {
     fn share(&mut self, max: usize) -> Fetched {
         let claims: Vec<StoredClaim> = self.claims.drain(..max.min(self.claims.len())).collect();
         Fetched {
@@ -155,14 +159,14 @@ impl Order for WorkOrder {
 /// What a caller gets of a fetch of activities.
 pub(crate) struct FetchedWork {
     pub(crate) claims: Vec<StoredWork>,
-    pub(crate) held: Held,
+    pub(crate) held: UntakenLeases,
     pub(crate) unfinished: bool,
 }
 
 /// What a call brought.
 pub(crate) struct Activities {
     claims: VecDeque<StoredWork>,
-    held: Held,
+    held: UntakenLeases,
     unfinished: bool,
     /// A call takes at most one activity of a session, so the next caller may find another.
     may_have_sessions: bool,
@@ -170,14 +174,14 @@ pub(crate) struct Activities {
 
 impl Activities {
     /// What was leased along with something else.
-    pub(crate) fn along(returns: &Returns, claims: Vec<StoredWork>) -> Self {
+    pub(crate) fn along(returner: &LeaseReturner, claims: Vec<StoredWork>) -> Self {
         let tokens = claims.iter().map(|claim| claim.token.clone()).collect();
-        let held = Held::new(Queue::Worker, tokens, returns.clone());
+        let held = UntakenLeases::new(Queue::Worker, tokens, returner.clone());
         Self { claims: claims.into(), held, unfinished: false, may_have_sessions: false }
     }
 }
 
-impl Harvest<FetchedWork> for Activities {
+impl Claimed<FetchedWork> for Activities {
     fn share(&mut self, max: usize) -> FetchedWork {
         let claims: Vec<StoredWork> = self.claims.drain(..max.min(self.claims.len())).collect();
         FetchedWork { held: self.held.split(claims.len()), claims, unfinished: self.unfinished }
@@ -189,48 +193,48 @@ impl Harvest<FetchedWork> for Activities {
 }
 
 /// Starts gathering claims of instances.
-pub(crate) fn gather_instances(returns: Returns) -> Gatherer<InstanceOrder> {
+pub(crate) fn gather_instances(returner: LeaseReturner) -> Gatherer<InstanceOrder> {
     Gatherer::start(move |order| {
-        let returns = returns.clone();
+        let returner = returner.clone();
         Box::pin(async move {
-            let instances = fetch_instances(&returns, order).await?;
-            Ok(Box::new(instances) as Box<dyn Harvest<Fetched>>)
+            let instances = fetch_instances(&returner, order).await?;
+            Ok(Box::new(instances) as Box<dyn Claimed<Fetched>>)
         })
     })
 }
 
 /// Starts gathering claims of activities.
-pub(crate) fn gather_work(returns: Returns) -> Gatherer<WorkOrder> {
+pub(crate) fn gather_work(returner: LeaseReturner) -> Gatherer<WorkOrder> {
     Gatherer::start(move |order| {
-        let returns = returns.clone();
+        let returner = returner.clone();
         Box::pin(async move {
-            let activities = fetch_work(&returns, order).await?;
-            Ok(Box::new(activities) as Box<dyn Harvest<FetchedWork>>)
+            let activities = fetch_work(&returner, order).await?;
+            Ok(Box::new(activities) as Box<dyn Claimed<FetchedWork>>)
         })
     })
 }
 
-async fn fetch_instances(returns: &Returns, order: InstanceOrder) -> Result<Instances, StoreError> {
-    let shared = &returns.shared;
+async fn fetch_instances(returner: &LeaseReturner, order: InstanceOrder) -> Result<Instances, StoreError> {
+    let shared = &returner.shared;
     let (max, seed) = (order.stored_max(), new_seed());
     let (known, allowed) = order.classes.unzip();
     let now = shared.time.given_ms();
     let params: Columns<'_> = &[&now, &max, &order.lease_ms, &shared.parking_ms, &known, &allowed, &seed];
-    let rows = returns.line.query(CLAIM_INSTANCES, params).await?;
-    Ok(Instances::read(returns, &rows, DueSignal::is_due_at))
+    let rows = returner.connection.query(CLAIM_INSTANCES, params).await?;
+    Ok(Instances::read(returner, &rows, DueSignal::is_due_at))
 }
 
-async fn fetch_work(returns: &Returns, order: WorkOrder) -> Result<Activities, StoreError> {
-    let shared = &returns.shared;
+async fn fetch_work(returner: &LeaseReturner, order: WorkOrder) -> Result<Activities, StoreError> {
+    let shared = &returner.shared;
     let (max, seed) = (order.stored_max(), new_seed());
     let now = shared.time.given_ms();
     let params: Columns<'_> =
         &[&now, &max, &order.lease_ms, &order.owner, &order.session_ms, &order.routes, &seed];
-    let mut rows = returns.line.query(CLAIM_WORK, params).await?;
+    let mut rows = returner.connection.query(CLAIM_WORK, params).await?;
     let about = rows.pop();
     let claims: VecDeque<StoredWork> = rows.iter().map(StoredWork::read).collect();
     let tokens = claims.iter().map(|claim| claim.token.clone()).collect();
-    let held = Held::new(Queue::Worker, tokens, returns.clone());
+    let held = UntakenLeases::new(Queue::Worker, tokens, returner.clone());
     let unfinished = about.as_ref().is_some_and(|about| about.get::<_, Option<bool>>(6) == Some(true));
     if let Some(about) = about {
         shared.time.learn(about.get(4));
@@ -296,9 +300,9 @@ impl StoredWork {
 
 /// Somebody is committing a turn of an instance that has new messages. That takes about as long as a sync; if it is another
 /// process, nobody tells us when it is over.
-fn look_again(returns: &Returns) {
-    returns.shared.turns_in_the_way.store(true, Ordering::Relaxed);
-    let shared = std::sync::Arc::downgrade(&returns.shared);
+fn look_again(returner: &LeaseReturner) {
+    returner.shared.turns_in_the_way.store(true, Ordering::Relaxed);
+    let shared = std::sync::Arc::downgrade(&returner.shared);
     tokio::spawn(async move {
         SystemClock.sleep(std::time::Duration::from_millis(3)).await;
         if let Some(shared) = shared.upgrade() {

@@ -28,7 +28,7 @@ pub(crate) trait Order: Clone + Send + Sync + 'static {
 }
 
 /// What a call brought, to be shared out.
-pub(crate) trait Harvest<S>: Send {
+pub(crate) trait Claimed<S>: Send {
     /// Takes the next share of up to `max`.
     fn share(&mut self, max: usize) -> S;
     /// Tells whether whoever got nothing may ask again at once.
@@ -51,7 +51,7 @@ impl<O: Order> Clone for Gatherer<O> {
     }
 }
 
-type Called<S> = Pin<Box<dyn Future<Output = Result<Box<dyn Harvest<S>>, StoreError>> + Send>>;
+type Called<S> = Pin<Box<dyn Future<Output = Result<Box<dyn Claimed<S>>, StoreError>> + Send>>;
 
 impl<O: Order> Gatherer<O> {
     /// Starts gathering; `call` asks the database.
@@ -95,8 +95,8 @@ async fn serve<O: Order>(group: Vec<Asked<O>>, call: &impl Fn(O) -> Called<O::Sh
     let mut group: std::collections::VecDeque<_> = group.into();
     while let Some(first) = group.front() {
         let all = group.iter().map(|one| one.order.max()).fold(0, usize::saturating_add);
-        let mut harvest = match call(first.order.clone().for_all(all)).await {
-            Ok(harvest) => harvest,
+        let mut claimed = match call(first.order.clone().for_all(all)).await {
+            Ok(claimed) => claimed,
             Err(error) => {
                 for one in group {
                     let _ = one.reply.send(Err(error.clone()));
@@ -106,10 +106,10 @@ async fn serve<O: Order>(group: Vec<Asked<O>>, call: &impl Fn(O) -> Called<O::Sh
         };
         // The first is served in any case, so that this ends.
         while let Some(one) = group.pop_front() {
-            let share = harvest.share(one.order.max());
+            let share = claimed.share(one.order.max());
             // A caller that went away gives its share back by dropping it.
             let _ = one.reply.send(Ok(share));
-            if harvest.may_be_more() {
+            if claimed.may_be_more() {
                 break;
             }
         }

@@ -17,7 +17,7 @@
 //! - **Few syncs.** A message or a result is visible before it is on the disk, and acknowledged afterwards; the turn that
 //!   it leads to brings it there (`early`).
 //! - **Few steps.** A turn's commit leases activities, a result's commit leases an instance, and so does a message's if a
-//!   dispatcher waits (`standing`); what nobody waits for in line is leased as it is written.
+//!   dispatcher waits (`waiting_dispatchers`); what nobody is queued before is leased as it is written.
 //! - **Leases go by the database's clock**; those that are not part of such a commit are taken on a connection of their own
 //!   that does not wait for the disk.
 //! - **Nobody waits for a neighbour.** A message is appended, and so is a note that its instance has to be looked at;
@@ -28,16 +28,17 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `migrations/*.sql`, `migrate` | tables and functions, and how a schema comes to have them |
-//! | `target`, `tls`, `session`, `line`, `servers` | where the database is, and connections to it |
+//! | `address`, `tls`, `session`, `shared_connection`, `server_identity` | where the database is, and connections to it |
 //! | `jobs`, `columns`, `batch`, `pipeline`, `committer` | group commit |
 //! | `early` | what is made durable after it was committed |
-//! | `claims`, `fetch`, `gather`, `standing`, `errands` | leasing together, and giving back what nobody took |
+//! | `claims`, `fetch`, `gather`, `waiting_dispatchers`, `give_backs` | leasing together, and giving back what nobody took |
 //! | `shared`, `signals`, `clock` | who is told of what, and when |
 //! | `encode`, `text` | values on their way in and out |
 //! | `provider`, `extended`, `admin`, `reads` | the traits |
 //!
 //! A session pool in front of the database must keep sessions (PgBouncer: `pool_mode = session`).
 
+mod address;
 mod admin;
 mod batch;
 mod blocked;
@@ -47,27 +48,26 @@ mod columns;
 mod committer;
 mod early;
 mod encode;
-mod errands;
 mod error;
 mod extended;
 mod fetch;
 mod gather;
+mod give_backs;
 mod jobs;
-mod line;
 mod migrate;
 mod open;
 mod options;
 mod pipeline;
 mod provider;
 mod reads;
-mod servers;
+mod server_identity;
 mod session;
 mod shared;
+mod shared_connection;
 mod signals;
-mod standing;
-mod target;
 mod text;
 mod tls;
+mod waiting_dispatchers;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -80,14 +80,14 @@ pub use open::{OpenError, open};
 pub use options::PostgresBuilder;
 pub use session::TokenSource;
 
+use address::{DatabaseAddress, Protection};
 use clock::DatabaseClock;
 use committer::Committer;
-use errands::{Errands, Returns};
-use line::Line;
-use session::{Dialer, Purpose};
+use give_backs::{LeaseReturner, PendingGiveBacks};
+use session::{Connector, Purpose};
 use shared::{DueSignal, Shared, Time, whole_ms};
-use standing::StandingOrders;
-use target::{Protection, Target};
+use shared_connection::SharedConnection;
+use waiting_dispatchers::WaitingDispatchers;
 
 /// Processes count their totals in so many slots.
 pub(crate) const SLOTS: i32 = 64;
@@ -97,16 +97,16 @@ pub(crate) const SLOTS: i32 = 64;
 /// It must be opened and used inside a tokio runtime. Dropping it finishes what was begun.
 pub struct PostgresProvider {
     shared: Arc<Shared>,
-    dialer: Arc<Dialer>,
+    connector: Arc<Connector>,
     committer: Arc<Committer>,
     /// Messages and results, which are made durable after they were committed.
     early: Committer,
     /// Deletes and prunes, which may take long.
     removals: Committer,
-    reads: Line,
+    reads: SharedConnection,
     /// Reads that may take long, so that others do not wait for them.
-    listings: Line,
-    returns: Returns,
+    listings: SharedConnection,
+    returner: LeaseReturner,
     instance_claims: gather::Gatherer<fetch::InstanceOrder>,
     work_claims: gather::Gatherer<fetch::WorkOrder>,
     /// Versions that instances are pinned to, as far as they were met.
@@ -151,9 +151,9 @@ impl PostgresProvider {
         PostgresBuilder::default()
     }
 
-    /// Returns the schema that the store lives in.
+    /// LeaseReturner the schema that the store lives in.
     pub fn schema_name(&self) -> &str {
-        &self.dialer.schema
+        &self.connector.schema
     }
 
     /// Applies the migrations that the schema lacks. Opening a store does so already.
@@ -161,8 +161,8 @@ impl PostgresProvider {
     /// # Errors
     /// As [`new`](Self::new).
     pub async fn initialize_schema(&self) -> Result<(), PgError> {
-        let session = self.dialer.open().await?;
-        migrate::prepare(&session, &self.dialer.schema, Migrations::Apply).await
+        let session = self.connector.open().await?;
+        migrate::prepare(&session, &self.connector.schema, Migrations::Apply).await
     }
 
     /// Drops the schema with everything in it, for tests. Of `public` only what is ours is dropped.
@@ -170,33 +170,33 @@ impl PostgresProvider {
     /// # Errors
     /// What the server reports.
     pub async fn cleanup_schema(&self) -> Result<(), PgError> {
-        let session = self.dialer.open().await?;
-        migrate::drop_schema(&session, &self.dialer.schema).await
+        let session = self.connector.open().await?;
+        migrate::drop_schema(&session, &self.connector.schema).await
     }
 
     async fn open(settings: PostgresBuilder, database_url: &str) -> Result<Self, PgError> {
-        target::check_schema(&settings.schema)?;
-        let target = Target::parse(database_url)?;
+        address::check_schema(&settings.schema)?;
+        let target = DatabaseAddress::parse(database_url)?;
         let tls = match target.protection {
             Protection::Plain => None,
             _ => Some(tls::Tls::new(&target)?),
         };
         let tokens = settings.tokens.clone();
-        let dialer = Arc::new(Dialer {
+        let connector = Arc::new(Connector {
             target,
             tls,
             tokens,
             schema: settings.schema.clone(),
             limits: settings.limits,
-            servers: Arc::default(),
+            server_identity: Arc::default(),
         });
-        let session = dialer.open().await?;
+        let session = connector.open().await?;
         migrate::prepare(&session, &settings.schema, settings.migrations).await?;
         drop(session);
-        Ok(Self::start(dialer, &settings))
+        Ok(Self::start(connector, &settings))
     }
 
-    fn start(dialer: Arc<Dialer>, settings: &PostgresBuilder) -> Self {
+    fn start(connector: Arc<Connector>, settings: &PostgresBuilder) -> Self {
         let time = match &settings.clock {
             Some(clock) => Time::Given(clock.clone()),
             None => Time::Database(Arc::new(DatabaseClock::default())),
@@ -212,33 +212,37 @@ impl PostgresProvider {
             work_ready: DueSignal::new(clock.clone()),
             watchers: Arc::new(InstanceWatchers::default()),
             running: Arc::default(),
-            news: Arc::default(),
-            servers: dialer.servers.clone(),
+            notifications: Arc::default(),
+            server_identity: connector.server_identity.clone(),
             turns_in_the_way: false.into(),
-            standing: StandingOrders::default(),
+            waiting_dispatchers: WaitingDispatchers::default(),
         });
         let looking = signals::look_now_and_then(Arc::downgrade(&shared), clock, settings.poll_interval);
         let mut background = Background(vec![tokio::spawn(looking)]);
         if settings.notifications {
-            background.0.push(tokio::spawn(signals::Messenger::new(dialer.clone(), &shared).run()));
+            background.0.push(tokio::spawn(signals::Notifier::new(connector.clone(), &shared).run()));
         }
         let patience = settings.patience;
-        let leases = Arc::new(Line::new(dialer.clone(), Purpose::Unsynced, patience));
-        let returns = Returns { line: leases, shared: shared.clone(), errands: Errands::default() };
-        let committer = Arc::new(Committer::start(dialer.clone(), returns.clone(), patience));
+        let leases = Arc::new(SharedConnection::new(connector.clone(), Purpose::Unsynced, patience));
+        let returner = LeaseReturner {
+            connection: leases,
+            shared: shared.clone(),
+            give_backs: PendingGiveBacks::default(),
+        };
+        let committer = Arc::new(Committer::start(connector.clone(), returner.clone(), patience));
         Self {
-            early: early::start(dialer.clone(), returns.clone(), patience, committer.clone()),
+            early: early::start(connector.clone(), returner.clone(), patience, committer.clone()),
             committer,
-            removals: Committer::start(dialer.clone(), returns.clone(), patience),
-            reads: Line::new(dialer.clone(), Purpose::Reads, patience),
-            listings: Line::new(dialer.clone(), Purpose::Reads, patience),
+            removals: Committer::start(connector.clone(), returner.clone(), patience),
+            reads: SharedConnection::new(connector.clone(), Purpose::Reads, patience),
+            listings: SharedConnection::new(connector.clone(), Purpose::Reads, patience),
             _background: background,
-            instance_claims: fetch::gather_instances(returns.clone()),
-            work_claims: fetch::gather_work(returns.clone()),
-            returns,
+            instance_claims: fetch::gather_instances(returner.clone()),
+            work_claims: fetch::gather_work(returner.clone()),
+            returner,
             known_classes: Mutex::new(BTreeSet::from([String::new()])),
             shared,
-            dialer,
+            connector,
         }
     }
 

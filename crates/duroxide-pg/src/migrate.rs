@@ -4,9 +4,9 @@
 //! The ledger is checked whenever a store is opened: a schema that is newer than this build, or whose past is another
 //! one, is refused and not touched.
 
+use crate::address::quoted;
 use crate::error::PgError;
 use crate::session::Session;
-use crate::target::quoted;
 
 struct Migration {
     version: i64,

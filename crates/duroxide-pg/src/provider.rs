@@ -14,9 +14,9 @@ use duroxide::{Event, SystemStats};
 use crate::PostgresProvider;
 use crate::committer::Committer;
 use crate::encode::{self, TurnCommit, WorkAck, leased_by, leased_work};
-use crate::errands::Queue;
 use crate::error::StoreError;
 use crate::fetch::{Fetched, InstanceOrder, WorkOrder};
+use crate::give_backs::Queue;
 use crate::jobs::{Answer, Job, Pending, Reply, ResultToCommit, TurnStored, TurnToCommit};
 use crate::shared::whole_ms;
 use crate::text::stored;
@@ -102,7 +102,7 @@ impl Provider for PostgresProvider {
     ) -> Result<(), ProviderError> {
         const OPERATION: &str = "abandon_orchestration_item";
         let delay_ms = delay.map_or(0, whole_ms);
-        let done = self.returns.give_back(Queue::Orchestrator, lock_token, delay_ms, ignore_attempt).await;
+        let done = self.returner.give_back(Queue::Orchestrator, lock_token, delay_ms, ignore_attempt).await;
         match done.map_err(|error| error.into_provider_error(OPERATION))? {
             true => Ok(()),
             false => Err(refusal::unknown_turn_token(OPERATION)),
@@ -206,7 +206,7 @@ impl Provider for PostgresProvider {
         ignore_attempt: bool,
     ) -> Result<(), ProviderError> {
         let delay_ms = delay.map_or(0, whole_ms);
-        let done = self.returns.give_back(Queue::Worker, token, delay_ms, ignore_attempt).await;
+        let done = self.returner.give_back(Queue::Worker, token, delay_ms, ignore_attempt).await;
         match done.map_err(|error| error.into_provider_error("abandon_work_item"))? {
             true => Ok(()),
             false => Err(refusal::unknown_work_token()),
@@ -375,7 +375,7 @@ impl PostgresProvider {
         extend_ms: i64,
     ) -> Result<bool, ProviderError> {
         let now = self.shared.time.given_ms();
-        let rows = self.returns.line.query(sql, &[&now, leased, &token, &waited_ms, &extend_ms]).await;
+        let rows = self.returner.connection.query(sql, &[&now, leased, &token, &waited_ms, &extend_ms]).await;
         let rows =
             rows.map_err(|failure| crate::error::StoreError::from(failure).into_provider_error(operation))?;
         Ok(rows.first().is_some_and(|row| row.get(0)))
@@ -387,7 +387,7 @@ impl PostgresProvider {
         sql: &'static str,
         params: &[&(dyn tokio_postgres::types::ToSql + Sync)],
     ) -> Result<usize, ProviderError> {
-        let rows = self.returns.line.query(sql, params).await;
+        let rows = self.returner.connection.query(sql, params).await;
         let rows =
             rows.map_err(|failure| crate::error::StoreError::from(failure).into_provider_error(operation))?;
         Ok(rows.first().and_then(|row| usize::try_from(row.get::<_, i64>(0)).ok()).unwrap_or(0))

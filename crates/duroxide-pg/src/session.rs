@@ -16,10 +16,10 @@ use tokio_postgres::{
 };
 
 use crate::PgError;
+use crate::address::{DatabaseAddress, Protection, quoted};
 use crate::error::{Failure, FailureKind};
-use crate::line::within;
-use crate::servers::Servers;
-use crate::target::{Protection, Target, quoted};
+use crate::server_identity::ServerIdentity;
+use crate::shared_connection::within;
 use crate::tls::{self, Tls};
 
 /// Gives the password of each new connection: the short-lived token of a cloud identity.
@@ -46,7 +46,7 @@ use crate::tls::{self, Tls};
 /// ```
 #[async_trait]
 pub trait TokenSource: Send + Sync {
-    /// Returns a token that is good for one connection. The error's text may be logged; it must hold no secret. After half
+    /// LeaseReturner a token that is good for one connection. The error's text may be logged; it must hold no secret. After half
     /// a minute without an answer the connection is given up, and tried again later.
     async fn token(&self) -> Result<String, String>;
 }
@@ -98,20 +98,20 @@ impl NotConnected {
 }
 
 /// Makes connections.
-pub(crate) struct Dialer {
-    pub(crate) target: Target,
+pub(crate) struct Connector {
+    pub(crate) target: DatabaseAddress,
     pub(crate) tls: Option<Tls>,
     pub(crate) tokens: Option<Arc<dyn TokenSource>>,
     pub(crate) schema: String,
     pub(crate) limits: StoreLimits,
-    pub(crate) servers: Arc<Servers>,
+    pub(crate) server_identity: Arc<ServerIdentity>,
 }
 
-impl Dialer {
+impl Connector {
     /// Makes the first connection of a store, before there is a schema.
     pub(crate) async fn open(&self) -> Result<Session, PgError> {
         let (sender, _) = mpsc::unbounded_channel();
-        self.dial(Purpose::Setup, sender).await.map_err(|error| {
+        self.connect_in_time(Purpose::Setup, sender).await.map_err(|error| {
             let (tls, failure) = (error.tls_trouble(), self.failure(error));
             match tls {
                 Some(reason) => PgError::Tls { reason },
@@ -132,20 +132,20 @@ impl Dialer {
         purpose: Purpose,
         heard: mpsc::UnboundedSender<Notification>,
     ) -> Result<Session, Failure> {
-        self.dial(purpose, heard).await.map_err(|error| self.failure(error))
+        self.connect_in_time(purpose, heard).await.map_err(|error| self.failure(error))
     }
 
     /// Connects, or gives up: a server that accepts and then says nothing must not hold anybody up for ever.
-    async fn dial(
+    async fn connect_in_time(
         &self,
         purpose: Purpose,
         heard: mpsc::UnboundedSender<Notification>,
     ) -> Result<Session, NotConnected> {
-        let dialed = within(ANSWER_TIMEOUT, self.dial_patiently(purpose, heard)).await;
-        dialed.unwrap_or(Err(NotConnected::NoAnswer))
+        let connected = within(ANSWER_TIMEOUT, self.connect_patiently(purpose, heard)).await;
+        connected.unwrap_or(Err(NotConnected::NoAnswer))
     }
 
-    async fn dial_patiently(
+    async fn connect_patiently(
         &self,
         purpose: Purpose,
         heard: mpsc::UnboundedSender<Notification>,
@@ -170,8 +170,14 @@ impl Dialer {
             SimpleQueryMessage::Row(row) => row.get(0),
             _ => None,
         });
-        let server = self.servers.reach(started.unwrap_or_default());
-        Ok(Session { client, driver, statements: Mutex::default(), server, servers: self.servers.clone() })
+        let server = self.server_identity.reach(started.unwrap_or_default());
+        Ok(Session {
+            client,
+            driver,
+            statements: Mutex::default(),
+            server,
+            server_identity: self.server_identity.clone(),
+        })
     }
 
     /// What a caller hears who may try again.
@@ -248,13 +254,13 @@ pub(crate) struct Session {
     statements: Mutex<HashMap<&'static str, Statement>>,
     /// The number of the server at its other end.
     server: u64,
-    servers: Arc<Servers>,
+    server_identity: Arc<ServerIdentity>,
 }
 
 impl Session {
     /// Tells whether it should be used no more: it has ended, or another has reached another server since.
     pub(crate) fn is_over(&self) -> bool {
-        self.client.is_closed() || self.server != self.servers.number()
+        self.client.is_closed() || self.server != self.server_identity.number()
     }
 
     /// The number of the server at its other end.
@@ -315,16 +321,16 @@ mod tests {
     async fn a_server_that_says_nothing_is_given_up() {
         let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = silent.local_addr().unwrap().port();
-        let target = Target::parse(&format!("postgres://u:secret@127.0.0.1:{port}/d")).unwrap();
-        let dialer = Dialer {
+        let target = DatabaseAddress::parse(&format!("postgres://u:secret@127.0.0.1:{port}/d")).unwrap();
+        let connector = Connector {
             target,
             tls: None,
             tokens: None,
             schema: "public".into(),
             limits: Default::default(),
-            servers: Arc::default(),
+            server_identity: Arc::default(),
         };
-        let failure = dialer.connect(Purpose::Data).await.err().unwrap();
+        let failure = connector.connect(Purpose::Data).await.err().unwrap();
         assert!(failure.may_pass() && failure.message.contains("does not answer"), "{}", failure.message);
         drop(silent);
     }
@@ -340,16 +346,16 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_token_that_never_comes_is_not_waited_for() {
-        let target = Target::parse("postgres://u@127.0.0.1:1/d").unwrap();
+        let target = DatabaseAddress::parse("postgres://u@127.0.0.1:1/d").unwrap();
         let tokens: Option<Arc<dyn TokenSource>> = Some(Arc::new(Never));
-        let dialer = Dialer {
+        let connector = Connector {
             target,
             tls: None,
             tokens,
             schema: "public".into(),
             limits: Default::default(),
-            servers: Arc::default(),
+            server_identity: Arc::default(),
         };
-        assert!(dialer.connect(Purpose::Data).await.is_err_and(|failure| failure.may_pass()));
+        assert!(connector.connect(Purpose::Data).await.is_err_and(|failure| failure.may_pass()));
     }
 }

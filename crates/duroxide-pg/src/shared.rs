@@ -7,9 +7,9 @@ use std::time::Duration;
 use duroxide::providers::{Clock, InstanceWatchers, RunningActivities, StoreLimits, WorkSignalSource};
 
 use crate::clock::DatabaseClock;
-use crate::servers::Servers;
-use crate::signals::News;
-use crate::standing::StandingOrders;
+use crate::server_identity::ServerIdentity;
+use crate::signals::PendingNotifications;
+use crate::waiting_dispatchers::WaitingDispatchers;
 
 /// Settings and signals of one store.
 pub(crate) struct Shared {
@@ -22,12 +22,12 @@ pub(crate) struct Shared {
     pub(crate) work_ready: DueSignal,
     pub(crate) watchers: Arc<InstanceWatchers>,
     pub(crate) running: Arc<RunningActivities>,
-    pub(crate) news: Arc<News>,
-    pub(crate) servers: Arc<Servers>,
+    pub(crate) notifications: Arc<PendingNotifications>,
+    pub(crate) server_identity: Arc<ServerIdentity>,
     /// Somebody was committing a turn of an instance that has new messages: when that is over, it is to be looked at.
     pub(crate) turns_in_the_way: AtomicBool,
     /// What dispatchers wait for.
-    pub(crate) standing: StandingOrders,
+    pub(crate) waiting_dispatchers: WaitingDispatchers,
 }
 
 /// What a commit changes beyond its rows: who has to be told.
@@ -59,7 +59,7 @@ impl Shared {
         for instance in &effects.changed_instances {
             self.watchers.notify(instance);
         }
-        self.news.spread(effects);
+        self.notifications.spread(effects);
     }
 
     /// Tells everybody here that anything may have changed.

@@ -18,14 +18,14 @@ use tokio_rustls::rustls::{
 };
 
 use crate::PgError;
-use crate::target::{Protection, Target};
+use crate::address::{DatabaseAddress, Protection};
 
 /// Makes encrypted connections as a target asks for.
 #[derive(Clone)]
 pub(crate) struct Tls(Arc<ClientConfig>);
 
 impl Tls {
-    pub(crate) fn new(target: &Target) -> Result<Self, PgError> {
+    pub(crate) fn new(target: &DatabaseAddress) -> Result<Self, PgError> {
         let failed = |reason: String| PgError::Tls { reason };
         let provider = Arc::new(ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider.clone())
@@ -38,7 +38,7 @@ impl Tls {
                 .with_custom_certificate_verifier(Arc::new(AnyServer(provider)))
                 .with_no_client_auth(),
         };
-        // Servers that are spoken to in TLS from the first byte (sslnegotiation=direct) ask for it.
+        // ServerIdentity that are spoken to in TLS from the first byte (sslnegotiation=direct) ask for it.
         config.alpn_protocols = vec![b"postgresql".to_vec()];
         Ok(Self(Arc::new(config)))
     }
@@ -82,7 +82,7 @@ fn certificate_trouble(why: &CertificateError) -> String {
 }
 
 /// The certificates that are trusted: those of a file, or of the operating system.
-fn trusted(target: &Target) -> Result<RootCertStore, PgError> {
+fn trusted(target: &DatabaseAddress) -> Result<RootCertStore, PgError> {
     let mut store = RootCertStore::empty();
     match &target.root_certificates {
         Some(path) => {

@@ -114,7 +114,7 @@ async fn start(store: Arc<PostgresProvider>, stage: Arc<Stage>) -> Arc<Runtime> 
     Runtime::start_with_options(store, activities, orchestrations, options).await
 }
 
-/// Returns which process has paid.
+/// LeaseReturner which process has paid.
 async fn pay(stage: Arc<Stage>, ctx: ActivityContext) -> Result<String, String> {
     stage.write(&format!("pays {} (attempt {})", ctx.instance_id(), ctx.attempt()));
     stage.at(ctx.instance_id(), Moment::ActivityThatReturns, stop);

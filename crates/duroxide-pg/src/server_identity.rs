@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Counts the servers that a store has met, one after the other.
 #[derive(Default)]
-pub(crate) struct Servers(Mutex<Current>);
+pub(crate) struct ServerIdentity(Mutex<Current>);
 
 #[derive(Default)]
 struct Current {
@@ -18,7 +18,7 @@ struct Current {
     number: u64,
 }
 
-impl Servers {
+impl ServerIdentity {
     /// A new connection leads to the server that started then; returns its number.
     pub(crate) fn reach(&self, started: &str) -> u64 {
         let mut current = self.current();
@@ -59,10 +59,10 @@ mod tests {
 
     #[test]
     fn a_server_is_known_by_when_it_started() {
-        let servers = Servers::default();
-        assert_eq!((servers.reach("a"), servers.reach("a"), servers.number()), (0, 0, 0));
-        assert_eq!((servers.reach("b"), servers.reach("b"), servers.number()), (1, 1, 1));
-        assert_eq!((servers.reach("a"), servers.number()), (2, 2));
+        let identity = ServerIdentity::default();
+        assert_eq!((identity.reach("a"), identity.reach("a"), identity.number()), (0, 0, 0));
+        assert_eq!((identity.reach("b"), identity.reach("b"), identity.number()), (1, 1, 1));
+        assert_eq!((identity.reach("a"), identity.number()), (2, 2));
     }
 
     #[test]

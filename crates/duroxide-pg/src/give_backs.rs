@@ -11,8 +11,8 @@ use tokio::sync::{oneshot, watch};
 
 use crate::encode::{leased_by, leased_work};
 use crate::error::StoreError;
-use crate::line::Line;
 use crate::shared::{Effects, Shared};
+use crate::shared_connection::SharedConnection;
 
 pub(crate) const ABANDON_TURN: &str = "SELECT abandon_turn_1($1, $2, $3, $4, $5)";
 pub(crate) const ABANDON_WORK: &str = "SELECT abandon_work_1($1, $2, $3, $4, $5)";
@@ -26,27 +26,27 @@ pub(crate) enum Queue {
 
 /// Counts what is still done for callers that have gone away.
 #[derive(Clone)]
-pub(crate) struct Errands(Arc<watch::Sender<usize>>);
+pub(crate) struct PendingGiveBacks(Arc<watch::Sender<usize>>);
 
-impl Default for Errands {
+impl Default for PendingGiveBacks {
     fn default() -> Self {
         Self(Arc::new(watch::Sender::new(0)))
     }
 }
 
 /// Something that is still being done; over when it is dropped.
-struct Errand(Errands);
+struct PendingGiveBack(PendingGiveBacks);
 
-impl Drop for Errand {
+impl Drop for PendingGiveBack {
     fn drop(&mut self) {
         self.0.0.send_modify(|count| *count = count.saturating_sub(1));
     }
 }
 
-impl Errands {
-    fn begin(&self) -> Errand {
+impl PendingGiveBacks {
+    fn begin(&self) -> PendingGiveBack {
         self.0.send_modify(|count| *count += 1);
-        Errand(self.clone())
+        PendingGiveBack(self.clone())
     }
 
     /// Waits until nothing is being done; tells whether anything was.
@@ -63,7 +63,7 @@ impl Errands {
         &self,
         claim: impl Future<Output = Result<T, StoreError>> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let caller = Caller { errands: self.clone(), slot: Arc::default(), stayed: false };
+        let caller = Caller { give_backs: self.clone(), slot: Arc::default(), stayed: false };
         let slot = caller.slot.clone();
         let (sender, receiver) = oneshot::channel();
         tokio::spawn(async move {
@@ -77,10 +77,10 @@ impl Errands {
     }
 }
 
-/// The caller of a claim. If it goes away, what is left to do becomes an errand.
+/// The caller of a claim. If it goes away, what is left to do becomes an give_back.
 struct Caller {
-    errands: Errands,
-    slot: Arc<Mutex<Option<Errand>>>,
+    give_backs: PendingGiveBacks,
+    slot: Arc<Mutex<Option<PendingGiveBack>>>,
     stayed: bool,
 }
 
@@ -94,29 +94,29 @@ impl Drop for Caller {
     fn drop(&mut self) {
         if !self.stayed {
             // Over when the claim's task lets go of the slot.
-            *self.slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.errands.begin());
+            *self.slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.give_backs.begin());
         }
     }
 }
 
 /// What giving back takes.
 #[derive(Clone)]
-pub(crate) struct Returns {
-    pub(crate) line: Arc<Line>,
+pub(crate) struct LeaseReturner {
+    pub(crate) connection: Arc<SharedConnection>,
     pub(crate) shared: Arc<Shared>,
-    pub(crate) errands: Errands,
+    pub(crate) give_backs: PendingGiveBacks,
 }
 
 /// Leases that nobody has taken note of yet. Given back when dropped.
-pub(crate) struct Held {
+pub(crate) struct UntakenLeases {
     queue: Queue,
     tokens: Vec<String>,
-    returns: Returns,
+    returner: LeaseReturner,
 }
 
-impl Held {
-    pub(crate) fn new(queue: Queue, tokens: Vec<String>, returns: Returns) -> Self {
-        Self { queue, tokens, returns }
+impl UntakenLeases {
+    pub(crate) fn new(queue: Queue, tokens: Vec<String>, returner: LeaseReturner) -> Self {
+        Self { queue, tokens, returner }
     }
 
     /// Holds the leases of `other` as well.
@@ -128,7 +128,7 @@ impl Held {
     pub(crate) fn split(&mut self, count: usize) -> Self {
         let rest = self.tokens.split_off(count.min(self.tokens.len()));
         let tokens = std::mem::replace(&mut self.tokens, rest);
-        Self { queue: self.queue, tokens, returns: self.returns.clone() }
+        Self { queue: self.queue, tokens, returner: self.returner.clone() }
     }
 
     /// Leaves the leases alone: from here on the caller is responsible.
@@ -137,25 +137,26 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for UntakenLeases {
     fn drop(&mut self) {
         let tokens = std::mem::take(&mut self.tokens);
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         if tokens.is_empty() {
             return;
         }
-        let (queue, returns, errand) = (self.queue, self.returns.clone(), self.returns.errands.begin());
+        let (queue, returner, give_back) =
+            (self.queue, self.returner.clone(), self.returner.give_backs.begin());
         runtime.spawn(async move {
             for token in &tokens {
                 // What cannot be given back runs out by itself.
-                let _ = returns.give_back(queue, token, 0, true).await;
+                let _ = returner.give_back(queue, token, 0, true).await;
             }
-            drop(errand);
+            drop(give_back);
         });
     }
 }
 
-impl Returns {
+impl LeaseReturner {
     /// Ends a lease without an ack; `false` if the token is not the lease's any more.
     pub(crate) async fn give_back(
         &self,
@@ -168,11 +169,13 @@ impl Returns {
         let rows = match queue {
             Queue::Orchestrator => {
                 let Some(instance) = leased_by(token) else { return Ok(false) };
-                self.line.query(ABANDON_TURN, &[&now, &instance, &token, &delay_ms, &ignore_attempt]).await?
+                self.connection
+                    .query(ABANDON_TURN, &[&now, &instance, &token, &delay_ms, &ignore_attempt])
+                    .await?
             }
             Queue::Worker => {
                 let Some(id) = leased_work(token) else { return Ok(false) };
-                self.line.query(ABANDON_WORK, &[&now, &id, &token, &delay_ms, &ignore_attempt]).await?
+                self.connection.query(ABANDON_WORK, &[&now, &id, &token, &delay_ms, &ignore_attempt]).await?
             }
         };
         let done = rows.first().is_some_and(|row| row.get(0));

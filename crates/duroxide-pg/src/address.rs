@@ -22,7 +22,7 @@ pub(crate) enum Protection {
 
 /// A database to connect to.
 #[derive(Clone)]
-pub(crate) struct Target {
+pub(crate) struct DatabaseAddress {
     pub(crate) config: Config,
     pub(crate) protection: Protection,
     /// A file with the certificates to trust, instead of those of the operating system.
@@ -33,7 +33,7 @@ const FORM: &str = "write it as postgres://user:password@host:port/database";
 /// How long making one connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-impl Target {
+impl DatabaseAddress {
     /// Reads a URL. `sslmode` and `sslrootcert` are ours to read; the driver knows the others.
     pub(crate) fn parse(url: &str) -> Result<Self, PgError> {
         let invalid = |reason: &str| PgError::InvalidUrl { reason: reason.to_string() };
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     fn protection(url: &str) -> Protection {
-        Target::parse(url).unwrap().protection
+        DatabaseAddress::parse(url).unwrap().protection
     }
 
     #[test]
@@ -173,7 +173,8 @@ mod tests {
             assert_eq!(protection(&format!("postgres://u@db.example.com/d?sslmode={mode}")), expected);
         }
         let target =
-            Target::parse("postgres://u@h/d?sslrootcert=%2Fetc%2Fca.pem&application_name=x").unwrap();
+            DatabaseAddress::parse("postgres://u@h/d?sslrootcert=%2Fetc%2Fca.pem&application_name=x")
+                .unwrap();
         assert_eq!(target.root_certificates.as_deref(), Some("/etc/ca.pem"));
     }
 
@@ -190,7 +191,7 @@ mod tests {
     #[test]
     fn a_url_that_is_refused_is_not_repeated() {
         for url in ["mysql://u:secret@h/d", "postgres://u:secret@h:port/d"] {
-            let Err(error) = Target::parse(url) else { panic!("{url} was not refused") };
+            let Err(error) = DatabaseAddress::parse(url) else { panic!("{url} was not refused") };
             assert!(!format!("{error} {error:?}").contains("secret"), "{error}");
         }
     }

@@ -13,24 +13,24 @@ use tokio_postgres::types::ToSql;
 
 use crate::error::{Failure, FailureKind};
 use crate::pipeline::{Sent, in_order};
-use crate::session::{ANSWER_TIMEOUT, Dialer, Purpose, Session};
+use crate::session::{ANSWER_TIMEOUT, Connector, Purpose, Session};
 
 /// The values of a statement's parameters.
 pub(crate) type Columns<'a> = &'a [&'a (dyn ToSql + Sync)];
 
 /// A shared connection.
-pub(crate) struct Line {
-    dialer: Arc<Dialer>,
+pub(crate) struct SharedConnection {
+    connector: Arc<Connector>,
     purpose: Purpose,
     /// How long a call is tried again before its caller hears of the failure.
     patience: Duration,
-    /// Held while connecting, so that one caller connects and the others wait for it.
+    /// UntakenLeases while connecting, so that one caller connects and the others wait for it.
     current: Mutex<Option<Arc<Session>>>,
 }
 
-impl Line {
-    pub(crate) fn new(dialer: Arc<Dialer>, purpose: Purpose, patience: Duration) -> Self {
-        Self { dialer, purpose, patience, current: Mutex::default() }
+impl SharedConnection {
+    pub(crate) fn new(connector: Arc<Connector>, purpose: Purpose, patience: Duration) -> Self {
+        Self { connector, purpose, patience, current: Mutex::default() }
     }
 
     /// Runs one statement, again if the failure may pass.
@@ -95,7 +95,7 @@ impl Line {
             return Ok(session.clone());
         }
         *current = None;
-        let session = Arc::new(self.dialer.connect(self.purpose).await?);
+        let session = Arc::new(self.connector.connect(self.purpose).await?);
         *current = Some(session.clone());
         Ok(session)
     }
