@@ -150,7 +150,7 @@ impl Early {
         self.kept.front().is_some_and(|kept| kept.is_durable(&now) || kept.connection != now.connection)
     }
 
-    /// Answers what is durable. LeaseReturner what has to be committed again.
+    /// Answers what is durable. Returns what has to be committed again.
     async fn settle(&mut self) -> Vec<Job> {
         let now = *self.progress.borrow_and_update();
         while self.kept.front().is_some_and(|kept| kept.is_durable(&now)) {

@@ -272,7 +272,7 @@ pub(crate) struct WorkAck {
     pub(crate) completion: Option<NewMessage>,
 }
 
-/// LeaseReturner what a token says it leases; `None` if it is not one of ours.
+/// Returns what a token says it leases; `None` if it is not one of ours.
 pub(crate) fn leased_by(token: &str) -> Option<&str> {
     // A NUL cannot be part of a token that the database made, and could not even be asked for.
     let leased = token.strip_prefix("lock_")?.get(32..)?.strip_prefix('_')?;

@@ -151,7 +151,7 @@ impl PostgresProvider {
         PostgresBuilder::default()
     }
 
-    /// LeaseReturner the schema that the store lives in.
+    /// Returns the schema that the store lives in.
     pub fn schema_name(&self) -> &str {
         &self.connector.schema
     }

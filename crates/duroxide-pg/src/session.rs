@@ -46,7 +46,7 @@ use crate::tls::{self, Tls};
 /// ```
 #[async_trait]
 pub trait TokenSource: Send + Sync {
-    /// LeaseReturner a token that is good for one connection. The error's text may be logged; it must hold no secret. After half
+    /// Returns a token that is good for one connection. The error's text may be logged; it must hold no secret. After half
     /// a minute without an answer the connection is given up, and tried again later.
     async fn token(&self) -> Result<String, String>;
 }

@@ -24,7 +24,7 @@ pub(crate) struct SharedConnection {
     purpose: Purpose,
     /// How long a call is tried again before its caller hears of the failure.
     patience: Duration,
-    /// UntakenLeases while connecting, so that one caller connects and the others wait for it.
+    /// Held while connecting, so that one caller connects and the others wait for it.
     current: Mutex<Option<Arc<Session>>>,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! NOTIFY holds a lock of the whole server until its transaction is over, so it is never part of a commit of ours: what
 //! was committed is noted, and one task tells all of it at once, at most every few milliseconds, on a connection of its
-//! own, which also listens. PendingNotifications may be lost (a connection breaks); then everybody looks for themselves, now and then.
+//! own, which also listens. Notifications may be lost (a connection breaks); then everybody looks for themselves, now and then.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError, Weak};

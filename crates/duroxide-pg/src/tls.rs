@@ -38,7 +38,7 @@ impl Tls {
                 .with_custom_certificate_verifier(Arc::new(AnyServer(provider)))
                 .with_no_client_auth(),
         };
-        // ServerIdentity that are spoken to in TLS from the first byte (sslnegotiation=direct) ask for it.
+        // Servers that are spoken to in TLS from the first byte (sslnegotiation=direct) ask for it.
         config.alpn_protocols = vec![b"postgresql".to_vec()];
         Ok(Self(Arc::new(config)))
     }
