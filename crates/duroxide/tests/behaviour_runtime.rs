@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use duroxide::providers::memory::MemoryProvider;
 use duroxide::providers::*;
 use duroxide::runtime::{Runtime, UnregisteredBackoffConfig};
 use duroxide::{
-    ActivityContext, Client, Event, EventKind, OrchestrationContext, OrchestrationStatus, RuntimeOptions,
+    ActivityContext, Client, EventKind, OrchestrationContext, OrchestrationStatus, RuntimeOptions,
 };
 use runtime_support::faulty::Call;
+use runtime_support::forwarding::forwarding_provider;
 use runtime_support::{Stage, World, activities, echo, faulty_world, kinds, orchestrations, output};
 
 fn one() -> duroxide::OrchestrationRegistryBuilder {
@@ -290,8 +290,12 @@ impl LongPolling {
     }
 }
 
-#[async_trait]
-impl Provider for LongPolling {
+forwarding_provider! {
+    LongPolling => inner;
+    forwards: [
+        ack_orchestration_item, abandon_orchestration_item, renew_orchestration_item_lock, read, read_with_execution, append_with_execution, enqueue_for_worker, ack_work_item, renew_work_item_lock, abandon_work_item, renew_session_lock, cleanup_orphaned_sessions, enqueue_for_orchestrator, get_custom_status, get_kv_value, get_kv_all_values, get_instance_stats,
+    ];
+
     async fn fetch_orchestration_item(
         &self,
         lock_timeout: Duration,
@@ -321,101 +325,6 @@ impl Provider for LongPolling {
         }
         self.wait(signal, poll_timeout).await;
         self.inner.fetch_work_item(lock_timeout, Duration::ZERO, session, tags).await
-    }
-
-    async fn ack_orchestration_item(
-        &self,
-        token: &str,
-        execution_id: u64,
-        events: Vec<Event>,
-        work: Vec<WorkItem>,
-        messages: Vec<WorkItem>,
-        metadata: ExecutionMetadata,
-        cancelled: Vec<ScheduledActivityIdentifier>,
-    ) -> Result<(), ProviderError> {
-        let inner = &self.inner;
-        inner.ack_orchestration_item(token, execution_id, events, work, messages, metadata, cancelled).await
-    }
-
-    async fn abandon_orchestration_item(
-        &self,
-        token: &str,
-        delay: Option<Duration>,
-        ignore_attempt: bool,
-    ) -> Result<(), ProviderError> {
-        self.inner.abandon_orchestration_item(token, delay, ignore_attempt).await
-    }
-
-    async fn renew_orchestration_item_lock(&self, token: &str, time: Duration) -> Result<(), ProviderError> {
-        self.inner.renew_orchestration_item_lock(token, time).await
-    }
-
-    async fn read(&self, instance: &str) -> Result<Vec<Event>, ProviderError> {
-        self.inner.read(instance).await
-    }
-
-    async fn read_with_execution(&self, instance: &str, id: u64) -> Result<Vec<Event>, ProviderError> {
-        self.inner.read_with_execution(instance, id).await
-    }
-
-    async fn append_with_execution(&self, i: &str, id: u64, events: Vec<Event>) -> Result<(), ProviderError> {
-        self.inner.append_with_execution(i, id, events).await
-    }
-
-    async fn enqueue_for_worker(&self, item: WorkItem) -> Result<(), ProviderError> {
-        self.inner.enqueue_for_worker(item).await
-    }
-
-    async fn ack_work_item(&self, token: &str, completion: Option<WorkItem>) -> Result<(), ProviderError> {
-        self.inner.ack_work_item(token, completion).await
-    }
-
-    async fn renew_work_item_lock(&self, token: &str, time: Duration) -> Result<(), ProviderError> {
-        self.inner.renew_work_item_lock(token, time).await
-    }
-
-    async fn abandon_work_item(
-        &self,
-        token: &str,
-        delay: Option<Duration>,
-        ignore_attempt: bool,
-    ) -> Result<(), ProviderError> {
-        self.inner.abandon_work_item(token, delay, ignore_attempt).await
-    }
-
-    async fn renew_session_lock(&self, o: &[&str], x: Duration, i: Duration) -> Result<usize, ProviderError> {
-        self.inner.renew_session_lock(o, x, i).await
-    }
-
-    async fn cleanup_orphaned_sessions(&self, idle: Duration) -> Result<usize, ProviderError> {
-        self.inner.cleanup_orphaned_sessions(idle).await
-    }
-
-    async fn enqueue_for_orchestrator(&self, w: WorkItem, d: Option<Duration>) -> Result<(), ProviderError> {
-        self.inner.enqueue_for_orchestrator(w, d).await
-    }
-
-    async fn get_custom_status(
-        &self,
-        instance: &str,
-        version: u64,
-    ) -> Result<Option<(Option<String>, u64)>, ProviderError> {
-        self.inner.get_custom_status(instance, version).await
-    }
-
-    async fn get_kv_value(&self, instance: &str, key: &str) -> Result<Option<String>, ProviderError> {
-        self.inner.get_kv_value(instance, key).await
-    }
-
-    async fn get_kv_all_values(
-        &self,
-        instance: &str,
-    ) -> Result<std::collections::HashMap<String, String>, ProviderError> {
-        self.inner.get_kv_all_values(instance).await
-    }
-
-    async fn get_instance_stats(&self, i: &str) -> Result<Option<duroxide::SystemStats>, ProviderError> {
-        self.inner.get_instance_stats(i).await
     }
 }
 

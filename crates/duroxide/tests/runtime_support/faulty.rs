@@ -5,9 +5,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use duroxide::Event;
 use duroxide::providers::*;
-use duroxide::{Event, SystemStats};
 use tokio::sync::Semaphore;
+
+use super::forwarding::forwarding_provider;
 
 /// The calls that can be made to fail, or be held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -156,8 +158,12 @@ impl Faulty {
     }
 }
 
-#[async_trait]
-impl Provider for Faulty {
+forwarding_provider! {
+    Faulty => inner;
+    forwards: [
+        read_with_execution, append_with_execution, enqueue_for_worker, renew_session_lock, enqueue_for_orchestrator, get_custom_status, get_kv_all_values, get_instance_stats,
+    ];
+
     async fn fetch_orchestration_item(
         &self,
         lock_timeout: Duration,
@@ -227,18 +233,6 @@ impl Provider for Faulty {
         self.inner.read(instance).await
     }
 
-    async fn read_with_execution(&self, instance: &str, id: u64) -> Result<Vec<Event>, ProviderError> {
-        self.inner.read_with_execution(instance, id).await
-    }
-
-    async fn append_with_execution(&self, i: &str, id: u64, events: Vec<Event>) -> Result<(), ProviderError> {
-        self.inner.append_with_execution(i, id, events).await
-    }
-
-    async fn enqueue_for_worker(&self, item: WorkItem) -> Result<(), ProviderError> {
-        self.inner.enqueue_for_worker(item).await
-    }
-
     async fn fetch_work_item(
         &self,
         lock_timeout: Duration,
@@ -279,17 +273,9 @@ impl Provider for Faulty {
         self.inner.abandon_work_item(token, delay, ignore_attempt).await
     }
 
-    async fn renew_session_lock(&self, o: &[&str], x: Duration, i: Duration) -> Result<usize, ProviderError> {
-        self.inner.renew_session_lock(o, x, i).await
-    }
-
     async fn cleanup_orphaned_sessions(&self, idle: Duration) -> Result<usize, ProviderError> {
         self.before(Call::SweepSessions).await?;
         self.inner.cleanup_orphaned_sessions(idle).await
-    }
-
-    async fn enqueue_for_orchestrator(&self, w: WorkItem, d: Option<Duration>) -> Result<(), ProviderError> {
-        self.inner.enqueue_for_orchestrator(w, d).await
     }
 
     fn as_management_capability(&self) -> Option<&dyn ProviderAdmin> {
@@ -301,25 +287,9 @@ impl Provider for Faulty {
         if self.extended && self.inner.as_extended().is_some() { Some(self) } else { None }
     }
 
-    async fn get_custom_status(
-        &self,
-        instance: &str,
-        version: u64,
-    ) -> Result<Option<(Option<String>, u64)>, ProviderError> {
-        self.inner.get_custom_status(instance, version).await
-    }
-
     async fn get_kv_value(&self, instance: &str, key: &str) -> Result<Option<String>, ProviderError> {
         self.before(Call::KvValue).await?;
         self.inner.get_kv_value(instance, key).await
-    }
-
-    async fn get_kv_all_values(&self, instance: &str) -> Result<HashMap<String, String>, ProviderError> {
-        self.inner.get_kv_all_values(instance).await
-    }
-
-    async fn get_instance_stats(&self, instance: &str) -> Result<Option<SystemStats>, ProviderError> {
-        self.inner.get_instance_stats(instance).await
     }
 }
 

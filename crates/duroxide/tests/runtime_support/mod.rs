@@ -267,6 +267,8 @@ pub fn kinds(history: &[Event]) -> Vec<&'static str> {
 }
 
 pub mod faulty;
+#[path = "../support/forwarding.rs"]
+pub mod forwarding;
 pub mod logs;
 
 /// A world whose store can be made to fail.

@@ -1,16 +1,16 @@
 //! A store that is the reference with one thing broken, to see that the comparison notices.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use duroxide::providers::memory::MemoryProvider;
 use duroxide::providers::{
-    DispatcherCapabilityFilter, ExecutionMetadata, ExtendedProvider, OrchestrationItem, Provider,
-    ProviderAdmin, ProviderError, ScheduledActivityIdentifier, SessionFetchConfig, TagFilter, WorkItem,
+    DispatcherCapabilityFilter, ExecutionMetadata, ExtendedProvider, OrchestrationItem, ProviderAdmin,
+    ProviderError, ScheduledActivityIdentifier, SessionFetchConfig, TagFilter, WorkItem,
 };
-use duroxide::{Event, EventKind, SystemStats};
+use duroxide::{Event, EventKind};
+
+use crate::forwarding::forwarding_provider;
 
 /// What is broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,8 +70,12 @@ impl FaultyProvider {
     }
 }
 
-#[async_trait]
-impl Provider for FaultyProvider {
+forwarding_provider! {
+    FaultyProvider => inner;
+    forwards: [
+        renew_orchestration_item_lock, read, read_with_execution, append_with_execution, enqueue_for_worker, renew_work_item_lock, abandon_work_item, renew_session_lock, cleanup_orphaned_sessions, get_custom_status, get_kv_value, get_kv_all_values, get_instance_stats,
+    ];
+
     async fn fetch_orchestration_item(
         &self,
         lock_timeout: Duration,
@@ -127,39 +131,6 @@ impl Provider for FaultyProvider {
         self.inner.abandon_orchestration_item(lock_token, delay, ignore_attempt).await
     }
 
-    async fn renew_orchestration_item_lock(
-        &self,
-        token: &str,
-        extend_for: Duration,
-    ) -> Result<(), ProviderError> {
-        self.inner.renew_orchestration_item_lock(token, extend_for).await
-    }
-
-    async fn read(&self, instance: &str) -> Result<Vec<Event>, ProviderError> {
-        self.inner.read(instance).await
-    }
-
-    async fn read_with_execution(
-        &self,
-        instance: &str,
-        execution_id: u64,
-    ) -> Result<Vec<Event>, ProviderError> {
-        self.inner.read_with_execution(instance, execution_id).await
-    }
-
-    async fn append_with_execution(
-        &self,
-        instance: &str,
-        execution_id: u64,
-        new_events: Vec<Event>,
-    ) -> Result<(), ProviderError> {
-        self.inner.append_with_execution(instance, execution_id, new_events).await
-    }
-
-    async fn enqueue_for_worker(&self, item: WorkItem) -> Result<(), ProviderError> {
-        self.inner.enqueue_for_worker(item).await
-    }
-
     async fn fetch_work_item(
         &self,
         lock_timeout: Duration,
@@ -181,32 +152,6 @@ impl Provider for FaultyProvider {
         self.inner.ack_work_item(token, completion).await
     }
 
-    async fn renew_work_item_lock(&self, token: &str, extend_for: Duration) -> Result<(), ProviderError> {
-        self.inner.renew_work_item_lock(token, extend_for).await
-    }
-
-    async fn abandon_work_item(
-        &self,
-        token: &str,
-        delay: Option<Duration>,
-        ignore_attempt: bool,
-    ) -> Result<(), ProviderError> {
-        self.inner.abandon_work_item(token, delay, ignore_attempt).await
-    }
-
-    async fn renew_session_lock(
-        &self,
-        owner_ids: &[&str],
-        extend_for: Duration,
-        idle_timeout: Duration,
-    ) -> Result<usize, ProviderError> {
-        self.inner.renew_session_lock(owner_ids, extend_for, idle_timeout).await
-    }
-
-    async fn cleanup_orphaned_sessions(&self, idle_timeout: Duration) -> Result<usize, ProviderError> {
-        self.inner.cleanup_orphaned_sessions(idle_timeout).await
-    }
-
     async fn enqueue_for_orchestrator(
         &self,
         item: WorkItem,
@@ -225,25 +170,5 @@ impl Provider for FaultyProvider {
 
     fn as_extended(&self) -> Option<&dyn ExtendedProvider> {
         Some(&self.inner)
-    }
-
-    async fn get_custom_status(
-        &self,
-        instance: &str,
-        last_seen_version: u64,
-    ) -> Result<Option<(Option<String>, u64)>, ProviderError> {
-        self.inner.get_custom_status(instance, last_seen_version).await
-    }
-
-    async fn get_kv_value(&self, instance: &str, key: &str) -> Result<Option<String>, ProviderError> {
-        self.inner.get_kv_value(instance, key).await
-    }
-
-    async fn get_kv_all_values(&self, instance: &str) -> Result<HashMap<String, String>, ProviderError> {
-        self.inner.get_kv_all_values(instance).await
-    }
-
-    async fn get_instance_stats(&self, instance: &str) -> Result<Option<SystemStats>, ProviderError> {
-        self.inner.get_instance_stats(instance).await
     }
 }

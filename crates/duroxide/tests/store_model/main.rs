@@ -8,6 +8,8 @@
 
 mod compare;
 mod faulty;
+#[path = "../support/forwarding.rs"]
+mod forwarding;
 mod observe;
 mod steps;
 
