@@ -1,4 +1,4 @@
-//! Activities, sessions and tags as statements 3.x describe them.
+//! Activities, sessions and tags.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that fails may panic")]
 

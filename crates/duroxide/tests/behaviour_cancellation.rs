@@ -1,4 +1,4 @@
-//! Cancelling instances as statements 8.x describe it.
+//! Cancelling instances.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that fails may panic")]
 

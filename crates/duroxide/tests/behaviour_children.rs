@@ -1,4 +1,4 @@
-//! Children, dropped futures and detached starts as statements 2.x and 6.x describe them.
+//! Children, dropped futures and detached starts.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that fails may panic")]
 

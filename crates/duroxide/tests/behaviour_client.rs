@@ -1,4 +1,4 @@
-//! The client as statements 12.x describe it.
+//! The client.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that fails may panic")]
 

@@ -1,4 +1,4 @@
-//! Continue-as-new as statements 7.x describe it.
+//! Continue-as-new.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that fails may panic")]
 

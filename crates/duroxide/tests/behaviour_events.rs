@@ -1,4 +1,4 @@
-//! Signals and queues as statements 5.x describe them.
+//! Signals and queues.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that fails may panic")]
 

@@ -1,4 +1,4 @@
-//! Logs, metrics and gauges as statements 13.x describe them, each fact counted once.
+//! Logs, metrics and gauges, each fact counted once.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that fails may panic")]
 

@@ -1,4 +1,4 @@
-//! The runtime itself as statements 11.x describe it: options, several runtimes, shutdown, stores that block.
+//! The runtime itself: options, several runtimes, shutdown, stores that block.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that fails may panic")]
 

@@ -1,4 +1,4 @@
-//! Values, status, system calls, figures and limits as statements 10.x describe them.
+//! Values, status, system calls, figures and limits.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that fails may panic")]
 

@@ -1,4 +1,4 @@
-//! Timers as statements 4.x describe them.
+//! Timers.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that fails may panic")]
 

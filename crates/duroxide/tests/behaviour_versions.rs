@@ -1,4 +1,4 @@
-//! Versions of orchestrations and of the framework as statements 9.x describe them.
+//! Versions of orchestrations and of the framework.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that fails may panic")]
 

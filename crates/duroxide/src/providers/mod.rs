@@ -26,6 +26,7 @@ pub mod management;
 pub mod memory;
 mod provider;
 pub mod refusal;
+pub mod rows;
 mod running_activities;
 mod running_mark;
 mod signal;
