@@ -177,8 +177,10 @@ async fn raise_zombies(moment: Moment, is_told: &str) {
             proxy.set_weather(Weather::Frozen);
             zombie.let_go_on();
             tokio::time::timeout(FAILURE_BOUND, commits.changed()).await.expect("it commits").unwrap();
-            zombie.send("-STOP");
+        } else {
+            zombie.until_says("waits to be stopped").await;
         }
+        zombie.send("-STOP");
         zombie.until_stopped().await;
 
         // The other one has taken over and is not done yet.
@@ -187,6 +189,9 @@ async fn raise_zombies(moment: Moment, is_told: &str) {
         // What was sent before arrives now.
         proxy.set_weather(Weather::Fair);
         zombie.send("-CONT");
+        if !moment.is_in_commit() {
+            zombie.let_go_on();
+        }
         zombie.until_says(is_told).await;
         other.let_go_on();
         let payer = if moment.is_after_the_result() { zombie.id() } else { other.id() };

@@ -18,7 +18,7 @@ pub struct Cluster {
     directory: PathBuf,
     port: u16,
     tools: Tools,
-    /// UntakenLeases while we use the server.
+    /// Held while we use the server.
     _in_use: File,
 }
 

@@ -2,7 +2,6 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, Write};
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
@@ -114,12 +113,12 @@ async fn start(store: Arc<PostgresProvider>, stage: Arc<Stage>) -> Arc<Runtime> 
     Runtime::start_with_options(store, activities, orchestrations, options).await
 }
 
-/// LeaseReturner which process has paid.
+/// Returns which process has paid.
 async fn pay(stage: Arc<Stage>, ctx: ActivityContext) -> Result<String, String> {
     stage.write(&format!("pays {} (attempt {})", ctx.instance_id(), ctx.attempt()));
-    stage.at(ctx.instance_id(), Moment::ActivityThatReturns, stop);
+    stage.at(ctx.instance_id(), Moment::ActivityThatReturns, || stage.wait_to_be_stopped());
     stage.at(ctx.instance_id(), Moment::CommitOfResult, || stage.wait_to_commit());
-    if stage.at(ctx.instance_id(), Moment::ActivityThatListens, stop) {
+    if stage.at(ctx.instance_id(), Moment::ActivityThatListens, || stage.wait_to_be_stopped()) {
         ctx.cancelled().await;
         stage.write("was told");
     }
@@ -130,15 +129,9 @@ async fn order(stage: Arc<Stage>, ctx: OrchestrationContext) -> Result<String, S
     let paid = ctx.schedule_activity("Pay", "").await?;
     // The result is durable before the next turn, which is the only one to be committed then.
     ctx.schedule_timer(Duration::from_millis(1)).await;
-    stage.at(&ctx.instance_id(), Moment::Turn, stop);
+    stage.at(&ctx.instance_id(), Moment::Turn, || stage.wait_to_be_stopped());
     stage.at(&ctx.instance_id(), Moment::CommitOfTurn, || stage.wait_to_commit());
     Ok(paid)
-}
-
-/// Stops this whole process until others let it go on.
-fn stop() {
-    let stopped = Command::new("kill").args(["-STOP", &std::process::id().to_string()]).status().unwrap();
-    assert!(stopped.success());
 }
 
 impl Stage {
@@ -154,7 +147,17 @@ impl Stage {
 
     /// Waits until the others are ready for what is committed next.
     fn wait_to_commit(&self) {
-        self.write("is about to commit");
+        self.say_and_wait("is about to commit");
+    }
+
+    /// Waits while the others stop this process and let it go on. A process that stopped itself could still run for a
+    /// moment after it sent itself the signal, and commit what it should be too late for.
+    fn wait_to_be_stopped(&self) {
+        self.say_and_wait("waits to be stopped");
+    }
+
+    fn say_and_wait(&self, line: &str) {
+        self.write(line);
         self.input.lock().unwrap().recv().unwrap();
     }
 
