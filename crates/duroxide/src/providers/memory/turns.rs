@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::history::decode_events;
 use super::state::{ExecutionRow, InstanceRow, Message, State, StoredLease, time_after, visible_from};
-use crate::model::WorkItem;
+use crate::model::{ExecutionStatus, WorkItem};
 use crate::providers::inspect::{self, Origin};
 use crate::providers::{
     DispatcherCapabilityFilter, ExecutionMetadata, HistoryPart, InstanceClaim, InstanceRequest,
@@ -272,7 +272,7 @@ impl State {
     ) {
         let key = (instance.to_string(), execution_id);
         let execution = self.executions.entry(key).or_insert_with(|| ExecutionRow {
-            status: "Running".to_string(),
+            status: ExecutionStatus::Running.as_str().to_string(),
             output: None,
             pinned_version: None,
             started_at: now,

@@ -14,6 +14,7 @@ use super::quarantine;
 use super::schedule::{self, Candidate, LeaseChange};
 use super::shared::after;
 use super::write_transaction::{WriteTransaction, shown_optional, shown_text, text_bytes};
+use crate::model::ExecutionStatus;
 use crate::providers::DispatcherCapabilityFilter;
 
 /// An instance that was leased, with its messages still as text.
@@ -149,7 +150,8 @@ fn next_messages(
     now: i64,
 ) -> rusqlite::Result<NextMessages> {
     let next = messages::oldest(tx, instance, now)?;
-    let awaits_start = row.is_none_or(|row| row.status.as_deref() == Some("ContinuedAsNew"));
+    let awaits_start =
+        row.is_none_or(|row| row.status.as_deref() == Some(ExecutionStatus::ContinuedAsNew.as_str()));
     match next.has_more && awaits_start {
         true => messages::starts_first(tx, instance, now),
         false => Ok(next),

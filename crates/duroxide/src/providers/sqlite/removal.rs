@@ -9,6 +9,7 @@ use super::messages;
 use super::schedule::{self, LeaseChange};
 use super::shared::clamp_ms;
 use super::write_transaction::{WriteTransaction, read_rows, shown_text};
+use crate::model::ExecutionStatus;
 use crate::providers::{DeleteInstanceResult, InstanceFilter, PruneOptions, PruneResult, refusal};
 
 /// Instances that a bulk operation takes at once, unless it is told otherwise.
@@ -41,10 +42,10 @@ pub(super) fn delete(
 /// Tells whether an instance is running, or between two executions with the next one's start still queued.
 fn is_running(tx: &WriteTransaction<'_, '_>, instance: &str) -> Result<bool, StoreError> {
     let status = current_status(tx, instance)?;
-    Ok(match status.as_deref() {
-        Some("Running") => true,
-        Some("ContinuedAsNew") => messages::has_start(tx, instance)?,
-        _ => false,
+    Ok(match status.as_deref().and_then(ExecutionStatus::parse) {
+        Some(ExecutionStatus::Running) => true,
+        Some(ExecutionStatus::ContinuedAsNew) => messages::has_start(tx, instance)?,
+        Some(ExecutionStatus::Completed | ExecutionStatus::Failed) | None => false,
     })
 }
 

@@ -9,6 +9,7 @@ use rusqlite::{Connection, Params, Row};
 use super::error::StoreError;
 use super::shared::{Shared, after, clamp_ms};
 use super::statements::Statements;
+use crate::model::ExecutionStatus;
 
 /// What a commit changes beyond its rows: who has to be told, and by how much the totals move.
 #[derive(Debug, Default)]
@@ -56,11 +57,11 @@ pub(super) struct Totals {
 impl Totals {
     /// Counts an instance with this status in (`1`) or out (`-1`).
     pub(super) fn count_status(&mut self, status: &str, by: i64) {
-        match status {
-            "Running" => self.running += by,
-            "Completed" => self.completed += by,
-            "Failed" => self.failed += by,
-            _ => {}
+        match ExecutionStatus::parse(status) {
+            Some(ExecutionStatus::Running) => self.running += by,
+            Some(ExecutionStatus::Completed) => self.completed += by,
+            Some(ExecutionStatus::Failed) => self.failed += by,
+            Some(ExecutionStatus::ContinuedAsNew) | None => {}
         }
     }
 }

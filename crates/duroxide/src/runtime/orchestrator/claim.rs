@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::model::{Event, KvEntry, WorkItem};
+use crate::model::{Event, ExecutionStatus, KvEntry, WorkItem};
 use crate::providers::{HistoryPart, InstanceClaim, OrchestrationItem};
 
 /// A leased instance and the messages that it shall hear of.
@@ -32,7 +32,7 @@ impl Claim {
 
     /// Tells whether the store knows that the instance has ended, whatever its history says.
     pub fn is_known_to_have_ended(&self) -> bool {
-        matches!(self.status.as_deref(), Some("Completed" | "Failed"))
+        self.status.as_deref().and_then(ExecutionStatus::parse).is_some_and(ExecutionStatus::ends_instance)
     }
 }
 

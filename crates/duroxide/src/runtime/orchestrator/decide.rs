@@ -15,7 +15,7 @@ use super::record::{self, Beginning, Phase};
 use super::report::{ExecutionEnd, Report, StartedBy};
 use super::residents::Resident;
 use super::turn_messages::{StartMessage, TurnMessages};
-use crate::model::{Event, EventKind, INITIAL_EVENT_ID, KvEntry, WorkItem};
+use crate::model::{Event, EventKind, ExecutionStatus, INITIAL_EVENT_ID, KvEntry, WorkItem};
 use crate::providers::{DispatcherCapabilityFilter, ExecutionMetadata, current_build_version, inspect};
 use crate::registry::{OrchestrationHandler, OrchestrationRegistry};
 use crate::replay::{Ending, Execution, Journal};
@@ -417,11 +417,11 @@ pub(super) fn start_metadata(beginning: &Beginning) -> ExecutionMetadata {
 
 pub(super) fn describe_ending(metadata: &mut ExecutionMetadata, ending: &Ending) {
     let (status, output) = match ending {
-        Ending::Completed { output } => ("Completed", output.clone()),
-        Ending::Failed { details } => ("Failed", details.display_message()),
-        Ending::ContinuedAsNew { input } => ("ContinuedAsNew", input.clone()),
+        Ending::Completed { output } => (ExecutionStatus::Completed, output.clone()),
+        Ending::Failed { details } => (ExecutionStatus::Failed, details.display_message()),
+        Ending::ContinuedAsNew { input } => (ExecutionStatus::ContinuedAsNew, input.clone()),
     };
-    metadata.status = Some(status.to_string());
+    metadata.status = Some(status.as_str().to_string());
     metadata.output = Some(output);
 }
 

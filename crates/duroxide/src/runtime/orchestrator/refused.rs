@@ -13,7 +13,7 @@ use super::commit::{Ack, Fallback, RETRY_PAUSES_MS, failure_event, messages};
 use super::parents::Notice;
 use super::report::{ExecutionEnd, Report};
 use super::residents::Resident;
-use crate::model::{ErrorDetails, Event, EventKind, QUOTE_LIMIT, quote};
+use crate::model::{ErrorDetails, Event, EventKind, ExecutionStatus, QUOTE_LIMIT, quote};
 use crate::providers::{ExecutionMetadata, ProviderError, ScheduledActivityIdentifier};
 use crate::replay::Ending;
 use crate::runtime::core::{Core, TARGET};
@@ -153,7 +153,7 @@ async fn fail(
     let shortened = fallback.opening.as_ref().and_then(|(start, _)| shortened(start));
     let (start, metadata) = fallback.opening.unzip();
     ack.metadata = ExecutionMetadata {
-        status: Some("Failed".to_string()),
+        status: Some(ExecutionStatus::Failed.as_str().to_string()),
         output: Some(details.display_message()),
         ..metadata.unwrap_or_default()
     };
