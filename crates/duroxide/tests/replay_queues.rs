@@ -209,7 +209,7 @@ fn legacy_a_timer_and_a_message_in_one_batch_do_not_replay() {
         ctx.schedule_activity("Next", message).await
     });
     let mut live = legacy(handler);
-    // Live, the place of the dropped dequeue is free at the end of the walk, and the message goes to the next one. In
+    // Live, the place of the dropped dequeue is free at the end of the turn, and the message goes to the next one. In
     // replay it is free only when the row is reached, which comes after the request that the message led to.
     assert_eq!(live.turn(vec![msg::timer(2), msg::queue("q", "m1")]).text(), "Continue");
     let history = History { events: live.history.clone(), execution_id: 1 };

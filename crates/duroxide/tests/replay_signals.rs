@@ -176,7 +176,7 @@ fn legacy_a_dropped_wait_keeps_its_place_and_a_stale_signal_shifts_to_the_next()
     live.turn(vec![msg::signal("s", "stale")]);
     live.turn(vec![msg::signal("go", "")]);
     assert_eq!(live.last().text(), "Continue");
-    // The next walk applies the cancellation row, and the stale signal falls to the second wait.
+    // The next replay applies the cancellation row, and the stale signal falls to the second wait.
     assert_eq!(live.turn(vec![msg::queue("unrelated", "")]).text(), "Completed: stale");
 }
 

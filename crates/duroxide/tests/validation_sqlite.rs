@@ -15,27 +15,27 @@ use tempfile::TempDir;
 
 /// Where the stores of a factory live.
 #[derive(Clone, Copy)]
-enum Place {
+enum Location {
     File,
     Memory,
 }
 
 /// Makes SQLite stores and remembers the last one, to reach behind its back.
 struct SqliteFactory {
-    place: Place,
+    location: Location,
     directories: Mutex<Vec<TempDir>>,
     last: Mutex<Option<(Arc<SqliteProvider>, Arc<ManualClock>)>>,
 }
 
 impl SqliteFactory {
-    fn new(place: Place) -> Self {
-        Self { place, directories: Mutex::default(), last: Mutex::default() }
+    fn new(location: Location) -> Self {
+        Self { location, directories: Mutex::default(), last: Mutex::default() }
     }
 
     fn url(&self) -> String {
-        match self.place {
-            Place::Memory => "sqlite::memory:".to_string(),
-            Place::File => {
+        match self.location {
+            Location::Memory => "sqlite::memory:".to_string(),
+            Location::File => {
                 let directory = TempDir::new().unwrap();
                 let url = format!("sqlite:{}?mode=rwc", directory.path().join("store.db").display());
                 self.directories.lock().unwrap().push(directory);
@@ -104,10 +104,10 @@ impl ProviderFactory for SqliteFactory {
 
 mod file {
     use super::*;
-    duroxide::provider_validation_tests! { factory: SqliteFactory::new(Place::File), polling: short, runtime: yes }
+    duroxide::provider_validation_tests! { factory: SqliteFactory::new(Location::File), polling: short, runtime: yes }
 }
 
 mod memory {
     use super::*;
-    duroxide::provider_validation_tests! { factory: SqliteFactory::new(Place::Memory), polling: short, runtime: yes }
+    duroxide::provider_validation_tests! { factory: SqliteFactory::new(Location::Memory), polling: short, runtime: yes }
 }

@@ -1,7 +1,7 @@
 //! What became of an instance.
 
 use super::{Client, ClientError};
-use crate::model::{ErrorDetails, Event, EventKind, OrchestrationStatus, SystemStats};
+use crate::model::{ErrorDetails, Event, EventKind, ExecutionStatus, OrchestrationStatus, SystemStats};
 use crate::providers::{ExtendedProvider, InstanceMetadata};
 
 /// How many of the newest events to look at for a failure's details, step by step. The failure is the last event or
@@ -44,20 +44,20 @@ impl Client {
             return self.status_from_history(instance).await;
         };
         let InstanceMetadata { status, output, custom_status, custom_status_version, .. } = metadata;
-        match (status.as_str(), output) {
-            ("Running" | "ContinuedAsNew", _) => {
+        match (ExecutionStatus::parse(&status), output) {
+            (Some(ExecutionStatus::Running | ExecutionStatus::ContinuedAsNew), _) => {
                 Ok(OrchestrationStatus::Running { custom_status, custom_status_version })
             }
-            ("Completed", Some(output)) => {
+            (Some(ExecutionStatus::Completed), Some(output)) => {
                 Ok(OrchestrationStatus::Completed { output, custom_status, custom_status_version })
             }
-            ("Failed", _) => match recent_failure(store, instance).await? {
+            (Some(ExecutionStatus::Failed), _) => match recent_failure(store, instance).await? {
                 Some(details) => {
                     Ok(OrchestrationStatus::Failed { details, custom_status, custom_status_version })
                 }
                 None => self.status_from_history(instance).await,
             },
-            _ => self.status_from_history(instance).await,
+            (Some(ExecutionStatus::Completed) | None, _) => self.status_from_history(instance).await,
         }
     }
 

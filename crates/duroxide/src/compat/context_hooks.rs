@@ -8,47 +8,47 @@ use crate::replay::CompletionResult;
 impl OrchestrationContext {
     /// Sets what [`is_replaying`](Self::is_replaying) returns.
     pub fn set_is_replaying(&self, is_replaying: bool) {
-        self.desk().set_replaying(is_replaying);
+        self.shared_state().set_replaying(is_replaying);
     }
 
-    /// Gives a wait its place in the line for its name.
+    /// Puts a wait at the end of the queue for its name.
     pub fn bind_external_subscription(&self, schedule_id: u64, name: &str) {
-        self.desk().bind_wait(schedule_id, (name.to_string(), None));
+        self.shared_state().bind_wait(schedule_id, (name.to_string(), None));
     }
 
     /// Offers a signal to the waits for its name.
     pub fn deliver_external_event(&self, name: String, data: String) {
-        self.desk().deliver_signal(&(name, None), data);
+        self.shared_state().deliver_signal(&(name, None), data);
     }
 
-    /// Gives a dequeue its place in the line for its queue.
+    /// Puts a dequeue at the end of its queue.
     pub fn bind_queue_subscription(&self, schedule_id: u64, name: &str) {
-        self.desk().bind_dequeue(schedule_id, name);
+        self.shared_state().bind_dequeue(schedule_id, name);
     }
 
     /// Puts a message into a queue.
     pub fn deliver_queue_message(&self, name: String, data: String) {
-        self.desk().deliver_message(&name, data);
+        self.shared_state().deliver_message(&name, data);
     }
 
     /// Takes the actions asked for so far, each with its token.
     pub fn drain_emitted_actions(&self) -> Vec<(u64, Action)> {
-        self.desk().drain_emitted()
+        self.shared_state().drain_emitted()
     }
 
     /// Returns the actions asked for so far, each with its token.
     pub fn get_emitted_actions(&self) -> Vec<(u64, Action)> {
-        self.desk().emitted()
+        self.shared_state().emitted()
     }
 
     /// Ties a token to the event that records its request.
     pub fn bind_token(&self, token: u64, schedule_id: u64) {
-        self.desk().bind(token, schedule_id);
+        self.shared_state().bind(token, schedule_id);
     }
 
     /// Lays down the outcome of a scheduled step.
     pub fn deliver_result(&self, schedule_id: u64, result: CompletionResult) {
-        if !self.desk().deliver(schedule_id, result) {
+        if !self.shared_state().deliver(schedule_id, result) {
             tracing::warn!(
                 instance_id = %self.instance_id(),
                 schedule_id,

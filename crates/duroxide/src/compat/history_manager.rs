@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::model::{ErrorDetails, Event, EventKind};
+use crate::model::{ErrorDetails, Event, EventKind, ExecutionStatus};
 use crate::providers::ScheduledActivityIdentifier;
 
 /// The stored history of the current execution with the events of this turn.
@@ -111,15 +111,16 @@ impl HistoryManager {
 
     /// Returns the status of the stored execution: `Completed`, `Failed`, `ContinuedAsNew` or `Running`.
     pub fn status(&self) -> &'static str {
-        if self.is_completed {
-            "Completed"
+        let status = if self.is_completed {
+            ExecutionStatus::Completed
         } else if self.is_failed {
-            "Failed"
+            ExecutionStatus::Failed
         } else if self.is_continued_as_new {
-            "ContinuedAsNew"
+            ExecutionStatus::ContinuedAsNew
         } else {
-            "Running"
-        }
+            ExecutionStatus::Running
+        };
+        status.as_str()
     }
 
     /// Returns the id after the highest one, from 1.

@@ -9,7 +9,7 @@ use crate::providers::ScheduledActivityIdentifier;
 use crate::registry::OrchestrationHandler;
 use crate::replay::{Ending, Journal};
 use crate::runtime::Runtime;
-use crate::runtime::orchestrator::{Beginning, Place, conclude};
+use crate::runtime::orchestrator::{Beginning, TurnContext, conclude};
 use crate::runtime::program::{Assignment, open_execution};
 
 /// New events, activities, messages, activities given up, and the result; an orchestration that goes on has none yet.
@@ -84,14 +84,14 @@ fn take(subject: Subject<'_>) -> SingleTurn {
     let messages = subject.batch.completion_messages.clone();
     let mut turn = execution.turn(opening.to_vec(), messages, subject.now_ms);
     turn.events.drain(..opening.len());
-    let place = Place {
+    let context = TurnContext {
         instance: subject.instance,
         execution_id: subject.execution_id,
         beginning: &beginning,
         history: &full,
         now_ms: subject.now_ms,
     };
-    let outcome = conclude(&place, &mut execution, turn);
+    let outcome = conclude(&context, &mut execution, turn);
     let result = match outcome.ending {
         None => Ok(String::new()),
         Some(Ending::Completed { output }) => Ok(output),

@@ -31,6 +31,7 @@ pub use ids::{
 pub use kv::KvEntry;
 pub(crate) use quote::{QUOTE_LIMIT, quote};
 pub use stats::SystemStats;
+pub(crate) use status::ExecutionStatus;
 pub use status::{OrchestrationDescriptor, OrchestrationStatus};
 pub use work_item::{WorkItem, kind_of};
 

@@ -16,6 +16,43 @@ pub enum OrchestrationStatus {
     Failed { details: ErrorDetails, custom_status: Option<String>, custom_status_version: u64 },
 }
 
+/// How an execution stands, as stores keep it beside its history.
+///
+/// Stores keep the text, and callers may give them any other. So a status is read with [`parse`](Self::parse), and what it
+/// does not know has no meaning to the library.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ExecutionStatus {
+    Running,
+    Completed,
+    Failed,
+    /// Another execution of the instance follows.
+    ContinuedAsNew,
+}
+
+impl ExecutionStatus {
+    const ALL: [Self; 4] = [Self::Running, Self::Completed, Self::Failed, Self::ContinuedAsNew];
+
+    /// Returns the status as it is stored.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Running => "Running",
+            Self::Completed => "Completed",
+            Self::Failed => "Failed",
+            Self::ContinuedAsNew => "ContinuedAsNew",
+        }
+    }
+
+    /// Reads a stored status; `None` if the text is none of them.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| status.as_str() == text)
+    }
+
+    /// Tells whether the instance has ended, and not only this execution of it.
+    pub(crate) fn ends_instance(self) -> bool {
+        matches!(self, Self::Completed | Self::Failed)
+    }
+}
+
 /// Which orchestration an instance runs, and who started it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OrchestrationDescriptor {
@@ -41,5 +78,20 @@ impl OrchestrationDescriptor {
             }),
             _ => None,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ExecutionStatus;
+
+    #[test]
+    fn a_status_is_read_as_it_was_written_and_other_texts_are_none() {
+        for status in ExecutionStatus::ALL {
+            assert_eq!(ExecutionStatus::parse(status.as_str()), Some(status));
+        }
+        for other in ["", "running", "Running ", "Pending", "Unknown"] {
+            assert_eq!(ExecutionStatus::parse(other), None, "{other}");
+        }
     }
 }

@@ -82,14 +82,14 @@ impl OrchestrationContext {
         finish: impl FnOnce(CompletionResult, Option<u64>) -> T + Send + 'static,
     ) -> DurableFuture<T> {
         let kind = ScheduleKind::Activity { name: name.clone() };
-        let token = self.desk().request(Request::Activity, |_| Action::CallActivity {
+        let token = self.shared_state().request(Request::Activity, |_| Action::CallActivity {
             scheduling_event_id: 0,
             name,
             input,
             session_id,
             tag: None,
         });
-        DurableFuture::open(self.desk(), token, kind, finish)
+        DurableFuture::open(self.shared_state(), token, kind, finish)
     }
 
     /// Runs an activity, and again when it fails, as the policy says. Returns the last error.

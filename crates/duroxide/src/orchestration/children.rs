@@ -100,17 +100,17 @@ impl OrchestrationContext {
     ) -> DurableFuture<T> {
         let Child { name, version, instance, input } = child;
         if let Some(id) = instance.as_deref().filter(|id| is_auto_generated_sub_orch_id(id)) {
-            self.desk().waste_token();
+            self.shared_state().waste_token();
             return DurableFuture::known(CompletionResult::SubOrchErr(reserved_child_id(id)), finish);
         }
-        let token = self.desk().request(Request::Child, |token| Action::StartSubOrchestration {
+        let token = self.shared_state().request(Request::Child, |token| Action::StartSubOrchestration {
             scheduling_event_id: 0,
             name,
             version,
             instance: instance.unwrap_or_else(|| format!("{PENDING_CHILD_PREFIX}{token}")),
             input,
         });
-        DurableFuture::open(self.desk(), token, ScheduleKind::SubOrchestration { token }, finish)
+        DurableFuture::open(self.shared_state(), token, ScheduleKind::SubOrchestration { token }, finish)
     }
 
     /// Starts an independent orchestration under an id and does not wait for it.
@@ -177,7 +177,7 @@ impl OrchestrationContext {
         let scheduling_event_id = 0;
         let action =
             Action::StartOrchestrationDetached { scheduling_event_id, name, version, instance, input };
-        self.desk().decide(action);
+        self.shared_state().decide(action);
     }
 }
 

@@ -14,7 +14,7 @@ impl OrchestrationContext {
     where
         F: Future<Output = T>,
     {
-        JoinAll::new(self.desk(), futures).await
+        JoinAll::new(self.shared_state(), futures).await
     }
 
     /// Waits for both futures.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::model::{Event, clock};
-use crate::replay::Desk;
+use crate::replay::SharedState;
 
 /// The handle through which an orchestration asks for its steps.
 ///
@@ -44,7 +44,7 @@ struct Inner {
     execution_id: u64,
     orchestration_name: String,
     orchestration_version: String,
-    desk: Arc<Desk>,
+    shared_state: Arc<SharedState>,
 }
 
 impl OrchestrationContext {
@@ -58,18 +58,19 @@ impl OrchestrationContext {
         orchestration_version: String,
         _worker_id: Option<String>,
     ) -> Self {
-        let desk = Arc::new(Desk::new(clock::system_now_ms));
-        let inner = Inner { instance_id, execution_id, orchestration_name, orchestration_version, desk };
+        let shared_state = Arc::new(SharedState::new(clock::system_now_ms));
+        let inner =
+            Inner { instance_id, execution_id, orchestration_name, orchestration_version, shared_state };
         Self { inner: Arc::new(inner) }
     }
 
-    pub(crate) fn desk(&self) -> &Arc<Desk> {
-        &self.inner.desk
+    pub(crate) fn shared_state(&self) -> &Arc<SharedState> {
+        &self.inner.shared_state
     }
 
     /// Tells whether the code runs over events that were stored before this turn.
     pub fn is_replaying(&self) -> bool {
-        self.desk().is_replaying()
+        self.shared_state().is_replaying()
     }
 
     /// Returns the id of the instance.

@@ -39,7 +39,7 @@ impl OrchestrationContext {
     }
 
     fn next_execution(&self, input: String, version: Option<String>) -> Pending<Result<String, String>> {
-        self.desk().decide(Action::ContinueAsNew { input, version });
+        self.shared_state().decide(Action::ContinueAsNew { input, version });
         pending()
     }
 }

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use crate::replay::{CompletionResult, Desk};
+use crate::replay::{CompletionResult, SharedState};
 
 /// What a durable future waits for.
 #[derive(Debug, Clone)]
@@ -44,25 +44,25 @@ enum Step {
 
 /// A step that was asked for. Its end, if it comes before the outcome was taken, is a request to cancel.
 struct OpenStep {
-    desk: Arc<Desk>,
+    shared_state: Arc<SharedState>,
     token: u64,
     kind: ScheduleKind,
 }
 
 impl Drop for OpenStep {
     fn drop(&mut self) {
-        self.desk.abandon(self.token);
+        self.shared_state.abandon(self.token);
     }
 }
 
 impl<T> DurableFuture<T> {
     pub(crate) fn open(
-        desk: &Arc<Desk>,
+        shared_state: &Arc<SharedState>,
         token: u64,
         kind: ScheduleKind,
         finish: impl FnOnce(CompletionResult, Option<u64>) -> T + Send + 'static,
     ) -> Self {
-        let step = Step::Open(OpenStep { desk: Arc::clone(desk), token, kind });
+        let step = Step::Open(OpenStep { shared_state: Arc::clone(shared_state), token, kind });
         Self { step, finish: Some(Box::new(finish)) }
     }
 
@@ -76,9 +76,10 @@ impl<T> DurableFuture<T> {
 
     fn poll_outcome(&mut self, cx: &mut Context<'_>) -> Poll<(CompletionResult, Option<u64>)> {
         match &mut self.step {
-            Step::Open(step) => {
-                step.desk.poll(step.token, cx.waker()).map(|(outcome, event_id)| (outcome, Some(event_id)))
-            }
+            Step::Open(step) => step
+                .shared_state
+                .poll(step.token, cx.waker())
+                .map(|(outcome, event_id)| (outcome, Some(event_id))),
             Step::Known(outcome) => {
                 outcome.take().map_or(Poll::Pending, |outcome| Poll::Ready((outcome, None)))
             }
@@ -102,13 +103,13 @@ impl<T: Send + 'static> DurableFuture<T> {
     /// # Panics
     /// If the future is not that of an activity, or the activity was already handed over.
     pub fn with_tag(self, tag: impl Into<String>) -> Self {
-        let Step::Open(OpenStep { desk, token, kind }) = &self.step else {
+        let Step::Open(OpenStep { shared_state, token, kind }) = &self.step else {
             panic!("with_tag() can only be called on activity futures, got a rejected request");
         };
         if !matches!(kind, ScheduleKind::Activity { .. }) {
             panic!("with_tag() can only be called on activity futures, got {kind:?}");
         }
-        if !desk.set_tag(*token, tag.into()) {
+        if !shared_state.set_tag(*token, tag.into()) {
             panic!(
                 "with_tag(): token {token} not found in emitted_actions; \
                  call it right after scheduling, before the orchestration awaits anything"

@@ -6,15 +6,15 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use crate::replay::{Desk, Members, OwnedNode};
+use crate::replay::{Members, OwnedNode, SharedState};
 
 /// Waits for all members and keeps their order.
 ///
 /// Each member has a waker of its own, and only members with news are polled. So a turn that brings one result of ten
 /// thousand costs one poll, not ten thousand.
 pub(crate) struct JoinAll<F: Future> {
-    desk: Arc<Desk>,
-    shared: Arc<Members>,
+    shared_state: Arc<SharedState>,
+    woken_members: Arc<Members>,
     members: Vec<Member<F>>,
     pending: usize,
     has_started: bool,
@@ -31,20 +31,20 @@ enum Member<F: Future> {
 impl<F: Future> Unpin for JoinAll<F> {}
 
 impl<F: Future> JoinAll<F> {
-    pub(crate) fn new(desk: &Arc<Desk>, futures: Vec<F>) -> Self {
-        let shared = Arc::new(Members::default());
+    pub(crate) fn new(shared_state: &Arc<SharedState>, futures: Vec<F>) -> Self {
+        let woken_members = Arc::new(Members::default());
         let members: Vec<_> = futures
             .into_iter()
             .enumerate()
             .map(|(index, future)| Member::Running {
                 future: Box::pin(future),
-                node: OwnedNode::member(&shared, index),
+                node: OwnedNode::member(&woken_members, index),
             })
             .collect();
         let pending = members.len();
         Self {
-            desk: Arc::clone(desk),
-            shared,
+            shared_state: Arc::clone(shared_state),
+            woken_members,
             members,
             pending,
             has_started: false,
@@ -53,8 +53,8 @@ impl<F: Future> JoinAll<F> {
     }
 
     fn due(&mut self) -> Vec<usize> {
-        let woken = self.shared.take_woken();
-        if !self.has_started || self.desk.polls_everything() {
+        let woken = self.woken_members.take_woken();
+        if !self.has_started || self.shared_state.polls_everything() {
             self.has_started = true;
             return (0..self.members.len()).collect();
         }
@@ -69,7 +69,7 @@ impl<F: Future> JoinAll<F> {
         let Some(Member::Running { future, node }) = self.members.get_mut(index) else { return };
         node.rest();
         let polled = {
-            let _entered = self.desk.enter(node);
+            let _entered = self.shared_state.enter(node);
             future.as_mut().poll(&mut Context::from_waker(node.waker()))
         };
         match polled {
@@ -80,7 +80,7 @@ impl<F: Future> JoinAll<F> {
             }
             Poll::Pending if node.is_kept_by_others() => {
                 if node.awaits_foreign() {
-                    self.desk.note_foreign();
+                    self.shared_state.note_foreign();
                 }
                 self.restless.insert(index);
             }
@@ -95,7 +95,7 @@ impl<F: Future> Future for JoinAll<F> {
     type Output = Vec<F::Output>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.shared.set_above(self.desk.listener_for(cx.waker()));
+        self.woken_members.set_above(self.shared_state.listener_for(cx.waker()));
         for index in self.due() {
             self.poll_member(index);
         }

@@ -15,17 +15,17 @@ use super::{DurableFuture, OrchestrationContext};
 impl OrchestrationContext {
     /// Sets the custom status. Clients see the last one of a turn. At most 256 KiB.
     pub fn set_custom_status(&self, status: impl Into<String>) {
-        self.desk().set_custom_status(Some(status.into()));
+        self.shared_state().set_custom_status(Some(status.into()));
     }
 
     /// Clears the custom status.
     pub fn reset_custom_status(&self) {
-        self.desk().set_custom_status(None);
+        self.shared_state().set_custom_status(None);
     }
 
     /// Returns the custom status, which continue-as-new carries over.
     pub fn get_custom_status(&self) -> Option<String> {
-        self.desk().custom_status()
+        self.shared_state().custom_status()
     }
 }
 
@@ -33,7 +33,7 @@ impl OrchestrationContext {
 impl OrchestrationContext {
     /// Sets a value. At most 150 keys of at most 64 KiB each.
     pub fn set_kv_value(&self, key: impl Into<String>, value: impl Into<String>) {
-        self.desk().set_kv(key.into(), value.into());
+        self.shared_state().set_kv(key.into(), value.into());
     }
 
     /// Sets a value as JSON.
@@ -49,7 +49,7 @@ impl OrchestrationContext {
 
     /// Returns a value. Reading is not recorded.
     pub fn get_kv_value(&self, key: &str) -> Option<String> {
-        self.desk().read_kv(|kv| kv.get(key).map(str::to_string))
+        self.shared_state().read_kv(|kv| kv.get(key).map(str::to_string))
     }
 
     /// Returns a value from JSON.
@@ -72,34 +72,34 @@ impl OrchestrationContext {
 
     /// Returns all values in the order of their keys, the same in every replay.
     pub fn get_kv_all_values_sorted(&self) -> BTreeMap<String, String> {
-        self.desk().read_kv(|kv| kv.all())
+        self.shared_state().read_kv(|kv| kv.all())
     }
 
     /// Returns all keys, sorted.
     pub fn get_kv_all_keys(&self) -> Vec<String> {
-        self.desk().read_kv(|kv| kv.keys())
+        self.shared_state().read_kv(|kv| kv.keys())
     }
 
     /// Returns the number of keys.
     pub fn get_kv_length(&self) -> usize {
-        self.desk().read_kv(|kv| kv.len())
+        self.shared_state().read_kv(|kv| kv.len())
     }
 
     /// Removes a key.
     pub fn clear_kv_value(&self, key: impl Into<String>) {
-        self.desk().clear_kv(key.into());
+        self.shared_state().clear_kv(key.into());
     }
 
     /// Removes all keys.
     pub fn clear_all_kv_values(&self) {
-        self.desk().clear_all_kv();
+        self.shared_state().clear_all_kv();
     }
 
     /// Removes all keys that were last written before a time (in milliseconds since the epoch), and returns how many.
     ///
     /// The times are the recorded ones, so that every replay decides the same.
     pub fn prune_kv_values_updated_before(&self, updated_before_ms: u64) -> usize {
-        self.desk().prune_kv(updated_before_ms)
+        self.shared_state().prune_kv(updated_before_ms)
     }
 
     /// Reads a value of another instance, as of its last turn. `Ok(None)` if there is no such key or instance.

@@ -50,7 +50,7 @@ impl OrchestrationContext {
 
     /// Puts a decode error into words: those that this execution has heard so far.
     pub(super) fn word(&self, error: &DecodeError, own: impl FnOnce(&DecodeError) -> String) -> String {
-        match self.desk().decode_words() {
+        match self.shared_state().decode_words() {
             DecodeWords::Published => error.published().to_string(),
             DecodeWords::Own => own(error),
         }

@@ -14,10 +14,10 @@ impl OrchestrationContext {
     ///
     /// Fractions of a millisecond are dropped. A delay too long to be stored waits for the latest time that can be.
     pub fn schedule_timer(&self, delay: Duration) -> DurableFuture<()> {
-        let fire_at_ms = self.desk().fire_time(delay);
+        let fire_at_ms = self.shared_state().fire_time(delay);
         let action = |_| Action::CreateTimer { scheduling_event_id: 0, fire_at_ms };
-        let token = self.desk().request(Request::Timer, action);
-        DurableFuture::open(self.desk(), token, ScheduleKind::Timer, |_, _| ())
+        let token = self.shared_state().request(Request::Timer, action);
+        DurableFuture::open(self.shared_state(), token, ScheduleKind::Timer, |_, _| ())
     }
 
     /// Waits for a signal.
@@ -63,8 +63,8 @@ impl OrchestrationContext {
         let kind = ScheduleKind::ExternalWait { event_name: name.clone() };
         let request = Request::Wait((name.clone(), None));
         let action = |_| Action::WaitExternal { scheduling_event_id: 0, name };
-        let token = self.desk().request(request, action);
-        DurableFuture::open(self.desk(), token, kind, finish)
+        let token = self.shared_state().request(request, action);
+        DurableFuture::open(self.shared_state(), token, kind, finish)
     }
 
     /// Takes the next message of a queue, waiting for one if there is none.
@@ -106,8 +106,8 @@ impl OrchestrationContext {
         let kind = ScheduleKind::QueueDequeue { event_name: name.clone() };
         let request = Request::Dequeue(name.clone());
         let action = |_| Action::DequeueEvent { scheduling_event_id: 0, name };
-        let token = self.desk().request(request, action);
-        DurableFuture::open(self.desk(), token, kind, finish)
+        let token = self.shared_state().request(request, action);
+        DurableFuture::open(self.shared_state(), token, kind, finish)
     }
 
     /// Takes the next message of a queue.
@@ -132,8 +132,8 @@ impl OrchestrationContext {
         let kind = ScheduleKind::ExternalWait { event_name: name.clone() };
         let request = Request::Wait((name.clone(), Some(topic.clone())));
         let action = |_| Action::WaitExternal2 { scheduling_event_id: 0, name, topic };
-        let token = self.desk().request(request, action);
-        DurableFuture::open(self.desk(), token, kind, |outcome, _| outcome.into_data())
+        let token = self.shared_state().request(request, action);
+        DurableFuture::open(self.shared_state(), token, kind, |outcome, _| outcome.into_data())
     }
 }
 

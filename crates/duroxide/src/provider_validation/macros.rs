@@ -369,7 +369,7 @@ macro_rules! __validation_of_our_own {
             expired_lease_wakes, due_message_wakes, due_timer_wakes, freed_session_wakes,
             signals_rest_while_nothing_can_be_fetched, watch_wakes_on_ack, watch_wakes_on_delete,
         }
-        $crate::__validation_module! { $factory; session_seats;
+        $crate::__validation_module! { $factory; session_heads;
             a_late_renewal_leaves_the_next_activity_its_turn, a_late_end_leaves_the_next_activity_its_turn,
         }
         $crate::__validation_module! { $factory; state_details;

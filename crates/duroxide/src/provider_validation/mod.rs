@@ -64,7 +64,7 @@ pub mod partial_history;
 pub mod queued_children;
 pub mod refusals;
 pub mod removal;
-pub mod session_seats;
+pub mod session_heads;
 pub mod signals;
 pub mod state_details;
 pub mod times;

@@ -3,7 +3,7 @@
 //! A store keeps events and work items as opaque text. Where the contract makes it act on their content (routing,
 //! due times, custom status, key-value changes, the name of an instance that has no row yet), it asks here.
 
-use crate::model::{Event, EventKind, WorkItem, codec};
+use crate::model::{Event, EventKind, ExecutionStatus, WorkItem, codec};
 
 /// What a history delta changes outside the history.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -163,9 +163,10 @@ impl MessageClass {
     /// read them. A start has somebody who waits for its answer. What an execution waited for is stale when it continues as
     /// new; signals and messages are for the next one.
     pub fn goes_with(self, status: &str) -> bool {
-        match status {
-            "ContinuedAsNew" => self == Self::Completion,
-            ended => is_terminal_status(ended) && self != Self::Start,
+        match ExecutionStatus::parse(status) {
+            Some(ExecutionStatus::ContinuedAsNew) => self == Self::Completion,
+            Some(ExecutionStatus::Completed | ExecutionStatus::Failed) => self != Self::Start,
+            Some(ExecutionStatus::Running) | None => false,
         }
     }
 }
@@ -255,7 +256,7 @@ pub fn is_activity_completion(item: &WorkItem) -> bool {
 
 /// Tells whether an execution with this status has ended.
 pub fn is_terminal_status(status: &str) -> bool {
-    matches!(status, "Completed" | "Failed" | "ContinuedAsNew")
+    ExecutionStatus::parse(status).is_some_and(|status| status != ExecutionStatus::Running)
 }
 
 #[cfg(test)]

@@ -5,12 +5,11 @@ use std::sync::Arc;
 
 use crate::model::{Action, AppErrorKind, ErrorDetails, Event, EventKind, KvEntry, WorkItem};
 
-use super::desk::{Cancellable, Desk};
-use super::drops::{self};
 use super::journal::Journal;
 use super::outcome::{Turn, TurnResult, application, nondeterminism};
-use super::walk::{Ended, Program, Unmatched, Walk};
-use super::{RacePolicy, batch, recording};
+use super::replayer::{Program, ProgramEnd, Replayer, Unmatched};
+use super::shared_state::{Cancellable, SharedState};
+use super::{RacePolicy, dropped_futures, message_events, recording};
 
 /// An execution: what is recorded of it, and its code, suspended where the record ends.
 ///
@@ -18,13 +17,13 @@ use super::{RacePolicy, batch, recording};
 /// kept or thrown away and made again from its history; the decisions are the same. Throwing it away cancels nothing.
 ///
 /// ```text
-/// let mut execution = Execution::new(Journal::new(instance, execution_id), desk, program, kv_snapshot);
+/// let mut execution = Execution::new(Journal::new(instance, execution_id), shared_state, program, kv_snapshot);
 /// execution.replay(&stored_history);
 /// let turn = execution.turn(vec![], messages, now_ms);   // again and again while it is resident
 /// ```
 pub(crate) struct Execution {
     journal: Journal,
-    walk: Walk,
+    replayer: Replayer,
     is_over: bool,
 }
 
@@ -41,16 +40,16 @@ impl Execution {
     /// holds the events that [`replay_noted`](Self::replay_noted) is then given.
     pub(crate) fn new(
         journal: Journal,
-        desk: Arc<Desk>,
+        shared_state: Arc<SharedState>,
         program: Program,
         kv: HashMap<String, KvEntry>,
     ) -> Self {
-        desk.load_kv(kv);
-        let walk = Walk::new(journal.instance(), desk, program);
-        Self { journal, walk, is_over: false }
+        shared_state.load_kv(kv);
+        let replayer = Replayer::new(journal.instance(), shared_state, program);
+        Self { journal, replayer, is_over: false }
     }
 
-    /// Walks through stored events: the whole history of a fresh execution, or the events that a resident one missed.
+    /// Replays stored events: the whole history of a fresh execution, or the events that a resident one missed.
     ///
     /// A misfit of code and history is reported by the next turn.
     pub(crate) fn replay(&mut self, events: &[Event]) {
@@ -58,8 +57,8 @@ impl Execution {
             self.journal.note(event);
         }
         if !self.journal.is_terminal() {
-            self.walk.replay(events);
-            self.walk.settle(true);
+            self.replayer.replay(events);
+            self.replayer.settle(true);
         }
     }
 
@@ -71,10 +70,10 @@ impl Execution {
         for event in &opening {
             self.journal.note(event);
         }
-        let batch = batch::admit(&mut self.journal, messages, now_ms);
+        let received = message_events::admit(&mut self.journal, messages, now_ms);
         let mut events = opening;
-        events.extend(batch.events);
-        if let Some(details) = batch.abort {
+        events.extend(received.events);
+        if let Some(details) = received.abort {
             self.is_over = true;
             return failed(details, events);
         }
@@ -84,9 +83,9 @@ impl Execution {
         turn
     }
 
-    /// Walks through events that the caller replays itself, without a final poll.
+    /// Replays events that the journal has noted already, without a final poll.
     pub(crate) fn replay_noted(&mut self, events: &[Event]) {
-        self.walk.replay(events);
+        self.replayer.replay(events);
     }
 
     /// Applies events of this turn that the journal knows already, and lets the code run as far as it goes. The turn
@@ -95,19 +94,19 @@ impl Execution {
         if self.journal.is_terminal() {
             return Turn::empty(TurnResult::Continue);
         }
-        if fresh.is_empty() && !self.walk.has_begun() {
+        if fresh.is_empty() && !self.replayer.has_begun() {
             let details = nondeterminism("corrupted history: empty".to_string());
             return Turn::empty(TurnResult::Failed(details));
         }
-        self.walk.set_now(now_ms);
+        self.replayer.set_now(now_ms);
         for event in fresh {
-            self.walk.step(event, false);
+            self.replayer.step(event, false);
         }
-        self.walk.settle(false);
-        self.walk.desk().end_of_walk();
+        self.replayer.settle(false);
+        self.replayer.shared_state().end_of_history();
         let mut turn = Turn::empty(TurnResult::Continue);
         self.record_requests(&mut turn, now_ms);
-        for schedule_id in self.walk.desk().take_served() {
+        for schedule_id in self.replayer.shared_state().take_served() {
             self.journal.note_served(schedule_id);
         }
         self.decide(&mut turn, now_ms);
@@ -120,10 +119,10 @@ impl Execution {
     fn record_requests(&mut self, turn: &mut Turn, now_ms: u64) {
         let mut idle = 0;
         loop {
-            if matches!(self.walk.ended(), Some(Ended::Broken(_))) {
+            if matches!(self.replayer.ended(), Some(ProgramEnd::Broken(_))) {
                 return;
             }
-            let requests = self.walk.take_unmatched();
+            let requests = self.replayer.take_unmatched();
             let nothing_new = requests.is_empty();
             for Unmatched { token, mut action, at_ms } in requests {
                 recording::move_timer(&mut action, at_ms, now_ms);
@@ -131,25 +130,25 @@ impl Execution {
                 if let Some(kind) = recording::record(&mut action, event_id, self.journal.execution_id()) {
                     let event = self.journal.event(event_id, None, now_ms, kind);
                     self.journal.note(&event);
-                    self.walk.bind(token, event_id, &event.kind, false);
-                    self.walk.note_recorded();
+                    self.replayer.bind(token, event_id, &event.kind, false);
+                    self.replayer.note_recorded();
                     turn.events.push(event);
                 }
                 turn.actions.push(action);
             }
-            if nothing_new || self.walk.ended().is_some() {
+            if nothing_new || self.replayer.ended().is_some() {
                 return;
             }
-            match self.walk.policy() {
-                RacePolicy::Prompt => self.walk.settle(false),
-                RacePolicy::Legacy => self.walk.poll_again(&mut idle),
+            match self.replayer.policy() {
+                RacePolicy::Prompt => self.replayer.settle(false),
+                RacePolicy::Legacy => self.replayer.poll_again(&mut idle),
             }
         }
     }
 
     fn decide(&mut self, turn: &mut Turn, now_ms: u64) {
-        let ended = self.walk.take_ended();
-        if let Some(Ended::Broken(details)) = ended {
+        let ended = self.replayer.take_ended();
+        if let Some(ProgramEnd::Broken(details)) = ended {
             turn.result = TurnResult::Failed(details);
             return;
         }
@@ -158,7 +157,7 @@ impl Execution {
             return;
         }
         if let Some((input, version)) = first_continue_as_new(&turn.actions) {
-            let unconsumed_queue_arrivals = self.walk.desk().unread_messages();
+            let unconsumed_queue_arrivals = self.replayer.shared_state().unread_messages();
             turn.result = TurnResult::ContinueAsNew { input, version, unconsumed_queue_arrivals };
             return;
         }
@@ -167,18 +166,24 @@ impl Execution {
             return;
         }
         turn.result = match ended {
-            Some(Ended::Returned(Ok(output))) => TurnResult::Completed(output),
-            Some(Ended::Returned(Err(text))) => {
+            Some(ProgramEnd::Returned(Ok(output))) => TurnResult::Completed(output),
+            Some(ProgramEnd::Returned(Err(text))) => {
                 TurnResult::Failed(application(AppErrorKind::OrchestrationFailed, text))
             }
-            Some(Ended::Broken(_)) | None => TurnResult::Continue,
+            Some(ProgramEnd::Broken(_)) | None => TurnResult::Continue,
         };
     }
 
     fn record_drops(&mut self, turn: &mut Turn, now_ms: u64) -> Result<(), ErrorDetails> {
-        let desk = Arc::clone(self.walk.shared_desk());
-        let policy = self.walk.policy();
-        let new = self.walk.drops().settle(&desk, &mut self.journal, now_ms, policy, &mut turn.events)?;
+        let shared_state = Arc::clone(self.replayer.shared_state());
+        let policy = self.replayer.policy();
+        let new = self.replayer.dropped_futures().settle(
+            &shared_state,
+            &mut self.journal,
+            now_ms,
+            policy,
+            &mut turn.events,
+        )?;
         for (kind, ids) in new {
             match kind {
                 Cancellable::Activity => turn.cancelled_activities = ids,
@@ -193,7 +198,7 @@ impl Execution {
     }
 
     fn report_foreign(&self, turn: &mut Turn) {
-        turn.awaits_foreign = self.walk.awaits_foreign() && matches!(turn.result, TurnResult::Continue);
+        turn.awaits_foreign = self.replayer.awaits_foreign() && matches!(turn.result, TurnResult::Continue);
         if turn.awaits_foreign {
             tracing::warn!(
                 target: "duroxide::runtime",
@@ -216,7 +221,7 @@ impl Execution {
                 events.push(self.journal.record(
                     Some(id),
                     now_ms,
-                    drops::row(kind, "orchestration_terminal"),
+                    dropped_futures::row(kind, "orchestration_terminal"),
                 ));
             }
         }
@@ -233,7 +238,11 @@ impl Execution {
         };
         events.push(self.journal.record(None, now_ms, kind));
         for id in in_flight {
-            events.push(self.journal.record(Some(id), now_ms, drops::row(Cancellable::Activity, reason)));
+            events.push(self.journal.record(
+                Some(id),
+                now_ms,
+                dropped_futures::row(Cancellable::Activity, reason),
+            ));
         }
         events
     }
@@ -253,7 +262,7 @@ impl Execution {
     /// Legacy executions may not: their replays differ from their turns, and stored histories rely on it. Nor may code
     /// that has waited for something foreign: who knows what it would do when it runs again.
     pub(crate) fn can_stay_resident(&self) -> bool {
-        self.walk.policy() == RacePolicy::Prompt && !self.walk.saw_foreign() && !self.is_over
+        self.replayer.policy() == RacePolicy::Prompt && !self.replayer.saw_foreign() && !self.is_over
     }
 
     /// Activities in flight: scheduled, no result, not cancelled; ascending ids of their schedule events.
@@ -268,12 +277,12 @@ impl Execution {
 
     /// The custom status as the code sees it; continue-as-new carries it over.
     pub(crate) fn custom_status(&self) -> Option<String> {
-        self.walk.desk().custom_status()
+        self.replayer.shared_state().custom_status()
     }
 
     /// The number of keys in the key-value store as the code sees it.
     pub(crate) fn kv_len(&self) -> usize {
-        self.walk.desk().read_kv(|kv| kv.len())
+        self.replayer.shared_state().read_kv(|kv| kv.len())
     }
 }
 

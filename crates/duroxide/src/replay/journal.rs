@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use crate::model::{Event, EventKind};
 
-use super::desk::Cancellable;
+use super::shared_state::Cancellable;
 
 /// The kinds of requests that are answered by a message with an id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -4,34 +4,34 @@
 //! the state machine: it is fed events in order and holds the suspended code of the orchestration between turns, so
 //! that a turn costs what is new. Replaying a history and taking the next turn are the same steps.
 
-mod batch;
-mod carry;
+mod carried_messages;
 mod completion;
-mod desk;
-mod drops;
+mod dropped_futures;
 mod execution;
 mod journal;
 mod key_values;
 mod matching;
+mod message_events;
 mod outcome;
 mod policy;
 mod queues;
 mod recording;
+mod replayer;
+mod shared_state;
 mod signals;
 mod wake;
-mod walk;
 
 pub use completion::CompletionResult;
 pub use outcome::TurnResult;
 
-pub(crate) use batch::admit;
-pub(crate) use carry::{carry_forward, legacy_unread};
-pub(crate) use desk::{Desk, Request};
+pub(crate) use carried_messages::{carry_forward, legacy_unread};
 pub(crate) use execution::{Ending, Execution};
 pub(crate) use journal::Journal;
 pub(crate) use matching::loggable;
+pub(crate) use message_events::admit;
 pub(crate) use outcome::{Turn, application};
 pub(crate) use policy::{DecodeWords, RacePolicy};
 pub(crate) use recording::PENDING_CHILD_PREFIX;
+pub(crate) use replayer::Program;
+pub(crate) use shared_state::{Request, SharedState};
 pub(crate) use wake::{Members, OwnedNode};
-pub(crate) use walk::Program;

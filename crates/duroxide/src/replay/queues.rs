@@ -19,7 +19,7 @@ impl Queues {
         }
     }
 
-    /// Gives a dequeue its place in the line. `dropped` says that nobody waits for it any more. What may have become
+    /// Puts a dequeue at the end of its queue. `dropped` says that nobody waits for it any more. What may have become
     /// ready is returned in `ready`.
     pub(crate) fn bind(&mut self, name: &str, schedule_id: u64, dropped: bool, ready: &mut Vec<u64>) {
         match self {
@@ -58,8 +58,8 @@ impl Queues {
         }
     }
 
-    /// All recorded events were walked through: legacy executions now free the places of dropped dequeues.
-    pub(crate) fn end_of_walk(&mut self) {
+    /// All events of the turn were applied: legacy executions now free the places of dropped dequeues.
+    pub(crate) fn end_of_history(&mut self) {
         if let Self::Legacy(queues) = self {
             for schedule_id in std::mem::take(&mut queues.dropped) {
                 queues.cancel(schedule_id);
@@ -163,7 +163,7 @@ impl Mailbox {
 pub(crate) struct LegacyQueues {
     boxes: HashMap<String, LegacyMailbox>,
     name_of: HashMap<u64, String>,
-    /// Dequeues whose futures were dropped in this walk; their places are still taken.
+    /// Dequeues whose futures were dropped in this turn; their places are still taken.
     dropped: Vec<u64>,
 }
 

@@ -65,8 +65,8 @@ impl Signals {
 /// A signal belongs to one wait from the moment it arrives, and goes with it.
 #[derive(Debug, Default)]
 pub(crate) struct PromptSignals {
-    /// Waits without a signal, oldest first. Cancelled ones are left in the line and skipped.
-    line: HashMap<SignalKey, VecDeque<u64>>,
+    /// Waits without a signal, oldest first. Cancelled ones stay in the queue and are skipped.
+    queue_of: HashMap<SignalKey, VecDeque<u64>>,
     waiting: HashSet<u64>,
     assigned: HashMap<u64, String>,
 }
@@ -74,12 +74,12 @@ pub(crate) struct PromptSignals {
 impl PromptSignals {
     fn bind(&mut self, key: SignalKey, schedule_id: u64) {
         self.waiting.insert(schedule_id);
-        self.line.entry(key).or_default().push_back(schedule_id);
+        self.queue_of.entry(key).or_default().push_back(schedule_id);
     }
 
     fn deliver(&mut self, key: &SignalKey, data: String, ready: &mut Vec<u64>) -> bool {
-        let Some(line) = self.line.get_mut(key) else { return false };
-        while let Some(schedule_id) = line.pop_front() {
+        let Some(queue) = self.queue_of.get_mut(key) else { return false };
+        while let Some(schedule_id) = queue.pop_front() {
             if self.waiting.remove(&schedule_id) {
                 self.assigned.insert(schedule_id, data);
                 ready.push(schedule_id);

@@ -18,11 +18,11 @@ pub(crate) struct Node {
     /// Set when a durable future below was polled with a waker that is not this node's: an adaptor with wakers of its
     /// own stands between. Such an adaptor keeps this node's waker for good reason.
     adaptor_below: AtomicBool,
-    place: Place,
+    position: NodePosition,
 }
 
 #[derive(Debug)]
-enum Place {
+enum NodePosition {
     Root,
     Member { of: Arc<Members>, index: usize },
 }
@@ -74,7 +74,7 @@ impl Members {
 impl Node {
     fn notify(&self) {
         let already = self.woken.swap(true, Ordering::AcqRel);
-        if let Place::Member { of, index } = &self.place {
+        if let NodePosition::Member { of, index } = &self.position {
             if !already {
                 lock(&of.woken).push(*index);
             }
@@ -109,16 +109,16 @@ pub(crate) struct OwnedNode {
 
 impl OwnedNode {
     pub(crate) fn root() -> Self {
-        Self::new(Place::Root)
+        Self::new(NodePosition::Root)
     }
 
     pub(crate) fn member(of: &Arc<Members>, index: usize) -> Self {
-        Self::new(Place::Member { of: Arc::clone(of), index })
+        Self::new(NodePosition::Member { of: Arc::clone(of), index })
     }
 
-    fn new(place: Place) -> Self {
+    fn new(position: NodePosition) -> Self {
         let node =
-            Arc::new(Node { woken: AtomicBool::new(false), adaptor_below: AtomicBool::new(false), place });
+            Arc::new(Node { woken: AtomicBool::new(false), adaptor_below: AtomicBool::new(false), position });
         let waker = Waker::from(Arc::clone(&node));
         Self { node, waker }
     }

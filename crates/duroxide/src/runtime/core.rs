@@ -6,12 +6,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::leases::{LeaseKind, LeaseTerms, Leases};
 use super::options::{RuntimeOptions, renewal_interval};
-use super::orchestrator::{Residents, Seats};
+use super::orchestrator::{Residents, TurnCapacity};
 use super::origins::Origins;
 use super::postponed::Postponed;
 use super::sessions::Sessions;
 use super::tasks::Tasks;
-use super::worker::Desk;
+use super::worker::SlotQueue;
 use crate::model::Clock;
 use crate::observability::{MetricsProvider, ObservabilityHandle};
 use crate::providers::{DispatcherCapabilityFilter, Provider, RunningActivities, RunningMark};
@@ -44,10 +44,10 @@ pub(crate) struct Core {
     pub origins: Origins,
     /// Turns that the store could not take for now.
     pub postponed: Postponed,
-    /// Room for turns.
-    pub seats: Seats,
-    /// Room for activities.
-    pub desk: Arc<Desk>,
+    /// How many turns may run, and be under way.
+    pub turn_capacity: TurnCapacity,
+    /// The worker slots, and the activities that wait for one.
+    pub slot_queue: Arc<SlotQueue>,
 }
 
 impl Core {

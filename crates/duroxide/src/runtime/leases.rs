@@ -60,9 +60,9 @@ pub(crate) struct Leases {
 
 #[derive(Default)]
 struct Schedule {
-    // A lease that is being renewed is in `held` and not in `due`.
+    // A lease that is being renewed is in `kept` and not in `due`.
     due: BTreeSet<(Duration, u64)>,
-    held: HashMap<u64, Held>,
+    kept: HashMap<u64, KeptLease>,
     next_id: u64,
     // Renewals under way of leases that may have run out.
     late: usize,
@@ -84,16 +84,17 @@ impl Schedule {
     fn make_all_late(&mut self, now: Duration) {
         let ids = std::mem::take(&mut self.due).into_iter().map(|(_, id)| id);
         for id in ids {
-            if let Some(held) = self.held.get_mut(&id) {
-                (held.due, held.live_until) = (now, now);
+            if let Some(kept) = self.kept.get_mut(&id) {
+                (kept.due, kept.live_until) = (now, now);
                 self.due.insert((now, id));
             }
         }
     }
 }
 
+/// A lease that is renewed, and when.
 #[derive(Clone)]
-struct Held {
+struct KeptLease {
     terms: LeaseTerms,
     token: Arc<str>,
     lost: CancellationToken,
@@ -112,11 +113,11 @@ impl Leases {
     pub fn keep(self: &Arc<Self>, terms: LeaseTerms, token: &str, lost: CancellationToken) -> Lease {
         let now = self.clock.monotonic();
         let (due, live_until) = (now.saturating_add(terms.interval), now.saturating_add(terms.duration));
-        let held = Held { terms, token: token.into(), lost, due, live_until, failures: 0 };
+        let kept = KeptLease { terms, token: token.into(), lost, due, live_until, failures: 0 };
         let mut schedule = self.schedule();
         let id = schedule.next_id;
         schedule.next_id += 1;
-        schedule.held.insert(id, held);
+        schedule.kept.insert(id, kept);
         schedule.due.insert((due, id));
         if schedule.due.first() == Some(&(due, id)) {
             self.earlier.notify_one();
@@ -159,10 +160,10 @@ impl Leases {
     pub async fn run(self: Arc<Self>, upkeep: Tasks) {
         loop {
             let now = self.clock.monotonic();
-            for (id, held, late) in self.take_due(now) {
+            for (id, kept, late) in self.take_due(now) {
                 let leases = self.clone();
                 upkeep.spawn(async move {
-                    leases.renew(id, held).await;
+                    leases.renew(id, kept).await;
                     drop(late);
                 });
             }
@@ -181,17 +182,17 @@ impl Leases {
         }
     }
 
-    fn take_due(self: &Arc<Self>, now: Duration) -> Vec<(u64, Held, Option<LateRenewal>)> {
+    fn take_due(self: &Arc<Self>, now: Duration) -> Vec<(u64, KeptLease, Option<LateRenewal>)> {
         let mut schedule = self.schedule();
         let mut taken = Vec::new();
         while let Some(&(due, id)) = schedule.due.first()
             && due <= now
         {
             schedule.due.pop_first();
-            let Some(held) = schedule.held.get(&id).cloned() else { continue };
-            let is_late = held.live_until <= now;
+            let Some(kept) = schedule.kept.get(&id).cloned() else { continue };
+            let is_late = kept.live_until <= now;
             schedule.late += usize::from(is_late);
-            taken.push((id, held, is_late.then(|| LateRenewal { leases: self.clone() })));
+            taken.push((id, kept, is_late.then(|| LateRenewal { leases: self.clone() })));
         }
         taken
     }
@@ -208,64 +209,64 @@ impl Leases {
         }
     }
 
-    async fn renew(&self, id: u64, held: Held) {
+    async fn renew(&self, id: u64, kept: KeptLease) {
         let begun = self.clock.monotonic();
-        let result = match held.terms.kind {
+        let result = match kept.terms.kind {
             LeaseKind::Instance => {
-                self.store.renew_orchestration_item_lock(&held.token, held.terms.duration).await
+                self.store.renew_orchestration_item_lock(&kept.token, kept.terms.duration).await
             }
-            LeaseKind::Activity => self.store.renew_work_item_lock(&held.token, held.terms.duration).await,
+            LeaseKind::Activity => self.store.renew_work_item_lock(&kept.token, kept.terms.duration).await,
         };
         match result {
-            Ok(()) => self.renewed(id, held.terms, begun),
-            Err(error) if error.retryable => self.renew_soon(id, &held, &error),
-            Err(error) => self.judge(id, &held, &error).await,
+            Ok(()) => self.renewed(id, kept.terms, begun),
+            Err(error) if error.retryable => self.renew_soon(id, &kept, &error),
+            Err(error) => self.judge(id, &kept, &error).await,
         }
     }
 
     /// Finds out what a refused renewal means.
-    async fn judge(&self, id: u64, held: &Held, refusal: &ProviderError) {
+    async fn judge(&self, id: u64, kept: &KeptLease, refusal: &ProviderError) {
         // While the renewal was under way, the work may have been acked: then nothing was lost.
-        if !self.schedule().held.contains_key(&id) {
+        if !self.schedule().kept.contains_key(&id) {
             return;
         }
         let begun = self.clock.monotonic();
-        match self.recover(held.terms, &held.token).await {
+        match self.recover(kept.terms, &kept.token).await {
             Ok(LeaseState::Held) => {
-                log_failure(held, refusal);
-                self.renewed(id, held.terms, begun);
+                log_failure(kept, refusal);
+                self.renewed(id, kept.terms, begun);
             }
             // A store of the published contract has no other way to say that the lease is lost than to refuse.
             Ok(LeaseState::Lost | LeaseState::Unknown) => {
-                if self.schedule().held.remove(&id).is_some() {
-                    log_failure(held, refusal);
-                    held.lost.cancel();
+                if self.schedule().kept.remove(&id).is_some() {
+                    log_failure(kept, refusal);
+                    kept.lost.cancel();
                 }
             }
-            Err(error) => self.renew_soon(id, held, &error),
+            Err(error) => self.renew_soon(id, kept, &error),
         }
     }
 
-    fn renew_soon(&self, id: u64, held: &Held, error: &ProviderError) {
-        let failures = held.failures.saturating_add(1);
-        let pause = RETRY_PAUSE.saturating_mul(1 << (failures - 1).min(16)).min(held.terms.interval);
-        log_failure(held, error);
-        self.renew_again(id, pause, |held| held.failures = failures);
+    fn renew_soon(&self, id: u64, kept: &KeptLease, error: &ProviderError) {
+        let failures = kept.failures.saturating_add(1);
+        let pause = RETRY_PAUSE.saturating_mul(1 << (failures - 1).min(16)).min(kept.terms.interval);
+        log_failure(kept, error);
+        self.renew_again(id, pause, |kept| kept.failures = failures);
     }
 
     fn renewed(&self, id: u64, terms: LeaseTerms, begun: Duration) {
-        self.renew_again(id, terms.interval, |held| {
-            held.failures = 0;
-            held.live_until = begun.saturating_add(terms.duration);
+        self.renew_again(id, terms.interval, |kept| {
+            kept.failures = 0;
+            kept.live_until = begun.saturating_add(terms.duration);
         });
     }
 
-    fn renew_again(&self, id: u64, pause: Duration, note: impl FnOnce(&mut Held)) {
+    fn renew_again(&self, id: u64, pause: Duration, note: impl FnOnce(&mut KeptLease)) {
         let due = self.clock.monotonic().saturating_add(pause);
         let mut schedule = self.schedule();
-        let Some(held) = schedule.held.get_mut(&id) else { return };
-        held.due = due;
-        note(held);
+        let Some(kept) = schedule.kept.get_mut(&id) else { return };
+        kept.due = due;
+        note(kept);
         schedule.due.insert((due, id));
         if schedule.due.first() == Some(&(due, id)) {
             self.earlier.notify_one();
@@ -275,7 +276,7 @@ impl Leases {
     #[cfg(test)]
     pub fn len(&self) -> usize {
         let schedule = self.schedule();
-        schedule.held.len().max(schedule.due.len())
+        schedule.kept.len().max(schedule.due.len())
     }
 
     fn schedule(&self) -> MutexGuard<'_, Schedule> {
@@ -283,8 +284,8 @@ impl Leases {
     }
 }
 
-fn log_failure(held: &Held, error: &ProviderError) {
-    tracing::info!(target: TARGET, lock_token = %held.token, kind = ?held.terms.kind, %error,
+fn log_failure(kept: &KeptLease, error: &ProviderError) {
+    tracing::info!(target: TARGET, lock_token = %kept.token, kind = ?kept.terms.kind, %error,
         retryable = error.retryable, "lease not renewed");
 }
 
@@ -309,8 +310,8 @@ pub(crate) struct Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         let mut schedule = self.leases.schedule();
-        if let Some(held) = schedule.held.remove(&self.id) {
-            schedule.due.remove(&(held.due, self.id));
+        if let Some(kept) = schedule.kept.remove(&self.id) {
+            schedule.due.remove(&(kept.due, self.id));
         }
     }
 }

@@ -60,7 +60,7 @@ impl Pace {
     }
 
     /// How many items `slots` slots should claim together: at least one each, and what they will finish soon.
-    pub fn batch(&self, slots: usize) -> usize {
+    pub fn items_to_claim(&self, slots: usize) -> usize {
         let state = self.state();
         let per_slot = match state.average {
             // Nothing is known yet: claim what can start at once.
@@ -83,37 +83,37 @@ mod tests {
     #[test]
     fn slow_work_is_claimed_one_by_one_and_quick_work_in_batches() {
         let pace = Pace::new(64);
-        assert_eq!(pace.batch(2), 2);
+        assert_eq!(pace.items_to_claim(2), 2);
         pace.record(Duration::from_secs(5));
-        assert_eq!(pace.batch(2), 2);
+        assert_eq!(pace.items_to_claim(2), 2);
         for _ in 0..200 {
             pace.record(Duration::from_millis(5));
         }
-        assert_eq!(pace.batch(2), 20);
+        assert_eq!(pace.items_to_claim(2), 20);
         for _ in 0..200 {
             pace.record(Duration::ZERO);
         }
-        assert_eq!(pace.batch(2), 64);
-        assert_eq!(pace.batch(0), 1);
+        assert_eq!(pace.items_to_claim(2), 64);
+        assert_eq!(pace.items_to_claim(0), 1);
     }
 
     #[test]
     fn no_more_is_claimed_than_was_finished_in_time_and_it_grows_again_little_by_little() {
         let pace = Pace::new(64);
         pace.record(Duration::ZERO);
-        assert_eq!(pace.batch(2), 64);
+        assert_eq!(pace.items_to_claim(2), 64);
         pace.slow_down(16);
-        assert_eq!(pace.batch(2), 16);
+        assert_eq!(pace.items_to_claim(2), 16);
         for _ in 1..16 * RECOVERY {
             pace.record(Duration::ZERO);
         }
-        assert_eq!(pace.batch(2), 16);
+        assert_eq!(pace.items_to_claim(2), 16);
         pace.record(Duration::ZERO);
-        assert_eq!(pace.batch(2), 19);
+        assert_eq!(pace.items_to_claim(2), 19);
         for _ in 0..100 * 64 * RECOVERY {
             pace.record(Duration::ZERO);
         }
-        assert_eq!(pace.batch(2), 64, "as if nothing had happened");
+        assert_eq!(pace.items_to_claim(2), 64, "as if nothing had happened");
     }
 
     #[test]
@@ -121,6 +121,6 @@ mod tests {
         let pace = Pace::new(64);
         pace.record(Duration::ZERO);
         pace.slow_down(0);
-        assert_eq!(pace.batch(2), 2, "one for each slot");
+        assert_eq!(pace.items_to_claim(2), 2, "one for each slot");
     }
 }

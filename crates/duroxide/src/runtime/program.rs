@@ -28,9 +28,9 @@ pub(crate) fn open_execution(journal: Journal, assignment: Assignment) -> Execut
         assignment.orchestration_version,
         None,
     );
-    let desk = Arc::clone(ctx.desk());
+    let shared_state = Arc::clone(ctx.shared_state());
     let program = program(assignment.handler, ctx, assignment.input);
-    Execution::new(journal, desk, program, assignment.kv_snapshot)
+    Execution::new(journal, shared_state, program, assignment.kv_snapshot)
 }
 
 /// The handler is called at the first poll, so that a panic in it is the orchestration's.

@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::core::{Core, TARGET};
 use super::leases::Leases;
-use super::orchestrator::{self, Residents, Seats};
+use super::orchestrator::{self, Residents, TurnCapacity};
 use super::origins::Origins;
 use super::postponed::Postponed;
 use super::sessions::Sessions;
@@ -97,8 +97,8 @@ pub(super) fn core(
         residents: Residents::new(options.resident_instances),
         origins: Origins::new(),
         postponed: Postponed::new(),
-        seats: Seats::new(options.orchestration_concurrency),
-        desk: Arc::new(worker::Desk::new(options.worker_concurrency)),
+        turn_capacity: TurnCapacity::new(options.orchestration_concurrency),
+        slot_queue: Arc::new(worker::SlotQueue::new(options.worker_concurrency)),
         runtime_id: runtime_id(),
         stop: CancellationToken::new(),
         work: Tasks::new(handle.clone()),

@@ -88,9 +88,9 @@ pub enum Ending {
     Cancelled(String),
 }
 
-/// Where a step stands, which decides what it may be.
+/// What a step is nested in, which decides what it may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Nesting {
     Root,
     Child,
     Block,
@@ -110,7 +110,7 @@ impl<'a> Generator<'a> {
 
     /// Makes the program of an instance that is started from outside.
     pub fn program(&mut self) -> Vec<Step> {
-        let mut steps = self.steps(Place::Root, 0);
+        let mut steps = self.steps(Nesting::Root, 0);
         match self.random.below(12) {
             0 => steps.push(Step::Fail(self.label())),
             1 => steps.push(Step::AwaitCancel(None)),
@@ -130,21 +130,21 @@ impl<'a> Generator<'a> {
         format!("{}.{label}", self.instance)
     }
 
-    fn steps(&mut self, place: Place, depth: u32) -> Vec<Step> {
+    fn steps(&mut self, nesting: Nesting, depth: u32) -> Vec<Step> {
         let most = if depth == 0 { 6 } else { 3 };
         let count = 1 + self.random.below(most);
-        (0..count).map(|_| self.step(place, depth)).collect()
+        (0..count).map(|_| self.step(nesting, depth)).collect()
     }
 
     fn child_steps(&mut self, depth: u32) -> Vec<Step> {
-        let mut steps = self.steps(Place::Child, depth + 1);
+        let mut steps = self.steps(Nesting::Child, depth + 1);
         if self.random.below(6) == 0 {
             steps.push(Step::Fail(self.label()));
         }
         steps
     }
 
-    fn step(&mut self, place: Place, depth: u32) -> Step {
+    fn step(&mut self, nesting: Nesting, depth: u32) -> Step {
         let ms = 1 + self.random.below(30);
         match self.random.below(21) {
             0 | 1 => Step::Timer(ms),
@@ -161,7 +161,7 @@ impl<'a> Generator<'a> {
             9 => Step::GiveUpChild(self.id(), ms),
             10 => Step::FanOut((0..2 + self.random.below(4)).map(|_| self.label()).collect()),
             11 | 12 if depth < 2 => Step::Join(
-                (0..2 + self.random.below(2)).map(|_| self.steps(Place::Block, depth + 1)).collect(),
+                (0..2 + self.random.below(2)).map(|_| self.steps(Nesting::Block, depth + 1)).collect(),
             ),
             13 if depth < 2 => Step::Child(None, self.child_steps(depth)),
             14 if depth < 2 => {
@@ -172,11 +172,13 @@ impl<'a> Generator<'a> {
                 let id = self.id();
                 Step::Detached(id, self.child_steps(depth))
             }
-            16 if place != Place::Block => Step::ContinueAsNew,
-            17 if place != Place::Block => Step::SetKv(format!("k{}", self.random.below(2)), self.label()),
-            18 if place != Place::Block => Step::ReadKv(format!("k{}", self.random.below(2))),
-            19 if place == Place::Root => Step::Dequeue,
-            20 if place == Place::Root => Step::OutsideSignal(self.label()),
+            16 if nesting != Nesting::Block => Step::ContinueAsNew,
+            17 if nesting != Nesting::Block => {
+                Step::SetKv(format!("k{}", self.random.below(2)), self.label())
+            }
+            18 if nesting != Nesting::Block => Step::ReadKv(format!("k{}", self.random.below(2))),
+            19 if nesting == Nesting::Root => Step::Dequeue,
+            20 if nesting == Nesting::Root => Step::OutsideSignal(self.label()),
             _ => Step::Activity(self.label()),
         }
     }

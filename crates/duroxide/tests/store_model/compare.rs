@@ -26,7 +26,7 @@ pub async fn run(
     clock: &ManualClock,
     sequence: &[Step],
 ) -> Result<(), String> {
-    let mut known = Known::default();
+    let mut leased = LeasedTokens::default();
     let stores = [&*left, &*right];
     let mut incarnations = [Incarnations::default(), Incarnations::default()];
     for (position, step) in sequence.iter().enumerate() {
@@ -41,7 +41,7 @@ pub async fn run(
         let mut answers = Vec::new();
         let mut states = Vec::new();
         for (side, incarnations) in incarnations.iter_mut().enumerate() {
-            let call = Call { store: stores[side], known: &known, side, now };
+            let call = Call { store: stores[side], leased: &leased, side, now };
             answers.push(call.make(step, incarnations).await);
             states.push(observe::everything(stores[side], incarnations).await);
         }
@@ -51,7 +51,7 @@ pub async fn run(
         if let Some((left, right)) = states[0].iter().zip(&states[1]).find(|(left, right)| left != right) {
             return Err(differ("reads", left, right));
         }
-        known.learn(step, answers);
+        leased.learn(step, answers);
     }
     Ok(())
 }
@@ -61,7 +61,7 @@ const USED_UP: &str = "Ok(";
 
 /// The tokens that both stores gave out, with what the claims said.
 #[derive(Default)]
-struct Known {
+struct LeasedTokens {
     turns: Vec<Granted<TurnGrant>>,
     work: Vec<Granted<WorkGrant>>,
 }
@@ -92,7 +92,7 @@ struct Grants {
     work: Vec<WorkGrant>,
 }
 
-impl Known {
+impl LeasedTokens {
     /// Takes note of what both stores answered to a step, which was the same but for the tokens.
     fn learn(&mut self, step: &Step, answers: Vec<Answer>) {
         if answers[0].text.starts_with(USED_UP) {
@@ -170,7 +170,7 @@ impl Commit {
 /// One call of one store.
 struct Call<'a> {
     store: &'a dyn Provider,
-    known: &'a Known,
+    leased: &'a LeasedTokens,
     side: usize,
     now: u64,
 }
@@ -482,13 +482,13 @@ impl Call<'_> {
             execution_id: 1,
             last_event_id: 0,
         };
-        let claims = &self.known.turns;
+        let claims = &self.leased.turns;
         pick(claims, token).map_or_else(invented, |position| claims[position].grants[self.side].clone())
     }
 
     fn work(&self, token: TokenPick) -> WorkGrant {
         let invented = || WorkGrant { token: "lock_invented".into(), item: stray_activity() };
-        let claims = &self.known.work;
+        let claims = &self.leased.work;
         pick(claims, token).map_or_else(invented, |position| claims[position].grants[self.side].clone())
     }
 

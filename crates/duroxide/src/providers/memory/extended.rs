@@ -7,7 +7,7 @@ use async_trait::async_trait;
 
 use super::MemoryProvider;
 use super::state::{Message, State};
-use crate::model::{Clock, Event, WorkItem};
+use crate::model::{Clock, Event, ExecutionStatus, WorkItem};
 use crate::providers::inspect::{self, MessageClass};
 use crate::providers::{
     BlockedInstance, DeliveryOutcome, DroppedMessages, Durable, ExtendedProvider, HistoryPart, InstanceClaim,
@@ -196,7 +196,10 @@ impl State {
         let message = self.new_message(OPERATION, message, None, now)?;
         let instance = &start.instance;
         let row = self.instances.get(instance);
-        if row.is_some_and(|row| matches!(self.status(instance, row), "Completed" | "Failed")) {
+        if row
+            .and_then(|row| ExecutionStatus::parse(self.status(instance, row)))
+            .is_some_and(ExecutionStatus::ends_instance)
+        {
             return Ok(DeliveryOutcome::Ended);
         }
         if self.is_taken(instance) {

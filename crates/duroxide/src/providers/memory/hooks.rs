@@ -4,7 +4,7 @@ use std::fmt::{self, Write};
 
 use super::MemoryProvider;
 use super::orphans::parked_until;
-use super::state::{Lease, State};
+use super::state::{State, StoredLease};
 
 /// What a damaged row holds: the beginning of something that once was JSON.
 const DAMAGED: &str = "{\"damaged";
@@ -145,7 +145,7 @@ fn dump_queues(state: &State, text: &mut String) -> fmt::Result {
             activity.tag,
             activity.visible_at,
             activity.attempts,
-            activity.lease.as_ref().map(|lease: &Lease| lease.locked_until),
+            activity.lease.as_ref().map(|lease: &StoredLease| lease.locked_until),
             activity.payload,
         )?;
     }

@@ -7,8 +7,8 @@
 //! gives its instance no place in the queue. What is dropped, other than completions, is counted and listed.
 
 use super::state::{Message, State};
-use crate::model::WorkItem;
 use crate::model::payload::{self, PAYLOAD_TARGET};
+use crate::model::{ExecutionStatus, WorkItem};
 use crate::providers::inspect::{self, MessageClass};
 use crate::providers::{DroppedMessage, ParkedMessage, QuarantinedRow, WorkQueue};
 
@@ -37,7 +37,9 @@ impl State {
 
     /// Tells whether an instance does not exist yet, or is between two executions.
     fn awaits_start(&self, instance: &str) -> bool {
-        self.instances.get(instance).is_none_or(|row| self.status(instance, row) == "ContinuedAsNew")
+        self.instances
+            .get(instance)
+            .is_none_or(|row| self.status(instance, row) == ExecutionStatus::ContinuedAsNew.as_str())
     }
 
     /// Decodes these messages. Takes those that do not decode out of the queue, and returns the others with their positions.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::state::{InstanceRow, State};
-use crate::model::{INITIAL_EVENT_ID, SystemStats};
+use crate::model::{ExecutionStatus, INITIAL_EVENT_ID, SystemStats};
 use crate::providers::inspect::MessageClass;
 use crate::providers::{
     ExecutionInfo, InstanceInfo, InstanceMetadata, ProviderError, QueueDepths, RunningInstances,
@@ -35,7 +35,7 @@ impl State {
         newest.sort_by_key(|(_, row)| std::cmp::Reverse(row.incarnation));
         let mut counts: BTreeMap<(&str, &str), u64> = BTreeMap::new();
         let newest = newest.into_iter().take(among);
-        for (_, row) in newest.filter(|(id, row)| self.status(id, row) == "Running") {
+        for (_, row) in newest.filter(|(id, row)| self.status(id, row) == ExecutionStatus::Running.as_str()) {
             *counts.entry((&row.orchestration_name, &row.orchestration_version)).or_default() += 1;
         }
         let counted = counts.into_iter().map(|((name, version), instances)| RunningInstances {
@@ -157,15 +157,15 @@ impl State {
 
     /// Returns totals over the whole store.
     pub fn system_metrics(&self) -> SystemMetrics {
-        let with_status = |status: &str| {
-            self.instances.iter().filter(|(id, row)| self.status(id, row) == status).count() as u64
+        let with_status = |status: ExecutionStatus| {
+            self.instances.iter().filter(|(id, row)| self.status(id, row) == status.as_str()).count() as u64
         };
         SystemMetrics {
             total_instances: self.instances.len() as u64,
             total_executions: self.executions.len() as u64,
-            running_instances: with_status("Running"),
-            completed_instances: with_status("Completed"),
-            failed_instances: with_status("Failed"),
+            running_instances: with_status(ExecutionStatus::Running),
+            completed_instances: with_status(ExecutionStatus::Completed),
+            failed_instances: with_status(ExecutionStatus::Failed),
             total_events: self.histories.values().map(|events| events.len() as u64).sum(),
         }
     }

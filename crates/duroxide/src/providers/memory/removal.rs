@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::state::{ExecutionRow, InstanceRow, Message, State};
+use crate::model::ExecutionStatus;
 use crate::providers::inspect::{self, MessageClass};
 use crate::providers::{
     DeleteInstanceResult, InstanceFilter, ProviderError, PruneOptions, PruneResult, refusal,
@@ -82,12 +83,12 @@ impl State {
 
     /// An instance runs while its current execution does, and between two executions.
     fn is_running(&self, instance: &str, row: &InstanceRow) -> bool {
-        match self.status(instance, row) {
-            "Running" => true,
-            "ContinuedAsNew" => {
+        match ExecutionStatus::parse(self.status(instance, row)) {
+            Some(ExecutionStatus::Running) => true,
+            Some(ExecutionStatus::ContinuedAsNew) => {
                 self.messages_of(instance).any(|message| message.class == MessageClass::Start)
             }
-            _ => false,
+            Some(ExecutionStatus::Completed | ExecutionStatus::Failed) | None => false,
         }
     }
 
@@ -167,7 +168,7 @@ impl State {
         let is_pruned = |(owner, id): &(String, u64), execution: &ExecutionRow| {
             owner == instance
                 && !kept.contains(id)
-                && execution.status != "Running"
+                && execution.status != ExecutionStatus::Running.as_str()
                 && ended_before(execution.completed_at, options.completed_before)
         };
         let pruned = self.executions.iter().filter(|(key, execution)| is_pruned(key, execution));

@@ -30,7 +30,7 @@ pub(super) struct State {
     /// The orchestrator queue, in the order of enqueueing.
     pub messages: Vec<Message>,
     /// The leases of turns by instance. One that ran out stays until somebody takes over.
-    pub turn_leases: BTreeMap<String, Lease>,
+    pub turn_leases: BTreeMap<String, StoredLease>,
     /// The worker queue, in the order of enqueueing.
     pub activities: Vec<Activity>,
     pub sessions: BTreeMap<String, Session>,
@@ -84,13 +84,13 @@ pub(super) struct ExecutionRow {
     pub completed_at: Option<u64>,
 }
 
-/// A right to something until a moment. It outlives that moment until somebody else takes over.
-pub(super) struct Lease {
+/// A lease as the store keeps it. Its row outlives `locked_until`, until somebody else takes over.
+pub(super) struct StoredLease {
     pub token: String,
     pub locked_until: u64,
 }
 
-impl Lease {
+impl StoredLease {
     pub fn new(lock_timeout: Duration, now: u64) -> Self {
         Self { token: format!("lock_{}", uuid::Uuid::new_v4()), locked_until: time_after(now, lock_timeout) }
     }
@@ -137,7 +137,7 @@ pub(super) struct Activity {
     /// As for messages.
     pub visible_at: u64,
     pub attempts: u32,
-    pub lease: Option<Lease>,
+    pub lease: Option<StoredLease>,
 }
 
 impl Activity {

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::history::decode_events;
-use super::state::{ExecutionRow, InstanceRow, Lease, Message, State, time_after, visible_from};
-use crate::model::WorkItem;
+use super::state::{ExecutionRow, InstanceRow, Message, State, StoredLease, time_after, visible_from};
+use crate::model::{ExecutionStatus, WorkItem};
 use crate::providers::inspect::{self, Origin};
 use crate::providers::{
     DispatcherCapabilityFilter, ExecutionMetadata, HistoryPart, InstanceClaim, InstanceRequest,
@@ -94,7 +94,7 @@ impl State {
             return None;
         }
         let bytes = taken.iter().map(|at| self.messages[*at].payload.len()).sum();
-        let lease = Lease::new(lock_timeout, now);
+        let lease = StoredLease::new(lock_timeout, now);
         let attempt_count = self.take_messages(instance, &taken, &lease.token);
         let execution_id = self.current_execution(instance);
         let origin = self.origin(instance, execution_id, &messages);
@@ -272,7 +272,7 @@ impl State {
     ) {
         let key = (instance.to_string(), execution_id);
         let execution = self.executions.entry(key).or_insert_with(|| ExecutionRow {
-            status: "Running".to_string(),
+            status: ExecutionStatus::Running.as_str().to_string(),
             output: None,
             pinned_version: None,
             started_at: now,
@@ -351,7 +351,7 @@ impl State {
     }
 
     /// Finds the turn that a token belongs to, live or not.
-    pub fn turn(&self, lock_token: &str) -> Option<(&str, &Lease)> {
+    pub fn turn(&self, lock_token: &str) -> Option<(&str, &StoredLease)> {
         let found = self.turn_leases.iter().find(|(_, lease)| lease.token == lock_token);
         found.map(|(instance, lease)| (instance.as_str(), lease))
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::state::{Activity, Lease, Session, State, time_after, visible_from};
+use super::state::{Activity, Session, State, StoredLease, time_after, visible_from};
 use crate::model::WorkItem;
 use crate::providers::{
     ProviderError, SessionFetchConfig, WorkClaim, WorkQueue, WorkRequest, inspect, refusal,
@@ -63,7 +63,7 @@ impl State {
         now: u64,
     ) -> WorkClaim {
         let activity = &mut self.activities[position];
-        let lease = Lease::new(request.lock_timeout, now);
+        let lease = StoredLease::new(request.lock_timeout, now);
         let lock_token = lease.token.clone();
         activity.lease = Some(lease);
         activity.attempts = activity.attempts.saturating_add(1);

@@ -93,9 +93,7 @@ impl ProviderAdmin for SqliteProvider {
     ) -> Result<DeleteInstanceResult, ProviderError> {
         let ids = ids.to_vec();
         self.writer
-            .submit("delete_instances_atomic", JobClass::Data, move |batch| {
-                removal::delete(batch, &ids, force)
-            })
+            .submit("delete_instances_atomic", JobClass::Data, move |tx| removal::delete(tx, &ids, force))
             .await
     }
 
@@ -111,7 +109,7 @@ impl ProviderAdmin for SqliteProvider {
         for root in roots {
             let deleted = self
                 .writer
-                .submit(OPERATION, JobClass::Data, move |batch| removal::delete_tree(batch, &root))
+                .submit(OPERATION, JobClass::Data, move |tx| removal::delete_tree(tx, &root))
                 .await?;
             total.instances_deleted += deleted.instances_deleted;
             total.executions_deleted += deleted.executions_deleted;
@@ -128,9 +126,7 @@ impl ProviderAdmin for SqliteProvider {
     ) -> Result<PruneResult, ProviderError> {
         let instance = instance_id.to_string();
         self.writer
-            .submit("prune_executions", JobClass::Data, move |batch| {
-                removal::prune(batch, &instance, &options)
-            })
+            .submit("prune_executions", JobClass::Data, move |tx| removal::prune(tx, &instance, &options))
             .await
     }
 
@@ -147,9 +143,7 @@ impl ProviderAdmin for SqliteProvider {
             let options = options.clone();
             let pruned = self
                 .writer
-                .submit(OPERATION, JobClass::Data, move |batch| {
-                    removal::prune_if_there(batch, &instance, &options)
-                })
+                .submit(OPERATION, JobClass::Data, move |tx| removal::prune_if_there(tx, &instance, &options))
                 .await?;
             total.instances_processed += pruned.instances_processed;
             total.executions_deleted += pruned.executions_deleted;

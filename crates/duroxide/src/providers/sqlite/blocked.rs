@@ -6,38 +6,38 @@
 
 use rusqlite::{Connection, params};
 
-use super::batch::{Batch, read_rows, shown_text};
 use super::claims::held_lease;
 use super::error::StoreError;
-use super::schedule::{self, Lease};
+use super::schedule::{self, LeaseChange};
+use super::write_transaction::{WriteTransaction, read_rows, shown_text};
 use crate::providers::{BlockedInstance, ProviderError, refusal};
 
 const OPERATION: &str = "block_instance";
 
 /// Ends a turn and keeps its instance from being claimed. The lease has to be live: a turn that was refused because its
 /// lease had run out is no reason to block anything.
-pub(super) fn block(batch: &mut Batch<'_, '_>, token: &str, reason: &str) -> Result<(), StoreError> {
-    let lease = held_lease(batch, token)?.ok_or_else(|| refusal::unknown_turn_token(OPERATION))?;
-    let now = batch.now_ms();
+pub(super) fn block(tx: &mut WriteTransaction<'_, '_>, token: &str, reason: &str) -> Result<(), StoreError> {
+    let lease = held_lease(tx, token)?.ok_or_else(|| refusal::unknown_turn_token(OPERATION))?;
+    let now = tx.now_ms();
     if lease.locked_until <= now {
         let expired = refusal::turn_lease_expired();
         return Err(ProviderError { operation: OPERATION.to_string(), ..expired }.into());
     }
     let nobodys = format!("blocked_{}", uuid::Uuid::new_v4());
-    batch.execute(
+    tx.execute(
         "UPDATE instance_schedule SET ready_seq = NULL, due_at = NULL, lock_token = ?2, locked_until = ?3,
             locked_at = ?4, batch_visible_at = 0, batch_last_id = 0, batch_start_id = NULL, owner = NULL, blocked_at = ?4,
             blocked_reason = ?5
          WHERE instance_id = ?1",
         params![lease.instance, nobodys, i64::MAX, now, reason],
     )?;
-    batch.effects.changed_instances.push(lease.instance);
+    tx.effects.changed_instances.push(lease.instance);
     Ok(())
 }
 
 /// Lets an instance be claimed again, as if its messages had never been delivered; tells whether it was blocked.
-pub(super) fn unblock(batch: &mut Batch<'_, '_>, instance: &str) -> Result<bool, StoreError> {
-    let unblocked = batch.execute(
+pub(super) fn unblock(tx: &mut WriteTransaction<'_, '_>, instance: &str) -> Result<bool, StoreError> {
+    let unblocked = tx.execute(
         "UPDATE instance_schedule SET blocked_at = NULL, blocked_reason = NULL
          WHERE instance_id = ?1 AND blocked_at IS NOT NULL",
         [instance],
@@ -45,9 +45,9 @@ pub(super) fn unblock(batch: &mut Batch<'_, '_>, instance: &str) -> Result<bool,
     if unblocked == 0 {
         return Ok(false);
     }
-    batch.execute("UPDATE orchestrator_queue SET attempt_count = 0 WHERE instance_id = ?1", [instance])?;
-    schedule::settle(batch, instance, batch.now_ms(), Lease::End)?;
-    batch.effects.changed_instances.push(instance.to_string());
+    tx.execute("UPDATE orchestrator_queue SET attempt_count = 0 WHERE instance_id = ?1", [instance])?;
+    schedule::settle(tx, instance, tx.now_ms(), LeaseChange::End)?;
+    tx.effects.changed_instances.push(instance.to_string());
     Ok(true)
 }
 

@@ -4,38 +4,39 @@ use std::time::Duration;
 
 use rusqlite::params;
 
-use super::batch::{Batch, shown_optional, shown_text, text_bytes};
 use super::encode::new_token;
 use super::error::StoreError;
 use super::history;
-use super::leased::{self, LeasedBatch};
+use super::leased_messages::{self, LeasedMessages};
 use super::messages::{self, NextMessages, StoredMessage};
 use super::orphans;
 use super::quarantine;
-use super::schedule::{self, Candidate, Lease};
+use super::schedule::{self, Candidate, LeaseChange};
 use super::shared::after;
+use super::write_transaction::{WriteTransaction, shown_optional, shown_text, text_bytes};
+use crate::model::ExecutionStatus;
 use crate::providers::DispatcherCapabilityFilter;
 
 /// An instance that was leased, with its messages still as text.
 pub(super) struct StoredClaim {
     pub(super) instance: String,
     pub(super) token: String,
-    pub(super) known: Known,
+    pub(super) stored: StoredInstance,
     pub(super) messages: Vec<StoredMessage>,
     /// How large the messages are together.
     pub(super) bytes: usize,
 }
 
 /// What the store knows about an instance apart from its messages.
-pub(super) enum Known {
+pub(super) enum StoredInstance {
     /// It has a row.
-    Row(KnownRow),
+    Row(InstanceRow),
     /// It has history but no row, because a turn was stored without a name, or nothing but a start among its messages.
     NoRow { execution_id: i64, last_event_id: i64, status: Option<String>, start_event: Option<Vec<u8>> },
 }
 
 /// An instance's row and its current execution.
-pub(super) struct KnownRow {
+pub(super) struct InstanceRow {
     pub(super) name: String,
     pub(super) version: String,
     pub(super) execution_id: i64,
@@ -56,23 +57,23 @@ pub(super) struct Claimed<C> {
 
 /// Leases up to `max` instances, the one with the oldest message first.
 pub(super) fn claim(
-    batch: &mut Batch<'_, '_>,
+    tx: &mut WriteTransaction<'_, '_>,
     max: usize,
     lock_timeout: Duration,
     filter: Option<&DispatcherCapabilityFilter>,
 ) -> Result<Claimed<StoredClaim>, StoreError> {
-    let now = batch.now_ms();
+    let now = tx.now_ms();
     // What is promoted may not be for this caller, while what is still to be promoted is.
-    let mut more = schedule::promote_due(batch, now)?;
+    let mut more = schedule::promote_due(tx, now)?;
     let mut claims = Vec::new();
     let mut set_aside = 0;
-    let mut room = batch.shared.limits.max_turn_bytes;
+    let mut room = tx.shared.limits.max_turn_bytes;
     'claiming: while claims.len() < max && set_aside < SET_ASIDE_AT_ONCE {
         let wanted = (max - claims.len()).min(SET_ASIDE_AT_ONCE);
-        let candidates = schedule::ready(batch, filter, wanted, now)?;
+        let candidates = schedule::ready(tx, filter, wanted, now)?;
         let are_all = candidates.len() < wanted;
         for candidate in candidates {
-            let Some(claim) = claim_one(batch, candidate, now, lock_timeout)? else {
+            let Some(claim) = claim_one(tx, candidate, now, lock_timeout)? else {
                 set_aside += 1;
                 continue;
             };
@@ -92,73 +93,74 @@ pub(super) fn claim(
     let unfinished = claims.is_empty() && more;
     if more && !unfinished {
         // Whoever gets fewer than asked for waits for the signal.
-        batch.effects.instances_left = true;
+        tx.effects.instances_left = true;
     }
     Ok(Claimed { claims, unfinished })
 }
 
 /// Leases one instance; `None` if it turns out not to exist, in which case its messages are out of the way now.
 fn claim_one(
-    batch: &mut Batch<'_, '_>,
+    tx: &mut WriteTransaction<'_, '_>,
     candidate: Candidate,
     now: i64,
     lock_timeout: Duration,
 ) -> Result<Option<StoredClaim>, StoreError> {
     let Candidate { first_message, instance, lapsed, has_parked } = candidate;
     if let Some(lapsed) = lapsed {
-        leased::count_attempt(batch, &instance, lapsed)?;
+        leased_messages::count_attempt(tx, &instance, lapsed)?;
     }
-    let row = known_row(batch, &instance)?;
-    let mut next = next_messages(batch, &instance, row.as_ref(), now)?;
+    let row = instance_row(tx, &instance)?;
+    let mut next = next_messages(tx, &instance, row.as_ref(), now)?;
     if next.messages.is_empty() {
-        quarantine::set_strayed_aside(batch, first_message)?;
+        quarantine::set_strayed_aside(tx, first_message)?;
     }
-    let Some(known) = find_out(batch, &instance, row, next.has_start())? else {
-        orphans::set_aside(batch, &instance, now)?;
+    let Some(stored) = find_out(tx, &instance, row, next.has_start())? else {
+        orphans::set_aside(tx, &instance, now)?;
         return Ok(None);
     };
     if has_parked {
-        orphans::unpark(batch, &instance)?;
-        let row = if let Known::Row(row) = &known { Some(row) } else { None };
-        next = next_messages(batch, &instance, row, now)?;
+        orphans::unpark(tx, &instance)?;
+        let row = if let StoredInstance::Row(row) = &stored { Some(row) } else { None };
+        next = next_messages(tx, &instance, row, now)?;
     }
-    let Some(LeasedBatch { visible_at, last_id, last_start_id }) = LeasedBatch::of(&next, now) else {
+    let Some(LeasedMessages { visible_at, last_id, last_start_id }) = LeasedMessages::of(&next, now) else {
         // Somebody removed the messages behind the store's back.
-        schedule::settle(batch, &instance, now, Lease::End)?;
+        schedule::settle(tx, &instance, now, LeaseChange::End)?;
         return Ok(None);
     };
     let token = new_token(&instance);
     let locked_until = after(now, lock_timeout);
-    let owner = batch.owner_until(locked_until);
-    batch.execute(
+    let owner = tx.owner_until(locked_until);
+    tx.execute(
         "UPDATE instance_schedule SET ready_seq = NULL, due_at = ?3, parked = 0, lock_token = ?2, locked_until = ?3,
             locked_at = ?4, batch_visible_at = ?4, batch_last_id = ?5, batch_start_id = ?6, owner = ?7
          WHERE instance_id = ?1",
         params![instance, token, locked_until, visible_at, last_id, last_start_id, owner],
     )?;
-    batch.effects.ready_instances.remove(&instance);
-    batch.effects.instances_due.note(locked_until);
-    Ok(Some(StoredClaim { instance, token, known, messages: next.messages, bytes: next.bytes }))
+    tx.effects.ready_instances.remove(&instance);
+    tx.effects.instances_due.note(locked_until);
+    Ok(Some(StoredClaim { instance, token, stored, messages: next.messages, bytes: next.bytes }))
 }
 
 /// Reads the messages of the next turn of an instance with this row.
 fn next_messages(
-    batch: &Batch<'_, '_>,
+    tx: &WriteTransaction<'_, '_>,
     instance: &str,
-    row: Option<&KnownRow>,
+    row: Option<&InstanceRow>,
     now: i64,
 ) -> rusqlite::Result<NextMessages> {
-    let next = messages::oldest(batch, instance, now)?;
-    let awaits_start = row.is_none_or(|row| row.status.as_deref() == Some("ContinuedAsNew"));
+    let next = messages::oldest(tx, instance, now)?;
+    let awaits_start =
+        row.is_none_or(|row| row.status.as_deref() == Some(ExecutionStatus::ContinuedAsNew.as_str()));
     match next.has_more && awaits_start {
-        true => messages::starts_first(batch, instance, now),
+        true => messages::starts_first(tx, instance, now),
         false => Ok(next),
     }
 }
 
 /// Reads the row of an instance.
-fn known_row(batch: &Batch<'_, '_>, instance: &str) -> rusqlite::Result<Option<KnownRow>> {
-    batch.row(
+fn instance_row(tx: &WriteTransaction<'_, '_>, instance: &str) -> rusqlite::Result<Option<InstanceRow>> {
+    tx.row(
         "SELECT i.orchestration_name, i.orchestration_version, i.current_execution_id, i.incarnation, e.status,
             (SELECT max(event_id) FROM history
              WHERE instance_id = i.instance_id AND execution_id = i.current_execution_id)
@@ -167,7 +169,7 @@ fn known_row(batch: &Batch<'_, '_>, instance: &str) -> rusqlite::Result<Option<K
          WHERE i.instance_id = ?1",
         [instance],
         |row| {
-            Ok(KnownRow {
+            Ok(InstanceRow {
                 name: shown_text(row, 0)?,
                 version: shown_text(row, 1)?,
                 execution_id: row.get(2)?,
@@ -179,45 +181,45 @@ fn known_row(batch: &Batch<'_, '_>, instance: &str) -> rusqlite::Result<Option<K
     )
 }
 
-/// Finds out what is known of an instance with this row; `None` if nothing is and no message starts it.
+/// Finds out what is stored of an instance with this row; `None` if nothing is and no message starts it.
 fn find_out(
-    batch: &Batch<'_, '_>,
+    tx: &WriteTransaction<'_, '_>,
     instance: &str,
-    row: Option<KnownRow>,
+    row: Option<InstanceRow>,
     is_started: bool,
-) -> Result<Option<Known>, StoreError> {
+) -> Result<Option<StoredInstance>, StoreError> {
     if let Some(row) = row {
-        return Ok(Some(Known::Row(row)));
+        return Ok(Some(StoredInstance::Row(row)));
     }
     let has_history =
-        || batch.row("SELECT 1 FROM history WHERE instance_id = ?1 LIMIT 1", [instance], |_| Ok(()));
+        || tx.row("SELECT 1 FROM history WHERE instance_id = ?1 LIMIT 1", [instance], |_| Ok(()));
     if !is_started && has_history()?.is_none() {
         return Ok(None);
     }
-    Ok(Some(rowless(batch, instance)?))
+    Ok(Some(rowless(tx, instance)?))
 }
 
 /// The latest execution of an instance without a row: its id, last event, status and start event.
-fn rowless(batch: &Batch<'_, '_>, instance: &str) -> rusqlite::Result<Known> {
-    let execution_id = history::highest_execution(batch.connection(), instance)?;
-    let status = batch.row(
+fn rowless(tx: &WriteTransaction<'_, '_>, instance: &str) -> rusqlite::Result<StoredInstance> {
+    let execution_id = history::highest_execution(tx.connection(), instance)?;
+    let status = tx.row(
         "SELECT status FROM executions WHERE instance_id = ?1 AND execution_id = ?2",
         params![instance, execution_id],
         |row| shown_text(row, 0),
     )?;
-    let last_event_id = batch.row(
+    let last_event_id = tx.row(
         "SELECT max(event_id) FROM history WHERE instance_id = ?1 AND execution_id = ?2",
         params![instance, execution_id],
         |row| row.get::<_, Option<i64>>(0),
     )?;
-    let start_event = batch.row(
+    let start_event = tx.row(
         "SELECT event_data FROM history
          WHERE instance_id = ?1 AND execution_id = ?2 AND event_type = 'OrchestrationStarted'
          ORDER BY event_id LIMIT 1",
         params![instance, execution_id],
         |row| text_bytes(row, 0),
     )?;
-    Ok(Known::NoRow {
+    Ok(StoredInstance::NoRow {
         execution_id,
         last_event_id: last_event_id.flatten().unwrap_or(0),
         status,
@@ -229,13 +231,13 @@ fn rowless(batch: &Batch<'_, '_>, instance: &str) -> rusqlite::Result<Known> {
 pub(super) struct HeldLease {
     pub(super) instance: String,
     pub(super) locked_until: i64,
-    pub(super) leased: LeasedBatch,
+    pub(super) leased: LeasedMessages,
 }
 
 /// Finds the lease that a token stands for; `None` if it was never given out, was consumed or was taken over.
-pub(super) fn held_lease(batch: &Batch<'_, '_>, token: &str) -> rusqlite::Result<Option<HeldLease>> {
+pub(super) fn held_lease(tx: &WriteTransaction<'_, '_>, token: &str) -> rusqlite::Result<Option<HeldLease>> {
     let Some(instance) = super::encode::leased_by(token) else { return Ok(None) };
-    let lease = batch.row(
+    let lease = tx.row(
         "SELECT locked_until, batch_visible_at, batch_last_id, batch_start_id FROM instance_schedule
          WHERE instance_id = ?1 AND lock_token = ?2",
         params![instance, token],
@@ -243,7 +245,7 @@ pub(super) fn held_lease(batch: &Batch<'_, '_>, token: &str) -> rusqlite::Result
             Ok(HeldLease {
                 instance: instance.to_string(),
                 locked_until: row.get(0)?,
-                leased: LeasedBatch {
+                leased: LeasedMessages {
                     visible_at: row.get(1)?,
                     last_id: row.get(2)?,
                     last_start_id: row.get(3)?,

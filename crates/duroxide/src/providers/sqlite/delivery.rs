@@ -1,10 +1,10 @@
 //! Messages that wait for their instance, and messages that bring its start along.
 
 use super::SqliteProvider;
-use super::batch::Batch;
 use super::encode::{self, NewMessage};
 use super::inbox::JobClass;
 use super::messages;
+use super::write_transaction::WriteTransaction;
 use crate::model::WorkItem;
 use crate::providers::inspect::{self, MessageClass};
 use crate::providers::{DeliveryOutcome, ProviderError, StartOutcome, refusal};
@@ -18,12 +18,12 @@ impl SqliteProvider {
         }
         let start = encode::message(&self.shared.limits, OPERATION, &start)?;
         self.writer
-            .submit(OPERATION, JobClass::Data, move |batch| {
-                if is_taken(batch, &start.instance)? {
+            .submit(OPERATION, JobClass::Data, move |tx| {
+                if is_taken(tx, &start.instance)? {
                     return Ok(StartOutcome::Existing);
                 }
-                let now = batch.now_ms();
-                messages::insert(batch, &start, 0, now)?;
+                let now = tx.now_ms();
+                messages::insert(tx, &start, 0, now)?;
                 Ok(StartOutcome::New)
             })
             .await
@@ -38,9 +38,9 @@ impl SqliteProvider {
         let message = encode::message(&self.shared.limits, OPERATION, &message)?;
         let message = NewMessage { class: MessageClass::Signal, ..message };
         self.writer
-            .submit(OPERATION, JobClass::Data, move |batch| {
-                let now = batch.now_ms();
-                Ok(messages::insert(batch, &message, 0, now)?)
+            .submit(OPERATION, JobClass::Data, move |tx| {
+                let now = tx.now_ms();
+                Ok(messages::insert(tx, &message, 0, now)?)
             })
             .await
     }
@@ -56,16 +56,16 @@ impl SqliteProvider {
         let start = encode::message(&self.shared.limits, OPERATION, &start)?;
         let message = encode::message(&self.shared.limits, OPERATION, &message)?;
         self.writer
-            .submit(OPERATION, JobClass::Data, move |batch| {
-                if has_ended(batch, &start.instance)? {
+            .submit(OPERATION, JobClass::Data, move |tx| {
+                if has_ended(tx, &start.instance)? {
                     return Ok(DeliveryOutcome::Ended);
                 }
-                let is_taken = is_taken(batch, &start.instance)?;
-                let now = batch.now_ms();
+                let is_taken = is_taken(tx, &start.instance)?;
+                let now = tx.now_ms();
                 if !is_taken {
-                    messages::insert(batch, &start, 0, now)?;
+                    messages::insert(tx, &start, 0, now)?;
                 }
-                messages::insert(batch, &message, 0, now)?;
+                messages::insert(tx, &message, 0, now)?;
                 Ok(if is_taken { DeliveryOutcome::Delivered } else { DeliveryOutcome::Started })
             })
             .await
@@ -73,18 +73,18 @@ impl SqliteProvider {
 }
 
 /// Tells whether an id is taken: by a row, by history, or by a start that is queued.
-fn is_taken(batch: &Batch<'_, '_>, instance: &str) -> rusqlite::Result<bool> {
-    let exists = batch.row(
+fn is_taken(tx: &WriteTransaction<'_, '_>, instance: &str) -> rusqlite::Result<bool> {
+    let exists = tx.row(
         "SELECT 1 WHERE EXISTS (SELECT 1 FROM instances WHERE instance_id = ?1)
          OR EXISTS (SELECT 1 FROM history WHERE instance_id = ?1)",
         [instance],
         |_| Ok(()),
     )?;
-    Ok(exists.is_some() || messages::has_start(batch, instance)?)
+    Ok(exists.is_some() || messages::has_start(tx, instance)?)
 }
 
-fn has_ended(batch: &Batch<'_, '_>, instance: &str) -> rusqlite::Result<bool> {
-    let ended = batch.row(
+fn has_ended(tx: &WriteTransaction<'_, '_>, instance: &str) -> rusqlite::Result<bool> {
+    let ended = tx.row(
         "SELECT 1 FROM instances i
          JOIN executions e ON e.instance_id = i.instance_id AND e.execution_id = i.current_execution_id
          WHERE i.instance_id = ?1 AND e.status IN ('Completed', 'Failed')",

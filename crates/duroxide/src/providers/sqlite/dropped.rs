@@ -4,9 +4,9 @@
 
 use rusqlite::{Connection, params};
 
-use super::batch::{Batch, read_row, read_rows, shown_text};
 use super::reads::number;
 use super::shared::clamp_ms;
+use super::write_transaction::{WriteTransaction, read_row, read_rows, shown_text};
 use crate::model::whole_ms;
 use crate::providers::{DroppedMessage, DroppedMessages};
 
@@ -18,48 +18,47 @@ fn horizon(now: i64) -> i64 {
 }
 
 /// Takes note of messages that are about to be removed, by their ids.
-pub(super) fn note(batch: &Batch<'_, '_>, ids: &[i64], now: i64) -> rusqlite::Result<()> {
+pub(super) fn note(tx: &WriteTransaction<'_, '_>, ids: &[i64], now: i64) -> rusqlite::Result<()> {
     let newest = &ids[ids.len().saturating_sub(DroppedMessage::KEPT)..];
     for id in newest {
-        batch.execute(
+        tx.execute(
             "INSERT INTO dropped_messages (instance_id, dropped_at, size, work_item)
              SELECT instance_id, ?2, length(CAST(work_item AS BLOB)), substr(work_item, 1, ?3)
              FROM orchestrator_queue WHERE id = ?1",
             params![id, now, TEXT_KEPT],
         )?;
     }
-    count(batch, ids.len(), now)
+    count(tx, ids.len(), now)
 }
 
 /// Takes note of the parked messages of an instance that are about to be removed: those parked until a moment.
 pub(super) fn note_parked(
-    batch: &Batch<'_, '_>,
+    tx: &WriteTransaction<'_, '_>,
     instance: &str,
     parked_until: i64,
     now: i64,
 ) -> rusqlite::Result<()> {
-    let ids = batch.rows(
+    let ids = tx.rows(
         "SELECT id FROM orchestrator_queue
          WHERE instance_id = ?1 AND parked_at IS NOT NULL AND parked_at <= ?2 ORDER BY id",
         params![instance, parked_until],
         |row| row.get(0),
     )?;
-    note(batch, &ids, now)
+    note(tx, &ids, now)
 }
 
 /// Counts what was noted, and keeps the list short. There are few rows, so that age needs no index.
-fn count(batch: &Batch<'_, '_>, noted: usize, now: i64) -> rusqlite::Result<()> {
+fn count(tx: &WriteTransaction<'_, '_>, noted: usize, now: i64) -> rusqlite::Result<()> {
     if noted == 0 {
         return Ok(());
     }
-    batch.execute("UPDATE totals SET dropped_messages = dropped_messages + ?1", [noted as i64])?;
-    batch
-        .execute(
-            "DELETE FROM dropped_messages
+    tx.execute("UPDATE totals SET dropped_messages = dropped_messages + ?1", [noted as i64])?;
+    tx.execute(
+        "DELETE FROM dropped_messages
              WHERE id <= (SELECT max(id) FROM dropped_messages) - ?1 OR dropped_at <= ?2",
-            params![DroppedMessage::KEPT as i64, horizon(now)],
-        )
-        .map(drop)
+        params![DroppedMessage::KEPT as i64, horizon(now)],
+    )
+    .map(drop)
 }
 
 /// Lists what is not too old, newest first.

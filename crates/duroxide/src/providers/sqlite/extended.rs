@@ -6,11 +6,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use rusqlite::{Connection, params};
 
-use super::batch::read_row;
 use super::encode::leased_by;
 use super::error::StoreError;
 use super::inbox::JobClass;
 use super::shared::clamp_ms;
+use super::write_transaction::read_row;
 use super::{SqliteProvider, blocked, dropped, history, kv, reads, turns, work};
 use crate::model::{Clock, Event, WorkItem, whole_ms};
 use crate::providers::{
@@ -41,8 +41,8 @@ impl ExtendedProvider for SqliteProvider {
         &self,
         request: &InstanceRequest<'_>,
     ) -> Result<Vec<InstanceClaim>, ProviderError> {
-        let (claims, held) = self.claim_turns("claim_instances", request).await?;
-        held.hand_over();
+        let (claims, undelivered) = self.claim_turns("claim_instances", request).await?;
+        undelivered.hand_over();
         Ok(claims)
     }
 
@@ -86,10 +86,10 @@ impl ExtendedProvider for SqliteProvider {
         const AT_ANY_TIME: i64 = i64::MIN;
         let token = lock_token.to_string();
         self.writer
-            .submit("recover_lease", JobClass::Renewal, move |batch| {
+            .submit("recover_lease", JobClass::Renewal, move |tx| {
                 let renewed = match queue {
-                    WorkQueue::Orchestrator => turns::renew(batch, &token, AT_ANY_TIME, extend_for),
-                    WorkQueue::Worker => work::renew(batch, &token, AT_ANY_TIME, extend_for),
+                    WorkQueue::Orchestrator => turns::renew(tx, &token, AT_ANY_TIME, extend_for),
+                    WorkQueue::Worker => work::renew(tx, &token, AT_ANY_TIME, extend_for),
                 };
                 match renewed {
                     Ok(()) => Ok(LeaseState::Held),
@@ -159,15 +159,15 @@ impl ExtendedProvider for SqliteProvider {
     async fn block_instance(&self, lock_token: &str, reason: &str) -> Result<(), ProviderError> {
         let (token, reason) = (lock_token.to_string(), reason.to_string());
         self.writer
-            .submit("block_instance", JobClass::Data, move |batch| blocked::block(batch, &token, &reason))
+            .submit("block_instance", JobClass::Data, move |tx| blocked::block(tx, &token, &reason))
             .await
     }
 
     async fn unblock_instance(&self, instance: &str) -> Result<bool, ProviderError> {
         let instance = instance.to_string();
         self.writer
-            .submit("unblock_instance", JobClass::Data, move |batch| {
-                batch.atomically(|batch| blocked::unblock(batch, &instance))
+            .submit("unblock_instance", JobClass::Data, move |tx| {
+                tx.atomically(|tx| blocked::unblock(tx, &instance))
             })
             .await
     }

@@ -1,13 +1,13 @@
 //! Storing something and claiming what it leads to, in one transaction.
 
 use super::SqliteProvider;
-use super::batch::Batch;
 use super::claims::StoredClaim;
 use super::encode::{self, NewMessage};
 use super::inbox::JobClass;
 use super::leasing::{Leased, TurnOrder};
 use super::turns::{self, TurnCommit};
 use super::work::{self, StoredWork, WorkOrder};
+use super::write_transaction::WriteTransaction;
 use crate::model::WorkItem;
 use crate::providers::{
     InstanceRequest, ProviderError, StoredResult, StoredTurn, TurnToStore, WorkRequest, inspect, refusal,
@@ -25,10 +25,10 @@ impl SqliteProvider {
     ) -> Result<StoredTurn, ProviderError> {
         let turn = self.encode_turn(turn)?;
         let order = claim.and_then(WorkOrder::new);
-        let nothing = Leased::nothing(self.writer.errands());
-        let store = move |batch: &mut Batch<'_, '_>| Ok((turns::ack(batch, &turn)?, nothing));
-        let claim = move |batch: &mut Batch<'_, '_>, stored: &mut (i64, Leased<StoredWork>)| {
-            stored.1.take(batch, order.as_ref())
+        let nothing = Leased::nothing(self.writer.give_backs());
+        let store = move |tx: &mut WriteTransaction<'_, '_>| Ok((turns::ack(tx, &turn)?, nothing));
+        let claim = move |tx: &mut WriteTransaction<'_, '_>, stored: &mut (i64, Leased<StoredWork>)| {
+            stored.1.take(tx, order.as_ref())
         };
         let (incarnation, leased) =
             self.writer.submit_and_claim(ACK_TURN, JobClass::Data, store, claim).await?;
@@ -46,13 +46,13 @@ impl SqliteProvider {
         let (token, arrived_ms) = (lock_token.to_string(), self.shared.now_ms());
         let completion = self.encode_result(completion)?;
         let order = claim.and_then(TurnOrder::new);
-        let nothing = Leased::nothing(self.writer.errands());
-        let store = move |batch: &mut Batch<'_, '_>| {
-            work::ack(batch, &token, arrived_ms, completion.as_ref())?;
+        let nothing = Leased::nothing(self.writer.give_backs());
+        let store = move |tx: &mut WriteTransaction<'_, '_>| {
+            work::ack(tx, &token, arrived_ms, completion.as_ref())?;
             Ok(nothing)
         };
-        let claim = move |batch: &mut Batch<'_, '_>, leased: &mut Leased<StoredClaim>| {
-            leased.take(batch, order.as_ref())
+        let claim = move |tx: &mut WriteTransaction<'_, '_>, leased: &mut Leased<StoredClaim>| {
+            leased.take(tx, order.as_ref())
         };
         let (leased, durable) = self.writer.submit_ahead(ACK_WORK, store, claim).await?;
         let claims = self.hand_over(ACK_WORK, leased).await;

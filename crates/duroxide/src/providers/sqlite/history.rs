@@ -2,14 +2,14 @@
 
 use rusqlite::{Connection, params};
 
-use super::batch::{Batch, read_row, read_rows, text_bytes};
 use super::encode::NewEvent;
 use super::error::StoreError;
+use super::write_transaction::{WriteTransaction, read_row, read_rows, text_bytes};
 use crate::providers::refusal;
 
 /// Refuses a delta with an id that is taken, or that it has twice, before anything is written.
 pub(super) fn refuse_duplicates(
-    batch: &Batch<'_, '_>,
+    tx: &WriteTransaction<'_, '_>,
     operation: &str,
     instance: &str,
     execution_id: i64,
@@ -26,7 +26,7 @@ pub(super) fn refuse_duplicates(
     }
     let (Some(first), Some(last)) = (ids.first(), ids.last()) else { return Ok(()) };
     // New ids lie behind the old ones, so that this is one probe that finds nothing.
-    let stored = batch.rows(
+    let stored = tx.rows(
         "SELECT event_id FROM history WHERE instance_id = ?1 AND execution_id = ?2 AND event_id BETWEEN ?3 AND ?4",
         params![instance, execution_id, first, last],
         |row| row.get::<_, i64>(0),
@@ -39,20 +39,20 @@ pub(super) fn refuse_duplicates(
 
 /// Appends events. The instance and execution that they belong to are the caller's, not those inside the events.
 pub(super) fn append(
-    batch: &mut Batch<'_, '_>,
+    tx: &mut WriteTransaction<'_, '_>,
     instance: &str,
     execution_id: i64,
     events: &[NewEvent],
     now: i64,
 ) -> rusqlite::Result<()> {
     for event in events {
-        batch.execute(
+        tx.execute(
             "INSERT INTO history (instance_id, execution_id, event_id, event_type, created_at, event_data)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
             params![instance, execution_id, event.event_id, event.event_type, now, event.text],
         )?;
     }
-    batch.effects.totals.events += i64::try_from(events.len()).unwrap_or(0);
+    tx.effects.totals.events += i64::try_from(events.len()).unwrap_or(0);
     Ok(())
 }
 

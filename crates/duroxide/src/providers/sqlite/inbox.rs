@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tokio::sync::{Semaphore, oneshot};
 
-use super::batch::Batch;
 use super::error::classify;
+use super::write_transaction::WriteTransaction;
 use crate::providers::ProviderError;
 
 /// Jobs that wait for the writer, at most; more callers wait outside.
@@ -34,7 +34,7 @@ pub(super) enum JobClass {
 /// Something for the writer to do.
 pub(super) trait Job: Send {
     /// Runs in the transaction; the answer is given when that has been committed, or not.
-    fn run(self: Box<Self>, batch: &mut Batch<'_, '_>) -> Box<dyn Answer>;
+    fn run(self: Box<Self>, tx: &mut WriteTransaction<'_, '_>) -> Box<dyn Answer>;
 
     /// Says that no transaction could be begun.
     fn fail(self: Box<Self>, error: &rusqlite::Error);
@@ -42,29 +42,29 @@ pub(super) trait Job: Send {
 
 /// What is to be told to whoever waits for a job.
 pub(super) trait Answer {
-    /// Claims what the job asks for besides. Called when all jobs of the batch have run, so that everything counts.
-    fn claim(&mut self, batch: &mut Batch<'_, '_>);
+    /// Claims what the job asks for besides. Called when all jobs of the transaction have run, so that everything counts.
+    fn claim(&mut self, tx: &mut WriteTransaction<'_, '_>);
 
     /// Gives the answer: the job's own result, or the failure of the commit. Returns who is to be told when all is
     /// durable.
-    fn give(self: Box<Self>, committed: Result<(), &rusqlite::Error>) -> Option<Debt>;
+    fn give(self: Box<Self>, committed: Result<(), &rusqlite::Error>) -> Option<SyncWaiter>;
 }
 
-/// Somebody who is still to be told that what was committed for them is durable.
-pub(super) struct Debt {
+/// A caller whose job is committed, and who waits to hear that it is durable.
+pub(super) struct SyncWaiter {
     operation: &'static str,
-    creditor: oneshot::Sender<Result<(), ProviderError>>,
+    sender: oneshot::Sender<Result<(), ProviderError>>,
 }
 
-impl Debt {
-    pub(super) fn new(operation: &'static str, creditor: oneshot::Sender<Result<(), ProviderError>>) -> Self {
-        Self { operation, creditor }
+impl SyncWaiter {
+    pub(super) fn new(operation: &'static str, sender: oneshot::Sender<Result<(), ProviderError>>) -> Self {
+        Self { operation, sender }
     }
 
     /// Says that all is durable, or that it could not be made so.
-    pub(super) fn settle(self, synced: Result<(), &rusqlite::Error>) {
+    pub(super) fn tell(self, synced: Result<(), &rusqlite::Error>) {
         // A caller that went away does not hear it.
-        let _ = self.creditor.send(synced.map_err(|error| classify(self.operation, error)));
+        let _ = self.sender.send(synced.map_err(|error| classify(self.operation, error)));
     }
 }
 
@@ -83,7 +83,7 @@ struct Jobs {
     closed: bool,
 }
 
-/// Where callers leave jobs and the writer takes them in batches.
+/// Where callers add jobs and the writer takes them in batches.
 pub(super) struct Inbox {
     jobs: Mutex<Jobs>,
     arrived: Condvar,
@@ -114,8 +114,8 @@ impl Inbox {
         }
     }
 
-    /// Leaves a job. Once the inbox is closed it is dropped, which its caller notices. An errand is taken all the same:
-    /// it may come from the writer itself, while it finishes what it was given.
+    /// Adds a job. A closed inbox drops it, which its caller notices. It still takes a job that nobody waits for, such as
+    /// giving leases back: that may come from the writer itself, while it finishes what it was given.
     pub(super) fn push(&self, envelope: Envelope) {
         let mut jobs = self.lock();
         if jobs.closed && envelope.counted {
@@ -145,8 +145,8 @@ impl Inbox {
         drop(dropped);
     }
 
-    /// Moves up to `max` jobs into `batch`, waiting for the first: for ever, or as long as `patience` lasts.
-    pub(super) fn take(&self, batch: &mut Vec<Envelope>, max: usize, patience: Option<Duration>) -> Taken {
+    /// Moves up to `max` jobs into `taken`, waiting for the first: for ever, or as long as `patience` lasts.
+    pub(super) fn take(&self, taken: &mut Vec<Envelope>, max: usize, patience: Option<Duration>) -> Taken {
         let nothing = |jobs: &mut Jobs| jobs.renewals.is_empty() && jobs.others.is_empty() && !jobs.closed;
         let mut jobs = match patience {
             Some(patience) => {
@@ -155,14 +155,14 @@ impl Inbox {
             }
             None => self.arrived.wait_while(self.lock(), nothing).unwrap_or_else(PoisonError::into_inner),
         };
-        while batch.len() < max {
+        while taken.len() < max {
             let Some(job) = jobs.renewals.pop_front().or_else(|| jobs.others.pop_front()) else { break };
-            batch.push(job);
+            taken.push(job);
         }
         let closed = jobs.closed;
         drop(jobs);
-        self.room.add_permits(batch.iter().filter(|envelope| envelope.counted).count());
-        match (batch.is_empty(), closed) {
+        self.room.add_permits(taken.iter().filter(|envelope| envelope.counted).count());
+        match (taken.is_empty(), closed) {
             (false, _) => Taken::Jobs,
             (true, true) => Taken::Closed,
             (true, false) => Taken::Nothing,

@@ -2,8 +2,8 @@
 
 use rusqlite::params;
 
-use super::batch::{Batch, shown_optional, shown_text};
 use super::turns::TurnCommit;
+use super::write_transaction::{WriteTransaction, shown_optional, shown_text};
 use crate::providers::{ExecutionMetadata, inspect};
 
 /// What a turn made of its instance.
@@ -25,15 +25,15 @@ struct Before {
 
 /// Applies what a turn says about its instance and execution.
 pub(super) fn update(
-    batch: &mut Batch<'_, '_>,
+    tx: &mut WriteTransaction<'_, '_>,
     instance: &str,
     turn: &TurnCommit,
     now: i64,
 ) -> rusqlite::Result<Updated> {
-    if let Some(incarnation) = touch(batch, instance, turn, now)? {
+    if let Some(incarnation) = touch(tx, instance, turn, now)? {
         return Ok(Updated { incarnation, class: None, is_current: true });
     }
-    let before = batch.row(
+    let before = tx.row(
         "SELECT i.incarnation, i.current_execution_id, e.status FROM instances i
          LEFT JOIN executions e ON e.instance_id = i.instance_id AND e.execution_id = i.current_execution_id
          WHERE i.instance_id = ?1",
@@ -46,21 +46,21 @@ pub(super) fn update(
             })
         },
     )?;
-    update_execution(batch, instance, turn, before.as_ref(), now)?;
+    update_execution(tx, instance, turn, before.as_ref(), now)?;
     match before {
         Some(before) => {
             let (incarnation, is_current) = (before.incarnation, before.execution_id <= turn.execution_id);
-            let class = update_row(batch, instance, turn, before, now)?;
+            let class = update_row(tx, instance, turn, before, now)?;
             Ok(Updated { incarnation, class, is_current })
         }
-        None => create_row(batch, instance, turn, now),
+        None => create_row(tx, instance, turn, now),
     }
 }
 
 /// Notes that an instance took a turn that changes nothing else about it, as most turns are. Returns its incarnation;
 /// `None` if there is more to do.
 fn touch(
-    batch: &Batch<'_, '_>,
+    tx: &WriteTransaction<'_, '_>,
     instance: &str,
     turn: &TurnCommit,
     now: i64,
@@ -73,19 +73,19 @@ fn touch(
     if changes_more {
         return Ok(None);
     }
-    let incarnation = batch.row(
+    let incarnation = tx.row(
         "UPDATE instances SET updated_at = ?3 WHERE instance_id = ?1 AND current_execution_id = ?2
          AND EXISTS (SELECT 1 FROM executions WHERE instance_id = ?1 AND execution_id = ?2) RETURNING incarnation",
         params![instance, turn.execution_id, now],
         |row| row.get(0),
     )?;
-    batch.note_change(incarnation.is_some());
+    tx.note_change(incarnation.is_some());
     Ok(incarnation)
 }
 
 /// Records the execution, its status and the version that it is pinned to. Most turns change neither.
 fn update_execution(
-    batch: &mut Batch<'_, '_>,
+    tx: &mut WriteTransaction<'_, '_>,
     instance: &str,
     turn: &TurnCommit,
     before: Option<&Before>,
@@ -97,26 +97,26 @@ fn update_execution(
     let (major, minor, patch) = turn.pinned.as_ref().map_or((None, None, None), |pinned| pinned.parts());
     let is_known = before.is_some_and(|row| row.execution_id == turn.execution_id && row.status.is_some());
     if !is_known {
-        let created = batch.execute(
+        let created = tx.execute(
             "INSERT OR IGNORE INTO executions (instance_id, execution_id, status, started_at, completed_at,
                 duroxide_version_major, duroxide_version_minor, duroxide_version_patch, output)
              VALUES (?1, ?2, ifnull(?3, 'Running'), ?4, ?5, ?6, ?7, ?8, ?9)",
             params![instance, turn.execution_id, status, now, completed_at, major, minor, patch, output],
         )?;
         if created > 0 {
-            batch.effects.totals.executions += 1;
+            tx.effects.totals.executions += 1;
             return Ok(());
         }
     }
     if status.is_some() {
-        batch.execute(
+        tx.execute(
             "UPDATE executions SET status = ?3, output = ?4, completed_at = ?5
              WHERE instance_id = ?1 AND execution_id = ?2",
             params![instance, turn.execution_id, status, output, completed_at],
         )?;
     }
     if turn.pinned.is_some() {
-        batch.execute(
+        tx.execute(
             "UPDATE executions SET duroxide_version_major = ?3, duroxide_version_minor = ?4,
                 duroxide_version_patch = ?5 WHERE instance_id = ?1 AND execution_id = ?2",
             params![instance, turn.execution_id, major, minor, patch],
@@ -127,7 +127,7 @@ fn update_execution(
 
 /// Creates the row if the turn names the orchestration.
 fn create_row(
-    batch: &mut Batch<'_, '_>,
+    tx: &mut WriteTransaction<'_, '_>,
     instance: &str,
     turn: &TurnCommit,
     now: i64,
@@ -137,7 +137,7 @@ fn create_row(
         return Ok(Updated { incarnation: 0, class: None, is_current: true });
     };
     // A turn without a name may have recorded and pinned the execution before.
-    let recorded = batch.row(
+    let recorded = tx.row(
         "SELECT status, duroxide_version_major || '.' || duroxide_version_minor || '.' || duroxide_version_patch
          FROM executions WHERE instance_id = ?1 AND execution_id = ?2",
         params![instance, turn.execution_id],
@@ -147,7 +147,7 @@ fn create_row(
     let pinned = turn.pinned.as_ref().map(|pinned| pinned.text.clone());
     let class = pinned.or(recorded_pin).unwrap_or_default();
     let custom_status = &turn.changes.custom_status;
-    batch.execute(
+    tx.execute(
         "INSERT INTO instances (instance_id, orchestration_name, orchestration_version, current_execution_id,
             created_at, updated_at, parent_instance_id, pinned_version, custom_status_version, custom_status)
          VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6, ?7, ?8, ?9)",
@@ -163,15 +163,15 @@ fn create_row(
             custom_status.as_ref().and_then(Option::as_ref),
         ],
     )?;
-    let incarnation = batch.connection().last_insert_rowid();
-    let totals = &mut batch.effects.totals;
+    let incarnation = tx.connection().last_insert_rowid();
+    let totals = &mut tx.effects.totals;
     totals.instances += 1;
     totals.count_status(&status, 1);
     Ok(Updated { incarnation, class: Some(class), is_current: true })
 }
 
 fn update_row(
-    batch: &mut Batch<'_, '_>,
+    tx: &mut WriteTransaction<'_, '_>,
     instance: &str,
     turn: &TurnCommit,
     before: Before,
@@ -184,28 +184,28 @@ fn update_row(
         None if moves_on => Some(String::new()),
         _ => None,
     };
-    batch.execute(
+    tx.execute(
         "UPDATE instances SET updated_at = ?2, current_execution_id = ?3, pinned_version = ifnull(?4, pinned_version)
          WHERE instance_id = ?1",
         params![instance, now, execution_id, class],
     )?;
     let metadata = &turn.metadata;
     if let (Some(name), Some(version)) = (&metadata.orchestration_name, &metadata.orchestration_version) {
-        batch.execute(
+        tx.execute(
             "UPDATE instances SET orchestration_name = ?2, orchestration_version = ?3 WHERE instance_id = ?1",
             params![instance, name, version],
         )?;
     }
     if let Some(status) = &turn.changes.custom_status {
-        batch.execute(
+        tx.execute(
             "UPDATE instances SET custom_status = ?2, custom_status_version = custom_status_version + 1
              WHERE instance_id = ?1",
             params![instance, status],
         )?;
     }
     if moves_on || metadata.status.is_some() {
-        let status = execution_status(batch, instance, execution_id)?;
-        let totals = &mut batch.effects.totals;
+        let status = execution_status(tx, instance, execution_id)?;
+        let totals = &mut tx.effects.totals;
         totals.count_status(before.status.as_deref().unwrap_or_default(), -1);
         totals.count_status(status.as_deref().unwrap_or_default(), 1);
     }
@@ -213,11 +213,11 @@ fn update_row(
 }
 
 fn execution_status(
-    batch: &Batch<'_, '_>,
+    tx: &WriteTransaction<'_, '_>,
     instance: &str,
     execution_id: i64,
 ) -> rusqlite::Result<Option<String>> {
-    batch.row(
+    tx.row(
         "SELECT status FROM executions WHERE instance_id = ?1 AND execution_id = ?2",
         params![instance, execution_id],
         |row| shown_text(row, 0),

@@ -2,37 +2,37 @@
 
 use tokio::sync::oneshot;
 
-use super::batch::Batch;
 use super::error::{StoreError, classify};
-use super::inbox::{Answer, Debt, Job};
+use super::inbox::{Answer, Job, SyncWaiter};
+use super::write_transaction::WriteTransaction;
 use crate::providers::ProviderError;
 
 /// What a job does in the transaction.
 pub(super) trait Work<T> {
     /// Tells whether the work is wanted even if nobody waits for it.
     const UNATTENDED: bool;
-    fn perform(self, batch: &mut Batch<'_, '_>) -> Result<T, StoreError>;
+    fn perform(self, tx: &mut WriteTransaction<'_, '_>) -> Result<T, StoreError>;
 }
 
-impl<T, F: FnOnce(&mut Batch<'_, '_>) -> Result<T, StoreError>> Work<T> for F {
+impl<T, F: FnOnce(&mut WriteTransaction<'_, '_>) -> Result<T, StoreError>> Work<T> for F {
     const UNATTENDED: bool = false;
-    fn perform(self, batch: &mut Batch<'_, '_>) -> Result<T, StoreError> {
-        self(batch)
+    fn perform(self, tx: &mut WriteTransaction<'_, '_>) -> Result<T, StoreError> {
+        self(tx)
     }
 }
 
 /// Work that is done even if nobody waits for it.
 pub(super) struct Unattended<F>(pub(super) F);
 
-impl<F: FnOnce(&mut Batch<'_, '_>) -> Result<(), StoreError>> Work<()> for Unattended<F> {
+impl<F: FnOnce(&mut WriteTransaction<'_, '_>) -> Result<(), StoreError>> Work<()> for Unattended<F> {
     const UNATTENDED: bool = true;
-    fn perform(self, batch: &mut Batch<'_, '_>) -> Result<(), StoreError> {
-        (self.0)(batch)
+    fn perform(self, tx: &mut WriteTransaction<'_, '_>) -> Result<(), StoreError> {
+        (self.0)(tx)
     }
 }
 
 /// For a job that claims nothing.
-pub(super) fn no_claim<T>(_: &mut Batch<'_, '_>, _: &mut T) -> Result<(), StoreError> {
+pub(super) fn no_claim<T>(_: &mut WriteTransaction<'_, '_>, _: &mut T) -> Result<(), StoreError> {
     Ok(())
 }
 
@@ -44,22 +44,22 @@ pub(super) struct AwaitedJob<T, W, C> {
     pub(super) claim: C,
     pub(super) sender: oneshot::Sender<Result<T, ProviderError>>,
     /// Who is to be told when it is durable, if that is not when it is answered.
-    pub(super) debt: Option<Debt>,
+    pub(super) sync_waiter: Option<SyncWaiter>,
 }
 
 impl<T, W, C> Job for AwaitedJob<T, W, C>
 where
     T: Send + 'static,
     W: Work<T> + Send,
-    C: FnOnce(&mut Batch<'_, '_>, &mut T) -> Result<(), StoreError> + Send + 'static,
+    C: FnOnce(&mut WriteTransaction<'_, '_>, &mut T) -> Result<(), StoreError> + Send + 'static,
 {
-    fn run(self: Box<Self>, batch: &mut Batch<'_, '_>) -> Box<dyn Answer> {
-        let Self { operation, work, claim, sender, debt } = *self;
-        // Nothing of this batch will be kept, or the caller went away before anything was done.
-        let is_pointless = batch.is_spoiled() || (sender.is_closed() && !W::UNATTENDED);
-        let result = if is_pointless { Err(StoreError::Closed) } else { work.perform(batch) };
-        let mut answer = PreparedAnswer { operation, result, claim: Some(claim), sender, debt };
-        answer.note_failure(batch);
+    fn run(self: Box<Self>, tx: &mut WriteTransaction<'_, '_>) -> Box<dyn Answer> {
+        let Self { operation, work, claim, sender, sync_waiter } = *self;
+        // Nothing of this transaction will be kept, or the caller went away before anything was done.
+        let is_pointless = tx.is_spoiled() || (sender.is_closed() && !W::UNATTENDED);
+        let result = if is_pointless { Err(StoreError::Closed) } else { work.perform(tx) };
+        let mut answer = PreparedAnswer { operation, result, claim: Some(claim), sender, sync_waiter };
+        answer.note_failure(tx);
         Box::new(answer)
     }
 
@@ -73,31 +73,33 @@ struct PreparedAnswer<T, C> {
     result: Result<T, StoreError>,
     claim: Option<C>,
     sender: oneshot::Sender<Result<T, ProviderError>>,
-    debt: Option<Debt>,
+    sync_waiter: Option<SyncWaiter>,
 }
 
 impl<T, C> PreparedAnswer<T, C> {
-    /// Gives up the batch if a statement failed half-way.
-    fn note_failure(&mut self, batch: &mut Batch<'_, '_>) {
+    /// Gives up the transaction if a statement failed half-way.
+    fn note_failure(&mut self, tx: &mut WriteTransaction<'_, '_>) {
         if let Err(StoreError::Sqlite(error)) = &self.result {
-            batch.spoil(error);
+            tx.spoil(error);
         }
     }
 }
 
-impl<T, C: FnOnce(&mut Batch<'_, '_>, &mut T) -> Result<(), StoreError>> Answer for PreparedAnswer<T, C> {
-    fn claim(&mut self, batch: &mut Batch<'_, '_>) {
+impl<T, C: FnOnce(&mut WriteTransaction<'_, '_>, &mut T) -> Result<(), StoreError>> Answer
+    for PreparedAnswer<T, C>
+{
+    fn claim(&mut self, tx: &mut WriteTransaction<'_, '_>) {
         let (Ok(result), Some(claim)) = (&mut self.result, self.claim.take()) else { return };
-        if batch.is_spoiled() {
+        if tx.is_spoiled() {
             return;
         }
-        if let Err(error) = claim(batch, result) {
+        if let Err(error) = claim(tx, result) {
             self.result = Err(error);
-            self.note_failure(batch);
+            self.note_failure(tx);
         }
     }
 
-    fn give(self: Box<Self>, committed: Result<(), &rusqlite::Error>) -> Option<Debt> {
+    fn give(self: Box<Self>, committed: Result<(), &rusqlite::Error>) -> Option<SyncWaiter> {
         let answer = match (committed, self.result) {
             (Ok(()), result) => result.map_err(|error| error.into_provider_error(self.operation)),
             // The job that failed hears its own failure; its neighbours, that nothing of theirs was kept either and
@@ -107,9 +109,9 @@ impl<T, C: FnOnce(&mut Batch<'_, '_>, &mut T) -> Result<(), StoreError>> Answer 
                 Err(ProviderError::retryable(self.operation, classify(self.operation, error).message))
             }
         };
-        let debt = self.debt.filter(|_| answer.is_ok());
+        let sync_waiter = self.sync_waiter.filter(|_| answer.is_ok());
         // A caller that went away does not hear it.
         let _ = self.sender.send(answer);
-        debt
+        sync_waiter
     }
 }

@@ -7,14 +7,14 @@ use std::collections::HashMap;
 
 use rusqlite::{Connection, params};
 
-use super::batch::{Batch, read_row, read_rows};
 use super::shared::clamp_ms;
+use super::write_transaction::{WriteTransaction, read_row, read_rows};
 use crate::model::KvEntry;
 use crate::providers::inspect::KvChange;
 
 /// Applies a turn's changes to the running execution's layer, in order.
 pub(super) fn apply(
-    batch: &Batch<'_, '_>,
+    tx: &WriteTransaction<'_, '_>,
     instance: &str,
     changes: &[KvChange],
     now: i64,
@@ -25,17 +25,17 @@ pub(super) fn apply(
     for change in changes {
         match change {
             KvChange::Set { key, value, last_updated_at_ms } => {
-                batch.execute(PUT, params![instance, key, clamp_ms(*last_updated_at_ms), value])?;
+                tx.execute(PUT, params![instance, key, clamp_ms(*last_updated_at_ms), value])?;
             }
             KvChange::Clear { key } => {
-                batch.execute(PUT, params![instance, key, now, None::<String>])?;
+                tx.execute(PUT, params![instance, key, now, None::<String>])?;
             }
             KvChange::ClearAll => {
-                batch.execute(
+                tx.execute(
                     "UPDATE kv_delta SET value = NULL, last_updated_at_ms = ?2 WHERE instance_id = ?1",
                     params![instance, now],
                 )?;
-                batch.execute(
+                tx.execute(
                     "INSERT OR IGNORE INTO kv_delta (instance_id, key, last_updated_at_ms, value)
                      SELECT instance_id, key, ?2, NULL FROM kv_store WHERE instance_id = ?1",
                     params![instance, now],
@@ -47,13 +47,13 @@ pub(super) fn apply(
 }
 
 /// Makes the running execution's changes part of the state, because it has ended.
-pub(super) fn merge(batch: &Batch<'_, '_>, instance: &str) -> rusqlite::Result<()> {
+pub(super) fn merge(tx: &WriteTransaction<'_, '_>, instance: &str) -> rusqlite::Result<()> {
     let changed =
-        batch.row("SELECT 1 FROM kv_delta WHERE instance_id = ?1 LIMIT 1", [instance], |_| Ok(()))?.is_some();
+        tx.row("SELECT 1 FROM kv_delta WHERE instance_id = ?1 LIMIT 1", [instance], |_| Ok(()))?.is_some();
     if !changed {
         return Ok(());
     }
-    batch.execute(
+    tx.execute(
         "INSERT INTO kv_store (instance_id, key, last_updated_at_ms, value)
          SELECT instance_id, key, last_updated_at_ms, value FROM kv_delta
          WHERE instance_id = ?1 AND value IS NOT NULL
@@ -61,12 +61,12 @@ pub(super) fn merge(batch: &Batch<'_, '_>, instance: &str) -> rusqlite::Result<(
          SET last_updated_at_ms = excluded.last_updated_at_ms, value = excluded.value",
         [instance],
     )?;
-    batch.execute(
+    tx.execute(
         "DELETE FROM kv_store WHERE instance_id = ?1
          AND key IN (SELECT key FROM kv_delta WHERE instance_id = ?1 AND value IS NULL)",
         [instance],
     )?;
-    batch.execute("DELETE FROM kv_delta WHERE instance_id = ?1", [instance])?;
+    tx.execute("DELETE FROM kv_delta WHERE instance_id = ?1", [instance])?;
     Ok(())
 }
 

@@ -5,15 +5,15 @@
 use std::time::Duration;
 
 use super::SqliteProvider;
-use super::batch::Batch;
-use super::claims::{self, Claimed, Known, StoredClaim};
+use super::claims::{self, Claimed, StoredClaim, StoredInstance};
 use super::error::StoreError;
-use super::held::Held;
 use super::inbox::JobClass;
 use super::messages::StoredMessage;
 use super::quarantine::{self, BadRow, Queue};
+use super::undelivered_leases::UndeliveredLeases;
 use super::work::{self, StoredWork, WorkOrder};
-use super::writer::Errands;
+use super::write_transaction::WriteTransaction;
+use super::writer::GiveBacks;
 use crate::model::{Event, WorkItem};
 use crate::providers::inspect::{self, Origin};
 use crate::providers::{
@@ -66,7 +66,7 @@ pub(super) trait Leasable: Sized + Send + 'static {
     const QUEUE: Queue;
 
     /// Leases what an order asks for.
-    fn lease(batch: &mut Batch<'_, '_>, order: &Self::Order) -> Result<Claimed<Self>, StoreError>;
+    fn lease(tx: &mut WriteTransaction<'_, '_>, order: &Self::Order) -> Result<Claimed<Self>, StoreError>;
 
     fn token(&self) -> &str;
 
@@ -83,8 +83,8 @@ impl Leasable for StoredClaim {
     type Claim = InstanceClaim;
     const QUEUE: Queue = Queue::Orchestrator;
 
-    fn lease(batch: &mut Batch<'_, '_>, order: &TurnOrder) -> Result<Claimed<Self>, StoreError> {
-        claims::claim(batch, order.max, order.lock_timeout, order.filter.as_ref())
+    fn lease(tx: &mut WriteTransaction<'_, '_>, order: &TurnOrder) -> Result<Claimed<Self>, StoreError> {
+        claims::claim(tx, order.max, order.lock_timeout, order.filter.as_ref())
     }
 
     fn token(&self) -> &str {
@@ -109,8 +109,8 @@ impl Leasable for StoredWork {
     type Claim = WorkClaim;
     const QUEUE: Queue = Queue::Worker;
 
-    fn lease(batch: &mut Batch<'_, '_>, order: &WorkOrder) -> Result<Claimed<Self>, StoreError> {
-        work::claim(batch, order)
+    fn lease(tx: &mut WriteTransaction<'_, '_>, order: &WorkOrder) -> Result<Claimed<Self>, StoreError> {
+        work::claim(tx, order)
     }
 
     fn token(&self) -> &str {
@@ -126,8 +126,8 @@ impl Leasable for StoredWork {
         if !bad.is_empty() {
             store
                 .writer
-                .submit(operation, JobClass::Lease, move |batch| {
-                    Ok(quarantine::set_aside(batch, Queue::Worker, &bad)?)
+                .submit(operation, JobClass::Lease, move |tx| {
+                    Ok(quarantine::set_aside(tx, Queue::Worker, &bad)?)
                 })
                 .await?;
         }
@@ -140,24 +140,28 @@ pub(super) struct Leased<L> {
     leases: Vec<L>,
     /// Nothing was found so far, but there is more to look at.
     unfinished: bool,
-    held: Held,
+    undelivered: UndeliveredLeases,
 }
 
 impl<L: Leasable> Leased<L> {
     /// Nothing yet.
-    pub(super) fn nothing(errands: Errands) -> Self {
-        Self { leases: Vec::new(), unfinished: false, held: Held::new(L::QUEUE, Vec::new(), errands) }
+    pub(super) fn nothing(give_backs: GiveBacks) -> Self {
+        Self {
+            leases: Vec::new(),
+            unfinished: false,
+            undelivered: UndeliveredLeases::new(L::QUEUE, Vec::new(), give_backs),
+        }
     }
 
     /// Leases what an order asks for, if there is one.
     pub(super) fn take(
         &mut self,
-        batch: &mut Batch<'_, '_>,
+        tx: &mut WriteTransaction<'_, '_>,
         order: Option<&L::Order>,
     ) -> Result<(), StoreError> {
         let Some(order) = order else { return Ok(()) };
-        let Claimed { claims, unfinished } = L::lease(batch, order)?;
-        self.held.note(claims.iter().map(|lease| lease.token().to_string()));
+        let Claimed { claims, unfinished } = L::lease(tx, order)?;
+        self.undelivered.note(claims.iter().map(|lease| lease.token().to_string()));
         (self.leases, self.unfinished) = (claims, unfinished);
         Ok(())
     }
@@ -169,7 +173,7 @@ impl SqliteProvider {
         &self,
         operation: &'static str,
         request: &InstanceRequest<'_>,
-    ) -> Result<(Vec<InstanceClaim>, Held), ProviderError> {
+    ) -> Result<(Vec<InstanceClaim>, UndeliveredLeases), ProviderError> {
         let order = |max| TurnOrder::new(&InstanceRequest { max, ..*request });
         self.claim_up_to::<StoredClaim>(operation, request.max, order).await
     }
@@ -181,8 +185,8 @@ impl SqliteProvider {
         request: &WorkRequest<'_>,
     ) -> Result<Vec<WorkClaim>, ProviderError> {
         let order = |max| WorkOrder::new(&WorkRequest { max, ..*request });
-        let (claims, held) = self.claim_up_to::<StoredWork>(operation, request.max, order).await?;
-        held.hand_over();
+        let (claims, undelivered) = self.claim_up_to::<StoredWork>(operation, request.max, order).await?;
+        undelivered.hand_over();
         Ok(claims)
     }
 
@@ -192,17 +196,18 @@ impl SqliteProvider {
         operation: &'static str,
         max: usize,
         order: impl Fn(usize) -> Option<L::Order>,
-    ) -> Result<(Vec<L::Claim>, Held), ProviderError> {
+    ) -> Result<(Vec<L::Claim>, UndeliveredLeases), ProviderError> {
         let mut claimed = Vec::new();
-        let mut held = Held::new(L::QUEUE, Vec::new(), self.writer.errands());
+        let mut undelivered = UndeliveredLeases::new(L::QUEUE, Vec::new(), self.writer.give_backs());
         while let Some(order) = order(max - claimed.len()) {
-            let nothing = Leased::nothing(self.writer.errands());
-            let claim =
-                move |batch: &mut Batch<'_, '_>, leased: &mut Leased<L>| leased.take(batch, Some(&order));
+            let nothing = Leased::nothing(self.writer.give_backs());
+            let claim = move |tx: &mut WriteTransaction<'_, '_>, leased: &mut Leased<L>| {
+                leased.take(tx, Some(&order))
+            };
             let leased =
                 self.writer.submit_and_claim(operation, JobClass::Lease, |_| Ok(nothing), claim).await?;
             let (wanted, unfinished) = (leased.leases.len(), leased.unfinished);
-            held.add(leased.held);
+            undelivered.add(leased.undelivered);
             let decoded = L::decode(self, operation, leased.leases).await?;
             let all_are_good = decoded.len() == wanted;
             claimed.extend(decoded);
@@ -210,7 +215,7 @@ impl SqliteProvider {
                 break;
             }
         }
-        Ok((claimed, held))
+        Ok((claimed, undelivered))
     }
 
     /// Decodes what was leased along with something that is stored by now. Whatever happens to the leases, that must be
@@ -222,7 +227,7 @@ impl SqliteProvider {
     ) -> Vec<L::Claim> {
         match L::decode(self, operation, leased.leases).await {
             Ok(claims) => {
-                leased.held.hand_over();
+                leased.undelivered.hand_over();
                 claims
             }
             Err(error) => {
@@ -238,18 +243,18 @@ impl SqliteProvider {
         operation: &'static str,
         claim: StoredClaim,
     ) -> Result<Option<InstanceClaim>, ProviderError> {
-        let StoredClaim { instance, token, known, messages: stored, bytes } = claim;
+        let StoredClaim { instance, token, stored, messages, bytes } = claim;
         // If the process dies of decoding them, that is an attempt, and others must know whose it was.
         let decoding = (bytes >= MARKED_BYTES).then(|| self.mark_running(&token));
-        let (good, bad) = decode_messages(stored);
+        let (good, bad) = decode_messages(messages);
         drop(decoding);
         if !bad.is_empty() {
             let (token, over) = (token.clone(), good.is_empty());
             self.writer
-                .submit(operation, JobClass::Lease, move |batch| {
-                    quarantine::set_aside(batch, Queue::Orchestrator, &bad)?;
+                .submit(operation, JobClass::Lease, move |tx| {
+                    quarantine::set_aside(tx, Queue::Orchestrator, &bad)?;
                     if over {
-                        super::turns::abandon(batch, &token, None, true)?;
+                        super::turns::abandon(tx, &token, None, true)?;
                     }
                     Ok(())
                 })
@@ -260,7 +265,7 @@ impl SqliteProvider {
         }
         let attempt_count = good.iter().map(|(attempts, _)| *attempts).max().unwrap_or(0).saturating_add(1);
         let messages: Vec<WorkItem> = good.into_iter().map(|(_, item)| item).collect();
-        Ok(Some(describe(instance, token, known, messages, attempt_count)))
+        Ok(Some(describe(instance, token, stored, messages, attempt_count)))
     }
 }
 
@@ -293,17 +298,17 @@ fn decode_work(stored: Vec<StoredWork>) -> (Vec<WorkClaim>, Vec<BadRow>) {
 fn describe(
     instance: String,
     lock_token: String,
-    known: Known,
+    stored: StoredInstance,
     messages: Vec<WorkItem>,
     attempt_count: u32,
 ) -> InstanceClaim {
     let positive = |number: i64| u64::try_from(number).unwrap_or(0);
-    let (origin, execution_id, incarnation, last_event_id, status) = match known {
-        Known::Row(row) => {
+    let (origin, execution_id, incarnation, last_event_id, status) = match stored {
+        StoredInstance::Row(row) => {
             let origin = Origin { name: row.name, version: Some(row.version) };
             (Some(origin), row.execution_id, row.incarnation, row.last_event_id, row.status)
         }
-        Known::NoRow { execution_id, last_event_id, status, start_event } => {
+        StoredInstance::NoRow { execution_id, last_event_id, status, start_event } => {
             // A start event that does not decode shows when the history is loaded; the name may still be in a message.
             let event = start_event.and_then(|text| serde_json::from_slice::<Event>(&text).ok());
             let origin = event

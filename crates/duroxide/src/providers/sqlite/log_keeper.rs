@@ -15,9 +15,9 @@ use std::time::Duration;
 use rusqlite::config::DbConfig;
 use rusqlite::{ErrorCode, ffi};
 
-use super::batch::Batch;
 use super::connection::LogPages;
 use super::log::{Log, LogEnd, Salt};
+use super::write_transaction::WriteTransaction;
 use super::writer::Writing;
 
 const TARGET: &str = "duroxide::providers::sqlite";
@@ -164,11 +164,11 @@ impl Writing<'_, '_> {
     }
 
     fn commit_something(&mut self, failure: Option<rusqlite::Error>) -> rusqlite::Result<()> {
-        let mut batch = Batch::new(self.statements, self.shared);
+        let mut tx = WriteTransaction::new(self.statements, self.shared);
         if let Some(failure) = &failure {
-            batch.spoil(failure);
+            tx.spoil(failure);
         }
-        batch.commit(true).1
+        tx.commit(true).1
     }
 
     fn with_log<T>(&mut self, look: impl FnOnce(&mut Log) -> io::Result<T>) -> rusqlite::Result<Option<T>> {

@@ -2,8 +2,8 @@
 
 use rusqlite::params;
 
-use super::batch::{Batch, count, shown_text, text_bytes};
 use super::encode::NewMessage;
+use super::write_transaction::{WriteTransaction, count, shown_text, text_bytes};
 use crate::providers::StoreLimits;
 use crate::providers::inspect::MessageClass;
 use crate::providers::store_limits::TurnRoom;
@@ -18,22 +18,22 @@ pub(super) struct StoredMessage {
 
 /// Appends a message; it schedules its instance (by a trigger). Visible at `visible_at`, or at once if that is past.
 pub(super) fn insert(
-    batch: &mut Batch<'_, '_>,
+    tx: &mut WriteTransaction<'_, '_>,
     message: &NewMessage,
     visible_at: i64,
     now: i64,
 ) -> rusqlite::Result<()> {
     let visible_at = if visible_at <= now { 0 } else { visible_at };
-    batch.execute(
+    tx.execute(
         "INSERT INTO orchestrator_queue (instance_id, class, visible_at, created_at, work_item, parent_instance_id)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
         params![message.instance, message.class.as_str(), visible_at, now, message.text, message.parent],
     )?;
     match visible_at {
         0 => {
-            batch.effects.ready_instances.insert(message.instance.clone());
+            tx.effects.ready_instances.insert(message.instance.clone());
         }
-        later => batch.effects.instances_due.note(later),
+        later => tx.effects.instances_due.note(later),
     }
     Ok(())
 }
@@ -50,7 +50,7 @@ pub(super) struct NextMessages {
 
 impl NextMessages {
     fn take(
-        batch: &Batch<'_, '_>,
+        tx: &WriteTransaction<'_, '_>,
         room: &mut TurnRoom,
         sql: &'static str,
         params: impl rusqlite::Params,
@@ -69,7 +69,7 @@ impl NextMessages {
                 text: text_bytes(row, 3)?,
             }))
         };
-        let (messages, has_more) = batch.rows_while(sql, params, read)?;
+        let (messages, has_more) = tx.rows_while(sql, params, read)?;
         Ok(Self { messages, bytes, has_more })
     }
 
@@ -87,10 +87,14 @@ impl StoredMessage {
 /// Reads what an instance is told next: the oldest visible messages that are not parked, as many as a turn has room for.
 ///
 /// Ids are collected first, from the index: no text is read that is not for this turn, however many there are.
-pub(super) fn oldest(batch: &Batch<'_, '_>, instance: &str, now: i64) -> rusqlite::Result<NextMessages> {
-    let limits = &batch.shared.limits;
+pub(super) fn oldest(
+    tx: &WriteTransaction<'_, '_>,
+    instance: &str,
+    now: i64,
+) -> rusqlite::Result<NextMessages> {
+    let limits = &tx.shared.limits;
     NextMessages::take(
-        batch,
+        tx,
         &mut limits.turn_room(),
         "SELECT id, class, attempt_count, work_item FROM orchestrator_queue WHERE id IN (
             SELECT id FROM (
@@ -107,14 +111,14 @@ pub(super) fn oldest(batch: &Batch<'_, '_>, instance: &str, now: i64) -> rusqlit
 
 /// Like [`oldest`], where an execution is to begin: what starts it comes first, wherever it is in the queue.
 pub(super) fn starts_first(
-    batch: &Batch<'_, '_>,
+    tx: &WriteTransaction<'_, '_>,
     instance: &str,
     now: i64,
 ) -> rusqlite::Result<NextMessages> {
-    let limits = &batch.shared.limits;
+    let limits = &tx.shared.limits;
     let mut room = limits.turn_room();
     let mut next = NextMessages::take(
-        batch,
+        tx,
         &mut room,
         "SELECT id, class, attempt_count, work_item FROM orchestrator_queue
          WHERE instance_id = ?1 AND parked_at IS NULL AND visible_at <= ?2 AND class = 'start' ORDER BY id LIMIT ?3",
@@ -124,7 +128,7 @@ pub(super) fn starts_first(
         return Ok(next);
     }
     let others = NextMessages::take(
-        batch,
+        tx,
         &mut room,
         "SELECT id, class, attempt_count, work_item FROM orchestrator_queue WHERE id IN (
             SELECT id FROM (
@@ -156,11 +160,11 @@ pub(super) struct MessageKey {
 
 /// Lists the visible messages of an instance, not the parked ones, without their texts.
 pub(super) fn visible_keys(
-    batch: &Batch<'_, '_>,
+    tx: &WriteTransaction<'_, '_>,
     instance: &str,
     now: i64,
 ) -> rusqlite::Result<Vec<MessageKey>> {
-    let mut keys = batch.rows(
+    let mut keys = tx.rows(
         "SELECT id, class FROM orchestrator_queue WHERE instance_id = ?1 AND parked_at IS NULL AND visible_at <= ?2",
         params![instance, now],
         |row| Ok(MessageKey { id: row.get(0)?, class: shown_text(row, 1)? }),
@@ -170,30 +174,36 @@ pub(super) fn visible_keys(
 }
 
 /// Removes what waits for the current execution when that ends, as nobody will read it; see [`MessageClass::goes_with`].
-pub(super) fn delete_unread(batch: &Batch<'_, '_>, instance: &str, status: &str) -> rusqlite::Result<()> {
+pub(super) fn delete_unread(
+    tx: &WriteTransaction<'_, '_>,
+    instance: &str,
+    status: &str,
+) -> rusqlite::Result<()> {
     let classes = [MessageClass::Start, MessageClass::Completion, MessageClass::Queue, MessageClass::Signal];
     let [start, completion, queue, signal] =
         classes.map(|class| class.goes_with(status).then(|| class.as_str()));
-    batch
-        .execute(
-            "DELETE FROM orchestrator_queue
+    tx.execute(
+        "DELETE FROM orchestrator_queue
              WHERE instance_id = ?1 AND parked_at IS NULL AND class IN (?2, ?3, ?4, ?5)",
-            params![instance, start, completion, queue, signal],
-        )
-        .map(drop)
+        params![instance, start, completion, queue, signal],
+    )
+    .map(drop)
 }
 
 /// Removes messages by their ids.
-pub(super) fn delete(batch: &Batch<'_, '_>, ids: impl IntoIterator<Item = i64>) -> rusqlite::Result<()> {
+pub(super) fn delete(
+    tx: &WriteTransaction<'_, '_>,
+    ids: impl IntoIterator<Item = i64>,
+) -> rusqlite::Result<()> {
     for id in ids {
-        batch.execute("DELETE FROM orchestrator_queue WHERE id = ?1", [id])?;
+        tx.execute("DELETE FROM orchestrator_queue WHERE id = ?1", [id])?;
     }
     Ok(())
 }
 
 /// Tells whether a start is queued for an instance, visible or not. Starts are never parked.
-pub(super) fn has_start(batch: &Batch<'_, '_>, instance: &str) -> rusqlite::Result<bool> {
-    let found = batch.row(
+pub(super) fn has_start(tx: &WriteTransaction<'_, '_>, instance: &str) -> rusqlite::Result<bool> {
+    let found = tx.row(
         "SELECT 1 FROM orchestrator_queue WHERE instance_id = ?1 AND parked_at IS NULL AND class = 'start' LIMIT 1",
         [instance],
         |_| Ok(()),

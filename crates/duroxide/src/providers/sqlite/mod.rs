@@ -8,20 +8,19 @@
 //! |---|---|
 //! | `schema.sql`, `migrations`, `schema`, `migrate_published.sql` | the tables, and how a file comes to have them |
 //! | `url`, `options`, `connection` | opening |
-//! | `inbox`, `jobs`, `writer`, `batch`, `statements` | the writer thread, its queue, and one transaction of it |
+//! | `inbox`, `jobs`, `writer`, `write_transaction`, `statements` | the writer thread, its queue, and one transaction of it |
 //! | `log`, `log_keeper`, `disk` | what is known to be on the disk, and moving the log into the database |
-//! | `schedule`, `claims`, `turns`, `messages`, `leased` | leasing instances, committing turns |
+//! | `schedule`, `claims`, `turns`, `messages`, `leased_messages` | leasing instances, committing turns |
 //! | `orphans`, `dropped`, `delivery` | messages for instances that do not exist, or may not |
 //! | `work`, `sessions` | leasing activities |
 //! | `owners`, `owner_file` | whose leases these are, and releasing those of a process that died |
 //! | `instances`, `history`, `kv`, `removal`, `quarantine` | what their names say |
-//! | `leasing`, `held`, `hand_over` | leases on their way to the caller |
+//! | `leasing`, `undelivered_leases`, `hand_over` | leases on their way to the caller |
 //! | `readers`, `reads` | reading |
 //! | `work_done` | counting, for tests |
 //! | `provider`, `admin`, `extended` | the traits |
 
 mod admin;
-mod batch;
 mod blocked;
 mod claims;
 mod connection;
@@ -32,13 +31,12 @@ mod encode;
 mod error;
 mod extended;
 mod hand_over;
-mod held;
 mod history;
 mod inbox;
 mod instances;
 mod jobs;
 mod kv;
-mod leased;
+mod leased_messages;
 mod leasing;
 mod log;
 mod log_keeper;
@@ -58,9 +56,11 @@ mod sessions;
 mod shared;
 mod statements;
 mod turns;
+mod undelivered_leases;
 mod url;
 mod work;
 mod work_done;
+mod write_transaction;
 mod writer;
 
 use std::sync::Arc;
@@ -189,9 +189,9 @@ impl SqliteProvider {
     /// # Errors
     /// If another process keeps it from doing so.
     pub async fn checkpoint(&self) -> Result<(), ProviderError> {
-        let work = |batch: &mut batch::Batch<'_, '_>| {
+        let work = |tx: &mut write_transaction::WriteTransaction<'_, '_>| {
             let busy =
-                batch.row("PRAGMA wal_checkpoint(FULL)", [], |row| row.get::<_, bool>(0))?.unwrap_or(false);
+                tx.row("PRAGMA wal_checkpoint(FULL)", [], |row| row.get::<_, bool>(0))?.unwrap_or(false);
             let held =
                 || ProviderError::retryable("checkpoint", "another process is reading or writing the file");
             if busy { Err(held().into()) } else { Ok(()) }
@@ -215,12 +215,12 @@ impl SqliteProvider {
     #[cfg(feature = "test-hooks")]
     pub async fn execute_sql(&self, sql: &str) -> Result<usize, ProviderError> {
         let sql = sql.to_string();
-        let work = move |batch: &mut batch::Batch<'_, '_>| {
-            batch.connection().execute_batch(&sql)?;
+        let work = move |tx: &mut write_transaction::WriteTransaction<'_, '_>| {
+            tx.connection().execute_batch(&sql)?;
             // Whatever was done: all times have to be looked up again.
-            batch.effects.instances_due.note(0);
-            batch.effects.work_due.note(0);
-            Ok(usize::try_from(batch.connection().changes()).unwrap_or(usize::MAX))
+            tx.effects.instances_due.note(0);
+            tx.effects.work_due.note(0);
+            Ok(usize::try_from(tx.connection().changes()).unwrap_or(usize::MAX))
         };
         self.writer.submit("execute_sql", JobClass::Data, work).await
     }
@@ -252,9 +252,7 @@ impl SqliteProvider {
     ) -> Result<T, ProviderError> {
         match &self.readers {
             Some(readers) => readers.read(read).await.map_err(|error| error.into_provider_error(operation)),
-            None => {
-                self.writer.submit(operation, JobClass::Read, move |batch| read(batch.connection())).await
-            }
+            None => self.writer.submit(operation, JobClass::Read, move |tx| read(tx.connection())).await,
         }
     }
 }

@@ -3,60 +3,60 @@
 //! Completions belong to an instance that is gone and are dropped, or they would reach a later one of the same id.
 //! Signals and cancellations may have overtaken the start: they are parked, with whatever came with them, until the
 //! instance is started or their time is over. So are queue messages whose sender asked for it, which have the class of a
-//! signal; others are dropped. A parked message gives its instance no place in the line. What is dropped, other than
+//! signal; others are dropped. A parked message does not make its instance ready. What is dropped, other than
 //! completions, is counted and listed.
 
 use rusqlite::params;
 
-use super::batch::Batch;
 use super::dropped;
 use super::messages::{self, MessageKey};
 use super::quarantine::{self, Queue};
-use super::schedule::{self, Lease};
+use super::schedule::{self, LeaseChange};
 use super::shared::clamp_ms;
+use super::write_transaction::WriteTransaction;
 use crate::model::whole_ms;
 use crate::providers::inspect::MessageClass;
 
 /// How long a message is parked.
-pub(super) fn parking_ms(batch: &Batch<'_, '_>) -> i64 {
-    clamp_ms(whole_ms(batch.shared.parking_time))
+pub(super) fn parking_ms(tx: &WriteTransaction<'_, '_>) -> i64 {
+    clamp_ms(whole_ms(tx.shared.parking_time))
 }
 
 /// Deals with the visible messages, not parked before, of an instance that does not exist.
-pub(super) fn set_aside(batch: &mut Batch<'_, '_>, instance: &str, now: i64) -> rusqlite::Result<()> {
-    let unparked = messages::visible_keys(batch, instance, now)?;
+pub(super) fn set_aside(tx: &mut WriteTransaction<'_, '_>, instance: &str, now: i64) -> rusqlite::Result<()> {
+    let unparked = messages::visible_keys(tx, instance, now)?;
     let is = |message: &MessageKey, class: MessageClass| message.class == class.as_str();
     // What is not UTF-8 was replaced when it was read. Nobody can tell what such a message is.
     let (damaged, readable): (Vec<_>, Vec<_>) =
         unparked.iter().partition(|message| message.class.contains(char::REPLACEMENT_CHARACTER));
-    quarantine::set_damaged_aside(batch, Queue::Orchestrator, damaged.iter().map(|message| message.id))?;
+    quarantine::set_damaged_aside(tx, Queue::Orchestrator, damaged.iter().map(|message| message.id))?;
     let (stale, rest): (Vec<_>, Vec<_>) =
         readable.into_iter().partition(|message| is(message, MessageClass::Completion));
-    drop_messages(batch, instance, &ids(&stale))?;
+    drop_messages(tx, instance, &ids(&stale))?;
     let may_be_started = rest.iter().any(|message| is(message, MessageClass::Signal))
-        || messages::has_start(batch, instance)?
-        || has_parked_signal(batch, instance)?;
+        || messages::has_start(tx, instance)?
+        || has_parked_signal(tx, instance)?;
     if may_be_started {
         for message in rest {
-            batch.execute(
+            tx.execute(
                 "UPDATE orchestrator_queue SET parked_at = ?2 WHERE id = ?1",
                 params![message.id, now],
             )?;
         }
     } else {
-        drop_parked(batch, instance, i64::MAX, now)?;
-        dropped::note(batch, &ids(&rest), now)?;
-        drop_messages(batch, instance, &ids(&rest))?;
+        drop_parked(tx, instance, i64::MAX, now)?;
+        dropped::note(tx, &ids(&rest), now)?;
+        drop_messages(tx, instance, &ids(&rest))?;
     }
-    schedule::settle(batch, instance, now, Lease::End)
+    schedule::settle(tx, instance, now, LeaseChange::End)
 }
 
 fn ids(messages: &[&MessageKey]) -> Vec<i64> {
     messages.iter().map(|message| message.id).collect()
 }
 
-fn has_parked_signal(batch: &Batch<'_, '_>, instance: &str) -> rusqlite::Result<bool> {
-    let found = batch.row(
+fn has_parked_signal(tx: &WriteTransaction<'_, '_>, instance: &str) -> rusqlite::Result<bool> {
+    let found = tx.row(
         "SELECT 1 FROM orchestrator_queue
          WHERE instance_id = ?1 AND parked_at IS NOT NULL AND class = 'signal' LIMIT 1",
         [instance],
@@ -66,18 +66,21 @@ fn has_parked_signal(batch: &Batch<'_, '_>, instance: &str) -> rusqlite::Result<
 }
 
 /// Lets the messages of an instance that exists after all take their part again.
-pub(super) fn unpark(batch: &Batch<'_, '_>, instance: &str) -> rusqlite::Result<()> {
-    batch
-        .execute(
-            "UPDATE orchestrator_queue SET parked_at = NULL WHERE instance_id = ?1 AND parked_at IS NOT NULL",
-            [instance],
-        )
-        .map(drop)
+pub(super) fn unpark(tx: &WriteTransaction<'_, '_>, instance: &str) -> rusqlite::Result<()> {
+    tx.execute(
+        "UPDATE orchestrator_queue SET parked_at = NULL WHERE instance_id = ?1 AND parked_at IS NOT NULL",
+        [instance],
+    )
+    .map(drop)
 }
 
 /// Takes note that an instance exists now although nobody started it: a history was appended by hand.
-pub(super) fn instance_appears(batch: &mut Batch<'_, '_>, instance: &str, now: i64) -> rusqlite::Result<()> {
-    let parked = batch.row(
+pub(super) fn instance_appears(
+    tx: &mut WriteTransaction<'_, '_>,
+    instance: &str,
+    now: i64,
+) -> rusqlite::Result<()> {
+    let parked = tx.row(
         "SELECT 1 FROM instance_schedule WHERE instance_id = ?1 AND parked = 1 AND lock_token IS NULL",
         [instance],
         |_| Ok(()),
@@ -85,18 +88,23 @@ pub(super) fn instance_appears(batch: &mut Batch<'_, '_>, instance: &str, now: i
     if parked.is_none() {
         return Ok(());
     }
-    unpark(batch, instance)?;
-    schedule::settle(batch, instance, now, Lease::End)
+    unpark(tx, instance)?;
+    schedule::settle(tx, instance, now, LeaseChange::End)
 }
 
 /// Drops what was parked for too long.
-pub(super) fn drop_expired(batch: &Batch<'_, '_>, instance: &str, now: i64) -> rusqlite::Result<()> {
-    drop_parked(batch, instance, now.saturating_sub(parking_ms(batch)), now)
+pub(super) fn drop_expired(tx: &WriteTransaction<'_, '_>, instance: &str, now: i64) -> rusqlite::Result<()> {
+    drop_parked(tx, instance, now.saturating_sub(parking_ms(tx)), now)
 }
 
-fn drop_parked(batch: &Batch<'_, '_>, instance: &str, parked_until: i64, now: i64) -> rusqlite::Result<()> {
-    dropped::note_parked(batch, instance, parked_until, now)?;
-    let dropped = batch.execute(
+fn drop_parked(
+    tx: &WriteTransaction<'_, '_>,
+    instance: &str,
+    parked_until: i64,
+    now: i64,
+) -> rusqlite::Result<()> {
+    dropped::note_parked(tx, instance, parked_until, now)?;
+    let dropped = tx.execute(
         "DELETE FROM orchestrator_queue WHERE instance_id = ?1 AND parked_at IS NOT NULL AND parked_at <= ?2",
         params![instance, parked_until],
     )?;
@@ -104,9 +112,9 @@ fn drop_parked(batch: &Batch<'_, '_>, instance: &str, parked_until: i64, now: i6
     Ok(())
 }
 
-fn drop_messages(batch: &Batch<'_, '_>, instance: &str, ids: &[i64]) -> rusqlite::Result<()> {
+fn drop_messages(tx: &WriteTransaction<'_, '_>, instance: &str, ids: &[i64]) -> rusqlite::Result<()> {
     report(instance, ids.len());
-    messages::delete(batch, ids.iter().copied())
+    messages::delete(tx, ids.iter().copied())
 }
 
 fn report(instance: &str, dropped: usize) {

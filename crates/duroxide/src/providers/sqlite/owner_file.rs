@@ -32,12 +32,12 @@ const HORIZON_STEP_MS: i64 = 60_000;
 /// The random part of a token, which tells a lease from all others.
 pub(super) type Mark = [u8; 16];
 
-/// On which boot of which host a process runs, as it is written into its file. Processes of one place share a kernel,
-/// which then knows of the locks of all.
+/// On which boot of which host a process runs, as it is written into its file. Processes of one host and boot share a
+/// kernel, which knows the locks of all of them.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct Place([u8; HEADER_BYTES]);
+pub(super) struct HostBoot([u8; HEADER_BYTES]);
 
-impl Place {
+impl HostBoot {
     /// Describes where this process runs; `None` where the system does not tell.
     pub(super) fn here() -> Option<Self> {
         let told = |path: &str| fs::read_to_string(path).ok().map(|text| text.trim().to_string());
@@ -72,11 +72,11 @@ struct Slots {
 
 impl OwnerFile {
     /// Makes the file, readable and writable as `mode` says, and locks it.
-    pub(super) fn create(path: PathBuf, place: &Place, mode: u32) -> io::Result<Self> {
+    pub(super) fn create(path: PathBuf, host_boot: &HostBoot, mode: u32) -> io::Result<Self> {
         // It gets its name when it is locked and complete: nobody ever meets it in another state.
         let unnamed = path.with_extension("new");
         let file = create_new(&unnamed, mode)?;
-        let completed = complete(&file, place).and_then(|()| fs::rename(&unnamed, &path));
+        let completed = complete(&file, host_boot).and_then(|()| fs::rename(&unnamed, &path));
         if let Err(error) = completed {
             let _ = fs::remove_file(&unnamed);
             return Err(error);
@@ -159,7 +159,7 @@ pub(super) struct DeadOwner {
 impl DeadOwner {
     /// Looks at the file of another owner; `None` if that lives, if nobody can tell, or if there is nothing left to do
     /// for it.
-    pub(super) fn find(path: &Path, place: &Place, now: i64) -> io::Result<Option<Self>> {
+    pub(super) fn find(path: &Path, host_boot: &HostBoot, now: i64) -> io::Result<Option<Self>> {
         let file = OpenOptions::new().read(true).write(true).open(path)?;
         match file.try_lock() {
             Ok(()) => {}
@@ -170,7 +170,7 @@ impl DeadOwner {
         (&file).take(LARGEST_SIZE).read_to_end(&mut content)?;
         let horizon = content.get(HORIZON_AT as usize..).and_then(|rest| rest.first_chunk());
         let horizon = horizon.map_or(0, |bytes| i64::from_le_bytes(*bytes));
-        if !content.starts_with(&place.0) {
+        if !content.starts_with(&host_boot.0) {
             // Of another boot, or another host that shares the disk: time decides. Afterwards the file is litter.
             if content.is_empty() || content.starts_with(MAGIC) && horizon < now {
                 fs::remove_file(path)?;
@@ -213,9 +213,9 @@ fn create_new(path: &Path, mode: u32) -> io::Result<File> {
     Ok(file)
 }
 
-fn complete(file: &File, place: &Place) -> io::Result<()> {
+fn complete(file: &File, host_boot: &HostBoot) -> io::Result<()> {
     file.try_lock()?;
-    let mut content = place.0.to_vec();
+    let mut content = host_boot.0.to_vec();
     content.resize(FIRST_SIZE, 0);
     write_at(file, &content, 0)
 }
@@ -238,12 +238,12 @@ mod tests {
 
     const NOW: i64 = 1_757_400_000_000;
 
-    fn place(host: &str) -> Place {
-        Place::new("b", host).unwrap()
+    fn host_boot(host: &str) -> HostBoot {
+        HostBoot::new("b", host).unwrap()
     }
 
-    fn found(path: &Path, place: &Place) -> Option<DeadOwner> {
-        DeadOwner::find(path, place, NOW).unwrap()
+    fn found(path: &Path, host_boot: &HostBoot) -> Option<DeadOwner> {
+        DeadOwner::find(path, host_boot, NOW).unwrap()
     }
 
     /// The file of an owner as it is left behind when its process is killed.
@@ -257,17 +257,20 @@ mod tests {
     fn an_owner_that_lives_is_never_found_dead() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a.lock");
-        let owner = OwnerFile::create(path.clone(), &place("h"), 0o600).unwrap();
-        assert!(found(&path, &place("h")).is_none());
+        let owner = OwnerFile::create(path.clone(), &host_boot("h"), 0o600).unwrap();
+        assert!(found(&path, &host_boot("h")).is_none());
         drop(owner);
-        assert_eq!(DeadOwner::find(&path, &place("h"), NOW).err().unwrap().kind(), io::ErrorKind::NotFound);
+        assert_eq!(
+            DeadOwner::find(&path, &host_boot("h"), NOW).err().unwrap().kind(),
+            io::ErrorKind::NotFound
+        );
     }
 
     #[test]
     fn a_dead_owner_tells_what_it_was_running_and_until_when_it_leased() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a.lock");
-        let owner = OwnerFile::create(path.clone(), &place("h"), 0o600).unwrap();
+        let owner = OwnerFile::create(path.clone(), &host_boot("h"), 0o600).unwrap();
         owner.note_lease(NOW);
         let slots: Vec<u32> = (1..=600u128).map(|n| owner.mark(n.to_le_bytes())).collect();
         for slot in &slots[..598] {
@@ -275,12 +278,12 @@ mod tests {
         }
         assert!(owner.mark(1000u128.to_le_bytes()) < 600, "slots are used again");
         left_behind(&path, owner);
-        let dead = found(&path, &place("h")).unwrap();
+        let dead = found(&path, &host_boot("h")).unwrap();
         assert!(dead.horizon >= NOW);
         let expected = [599u128, 600, 1000].map(u128::to_le_bytes);
         assert_eq!(dead.running, HashSet::from(expected));
         assert!(expected.into_iter().all(|mark| dead.ran(mark)) && !dead.ran(1u128.to_le_bytes()));
-        assert!(found(&path, &place("h")).is_none(), "somebody is dealing with it");
+        assert!(found(&path, &host_boot("h")).is_none(), "somebody is dealing with it");
         dead.remove();
         assert!(!path.exists());
     }
@@ -289,24 +292,24 @@ mod tests {
     fn of_an_owner_that_did_not_always_say_what_it_runs_everything_may_have_run() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a.lock");
-        let owner = OwnerFile::create(path.clone(), &place("h"), 0o600).unwrap();
+        let owner = OwnerFile::create(path.clone(), &host_boot("h"), 0o600).unwrap();
         owner.note_unmarked();
         left_behind(&path, owner);
-        assert!(found(&path, &place("h")).unwrap().ran(1u128.to_le_bytes()));
+        assert!(found(&path, &host_boot("h")).unwrap().ran(1u128.to_le_bytes()));
     }
 
     #[test]
     fn the_owner_of_another_boot_or_host_is_left_to_time() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a.lock");
-        for (elsewhere, until) in [(place("other"), NOW), (Place::new("c", "h").unwrap(), NOW)] {
+        for (elsewhere, until) in [(host_boot("other"), NOW), (HostBoot::new("c", "h").unwrap(), NOW)] {
             let owner = OwnerFile::create(path.clone(), &elsewhere, 0o600).unwrap();
             owner.note_lease(until);
             left_behind(&path, owner);
-            assert!(found(&path, &place("h")).is_none());
+            assert!(found(&path, &host_boot("h")).is_none());
             assert!(path.exists(), "its leases may still run");
             let later = NOW + HORIZON_STEP_MS + 1;
-            assert!(DeadOwner::find(&path, &place("h"), later).unwrap().is_none());
+            assert!(DeadOwner::find(&path, &host_boot("h"), later).unwrap().is_none());
             assert!(!path.exists());
         }
     }
@@ -316,14 +319,14 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a.lock");
         fs::write(&path, "somebody else's").unwrap();
-        assert!(found(&path, &place("h")).is_none() && path.exists());
-        fs::write(&path, place("h").0).unwrap();
-        let dead = found(&path, &place("h")).unwrap();
+        assert!(found(&path, &host_boot("h")).is_none() && path.exists());
+        fs::write(&path, host_boot("h").0).unwrap();
+        let dead = found(&path, &host_boot("h")).unwrap();
         assert_eq!((dead.horizon, dead.running.len()), (0, 0));
     }
 
     #[test]
-    fn a_name_too_long_for_the_header_is_no_place() {
-        assert!(Place::new("b", &"h".repeat(300)).is_none());
+    fn a_name_too_long_for_the_header_names_no_host() {
+        assert!(HostBoot::new("b", &"h".repeat(300)).is_none());
     }
 }

@@ -17,10 +17,10 @@ use std::time::SystemTime;
 use rusqlite::params;
 use uuid::Uuid;
 
-use super::batch::{Batch, shown_text};
 use super::encode::random_part;
 use super::error::StoreError;
-use super::owner_file::{DeadOwner, OwnerFile, Place};
+use super::owner_file::{DeadOwner, HostBoot, OwnerFile};
+use super::write_transaction::{WriteTransaction, shown_text};
 use super::{sessions, turns, work};
 
 const TARGET: &str = "duroxide::providers::sqlite";
@@ -31,21 +31,21 @@ const CREATE_ATTEMPTS: usize = 10;
 /// After so many looks at the others their directory is listed again even if it seems unchanged.
 const LOOKS_PER_LISTING: u32 = 10;
 
-/// This handle's place among the owners of leases on its database.
+/// This handle as one of the owners of leases on its database.
 pub(super) struct Owners {
     id: String,
     // Before the directory's path is used to remove it, the file in it has to go.
     file: Option<OwnerFile>,
     directory: PathBuf,
-    place: Place,
+    host_boot: HostBoot,
     others: Mutex<Others>,
 }
 
 impl Owners {
     /// Joins the owners; `None` where deaths cannot be told.
     pub(super) fn join(database: &Path) -> Option<Self> {
-        let place = Place::here()?;
-        let joined = Self::try_join(database, place);
+        let host_boot = HostBoot::here()?;
+        let joined = Self::try_join(database, host_boot);
         let report = |error: &io::Error| {
             tracing::warn!(target: TARGET, database = %database.display(), %error,
                 "no lock file beside the database: if this process dies, its leases run out instead of being released");
@@ -53,7 +53,7 @@ impl Owners {
         joined.inspect_err(report).ok()
     }
 
-    fn try_join(database: &Path, place: Place) -> io::Result<Self> {
+    fn try_join(database: &Path, host_boot: HostBoot) -> io::Result<Self> {
         // Whoever comes by another link must find the same directory.
         let database = std::fs::canonicalize(database)?;
         let mode = mode(&database)?;
@@ -66,12 +66,12 @@ impl Owners {
         let file = loop {
             attempts += 1;
             make_directory(&directory, mode)?;
-            match OwnerFile::create(path.clone(), &place, mode) {
+            match OwnerFile::create(path.clone(), &host_boot, mode) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound && attempts < CREATE_ATTEMPTS => {}
                 created => break created?,
             }
         };
-        Ok(Self { id, file: Some(file), directory, place, others: Mutex::default() })
+        Ok(Self { id, file: Some(file), directory, host_boot, others: Mutex::default() })
     }
 
     /// What the leases of this handle carry.
@@ -116,7 +116,7 @@ impl Owners {
         others.update(&self.directory, &self.id);
         let find = |(id, path): &(String, PathBuf)| {
             // Not being able to look is not a reason to stop: leases run out all the same.
-            Some((id.clone(), DeadOwner::find(path, &self.place, now).ok()??))
+            Some((id.clone(), DeadOwner::find(path, &self.host_boot, now).ok()??))
         };
         others.files.iter().filter_map(find).collect()
     }
@@ -209,8 +209,12 @@ fn make_directory(path: &Path, mode: u32) -> io::Result<()> {
 }
 
 /// Releases all leases of an owner that died.
-pub(super) fn release(batch: &mut Batch<'_, '_>, owner: &str, dead: &DeadOwner) -> Result<(), StoreError> {
-    let leases = |sql| batch.rows(sql, params![dead.horizon, owner], |row| shown_text(row, 0));
+pub(super) fn release(
+    tx: &mut WriteTransaction<'_, '_>,
+    owner: &str,
+    dead: &DeadOwner,
+) -> Result<(), StoreError> {
+    let leases = |sql| tx.rows(sql, params![dead.horizon, owner], |row| shown_text(row, 0));
     let instances = leases(
         "SELECT lock_token FROM instance_schedule WHERE due_at <= ?1 AND owner = ?2 AND lock_token IS NOT NULL",
     )?;
@@ -219,14 +223,14 @@ pub(super) fn release(batch: &mut Batch<'_, '_>, owner: &str, dead: &DeadOwner) 
     )?;
     let sessions = leases("SELECT session_id FROM sessions WHERE due_at <= ?1 AND owner = ?2")?;
     for token in &instances {
-        unless_gone(turns::abandon(batch, token, None, !ran(dead, token)))?;
+        unless_gone(turns::abandon(tx, token, None, !ran(dead, token)))?;
     }
-    // First, so that their activities are seated for anybody.
+    // First, so that their activities are ready for anybody.
     for session in &sessions {
-        sessions::free(batch, session)?;
+        sessions::free(tx, session)?;
     }
     for token in &activities {
-        unless_gone(work::abandon(batch, token, None, !ran(dead, token)))?;
+        unless_gone(work::abandon(tx, token, None, !ran(dead, token)))?;
     }
     tracing::info!(target: TARGET, owner, instances = instances.len(), activities = activities.len(),
         sessions = sessions.len(), "released the leases of a process that died");

@@ -34,14 +34,14 @@ impl Provider for SqliteProvider {
         const OPERATION: &str = "fetch_orchestration_item";
         self.note_unmarked();
         let request = InstanceRequest { max: 1, lock_timeout, filter };
-        let (mut claims, held) = self.claim_turns(OPERATION, &request).await?;
+        let (mut claims, undelivered) = self.claim_turns(OPERATION, &request).await?;
         let Some(claim) = claims.pop() else { return Ok(None) };
         // If this fails, or the caller goes away meanwhile, the lease is given back.
         let part = match claim.is_fresh() {
             true => HistoryPart::default(),
             false => self.load(OPERATION, &claim.lock_token, 0).await?,
         };
-        held.hand_over();
+        undelivered.hand_over();
         let item = OrchestrationItem {
             instance: claim.instance,
             orchestration_name: claim.orchestration_name,
@@ -85,8 +85,8 @@ impl Provider for SqliteProvider {
     ) -> Result<(), ProviderError> {
         let token = lock_token.to_string();
         self.writer
-            .submit("abandon_orchestration_item", JobClass::Lease, move |batch| {
-                turns::abandon(batch, &token, delay, ignore_attempt)
+            .submit("abandon_orchestration_item", JobClass::Lease, move |tx| {
+                turns::abandon(tx, &token, delay, ignore_attempt)
             })
             .await
     }
@@ -98,8 +98,8 @@ impl Provider for SqliteProvider {
     ) -> Result<(), ProviderError> {
         let (token, arrived_ms) = (token.to_string(), self.shared.now_ms());
         self.writer
-            .submit("renew_orchestration_item_lock", JobClass::Renewal, move |batch| {
-                turns::renew(batch, &token, arrived_ms, extend_for)
+            .submit("renew_orchestration_item_lock", JobClass::Renewal, move |tx| {
+                turns::renew(tx, &token, arrived_ms, extend_for)
             })
             .await
     }
@@ -129,15 +129,15 @@ impl Provider for SqliteProvider {
         let events = encode::events(limits, OPERATION, &new_events)?;
         let instance = instance.to_string();
         self.writer
-            .submit(OPERATION, JobClass::Data, move |batch| {
-                history::refuse_duplicates(batch, OPERATION, &instance, execution_id, &events)?;
-                let now = batch.now_ms();
-                history::append(batch, &instance, execution_id, &events, now)?;
+            .submit(OPERATION, JobClass::Data, move |tx| {
+                history::refuse_duplicates(tx, OPERATION, &instance, execution_id, &events)?;
+                let now = tx.now_ms();
+                history::append(tx, &instance, execution_id, &events, now)?;
                 if !events.is_empty() {
                     // Messages that waited for the instance to exist have a history to go with now.
-                    super::orphans::instance_appears(batch, &instance, now)?;
+                    super::orphans::instance_appears(tx, &instance, now)?;
                 }
-                batch.effects.changed_instances.push(instance);
+                tx.effects.changed_instances.push(instance);
                 Ok(())
             })
             .await
@@ -147,9 +147,9 @@ impl Provider for SqliteProvider {
         const OPERATION: &str = "enqueue_for_worker";
         let activity = encode::activity(&self.shared.limits, OPERATION, &item)?;
         self.writer
-            .submit(OPERATION, JobClass::Data, move |batch| {
-                let now = batch.now_ms();
-                Ok(work::insert(batch, &activity, now)?)
+            .submit(OPERATION, JobClass::Data, move |tx| {
+                let now = tx.now_ms();
+                Ok(work::insert(tx, &activity, now)?)
             })
             .await
     }
@@ -171,8 +171,8 @@ impl Provider for SqliteProvider {
         let (token, arrived_ms) = (token.to_string(), self.shared.now_ms());
         let completion = self.encode_result(completion)?;
         self.writer
-            .submit("ack_work_item", JobClass::Data, move |batch| {
-                work::ack(batch, &token, arrived_ms, completion.as_ref())
+            .submit("ack_work_item", JobClass::Data, move |tx| {
+                work::ack(tx, &token, arrived_ms, completion.as_ref())
             })
             .await
     }
@@ -180,8 +180,8 @@ impl Provider for SqliteProvider {
     async fn renew_work_item_lock(&self, token: &str, extend_for: Duration) -> Result<(), ProviderError> {
         let (token, arrived_ms) = (token.to_string(), self.shared.now_ms());
         self.writer
-            .submit("renew_work_item_lock", JobClass::Renewal, move |batch| {
-                work::renew(batch, &token, arrived_ms, extend_for)
+            .submit("renew_work_item_lock", JobClass::Renewal, move |tx| {
+                work::renew(tx, &token, arrived_ms, extend_for)
             })
             .await
     }
@@ -194,8 +194,8 @@ impl Provider for SqliteProvider {
     ) -> Result<(), ProviderError> {
         let token = token.to_string();
         self.writer
-            .submit("abandon_work_item", JobClass::Lease, move |batch| {
-                work::abandon(batch, &token, delay, ignore_attempt)
+            .submit("abandon_work_item", JobClass::Lease, move |tx| {
+                work::abandon(tx, &token, delay, ignore_attempt)
             })
             .await
     }
@@ -208,8 +208,8 @@ impl Provider for SqliteProvider {
     ) -> Result<usize, ProviderError> {
         let owners: Vec<String> = owner_ids.iter().map(ToString::to_string).collect();
         self.writer
-            .submit("renew_session_lock", JobClass::Renewal, move |batch| {
-                sessions::renew(batch, &owners, extend_for, idle_timeout)
+            .submit("renew_session_lock", JobClass::Renewal, move |tx| {
+                sessions::renew(tx, &owners, extend_for, idle_timeout)
             })
             .await
     }
@@ -226,10 +226,10 @@ impl Provider for SqliteProvider {
         const OPERATION: &str = "enqueue_for_orchestrator";
         let message = encode::message(&self.shared.limits, OPERATION, &item)?;
         self.writer
-            .submit(OPERATION, JobClass::Data, move |batch| {
-                let now = batch.now_ms();
+            .submit(OPERATION, JobClass::Data, move |tx| {
+                let now = tx.now_ms();
                 let visible_at = delay.map_or(0, |delay| after(now, delay)).max(message.due_at);
-                Ok(messages::insert(batch, &message, visible_at, now)?)
+                Ok(messages::insert(tx, &message, visible_at, now)?)
             })
             .await
     }

@@ -2,8 +2,8 @@
 
 use rusqlite::params;
 
-use super::batch::{Batch, DamagedId, stored_id};
-use super::schedule::{self, Lease};
+use super::schedule::{self, LeaseChange};
+use super::write_transaction::{DamagedId, WriteTransaction, stored_id};
 use crate::providers::inspect;
 
 /// Which queue a row was in.
@@ -29,7 +29,11 @@ pub(super) struct BadRow {
 }
 
 /// Moves rows into quarantine. A row that is no longer there has been dealt with by somebody else.
-pub(super) fn set_aside(batch: &Batch<'_, '_>, queue: Queue, rows: &[BadRow]) -> rusqlite::Result<()> {
+pub(super) fn set_aside(
+    tx: &WriteTransaction<'_, '_>,
+    queue: Queue,
+    rows: &[BadRow],
+) -> rusqlite::Result<()> {
     let (copy, delete) = match queue {
         Queue::Orchestrator => (
             "INSERT INTO quarantine (queue, instance_id, reason, quarantined_at, work_item)
@@ -43,8 +47,8 @@ pub(super) fn set_aside(batch: &Batch<'_, '_>, queue: Queue, rows: &[BadRow]) ->
         ),
     };
     for row in rows {
-        batch.execute(copy, params![row.id, queue.as_str(), row.reason, batch.now_ms()])?;
-        batch.execute(delete, [row.id])?;
+        tx.execute(copy, params![row.id, queue.as_str(), row.reason, tx.now_ms()])?;
+        tx.execute(delete, [row.id])?;
         tracing::error!(
             target: "duroxide::providers::sqlite",
             queue = queue.as_str(), row = row.id, reason = inspect::without_values(&row.reason),
@@ -58,55 +62,58 @@ const DAMAGED_ID: &str = "an id of it is not UTF-8";
 
 /// Sets rows aside of which an id was damaged.
 pub(super) fn set_damaged_aside(
-    batch: &Batch<'_, '_>,
+    tx: &WriteTransaction<'_, '_>,
     queue: Queue,
     rows: impl IntoIterator<Item = i64>,
 ) -> rusqlite::Result<()> {
     let rows: Vec<_> = rows.into_iter().map(|id| BadRow { id, reason: DAMAGED_ID.into() }).collect();
-    set_aside(batch, queue, &rows)
+    set_aside(tx, queue, &rows)
 }
 
 /// Sets an instance aside whose id was damaged in the schedule, with its messages. If its first message still has its id,
 /// only the schedule was damaged, and it is scheduled anew.
 pub(super) fn set_instance_aside(
-    batch: &mut Batch<'_, '_>,
+    tx: &mut WriteTransaction<'_, '_>,
     instance: &DamagedId,
     first_message: Option<i64>,
     now: i64,
 ) -> rusqlite::Result<()> {
-    let messages = batch.rows(
+    let messages = tx.rows(
         "SELECT id FROM orchestrator_queue WHERE instance_id = CAST(?1 AS TEXT)",
         [instance],
         |row| row.get(0),
     )?;
-    set_damaged_aside(batch, Queue::Orchestrator, messages)?;
-    batch.execute("DELETE FROM instance_schedule WHERE instance_id = CAST(?1 AS TEXT)", [instance])?;
-    match first_message.map(|id| receiver(batch, id)).transpose()?.flatten() {
+    set_damaged_aside(tx, Queue::Orchestrator, messages)?;
+    tx.execute("DELETE FROM instance_schedule WHERE instance_id = CAST(?1 AS TEXT)", [instance])?;
+    match first_message.map(|id| receiver(tx, id)).transpose()?.flatten() {
         Some(Ok(instance)) => {
-            let scheduled = batch.execute(
+            let scheduled = tx.execute(
                 "INSERT INTO instance_schedule (instance_id, class)
                  VALUES (?1, coalesce((SELECT pinned_version FROM instances WHERE instance_id = ?1), ''))
                  ON CONFLICT (instance_id) DO NOTHING",
                 [&instance],
             )?;
             // If it has a place already, that is right: it may be leased.
-            if scheduled == 0 { Ok(()) } else { schedule::settle(batch, &instance, now, Lease::End) }
+            if scheduled == 0 { Ok(()) } else { schedule::settle(tx, &instance, now, LeaseChange::End) }
         }
-        Some(Err(_)) => set_damaged_aside(batch, Queue::Orchestrator, first_message),
+        Some(Err(_)) => set_damaged_aside(tx, Queue::Orchestrator, first_message),
         None => Ok(()),
     }
 }
 
 /// Sets the message aside that an instance was scheduled for, if it is no longer that instance's because its id was
 /// damaged.
-pub(super) fn set_strayed_aside(batch: &Batch<'_, '_>, message: i64) -> rusqlite::Result<()> {
-    match receiver(batch, message)? {
-        Some(Err(_)) => set_damaged_aside(batch, Queue::Orchestrator, [message]),
+pub(super) fn set_strayed_aside(tx: &WriteTransaction<'_, '_>, message: i64) -> rusqlite::Result<()> {
+    match receiver(tx, message)? {
+        Some(Err(_)) => set_damaged_aside(tx, Queue::Orchestrator, [message]),
         _ => Ok(()),
     }
 }
 
 /// For which instance a message is, as far as it can be told.
-fn receiver(batch: &Batch<'_, '_>, message: i64) -> rusqlite::Result<Option<Result<String, DamagedId>>> {
-    batch.row("SELECT instance_id FROM orchestrator_queue WHERE id = ?1", [message], |row| stored_id(row, 0))
+fn receiver(
+    tx: &WriteTransaction<'_, '_>,
+    message: i64,
+) -> rusqlite::Result<Option<Result<String, DamagedId>>> {
+    tx.row("SELECT instance_id FROM orchestrator_queue WHERE id = ?1", [message], |row| stored_id(row, 0))
 }

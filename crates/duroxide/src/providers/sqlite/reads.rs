@@ -2,9 +2,9 @@
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::batch::{read_row, read_rows, shown_optional, shown_text, text_bytes};
 use super::error::StoreError;
 use super::history;
+use super::write_transaction::{read_row, read_rows, shown_optional, shown_text, text_bytes};
 use crate::model::{Event, SystemStats};
 use crate::providers::{
     ExecutionInfo, InstanceInfo, InstanceMetadata, ParkedMessage, QuarantinedRow, QueueDepths,

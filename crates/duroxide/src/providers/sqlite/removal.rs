@@ -4,11 +4,12 @@ use std::collections::{BTreeSet, HashSet};
 
 use rusqlite::{Connection, params};
 
-use super::batch::{Batch, read_rows, shown_text};
 use super::error::StoreError;
 use super::messages;
-use super::schedule::{self, Lease};
+use super::schedule::{self, LeaseChange};
 use super::shared::clamp_ms;
+use super::write_transaction::{WriteTransaction, read_rows, shown_text};
+use crate::model::ExecutionStatus;
 use crate::providers::{DeleteInstanceResult, InstanceFilter, PruneOptions, PruneResult, refusal};
 
 /// Instances that a bulk operation takes at once, unless it is told otherwise.
@@ -16,22 +17,22 @@ const DEFAULT_LIMIT: u32 = 1_000;
 
 /// Deletes all of these instances or none.
 pub(super) fn delete(
-    batch: &mut Batch<'_, '_>,
+    tx: &mut WriteTransaction<'_, '_>,
     ids: &[String],
     force: bool,
 ) -> Result<DeleteInstanceResult, StoreError> {
     for id in ids {
-        if !force && is_running(batch, id)? {
+        if !force && is_running(tx, id)? {
             return Err(refusal::still_running(id).into());
         }
-        refuse_orphans(batch, id, ids)?;
+        refuse_orphans(tx, id, ids)?;
     }
-    batch.atomically(|batch| {
+    tx.atomically(|tx| {
         let mut result = DeleteInstanceResult::default();
         for id in ids {
             // An id that is not an instance (yet) has nothing to delete; what is queued for it stays.
-            if exists(batch, id)? {
-                delete_one(batch, id, &mut result)?;
+            if exists(tx, id)? {
+                delete_one(tx, id, &mut result)?;
             }
         }
         Ok(result)
@@ -39,21 +40,21 @@ pub(super) fn delete(
 }
 
 /// Tells whether an instance is running, or between two executions with the next one's start still queued.
-fn is_running(batch: &Batch<'_, '_>, instance: &str) -> Result<bool, StoreError> {
-    let status = current_status(batch, instance)?;
-    Ok(match status.as_deref() {
-        Some("Running") => true,
-        Some("ContinuedAsNew") => messages::has_start(batch, instance)?,
-        _ => false,
+fn is_running(tx: &WriteTransaction<'_, '_>, instance: &str) -> Result<bool, StoreError> {
+    let status = current_status(tx, instance)?;
+    Ok(match status.as_deref().and_then(ExecutionStatus::parse) {
+        Some(ExecutionStatus::Running) => true,
+        Some(ExecutionStatus::ContinuedAsNew) => messages::has_start(tx, instance)?,
+        Some(ExecutionStatus::Completed | ExecutionStatus::Failed) | None => false,
     })
 }
 
-fn exists(batch: &Batch<'_, '_>, instance: &str) -> rusqlite::Result<bool> {
-    Ok(batch.row("SELECT 1 FROM instances WHERE instance_id = ?1", [instance], |_| Ok(()))?.is_some())
+fn exists(tx: &WriteTransaction<'_, '_>, instance: &str) -> rusqlite::Result<bool> {
+    Ok(tx.row("SELECT 1 FROM instances WHERE instance_id = ?1", [instance], |_| Ok(()))?.is_some())
 }
 
-fn current_status(batch: &Batch<'_, '_>, instance: &str) -> rusqlite::Result<Option<String>> {
-    batch.row(
+fn current_status(tx: &WriteTransaction<'_, '_>, instance: &str) -> rusqlite::Result<Option<String>> {
+    tx.row(
         "SELECT e.status FROM instances i
          JOIN executions e ON e.instance_id = i.instance_id AND e.execution_id = i.current_execution_id
          WHERE i.instance_id = ?1",
@@ -62,8 +63,8 @@ fn current_status(batch: &Batch<'_, '_>, instance: &str) -> rusqlite::Result<Opt
     )
 }
 
-fn refuse_orphans(batch: &Batch<'_, '_>, parent: &str, ids: &[String]) -> Result<(), StoreError> {
-    let children = super::reads::list_children(batch.connection(), parent)?;
+fn refuse_orphans(tx: &WriteTransaction<'_, '_>, parent: &str, ids: &[String]) -> Result<(), StoreError> {
+    let children = super::reads::list_children(tx.connection(), parent)?;
     match children.into_iter().find(|child| !ids.contains(child)) {
         Some(child) => Err(refusal::orphaned_child(parent, &child).into()),
         None => Ok(()),
@@ -71,12 +72,12 @@ fn refuse_orphans(batch: &Batch<'_, '_>, parent: &str, ids: &[String]) -> Result
 }
 
 fn delete_one(
-    batch: &mut Batch<'_, '_>,
+    tx: &mut WriteTransaction<'_, '_>,
     instance: &str,
     result: &mut DeleteInstanceResult,
 ) -> Result<(), StoreError> {
-    let status = current_status(batch, instance)?;
-    let remove = |sql: &'static str| -> rusqlite::Result<u64> { Ok(batch.execute(sql, [instance])? as u64) };
+    let status = current_status(tx, instance)?;
+    let remove = |sql: &'static str| -> rusqlite::Result<u64> { Ok(tx.execute(sql, [instance])? as u64) };
     let events = remove("DELETE FROM history WHERE instance_id = ?1")?;
     let executions = remove("DELETE FROM executions WHERE instance_id = ?1")?;
     let messages = remove("DELETE FROM orchestrator_queue WHERE instance_id = ?1")?;
@@ -89,38 +90,38 @@ fn delete_one(
     result.instances_deleted += instances;
     result.executions_deleted += executions;
     result.events_deleted += events;
-    result.queue_messages_deleted += messages + work + delete_queued_children(batch, instance)?;
-    let totals = &mut batch.effects.totals;
+    result.queue_messages_deleted += messages + work + delete_queued_children(tx, instance)?;
+    let totals = &mut tx.effects.totals;
     totals.instances -= instances as i64;
     totals.executions -= executions as i64;
     totals.events -= events as i64;
     totals.count_status(status.as_deref().unwrap_or_default(), -1);
-    batch.effects.changed_instances.push(instance.to_string());
+    tx.effects.changed_instances.push(instance.to_string());
     // Activities of a session may have been freed.
-    batch.effects.work_ready |= work > 0;
+    tx.effects.work_ready |= work > 0;
     Ok(())
 }
 
 /// Deletes the queued starts of an instance's children; returns how many messages went.
-fn delete_queued_children(batch: &mut Batch<'_, '_>, parent: &str) -> Result<u64, StoreError> {
-    let children = batch.rows(
+fn delete_queued_children(tx: &mut WriteTransaction<'_, '_>, parent: &str) -> Result<u64, StoreError> {
+    let children = tx.rows(
         "SELECT instance_id FROM orchestrator_queue WHERE parent_instance_id = ?1",
         [parent],
         |row| shown_text(row, 0),
     )?;
     let mut deleted = 0;
     for child in children.into_iter().collect::<BTreeSet<_>>() {
-        let turn = turn_of_child(batch, &child, parent)?;
-        deleted += batch.execute(
+        let turn = turn_of_child(tx, &child, parent)?;
+        deleted += tx.execute(
             "DELETE FROM orchestrator_queue WHERE parent_instance_id = ?1 AND instance_id = ?2",
             [parent, &child],
         )?;
-        if !(exists(batch, &child)? || has_history(batch, &child)? || messages::has_start(batch, &child)?) {
+        if !(exists(tx, &child)? || has_history(tx, &child)? || messages::has_start(tx, &child)?) {
             // Whatever else waits for it would reach a later child of the same id.
-            deleted += batch.execute("DELETE FROM orchestrator_queue WHERE instance_id = ?1", [&child])?;
-            batch.execute("DELETE FROM instance_schedule WHERE instance_id = ?1", [&child])?;
+            deleted += tx.execute("DELETE FROM orchestrator_queue WHERE instance_id = ?1", [&child])?;
+            tx.execute("DELETE FROM instance_schedule WHERE instance_id = ?1", [&child])?;
         } else if turn != Some(TurnOfChild::WithoutStart) {
-            schedule::settle(batch, &child, batch.now_ms(), Lease::End)?;
+            schedule::settle(tx, &child, tx.now_ms(), LeaseChange::End)?;
         }
     }
     Ok(deleted as u64)
@@ -135,8 +136,12 @@ enum TurnOfChild {
 }
 
 /// Finds the turn of an instance, and whether a start by this parent is among its messages.
-fn turn_of_child(batch: &Batch<'_, '_>, child: &str, parent: &str) -> rusqlite::Result<Option<TurnOfChild>> {
-    batch.row(
+fn turn_of_child(
+    tx: &WriteTransaction<'_, '_>,
+    child: &str,
+    parent: &str,
+) -> rusqlite::Result<Option<TurnOfChild>> {
+    tx.row(
         "SELECT EXISTS (
             SELECT 1 FROM orchestrator_queue q
             WHERE q.parent_instance_id = ?2 AND q.instance_id = ?1 AND q.parked_at IS NULL
@@ -147,8 +152,8 @@ fn turn_of_child(batch: &Batch<'_, '_>, child: &str, parent: &str) -> rusqlite::
     )
 }
 
-fn has_history(batch: &Batch<'_, '_>, instance: &str) -> rusqlite::Result<bool> {
-    let found = batch.row("SELECT 1 FROM history WHERE instance_id = ?1 LIMIT 1", [instance], |_| Ok(()))?;
+fn has_history(tx: &WriteTransaction<'_, '_>, instance: &str) -> rusqlite::Result<bool> {
+    let found = tx.row("SELECT 1 FROM history WHERE instance_id = ?1 LIMIT 1", [instance], |_| Ok(()))?;
     Ok(found.is_some())
 }
 
@@ -201,45 +206,47 @@ fn select(
 }
 
 /// Deletes a finished root with all its descendants, running ones too. A root that is running after all stays.
-pub(super) fn delete_tree(batch: &mut Batch<'_, '_>, root: &str) -> Result<DeleteInstanceResult, StoreError> {
-    if is_running(batch, root)? {
+pub(super) fn delete_tree(
+    tx: &mut WriteTransaction<'_, '_>,
+    root: &str,
+) -> Result<DeleteInstanceResult, StoreError> {
+    if is_running(tx, root)? {
         return Ok(DeleteInstanceResult::default());
     }
     let mut tree = vec![root.to_string()];
     let mut seen = HashSet::from([root.to_string()]);
     let mut next = 0;
     while let Some(parent) = tree.get(next) {
-        let children = super::reads::list_children(batch.connection(), parent)?;
+        let children = super::reads::list_children(tx.connection(), parent)?;
         tree.extend(children.into_iter().filter(|child| seen.insert(child.clone())));
         next += 1;
     }
-    delete(batch, &tree, true)
+    delete(tx, &tree, true)
 }
 
 /// Removes old executions of one instance, unless it has been deleted in the meantime.
 pub(super) fn prune_if_there(
-    batch: &mut Batch<'_, '_>,
+    tx: &mut WriteTransaction<'_, '_>,
     instance: &str,
     options: &PruneOptions,
 ) -> Result<PruneResult, StoreError> {
-    if exists(batch, instance)? { prune(batch, instance, options) } else { Ok(PruneResult::default()) }
+    if exists(tx, instance)? { prune(tx, instance, options) } else { Ok(PruneResult::default()) }
 }
 
 /// Removes old executions of one instance.
 pub(super) fn prune(
-    batch: &mut Batch<'_, '_>,
+    tx: &mut WriteTransaction<'_, '_>,
     instance: &str,
     options: &PruneOptions,
 ) -> Result<PruneResult, StoreError> {
-    let current: Option<i64> = batch.row(
-        "SELECT current_execution_id FROM instances WHERE instance_id = ?1",
-        [instance],
-        |row| row.get(0),
-    )?;
+    let current: Option<i64> =
+        tx.row("SELECT current_execution_id FROM instances WHERE instance_id = ?1", [instance], |row| {
+            row.get(0)
+        })?;
     let current = current.ok_or_else(|| refusal::instance_not_found("prune_executions", instance))?;
     // The current execution counts as one of those that are kept.
     let keep_last = i64::from(options.keep_last.unwrap_or(1).max(1));
-    let old = batch.rows(
+    let old = tx.rows(
         "SELECT execution_id FROM executions
          WHERE instance_id = ?1 AND execution_id <> ?2 AND status <> 'Running'
          AND execution_id NOT IN (
@@ -248,19 +255,18 @@ pub(super) fn prune(
         params![instance, current, keep_last, options.completed_before.map(clamp_ms)],
         |row| row.get::<_, i64>(0),
     )?;
-    batch.atomically(|batch| {
+    tx.atomically(|tx| {
         let mut result = PruneResult { instances_processed: 1, ..Default::default() };
         for execution_id in old {
             let key = params![instance, execution_id];
-            result.events_deleted += batch
-                .execute("DELETE FROM history WHERE instance_id = ?1 AND execution_id = ?2", key)?
-                as u64;
-            result.executions_deleted += batch
+            result.events_deleted +=
+                tx.execute("DELETE FROM history WHERE instance_id = ?1 AND execution_id = ?2", key)? as u64;
+            result.executions_deleted += tx
                 .execute("DELETE FROM executions WHERE instance_id = ?1 AND execution_id = ?2", key)?
                 as u64;
         }
-        batch.effects.totals.events -= result.events_deleted as i64;
-        batch.effects.totals.executions -= result.executions_deleted as i64;
+        tx.effects.totals.events -= result.events_deleted as i64;
+        tx.effects.totals.executions -= result.executions_deleted as i64;
         Ok(result)
     })
 }

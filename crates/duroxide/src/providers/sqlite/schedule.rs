@@ -6,8 +6,8 @@
 
 use rusqlite::params;
 
-use super::batch::{Batch, DamagedId, stored_id};
-use super::leased::LeasedBatch;
+use super::leased_messages::LeasedMessages;
+use super::write_transaction::{DamagedId, WriteTransaction, stored_id};
 use super::{orphans, quarantine};
 use crate::providers::DispatcherCapabilityFilter;
 
@@ -16,18 +16,18 @@ const PROMOTIONS_AT_ONCE: usize = 256;
 
 /// An instance that can be leased.
 pub(super) struct Candidate {
-    /// Its oldest visible message, which is its place in the line.
+    /// Its oldest visible message, which decides its place in the queue.
     pub(super) first_message: i64,
     pub(super) instance: String,
-    /// The batch of a lease that ran out and that nobody has taken over yet.
-    pub(super) lapsed: Option<LeasedBatch>,
+    /// The messages of a lease that ran out and that nobody has taken over yet.
+    pub(super) lapsed: Option<LeasedMessages>,
     /// Whether some of its messages were parked because it did not exist.
     pub(super) has_parked: bool,
 }
 
 /// Moves rows whose time has come to where they belong now; tells whether there may be more of them.
-pub(super) fn promote_due(batch: &mut Batch<'_, '_>, now: i64) -> rusqlite::Result<bool> {
-    let due = batch.rows(
+pub(super) fn promote_due(tx: &mut WriteTransaction<'_, '_>, now: i64) -> rusqlite::Result<bool> {
+    let due = tx.rows(
         "SELECT instance_id, parked, ready_seq FROM instance_schedule WHERE due_at <= ?1 ORDER BY due_at LIMIT ?2",
         params![now, PROMOTIONS_AT_ONCE as i64],
         |row| Ok((stored_id(row, 0)?, row.get::<_, bool>(1)?, row.get::<_, Option<i64>>(2)?)),
@@ -37,14 +37,14 @@ pub(super) fn promote_due(batch: &mut Batch<'_, '_>, now: i64) -> rusqlite::Resu
         let instance = match instance {
             Ok(instance) => instance,
             Err(damaged) => {
-                quarantine::set_instance_aside(batch, &damaged, first_message, now)?;
+                quarantine::set_instance_aside(tx, &damaged, first_message, now)?;
                 continue;
             }
         };
         if parked {
-            orphans::drop_expired(batch, &instance, now)?;
+            orphans::drop_expired(tx, &instance, now)?;
         }
-        settle(batch, &instance, now, Lease::Keep)?;
+        settle(tx, &instance, now, LeaseChange::Keep)?;
     }
     Ok(more)
 }
@@ -52,18 +52,18 @@ pub(super) fn promote_due(batch: &mut Batch<'_, '_>, now: i64) -> rusqlite::Resu
 /// Finds the ready instances with the oldest messages among the classes that `filter` lets through, up to `max`. Rows that
 /// were damaged are taken out of the way first.
 pub(super) fn ready(
-    batch: &mut Batch<'_, '_>,
+    tx: &mut WriteTransaction<'_, '_>,
     filter: Option<&DispatcherCapabilityFilter>,
     max: usize,
     now: i64,
 ) -> rusqlite::Result<Vec<Candidate>> {
     loop {
-        match find_ready(batch, filter, max)? {
+        match find_ready(tx, filter, max)? {
             Ok(candidates) => return Ok(candidates),
             Err(Damage::Instance(instance, first_message)) => {
-                quarantine::set_instance_aside(batch, &instance, Some(first_message), now)?;
+                quarantine::set_instance_aside(tx, &instance, Some(first_message), now)?;
             }
-            Err(Damage::Class(class)) => file_anew(batch, &class)?,
+            Err(Damage::Class(class)) => file_anew(tx, &class)?,
         }
     }
 }
@@ -75,22 +75,22 @@ enum Damage {
     Instance(DamagedId, i64),
 }
 
-/// A class is the version that an execution is pinned to. There are few of them, so their lines are merged.
+/// A class is the version that an execution is pinned to. There are few of them, so their ready instances are merged.
 fn find_ready(
-    batch: &Batch<'_, '_>,
+    tx: &WriteTransaction<'_, '_>,
     filter: Option<&DispatcherCapabilityFilter>,
     max: usize,
 ) -> rusqlite::Result<Result<Vec<Candidate>, Damage>> {
     let mut found: Vec<Result<Candidate, Damage>> = Vec::new();
     let mut from_class = String::new();
-    while let Some((class, head)) = head_of_next_class(batch, &from_class)? {
+    while let Some((class, head)) = head_of_next_class(tx, &from_class)? {
         let class = match class {
             Ok(class) => class,
             Err(damaged) => return Ok(Err(Damage::Class(damaged))),
         };
         match is_compatible(filter, &class) {
             true if max == 1 => found.push(head),
-            true => found.extend(line(batch, &class, max)?),
+            true => found.extend(ready_of_class(tx, &class, max)?),
             false => {}
         }
         // The next class in text order after this one.
@@ -106,8 +106,11 @@ fn find_ready(
 /// The next class that has ready instances, and the first of them.
 type ClassHead = (Result<String, DamagedId>, Result<Candidate, Damage>);
 
-fn head_of_next_class(batch: &Batch<'_, '_>, from_class: &str) -> rusqlite::Result<Option<ClassHead>> {
-    batch.row(
+fn head_of_next_class(
+    tx: &WriteTransaction<'_, '_>,
+    from_class: &str,
+) -> rusqlite::Result<Option<ClassHead>> {
+    tx.row(
         "SELECT ready_seq, instance_id, lock_token IS NOT NULL, batch_visible_at, batch_last_id, batch_start_id, parked,
             class
          FROM instance_schedule
@@ -118,8 +121,12 @@ fn head_of_next_class(batch: &Batch<'_, '_>, from_class: &str) -> rusqlite::Resu
 }
 
 /// The first ready instances of a class.
-fn line(batch: &Batch<'_, '_>, class: &str, max: usize) -> rusqlite::Result<Vec<Result<Candidate, Damage>>> {
-    batch.rows(
+fn ready_of_class(
+    tx: &WriteTransaction<'_, '_>,
+    class: &str,
+    max: usize,
+) -> rusqlite::Result<Vec<Result<Candidate, Damage>>> {
+    tx.rows(
         "SELECT ready_seq, instance_id, lock_token IS NOT NULL, batch_visible_at, batch_last_id, batch_start_id, parked
          FROM instance_schedule
          WHERE ready_seq IS NOT NULL AND class = ?1 ORDER BY ready_seq LIMIT ?2",
@@ -134,7 +141,7 @@ fn candidate(row: &rusqlite::Row<'_>) -> rusqlite::Result<Result<Candidate, Dama
     let is_lapsed: bool = row.get(2)?;
     let lapsed = match is_lapsed {
         true => {
-            Some(LeasedBatch { visible_at: row.get(3)?, last_id: row.get(4)?, last_start_id: row.get(5)? })
+            Some(LeasedMessages { visible_at: row.get(3)?, last_id: row.get(4)?, last_start_id: row.get(5)? })
         }
         false => None,
     };
@@ -146,10 +153,10 @@ fn candidate(row: &rusqlite::Row<'_>) -> rusqlite::Result<Result<Candidate, Dama
 }
 
 /// Files the instances of a damaged class under the one that their rows name, or under none.
-fn file_anew(batch: &Batch<'_, '_>, class: &DamagedId) -> rusqlite::Result<()> {
+fn file_anew(tx: &WriteTransaction<'_, '_>, class: &DamagedId) -> rusqlite::Result<()> {
     tracing::error!(target: "duroxide::providers::sqlite", class = %String::from_utf8_lossy(class),
         "the class of a scheduled instance is not UTF-8");
-    batch
+    tx
         .execute(
             "UPDATE instance_schedule SET class = coalesce(nullif(
                 (SELECT pinned_version FROM instances i WHERE i.instance_id = instance_schedule.instance_id), class), '')
@@ -167,9 +174,9 @@ fn is_compatible(filter: Option<&DispatcherCapabilityFilter>, class: &str) -> bo
     semver::Version::parse(class).is_ok_and(|version| filter.is_compatible(&version))
 }
 
-/// What becomes of the lease when a row is settled.
+/// What happens to the lease when a row is settled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Lease {
+pub(super) enum LeaseChange {
     /// It has ended.
     End,
     /// It has run out, but its holder may still give it back as long as nobody takes over.
@@ -186,8 +193,8 @@ struct Outlook {
     parked_since: Option<i64>,
 }
 
-fn outlook(batch: &Batch<'_, '_>, instance: &str, now: i64) -> rusqlite::Result<Outlook> {
-    let outlook = batch.row(
+fn outlook(tx: &WriteTransaction<'_, '_>, instance: &str, now: i64) -> rusqlite::Result<Outlook> {
+    let outlook = tx.row(
         "SELECT
             (SELECT id FROM orchestrator_queue
              WHERE instance_id = ?1 AND parked_at IS NULL AND visible_at = 0 ORDER BY id LIMIT 1),
@@ -211,28 +218,26 @@ fn outlook(batch: &Batch<'_, '_>, instance: &str, now: i64) -> rusqlite::Result<
 
 /// Puts an instance that is not leased where it belongs: ready, waiting, or nowhere if it has no messages.
 pub(super) fn settle(
-    batch: &mut Batch<'_, '_>,
+    tx: &mut WriteTransaction<'_, '_>,
     instance: &str,
     now: i64,
-    lease: Lease,
+    lease: LeaseChange,
 ) -> rusqlite::Result<()> {
-    let outlook = outlook(batch, instance, now)?;
-    let expiry = outlook.parked_since.map(|since| since.saturating_add(orphans::parking_ms(batch)));
+    let outlook = outlook(tx, instance, now)?;
+    let expiry = outlook.parked_since.map(|since| since.saturating_add(orphans::parking_ms(tx)));
     let due_at = outlook.next_visible.into_iter().chain(expiry).min();
     let parked = outlook.parked_since.is_some();
     if outlook.head.is_some() {
-        batch.effects.ready_instances.insert(instance.to_string());
+        tx.effects.ready_instances.insert(instance.to_string());
     }
-    due_at.into_iter().for_each(|at| batch.effects.instances_due.note(at));
+    due_at.into_iter().for_each(|at| tx.effects.instances_due.note(at));
     match (outlook.head, due_at, lease) {
-        (None, None, _) => {
-            batch.execute("DELETE FROM instance_schedule WHERE instance_id = ?1", [instance])?
-        }
-        (Some(head), _, Lease::Keep) => batch.execute(
+        (None, None, _) => tx.execute("DELETE FROM instance_schedule WHERE instance_id = ?1", [instance])?,
+        (Some(head), _, LeaseChange::Keep) => tx.execute(
             "UPDATE instance_schedule SET ready_seq = ?2, due_at = ?3, parked = ?4 WHERE instance_id = ?1",
             params![instance, head, due_at, parked],
         )?,
-        (head, ..) => batch.execute(
+        (head, ..) => tx.execute(
             "UPDATE instance_schedule SET ready_seq = ?2, due_at = ?3, parked = ?4, lock_token = NULL,
                 locked_until = NULL, locked_at = NULL, owner = NULL WHERE instance_id = ?1",
             params![instance, head, due_at, parked],
@@ -242,8 +247,7 @@ pub(super) fn settle(
 }
 
 /// Files an instance under another class.
-pub(super) fn classify(batch: &Batch<'_, '_>, instance: &str, class: &str) -> rusqlite::Result<()> {
-    batch
-        .execute("UPDATE instance_schedule SET class = ?2 WHERE instance_id = ?1", params![instance, class])
+pub(super) fn classify(tx: &WriteTransaction<'_, '_>, instance: &str, class: &str) -> rusqlite::Result<()> {
+    tx.execute("UPDATE instance_schedule SET class = ?2 WHERE instance_id = ?1", params![instance, class])
         .map(drop)
 }

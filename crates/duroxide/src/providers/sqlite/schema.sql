@@ -64,8 +64,8 @@ CREATE TABLE orchestrator_queue (
 CREATE INDEX orchestrator_queue_by_instance ON orchestrator_queue (instance_id, parked_at, visible_at);
 
 -- One row per instance that has messages or is leased. It is in one of three states:
---   ready    `ready_seq` is the id of its oldest visible message, which is its place in the line. A lease that has run
---            out stays noted until somebody takes over.
+--   ready    `ready_seq` is the id of its oldest visible message, which decides its place in the queue. A lease that
+--            has run out stays noted until somebody takes over.
 --   leased   `lock_token` is set and `ready_seq` is not. The lease covers the messages up to `batch_last_id` that were
 --            visible at `batch_visible_at`.
 --   waiting  neither.
@@ -108,8 +108,8 @@ CREATE TRIGGER message_arrives AFTER INSERT ON orchestrator_queue BEGIN
 END;
 
 -- Activities. A row is ready if `due_at` is NULL; otherwise that is when it has to be looked at again: the end of its
--- lease or of its delay. Of the ready rows of one session and tag only the first is seated: `ready_for` is its owner,
--- or '' for anybody.
+-- lease or of its delay. Of the ready rows of one session and tag only the first can be claimed: its `ready_for` is the
+-- session's owner, or '' for anybody. It is the head of the session.
 CREATE TABLE worker_queue (
     id            INTEGER PRIMARY KEY AUTOINCREMENT,
     instance_id   TEXT NOT NULL,

@@ -6,9 +6,9 @@ use std::time::Duration;
 use rusqlite::Connection;
 
 use super::Durability;
-use super::batch::Effects;
 use super::owners::Owners;
 use super::work_done::Ledger;
+use super::write_transaction::Effects;
 use crate::model::Clock;
 use crate::providers::{InstanceWatchers, RunningActivities, StoreLimits, WorkSignalSource};
 

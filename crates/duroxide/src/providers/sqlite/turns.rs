@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use rusqlite::params;
 
-use super::batch::Batch;
 use super::claims::held_lease;
 use super::encode::{NewActivity, NewEvent, NewMessage, PinnedVersion};
 use super::error::StoreError;
-use super::schedule::{self, Lease};
-use super::{history, instances, kv, leased, messages, work};
+use super::schedule::{self, LeaseChange};
+use super::write_transaction::WriteTransaction;
+use super::{history, instances, kv, leased_messages, messages, work};
 use crate::providers::inspect::{self, DeltaChanges};
 use crate::providers::{ExecutionMetadata, ScheduledActivityIdentifier, refusal};
 
@@ -42,83 +42,83 @@ impl TurnCommit {
 
 /// Commits a turn, wholly or not at all: everything that can be refused is checked before the first write. Returns the
 /// incarnation of its instance.
-pub(super) fn ack(batch: &mut Batch<'_, '_>, turn: &TurnCommit) -> Result<i64, StoreError> {
-    let lease = held_lease(batch, &turn.token)?.ok_or_else(|| refusal::unknown_turn_token(ACK))?;
+pub(super) fn ack(tx: &mut WriteTransaction<'_, '_>, turn: &TurnCommit) -> Result<i64, StoreError> {
+    let lease = held_lease(tx, &turn.token)?.ok_or_else(|| refusal::unknown_turn_token(ACK))?;
     if lease.locked_until <= turn.arrived_ms {
         return Err(refusal::turn_lease_expired().into());
     }
     let instance = lease.instance.as_str();
-    history::refuse_duplicates(batch, ACK, instance, turn.execution_id, &turn.events)?;
+    history::refuse_duplicates(tx, ACK, instance, turn.execution_id, &turn.events)?;
 
-    let now = batch.now_ms();
-    history::append(batch, instance, turn.execution_id, &turn.events, now)?;
-    let updated = instances::update(batch, instance, turn, now)?;
-    kv::apply(batch, instance, &turn.changes.kv, now)?;
+    let now = tx.now_ms();
+    history::append(tx, instance, turn.execution_id, &turn.events, now)?;
+    let updated = instances::update(tx, instance, turn, now)?;
+    kv::apply(tx, instance, &turn.changes.kv, now)?;
     if turn.metadata.status.as_deref().is_some_and(inspect::is_terminal_status) {
-        kv::merge(batch, instance)?;
+        kv::merge(tx, instance)?;
     }
     for activity in &turn.activities {
-        work::insert(batch, activity, now)?;
+        work::insert(tx, activity, now)?;
     }
     for activity in &turn.cancelled {
-        work::cancel(batch, activity)?;
+        work::cancel(tx, activity)?;
     }
-    leased::delete(batch, instance, lease.leased)?;
+    leased_messages::delete(tx, instance, lease.leased)?;
     let ended = turn.metadata.status.as_deref().filter(|status| inspect::is_terminal_status(status));
     let ended = ended.filter(|_| updated.is_current);
     if let Some(status) = ended {
-        messages::delete_unread(batch, instance, status)?;
+        messages::delete_unread(tx, instance, status)?;
     }
     for message in &turn.messages {
         let goes = |status| message.instance == instance && message.class.goes_with(status);
         if !ended.is_some_and(goes) {
-            messages::insert(batch, message, message.due_at, now)?;
+            messages::insert(tx, message, message.due_at, now)?;
         }
     }
-    schedule::settle(batch, instance, now, Lease::End)?;
+    schedule::settle(tx, instance, now, LeaseChange::End)?;
     if let Some(class) = &updated.class {
-        schedule::classify(batch, instance, class)?;
+        schedule::classify(tx, instance, class)?;
     }
     if turn.is_noticed_outside() || updated.class.is_some() {
-        batch.effects.changed_instances.push(lease.instance);
+        tx.effects.changed_instances.push(lease.instance);
     }
     Ok(updated.incarnation)
 }
 
 /// Gives a turn back. A lease that has run out can still be given back as long as nobody has taken over.
 pub(super) fn abandon(
-    batch: &mut Batch<'_, '_>,
+    tx: &mut WriteTransaction<'_, '_>,
     token: &str,
     delay: Option<Duration>,
     ignore_attempt: bool,
 ) -> Result<(), StoreError> {
     let lease =
-        held_lease(batch, token)?.ok_or_else(|| refusal::unknown_turn_token("abandon_orchestration_item"))?;
-    let now = batch.now_ms();
+        held_lease(tx, token)?.ok_or_else(|| refusal::unknown_turn_token("abandon_orchestration_item"))?;
+    let now = tx.now_ms();
     if !ignore_attempt {
-        leased::count_attempt(batch, &lease.instance, lease.leased)?;
+        leased_messages::count_attempt(tx, &lease.instance, lease.leased)?;
     }
     if let Some(delay) = delay.filter(|delay| !delay.is_zero()) {
-        leased::delay(batch, &lease.instance, lease.leased, super::shared::after(now, delay))?;
+        leased_messages::delay(tx, &lease.instance, lease.leased, super::shared::after(now, delay))?;
     }
-    schedule::settle(batch, &lease.instance, now, Lease::End)?;
+    schedule::settle(tx, &lease.instance, now, LeaseChange::End)?;
     Ok(())
 }
 
 /// Extends a live lease; never shortens it.
 pub(super) fn renew(
-    batch: &mut Batch<'_, '_>,
+    tx: &mut WriteTransaction<'_, '_>,
     token: &str,
     arrived_ms: i64,
     extend_for: Duration,
 ) -> Result<(), StoreError> {
-    let lease = held_lease(batch, token)?.filter(|lease| lease.locked_until > arrived_ms);
+    let lease = held_lease(tx, token)?.filter(|lease| lease.locked_until > arrived_ms);
     let lease = lease.ok_or_else(refusal::turn_not_renewable)?;
-    let until = batch.in_ms(extend_for).max(lease.locked_until);
-    batch.execute(
+    let until = tx.in_ms(extend_for).max(lease.locked_until);
+    tx.execute(
         "UPDATE instance_schedule SET locked_until = ?2, due_at = ?2, ready_seq = NULL, owner = ?3 WHERE instance_id = ?1",
-        params![lease.instance, until, batch.owner_until(until)],
+        params![lease.instance, until, tx.owner_until(until)],
     )?;
-    batch.effects.instances_due.note(until);
+    tx.effects.instances_due.note(until);
     Ok(())
 }

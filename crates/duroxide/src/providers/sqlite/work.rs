@@ -1,19 +1,19 @@
 //! The worker queue: activities, first in, first out among those that a worker may take.
 //!
-//! A ready activity without a session is found by its tag; one with a session only if it is seated, which the first
-//! ready activity of each session and tag is. So a fetch is one probe per tag, and two more if it may take sessions.
+//! A fetch finds a ready activity without a session by its tag. Of the ready activities of one session and tag it finds
+//! only the first, the *head* of the session. So a fetch is one probe per tag, and two more if it may take sessions.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use rusqlite::params;
 
-use super::batch::{Batch, DamagedId, count, shown_optional, stored_id, text_bytes};
 use super::claims::Claimed;
 use super::encode::{NewActivity, leased_by, new_token};
 use super::error::StoreError;
 use super::quarantine::{self, Queue};
 use super::shared::after;
+use super::write_transaction::{DamagedId, WriteTransaction, count, shown_optional, stored_id, text_bytes};
 use super::{messages, sessions};
 use crate::providers::{ScheduledActivityIdentifier, SessionFetchConfig, TagFilter, refusal};
 
@@ -29,8 +29,12 @@ pub(super) struct StoredWork {
 }
 
 /// Appends an activity, ready at once.
-pub(super) fn insert(batch: &mut Batch<'_, '_>, activity: &NewActivity, now: i64) -> rusqlite::Result<()> {
-    batch.execute(
+pub(super) fn insert(
+    tx: &mut WriteTransaction<'_, '_>,
+    activity: &NewActivity,
+    now: i64,
+) -> rusqlite::Result<()> {
+    tx.execute(
         "INSERT INTO worker_queue (instance_id, execution_id, activity_id, session_id, tag, created_at, work_item)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
         params![
@@ -43,14 +47,14 @@ pub(super) fn insert(batch: &mut Batch<'_, '_>, activity: &NewActivity, now: i64
             activity.text
         ],
     )?;
-    let id = batch.connection().last_insert_rowid();
-    batch.effects.ready_work.insert(id);
+    let id = tx.connection().last_insert_rowid();
+    tx.effects.ready_work.insert(id);
     Ok(())
 }
 
 /// Removes an activity, whether or not somebody is running it.
 pub(super) fn cancel(
-    batch: &mut Batch<'_, '_>,
+    tx: &mut WriteTransaction<'_, '_>,
     activity: &ScheduledActivityIdentifier,
 ) -> Result<(), StoreError> {
     let (Ok(execution_id), Ok(activity_id)) =
@@ -59,12 +63,12 @@ pub(super) fn cancel(
         // Beyond what the store can hold, so it was never here.
         return Ok(());
     };
-    let removed = batch.execute(
+    let removed = tx.execute(
         "DELETE FROM worker_queue WHERE instance_id = ?1 AND execution_id = ?2 AND activity_id = ?3",
         params![activity.instance, execution_id, activity_id],
     )?;
     // The next one of its session may be ready now.
-    batch.effects.work_ready |= removed > 0;
+    tx.effects.work_ready |= removed > 0;
     Ok(())
 }
 
@@ -77,21 +81,24 @@ pub(super) struct WorkOrder {
 }
 
 /// Leases up to `max` activities, oldest first; at most one of them is bound to a session.
-pub(super) fn claim(batch: &mut Batch<'_, '_>, order: &WorkOrder) -> Result<Claimed<StoredWork>, StoreError> {
-    let now = batch.now_ms();
-    let more_due = promote(batch, now)?;
+pub(super) fn claim(
+    tx: &mut WriteTransaction<'_, '_>,
+    order: &WorkOrder,
+) -> Result<Claimed<StoredWork>, StoreError> {
+    let now = tx.now_ms();
+    let more_due = promote(tx, now)?;
     let mut session = order.session.as_ref();
     let mut claims = Vec::new();
     while claims.len() < order.max {
-        let Some(next) = next_ready(batch, session, &order.tag_filter)? else { break };
+        let Some(next) = next_ready(tx, session, &order.tag_filter)? else { break };
         if next.is_damaged {
-            quarantine::set_damaged_aside(batch, Queue::Worker, [next.id])?;
+            quarantine::set_damaged_aside(tx, Queue::Worker, [next.id])?;
             continue;
         }
-        claims.push(lease(batch, next.id, now, order.lock_timeout)?);
+        claims.push(lease(tx, next.id, now, order.lock_timeout)?);
         if let (Some(session_id), Some(config)) = (next.session_id, session) {
-            sessions::claim(batch, &session_id, config, now)?;
-            sessions::seat(batch, &session_id, next.tag.as_deref())?;
+            sessions::claim(tx, &session_id, config, now)?;
+            sessions::set_head(tx, &session_id, next.tag.as_deref())?;
             session = None;
         }
     }
@@ -101,17 +108,17 @@ pub(super) fn claim(batch: &mut Batch<'_, '_>, order: &WorkOrder) -> Result<Clai
 }
 
 /// Frees sessions and makes activities ready whose time has come; tells whether there may be more of them.
-fn promote(batch: &mut Batch<'_, '_>, now: i64) -> rusqlite::Result<bool> {
-    if !batch.has_due_work(now) {
+fn promote(tx: &mut WriteTransaction<'_, '_>, now: i64) -> rusqlite::Result<bool> {
+    if !tx.has_due_work(now) {
         return Ok(false);
     }
-    let more_sessions = sessions::free_expired(batch, now)?;
-    Ok(promote_due(batch, now)? || more_sessions)
+    let more_sessions = sessions::free_expired(tx, now)?;
+    Ok(promote_due(tx, now)? || more_sessions)
 }
 
 /// Makes activities ready whose delay is over or whose lease has run out; tells whether there may be more of them.
-fn promote_due(batch: &mut Batch<'_, '_>, now: i64) -> rusqlite::Result<bool> {
-    let due = batch.rows(
+fn promote_due(tx: &mut WriteTransaction<'_, '_>, now: i64) -> rusqlite::Result<bool> {
+    let due = tx.rows(
         "SELECT id, session_id, tag FROM worker_queue WHERE due_at <= ?1 ORDER BY due_at LIMIT ?2",
         params![now, PROMOTIONS_AT_ONCE as i64],
         |row| Ok((row.get::<_, i64>(0)?, optional_id(row, 1)?, optional_id(row, 2)?)),
@@ -119,15 +126,15 @@ fn promote_due(batch: &mut Batch<'_, '_>, now: i64) -> rusqlite::Result<bool> {
     let more = due.len() == PROMOTIONS_AT_ONCE;
     for (id, session_id, tag) in due {
         let (Ok(session_id), Ok(tag)) = (session_id, tag) else {
-            quarantine::set_damaged_aside(batch, Queue::Worker, [id])?;
+            quarantine::set_damaged_aside(tx, Queue::Worker, [id])?;
             continue;
         };
         // The token stays: whoever holds it may still give the activity back, until somebody takes over.
-        batch.execute("UPDATE worker_queue SET due_at = NULL WHERE id = ?1", [id])?;
+        tx.execute("UPDATE worker_queue SET due_at = NULL WHERE id = ?1", [id])?;
         if let Some(session_id) = session_id {
-            sessions::seat(batch, &session_id, tag.as_deref())?;
+            sessions::set_head(tx, &session_id, tag.as_deref())?;
         }
-        batch.effects.ready_work.insert(id);
+        tx.effects.ready_work.insert(id);
     }
     Ok(more)
 }
@@ -153,7 +160,7 @@ fn optional_id(
 
 /// Finds the oldest ready activity that fits.
 fn next_ready(
-    batch: &Batch<'_, '_>,
+    tx: &WriteTransaction<'_, '_>,
     session: Option<&SessionFetchConfig>,
     filter: &TagFilter,
 ) -> rusqlite::Result<Option<ReadyWork>> {
@@ -167,25 +174,28 @@ fn next_ready(
     };
     let (untagged, tags) = match filter {
         TagFilter::None => return Ok(None),
-        TagFilter::Any => (true, readable_tags(batch, session)?),
+        TagFilter::Any => (true, readable_tags(tx, session)?),
         TagFilter::DefaultOnly => (true, Vec::new()),
         TagFilter::Tags(tags) => (false, tags.iter().cloned().collect()),
         TagFilter::DefaultAnd(tags) => (true, tags.iter().cloned().collect()),
     };
     let tags = untagged.then_some(None).into_iter().chain(tags.into_iter().map(Some));
     for tag in tags {
-        consider(ready_without_session(batch, tag.as_deref())?);
+        consider(ready_without_session(tx, tag.as_deref())?);
         if let Some(config) = session {
             for owner in ["", config.owner_id.as_str()] {
-                consider(seated(batch, owner, tag.as_deref())?);
+                consider(session_head(tx, owner, tag.as_deref())?);
             }
         }
     }
     Ok(best)
 }
 
-fn ready_without_session(batch: &Batch<'_, '_>, tag: Option<&str>) -> rusqlite::Result<Option<ReadyWork>> {
-    batch.row(
+fn ready_without_session(
+    tx: &WriteTransaction<'_, '_>,
+    tag: Option<&str>,
+) -> rusqlite::Result<Option<ReadyWork>> {
+    tx.row(
         "SELECT id, tag FROM worker_queue WHERE due_at IS NULL AND session_id IS NULL AND tag IS ?1
          ORDER BY id LIMIT 1",
         [tag],
@@ -193,8 +203,13 @@ fn ready_without_session(batch: &Batch<'_, '_>, tag: Option<&str>) -> rusqlite::
     )
 }
 
-fn seated(batch: &Batch<'_, '_>, owner: &str, tag: Option<&str>) -> rusqlite::Result<Option<ReadyWork>> {
-    batch.row(
+/// The oldest activity that heads a session of this owner, or of nobody if `owner` is empty.
+fn session_head(
+    tx: &WriteTransaction<'_, '_>,
+    owner: &str,
+    tag: Option<&str>,
+) -> rusqlite::Result<Option<ReadyWork>> {
+    tx.row(
         "SELECT id, session_id, tag FROM worker_queue WHERE ready_for = ?1 AND tag IS ?2 ORDER BY id LIMIT 1",
         params![owner, tag],
         |row| {
@@ -212,30 +227,30 @@ fn seated(batch: &Batch<'_, '_>, owner: &str, tag: Option<&str>) -> rusqlite::Re
 
 /// The tags that ready activities have. Activities with a damaged one are set aside.
 fn readable_tags(
-    batch: &Batch<'_, '_>,
+    tx: &WriteTransaction<'_, '_>,
     session: Option<&SessionFetchConfig>,
 ) -> rusqlite::Result<Vec<String>> {
     loop {
-        let damaged = match ready_tags(batch, session)? {
+        let damaged = match ready_tags(tx, session)? {
             Ok(tags) => return Ok(tags),
             Err(damaged) => damaged,
         };
         let rows =
-            batch.rows("SELECT id FROM worker_queue WHERE tag = CAST(?1 AS TEXT)", [&damaged], |row| {
+            tx.rows("SELECT id FROM worker_queue WHERE tag = CAST(?1 AS TEXT)", [&damaged], |row| {
                 row.get(0)
             })?;
-        quarantine::set_damaged_aside(batch, Queue::Worker, rows)?;
+        quarantine::set_damaged_aside(tx, Queue::Worker, rows)?;
     }
 }
 
 /// The tags that ready activities have, by hopping from one to the next in the indexes; or one that was damaged.
 fn ready_tags(
-    batch: &Batch<'_, '_>,
+    tx: &WriteTransaction<'_, '_>,
     session: Option<&SessionFetchConfig>,
 ) -> rusqlite::Result<Result<Vec<String>, DamagedId>> {
     let mut tags = BTreeSet::new();
     let without_session = hop(&mut tags, |from| {
-        batch.row(
+        tx.row(
             "SELECT min(tag) FROM worker_queue WHERE due_at IS NULL AND session_id IS NULL AND tag >= ?1",
             [from],
             |row| optional_id(row, 0),
@@ -246,7 +261,7 @@ fn ready_tags(
     }
     for owner in session.into_iter().flat_map(|config| ["", config.owner_id.as_str()]) {
         let of_owner = hop(&mut tags, |from| {
-            batch.row(
+            tx.row(
                 "SELECT min(tag) FROM worker_queue WHERE ready_for = ?2 AND tag >= ?1",
                 [from, owner],
                 |row| optional_id(row, 0),
@@ -278,21 +293,21 @@ fn hop(
 }
 
 fn lease(
-    batch: &mut Batch<'_, '_>,
+    tx: &mut WriteTransaction<'_, '_>,
     id: i64,
     now: i64,
     lock_timeout: Duration,
 ) -> rusqlite::Result<StoredWork> {
     let token = new_token(id);
     let until = after(now, lock_timeout);
-    let (attempts, text) = batch.execute_returning(
+    let (attempts, text) = tx.execute_returning(
         "UPDATE worker_queue SET lock_token = ?2, locked_until = ?3, due_at = ?3, ready_for = NULL,
             owner = ?4, attempt_count = attempt_count + 1 WHERE id = ?1 RETURNING attempt_count, work_item",
-        params![id, token, until, batch.owner_until(until)],
+        params![id, token, until, tx.owner_until(until)],
         |row| Ok((count(row, 0)?, text_bytes(row, 1)?)),
     )?;
-    batch.effects.ready_work.remove(&id);
-    batch.effects.work_due.note(until);
+    tx.effects.ready_work.remove(&id);
+    tx.effects.work_due.note(until);
     Ok(StoredWork { id, token, attempts, text })
 }
 
@@ -300,15 +315,15 @@ fn lease(
 struct HeldWork {
     id: i64,
     locked_until: i64,
-    /// Others have seen the lease run out: the activity is ready, and may have its session's seat.
+    /// Others have seen the lease run out: the activity is ready, and may be the head of its session.
     is_ready: bool,
     session_id: Option<String>,
     tag: Option<String>,
 }
 
-fn held(batch: &Batch<'_, '_>, token: &str) -> rusqlite::Result<Option<HeldWork>> {
+fn held_work(tx: &WriteTransaction<'_, '_>, token: &str) -> rusqlite::Result<Option<HeldWork>> {
     let Some(id) = leased_by(token).and_then(|id| id.parse::<i64>().ok()) else { return Ok(None) };
-    batch.row(
+    tx.row(
         "SELECT locked_until, due_at IS NULL, session_id, tag FROM worker_queue WHERE id = ?1 AND lock_token = ?2",
         params![id, token],
         |row| {
@@ -320,46 +335,46 @@ fn held(batch: &Batch<'_, '_>, token: &str) -> rusqlite::Result<Option<HeldWork>
 
 /// Removes an activity and enqueues its completion.
 pub(super) fn ack(
-    batch: &mut Batch<'_, '_>,
+    tx: &mut WriteTransaction<'_, '_>,
     token: &str,
     arrived_ms: i64,
     completion: Option<&super::encode::NewMessage>,
 ) -> Result<(), StoreError> {
-    let held = held(batch, token)?.filter(|held| held.locked_until > arrived_ms);
+    let held = held_work(tx, token)?.filter(|held| held.locked_until > arrived_ms);
     let held = held.ok_or_else(refusal::work_not_held)?;
-    let now = batch.now_ms();
-    batch.execute("DELETE FROM worker_queue WHERE id = ?1", [held.id])?;
+    let now = tx.now_ms();
+    tx.execute("DELETE FROM worker_queue WHERE id = ?1", [held.id])?;
     if let Some(completion) = completion {
-        messages::insert(batch, completion, 0, now)?;
+        messages::insert(tx, completion, 0, now)?;
     }
     if let Some(session_id) = held.session_id {
-        sessions::note_activity(batch, &session_id, now)?;
+        sessions::note_activity(tx, &session_id, now)?;
     }
     Ok(())
 }
 
 /// Extends a live lease; never shortens it.
 pub(super) fn renew(
-    batch: &mut Batch<'_, '_>,
+    tx: &mut WriteTransaction<'_, '_>,
     token: &str,
     arrived_ms: i64,
     extend_for: Duration,
 ) -> Result<(), StoreError> {
-    let held = held(batch, token)?.filter(|held| held.locked_until > arrived_ms);
+    let held = held_work(tx, token)?.filter(|held| held.locked_until > arrived_ms);
     let held = held.ok_or_else(refusal::work_not_renewable)?;
-    let now = batch.now_ms();
+    let now = tx.now_ms();
     let until = after(now, extend_for).max(held.locked_until);
-    batch.execute(
+    tx.execute(
         "UPDATE worker_queue SET locked_until = ?2, due_at = ?2, ready_for = NULL, owner = ?3 WHERE id = ?1",
-        params![held.id, until, batch.owner_until(until)],
+        params![held.id, until, tx.owner_until(until)],
     )?;
-    batch.effects.work_due.note(until);
+    tx.effects.work_due.note(until);
     if let Some(session_id) = held.session_id {
-        sessions::note_activity(batch, &session_id, now)?;
+        sessions::note_activity(tx, &session_id, now)?;
         if held.is_ready {
-            // The seat that it had is the next one's.
-            sessions::seat(batch, &session_id, held.tag.as_deref())?;
-            batch.effects.work_ready = true;
+            // If it was the head of its session, the next one is now.
+            sessions::set_head(tx, &session_id, held.tag.as_deref())?;
+            tx.effects.work_ready = true;
         }
     }
     Ok(())
@@ -367,25 +382,25 @@ pub(super) fn renew(
 
 /// Gives an activity back. A lease that has run out can still be given back as long as nobody has taken over.
 pub(super) fn abandon(
-    batch: &mut Batch<'_, '_>,
+    tx: &mut WriteTransaction<'_, '_>,
     token: &str,
     delay: Option<Duration>,
     ignore_attempt: bool,
 ) -> Result<(), StoreError> {
-    let held = held(batch, token)?.ok_or_else(refusal::unknown_work_token)?;
-    let now = batch.now_ms();
+    let held = held_work(tx, token)?.ok_or_else(refusal::unknown_work_token)?;
+    let now = tx.now_ms();
     let visible_at = delay.map(|delay| after(now, delay)).filter(|at| *at > now);
-    batch.execute(
+    tx.execute(
         "UPDATE worker_queue SET lock_token = NULL, locked_until = NULL, owner = NULL, visible_at = ifnull(?2, 0),
             due_at = ?2, ready_for = NULL, attempt_count = max(attempt_count - ?3, 0) WHERE id = ?1",
         params![held.id, visible_at, ignore_attempt],
     )?;
     if let Some(session_id) = held.session_id {
-        sessions::seat(batch, &session_id, held.tag.as_deref())?;
+        sessions::set_head(tx, &session_id, held.tag.as_deref())?;
     }
     match visible_at {
-        Some(later) => batch.effects.work_due.note(later),
-        None => batch.effects.work_ready = true,
+        Some(later) => tx.effects.work_due.note(later),
+        None => tx.effects.work_ready = true,
     }
     Ok(())
 }

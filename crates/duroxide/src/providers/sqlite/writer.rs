@@ -5,7 +5,7 @@
 //! with the load by themselves and nobody waits when there is none.
 //!
 //! - A job that is refused leaves nothing behind and does not disturb its neighbours: it either checks everything before
-//!   it writes, or runs inside a savepoint ([`Batch::atomically`]).
+//!   it writes, or runs inside a savepoint ([`WriteTransaction::atomically`]).
 //! - A batch that holds nothing but leases is not synced: a lease that is lost with the power is free again.
 //! - Renewals go first, and claims last, so that they find what the other jobs of the batch made ready. A caller beyond
 //!   the inbox's bound waits.
@@ -20,10 +20,9 @@ use std::time::Duration;
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
-use super::batch::{Batch, same_error};
 use super::connection::{self, SyncLevel};
 use super::error::{StoreError, classify};
-use super::inbox::{Debt, Envelope, Inbox, Job, JobClass, Taken};
+use super::inbox::{Envelope, Inbox, Job, JobClass, SyncWaiter, Taken};
 use super::jobs::{AwaitedJob, Unattended, no_claim};
 use super::log_keeper::LogKeeper;
 use super::owner_file::DeadOwner;
@@ -31,6 +30,7 @@ use super::owners;
 use super::shared::Shared;
 use super::statements::Statements;
 use super::work_done::{self, Committed};
+use super::write_transaction::{WriteTransaction, same_error};
 use super::{Durability, SqliteError};
 use crate::model::clock::block_thread;
 use crate::model::{Clock, SystemClock};
@@ -39,7 +39,7 @@ use crate::providers::{Durable, ProviderError};
 /// Jobs in one transaction, at most: bounds how long a commit, and with it every lease operation, can take.
 const BATCH_SIZE: usize = 512;
 /// How long the result of an activity waits for a commit that is synced, before it gets one of its own.
-const DEBT_PATIENCE: Duration = Duration::from_millis(5);
+const SYNC_PATIENCE: Duration = Duration::from_millis(5);
 /// How many transactions may follow it unsynced.
 const MOST_UNSYNCED: usize = 16;
 /// How often an idle writer looks whether another process has written: at first, and when nothing happens for long.
@@ -86,7 +86,7 @@ impl Writer {
         &self,
         operation: &'static str,
         class: JobClass,
-        work: impl FnOnce(&mut Batch<'_, '_>) -> Result<T, StoreError> + Send + 'static,
+        work: impl FnOnce(&mut WriteTransaction<'_, '_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, ProviderError> {
         self.send(operation, class, work, no_claim, None).await
     }
@@ -96,8 +96,8 @@ impl Writer {
         &self,
         operation: &'static str,
         class: JobClass,
-        work: impl FnOnce(&mut Batch<'_, '_>) -> Result<T, StoreError> + Send + 'static,
-        claim: impl FnOnce(&mut Batch<'_, '_>, &mut T) -> Result<(), StoreError> + Send + 'static,
+        work: impl FnOnce(&mut WriteTransaction<'_, '_>) -> Result<T, StoreError> + Send + 'static,
+        claim: impl FnOnce(&mut WriteTransaction<'_, '_>, &mut T) -> Result<(), StoreError> + Send + 'static,
     ) -> Result<T, ProviderError> {
         self.send(operation, class, work, claim, None).await
     }
@@ -106,12 +106,12 @@ impl Writer {
     pub(super) async fn submit_ahead<T: Send + 'static>(
         &self,
         operation: &'static str,
-        work: impl FnOnce(&mut Batch<'_, '_>) -> Result<T, StoreError> + Send + 'static,
-        claim: impl FnOnce(&mut Batch<'_, '_>, &mut T) -> Result<(), StoreError> + Send + 'static,
+        work: impl FnOnce(&mut WriteTransaction<'_, '_>) -> Result<T, StoreError> + Send + 'static,
+        claim: impl FnOnce(&mut WriteTransaction<'_, '_>, &mut T) -> Result<(), StoreError> + Send + 'static,
     ) -> Result<(T, Durable), ProviderError> {
-        let (creditor, told) = oneshot::channel();
-        let debt = Debt::new(operation, creditor);
-        let result = self.send(operation, JobClass::Ahead, work, claim, Some(debt)).await?;
+        let (sender, told) = oneshot::channel();
+        let sync_waiter = SyncWaiter::new(operation, sender);
+        let result = self.send(operation, JobClass::Ahead, work, claim, Some(sync_waiter)).await?;
         Ok((result, Durable::when(told)))
     }
 
@@ -119,22 +119,22 @@ impl Writer {
         &self,
         operation: &'static str,
         class: JobClass,
-        work: impl FnOnce(&mut Batch<'_, '_>) -> Result<T, StoreError> + Send + 'static,
-        claim: impl FnOnce(&mut Batch<'_, '_>, &mut T) -> Result<(), StoreError> + Send + 'static,
-        debt: Option<Debt>,
+        work: impl FnOnce(&mut WriteTransaction<'_, '_>) -> Result<T, StoreError> + Send + 'static,
+        claim: impl FnOnce(&mut WriteTransaction<'_, '_>, &mut T) -> Result<(), StoreError> + Send + 'static,
+        sync_waiter: Option<SyncWaiter>,
     ) -> Result<T, ProviderError> {
         if !self.inbox.wait_for_room().await {
             return Err(StoreError::Closed.into_provider_error(operation));
         }
         let (sender, receiver) = oneshot::channel();
-        let job = Box::new(AwaitedJob { operation, work, claim, sender, debt });
+        let job = Box::new(AwaitedJob { operation, work, claim, sender, sync_waiter });
         self.inbox.push(Envelope { class, job, counted: true });
         receiver.await.unwrap_or_else(|_| Err(StoreError::Closed.into_provider_error(operation)))
     }
 
-    /// Returns a way to leave work that nobody waits for.
-    pub(super) fn errands(&self) -> Errands {
-        Errands(self.inbox.clone())
+    /// Returns a way to give leases back without waiting for it.
+    pub(super) fn give_backs(&self) -> GiveBacks {
+        GiveBacks(self.inbox.clone())
     }
 }
 
@@ -148,19 +148,19 @@ impl Drop for Writer {
     }
 }
 
-/// Leaves work for the writer from any thread, without waiting for it.
+/// Gives leases back through the writer, from any thread, without waiting for it.
 #[derive(Clone)]
-pub(super) struct Errands(Arc<Inbox>);
+pub(super) struct GiveBacks(Arc<Inbox>);
 
-impl Errands {
-    pub(super) fn leave(
+impl GiveBacks {
+    pub(super) fn submit(
         &self,
         operation: &'static str,
-        work: impl FnOnce(&mut Batch<'_, '_>) -> Result<(), StoreError> + Send + 'static,
+        work: impl FnOnce(&mut WriteTransaction<'_, '_>) -> Result<(), StoreError> + Send + 'static,
     ) {
         let (sender, _) = oneshot::channel();
         let work = Unattended(work);
-        let job = Box::new(AwaitedJob { operation, work, claim: no_claim, sender, debt: None });
+        let job = Box::new(AwaitedJob { operation, work, claim: no_claim, sender, sync_waiter: None });
         self.0.push(Envelope { class: JobClass::Lease, job, counted: false });
     }
 }
@@ -174,9 +174,9 @@ pub(super) struct Writing<'c, 's> {
     inbox: Arc<Inbox>,
     sync_level: Option<SyncLevel>,
     data_version: i64,
-    /// Who waits for the next sync.
-    debts: Vec<Debt>,
-    /// How many transactions were committed since the oldest of the debts was made.
+    /// Callers whose jobs are committed and wait for the next sync.
+    sync_waiters: Vec<SyncWaiter>,
+    /// How many transactions were committed since the first of them began to wait.
     unsynced: usize,
     next_owner_check: Duration,
 }
@@ -195,7 +195,7 @@ impl<'c, 's> Writing<'c, 's> {
             inbox,
             sync_level: None,
             data_version: 0,
-            debts: Vec::new(),
+            sync_waiters: Vec::new(),
             unsynced: 0,
             next_owner_check: Duration::ZERO,
         }
@@ -208,17 +208,17 @@ impl<'c, 's> Writing<'c, 's> {
         let mut quiet_for = Duration::ZERO;
         let mut jobs = Vec::with_capacity(BATCH_SIZE);
         loop {
-            let patience = match self.debts.is_empty() {
+            let patience = match self.sync_waiters.is_empty() {
                 true => self.shared.is_file.then(|| quiet_for.clamp(PEEK_INTERVAL.0, self.longest_peek())),
-                false => Some(DEBT_PATIENCE),
+                false => Some(SYNC_PATIENCE),
             };
             match self.inbox.take(&mut jobs, BATCH_SIZE, patience) {
-                Taken::Closed => return self.settle_debts(),
+                Taken::Closed => return self.sync_for_waiters(),
                 Taken::Jobs => {
                     quiet_for = Duration::ZERO;
                     self.process(&mut jobs);
                 }
-                Taken::Nothing if !self.debts.is_empty() => self.settle_debts(),
+                Taken::Nothing if !self.sync_waiters.is_empty() => self.sync_for_waiters(),
                 Taken::Nothing if self.notice_others() => quiet_for = Duration::ZERO,
                 Taken::Nothing => quiet_for += patience.unwrap_or_default(),
             }
@@ -237,27 +237,27 @@ impl<'c, 's> Writing<'c, 's> {
     fn process(&mut self, jobs: &mut Vec<Envelope>) {
         let is_write = |job: &Envelope| !matches!(job.class, JobClass::Read | JobClass::Checkpoint);
         let (writes, others): (Vec<_>, Vec<_>) = jobs.drain(..).partition(is_write);
-        let writes = self.without_vain_promises(writes);
+        let writes = self.refuse_what_cannot_be_synced(writes);
         if !writes.is_empty() {
             self.transact(writes);
         }
         for Envelope { class, job, .. } in others {
             match class {
                 JobClass::Checkpoint => self.checkpoint(job),
-                _ => drop(job.run(&mut Batch::new(self.statements, self.shared)).give(Ok(()))),
+                _ => drop(job.run(&mut WriteTransaction::new(self.statements, self.shared)).give(Ok(()))),
             }
         }
     }
 
     /// Refuses what could not be made durable. Leases are taken, renewed and given back all the same, unless the log is
     /// lost: then the store is as good as closed.
-    fn without_vain_promises(&mut self, jobs: Vec<Envelope>) -> Vec<Envelope> {
+    fn refuse_what_cannot_be_synced(&mut self, jobs: Vec<Envelope>) -> Vec<Envelope> {
         let is_lost = self.keeper.as_ref().is_some_and(LogKeeper::is_lost);
         let needs_sync = |job: &Envelope| is_lost || matches!(job.class, JobClass::Data | JobClass::Ahead);
-        let is_promised = !self.debts.is_empty() || jobs.iter().any(needs_sync);
+        let is_promised = !self.sync_waiters.is_empty() || jobs.iter().any(needs_sync);
         let is_wanted = is_promised && (is_lost || self.syncs());
         let Some(error) = is_wanted.then(|| self.make_sure_of_log().err()).flatten() else { return jobs };
-        self.answer_debts(Err(&error));
+        self.answer_sync_waiters(Err(&error));
         let (refused, others): (Vec<_>, Vec<_>) = jobs.into_iter().partition(needs_sync);
         refused.into_iter().for_each(|envelope| envelope.job.fail(&error));
         others
@@ -268,9 +268,9 @@ impl<'c, 's> Writing<'c, 's> {
         if let Err(error) = self.make_sure_of_log() {
             return job.fail(&error);
         }
-        let mut batch = Batch::new(self.statements, self.shared);
-        let answer = job.run(&mut batch);
-        let failure = batch.failure().map(same_error);
+        let mut tx = WriteTransaction::new(self.statements, self.shared);
+        let answer = job.run(&mut tx);
+        let failure = tx.failure().map(same_error);
         answer.give(Ok(()));
         failure.iter().for_each(|error| self.note_failed_move(error));
     }
@@ -279,7 +279,7 @@ impl<'c, 's> Writing<'c, 's> {
         let has_data = jobs.iter().any(|job| job.class == JobClass::Data);
         let is_overdue = self.unsynced >= MOST_UNSYNCED;
         let durable = has_data || is_overdue;
-        let is_owed = !self.debts.is_empty() || jobs.iter().any(|job| job.class == JobClass::Ahead);
+        let is_awaited = !self.sync_waiters.is_empty() || jobs.iter().any(|job| job.class == JobClass::Ahead);
         if let Err(error) = self.begin(durable) {
             self.note_failure(&error);
             jobs.into_iter().for_each(|envelope| envelope.job.fail(&error));
@@ -287,10 +287,10 @@ impl<'c, 's> Writing<'c, 's> {
         }
         // Here, where nobody else can write any more: claims rely on knowing what is due.
         self.notice_others();
-        let mut batch = Batch::new(self.statements, self.shared);
-        let mut answers: Vec<_> = jobs.into_iter().map(|envelope| envelope.job.run(&mut batch)).collect();
-        answers.iter_mut().for_each(|answer| answer.claim(&mut batch));
-        let (effects, committed) = batch.commit(durable && is_owed);
+        let mut tx = WriteTransaction::new(self.statements, self.shared);
+        let mut answers: Vec<_> = jobs.into_iter().map(|envelope| envelope.job.run(&mut tx)).collect();
+        answers.iter_mut().for_each(|answer| answer.claim(&mut tx));
+        let (effects, committed) = tx.commit(durable && is_awaited);
         self.shared.ledger.enter(Committed {
             is_written: committed.is_ok() && effects.rows_changed,
             is_synced: durable && self.syncs(),
@@ -303,7 +303,7 @@ impl<'c, 's> Writing<'c, 's> {
             }
         }
         for answer in answers {
-            self.debts.extend(answer.give(committed.as_ref().copied()));
+            self.sync_waiters.extend(answer.give(committed.as_ref().copied()));
         }
         self.note_commit(durable, committed.as_ref().copied());
     }
@@ -311,15 +311,15 @@ impl<'c, 's> Writing<'c, 's> {
     /// Tells those who wait for a sync, if this commit was one.
     fn note_commit(&mut self, durable: bool, committed: Result<(), &rusqlite::Error>) {
         if !self.syncs() || (durable && committed.is_ok()) {
-            self.answer_debts(Ok(()));
-        } else if !self.debts.is_empty() {
+            self.answer_sync_waiters(Ok(()));
+        } else if !self.sync_waiters.is_empty() {
             self.unsynced += 1;
         }
     }
 
     /// Makes durable what was committed ahead: any synced commit is a sync of all before it.
-    fn settle_debts(&mut self) {
-        if self.debts.is_empty() {
+    fn sync_for_waiters(&mut self) {
+        if self.sync_waiters.is_empty() {
             return;
         }
         let synced = self.make_sure_of_log().and_then(|()| match self.sync() {
@@ -327,21 +327,21 @@ impl<'c, 's> Writing<'c, 's> {
             Err(error) if self.note_failure(&error) => self.make_sure_of_log(),
             synced => synced,
         });
-        self.answer_debts(synced.as_ref().copied());
+        self.answer_sync_waiters(synced.as_ref().copied());
     }
 
     /// Commits something for the sake of its sync.
     fn sync(&mut self) -> rusqlite::Result<()> {
         self.begin(true)?;
-        let (_, committed) = Batch::new(self.statements, self.shared).commit(true);
+        let (_, committed) = WriteTransaction::new(self.statements, self.shared).commit(true);
         let is_written = committed.is_ok();
         self.shared.ledger.enter(Committed { is_written, is_synced: true, is_settlement: true });
         committed
     }
 
-    fn answer_debts(&mut self, synced: Result<(), &rusqlite::Error>) {
+    fn answer_sync_waiters(&mut self, synced: Result<(), &rusqlite::Error>) {
         self.unsynced = 0;
-        self.debts.drain(..).for_each(|debt| debt.settle(synced));
+        self.sync_waiters.drain(..).for_each(|sync_waiter| sync_waiter.tell(synced));
     }
 
     /// Tells whether commits can be synced at all, and are to be.
@@ -377,12 +377,12 @@ impl<'c, 's> Writing<'c, 's> {
     fn release(&mut self, owner: &str, dead: &DeadOwner) -> Result<(), ProviderError> {
         const OPERATION: &str = "release_dead_owner";
         self.begin(false).map_err(|error| classify(OPERATION, &error))?;
-        let mut batch = Batch::new(self.statements, self.shared);
-        let released = batch.atomically(|batch| owners::release(batch, owner, dead));
+        let mut tx = WriteTransaction::new(self.statements, self.shared);
+        let released = tx.atomically(|tx| owners::release(tx, owner, dead));
         if let Err(StoreError::Sqlite(error)) = &released {
-            batch.spoil(error);
+            tx.spoil(error);
         }
-        let (effects, committed) = batch.commit(false);
+        let (effects, committed) = tx.commit(false);
         committed.map_err(|error| {
             self.note_failure(&error);
             classify(OPERATION, &error)

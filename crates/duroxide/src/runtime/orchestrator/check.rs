@@ -1,8 +1,8 @@
 //! Checks residents against their histories: both must decide alike.
 
-use super::claim::{Claim, Stored};
+use super::claim::{Claim, StoredHistory};
 use super::commit::Commit;
-use super::decide::{Decision, Known, Rules, decide};
+use super::decide::{Decision, InstanceState, Rules, decide};
 use super::residents::Resident;
 use crate::model::payload::{self, PAYLOAD_TARGET};
 use crate::runtime::core::{Core, TARGET};
@@ -19,17 +19,18 @@ pub(super) async fn take_both(
     resident: Box<Resident>,
 ) -> (Claim, Decision) {
     let stored = match core.store.as_extended() {
-        Some(store) => store.load_history(&claim.token, 0).await.ok().map(Stored::from),
+        Some(store) => store.load_history(&claim.token, 0).await.ok().map(StoredHistory::from),
         None => None,
     };
-    let Some(Stored::Decoded { events, kv }) = stored else {
-        return decide(rules, claim, Known::Resident(resident));
+    let Some(StoredHistory::Decoded { events, kv }) = stored else {
+        return decide(rules, claim, InstanceState::Resident(resident));
     };
     if events.len() > LONGEST_HISTORY {
-        return decide(rules, claim, Known::Resident(resident));
+        return decide(rules, claim, InstanceState::Resident(resident));
     }
-    let (_, rebuilt) = decide(rules, claim.clone(), Known::Stored(Stored::Decoded { events, kv }));
-    let (claim, live) = decide(rules, claim, Known::Resident(resident));
+    let (_, rebuilt) =
+        decide(rules, claim.clone(), InstanceState::Stored(StoredHistory::Decoded { events, kv }));
+    let (claim, live) = decide(rules, claim, InstanceState::Resident(resident));
     let (live_text, rebuilt_text) = (describe(&live), describe(&rebuilt));
     if live_text == rebuilt_text {
         return (claim, live);

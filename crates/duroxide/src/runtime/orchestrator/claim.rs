@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::model::{Event, KvEntry, WorkItem};
+use crate::model::{Event, ExecutionStatus, KvEntry, WorkItem};
 use crate::providers::{HistoryPart, InstanceClaim, OrchestrationItem};
 
 /// A leased instance and the messages that it shall hear of.
@@ -32,7 +32,7 @@ impl Claim {
 
     /// Tells whether the store knows that the instance has ended, whatever its history says.
     pub fn is_known_to_have_ended(&self) -> bool {
-        matches!(self.status.as_deref(), Some("Completed" | "Failed"))
+        self.status.as_deref().and_then(ExecutionStatus::parse).is_some_and(ExecutionStatus::ends_instance)
     }
 }
 
@@ -55,7 +55,7 @@ impl From<InstanceClaim> for Claim {
 
 /// The recorded history of the current execution.
 #[derive(Debug, Clone)]
-pub(super) enum Stored {
+pub(super) enum StoredHistory {
     Decoded {
         events: Vec<Event>,
         kv: HashMap<String, KvEntry>,
@@ -64,14 +64,14 @@ pub(super) enum Stored {
     Undecodable(String),
 }
 
-impl Stored {
+impl StoredHistory {
     /// The history of an execution that has not begun.
     pub fn nothing() -> Self {
         Self::Decoded { events: Vec::new(), kv: HashMap::new() }
     }
 }
 
-impl From<HistoryPart> for Stored {
+impl From<HistoryPart> for StoredHistory {
     fn from(part: HistoryPart) -> Self {
         match part.history_error {
             Some(error) => Self::Undecodable(error),
@@ -81,10 +81,14 @@ impl From<HistoryPart> for Stored {
 }
 
 /// Takes apart what a fetch of the plain contract returns.
-pub(super) fn from_fetch(item: OrchestrationItem, token: String, attempt_count: u32) -> (Claim, Stored) {
+pub(super) fn from_fetch(
+    item: OrchestrationItem,
+    token: String,
+    attempt_count: u32,
+) -> (Claim, StoredHistory) {
     let stored = match item.history_error {
-        Some(error) => Stored::Undecodable(error),
-        None => Stored::Decoded { events: item.history, kv: item.kv_snapshot },
+        Some(error) => StoredHistory::Undecodable(error),
+        None => StoredHistory::Decoded { events: item.history, kv: item.kv_snapshot },
     };
     let claim = Claim {
         instance: item.instance,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::claim::Claim;
 use super::parents::{Addressee, Notice};
-use super::refused::{self, Refused};
+use super::refused::{self, RefusedTurn};
 use super::report::Report;
 use super::residents::Resident;
 use crate::model::{ErrorDetails, Event, EventKind, WorkItem};
@@ -77,7 +77,7 @@ pub(super) async fn store(core: &Arc<Core>, claim: &Claim, commit: Commit, worke
         Ok(messages) => messages,
         Err(error) => {
             let cancelled = commit.cancelled_activities;
-            let turn = Refused { execution_id, fallback, suspended, cancelled, error };
+            let turn = RefusedTurn { execution_id, fallback, suspended, cancelled, error };
             return Box::pin(refused::settle(core, claim, turn, worker_id)).await;
         }
     };
@@ -107,7 +107,7 @@ pub(super) async fn store(core: &Arc<Core>, claim: &Claim, commit: Commit, worke
         }
         Err(error) => {
             let cancelled = ack.cancelled_activities;
-            let turn = Refused { execution_id, fallback, suspended, cancelled, error };
+            let turn = RefusedTurn { execution_id, fallback, suspended, cancelled, error };
             Box::pin(refused::settle(core, claim, turn, worker_id)).await;
         }
     }
@@ -199,8 +199,8 @@ impl Ack {
             metadata: &self.metadata,
             cancelled_activities: &self.cancelled_activities,
         };
-        let places = worker::reserve(core, &self.worker_items);
-        let request = places.as_ref().map(|places| worker::request(core, places));
+        let reserved = worker::reserve(core, &self.worker_items);
+        let request = reserved.as_ref().map(|reserved| worker::request(core, reserved));
         store.store_turn(turn, request.as_ref()).await
     }
 }

@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use semver::Version;
 
-use super::batch::{Batch, StartMessage};
-use super::claim::{Claim, Stored};
+use super::claim::{Claim, StoredHistory};
 use super::commit::{Commit, Fallback};
-use super::outcome::{self, Place};
+use super::outcome::{self, TurnContext};
 use super::parents::{Addressee, Notice, ParentLink};
 use super::poison;
 use super::record::{self, Beginning, Phase};
-use super::report::{Ended, Report, StartedBy};
+use super::report::{ExecutionEnd, Report, StartedBy};
 use super::residents::Resident;
-use crate::model::{Event, EventKind, INITIAL_EVENT_ID, KvEntry, WorkItem};
+use super::turn_messages::{StartMessage, TurnMessages};
+use crate::model::{Event, EventKind, ExecutionStatus, INITIAL_EVENT_ID, KvEntry, WorkItem};
 use crate::providers::{DispatcherCapabilityFilter, ExecutionMetadata, current_build_version, inspect};
 use crate::registry::{OrchestrationHandler, OrchestrationRegistry};
 use crate::replay::{Ending, Execution, Journal};
@@ -36,10 +36,10 @@ pub(super) struct Rules<'a> {
     pub now_ms: u64,
 }
 
-/// What is known of the instance.
-pub(super) enum Known {
+/// What the turn of an instance starts from.
+pub(super) enum InstanceState {
     Resident(Box<Resident>),
-    Stored(Stored),
+    Stored(StoredHistory),
     /// It completed or failed; its history does not matter.
     Ended,
 }
@@ -52,12 +52,14 @@ pub(super) enum Decision {
 }
 
 /// Takes the turn.
-pub(super) fn decide(rules: &Rules<'_>, mut claim: Claim, known: Known) -> (Claim, Decision) {
-    let decision = match known {
-        Known::Resident(resident) => resident_turn(rules, &mut claim, resident),
-        Known::Stored(Stored::Decoded { events, kv }) => stored_turn(rules, &mut claim, &events, kv),
-        Known::Stored(Stored::Undecodable(error)) => undecodable(rules, &mut claim, error),
-        Known::Ended => ended(&mut claim),
+pub(super) fn decide(rules: &Rules<'_>, mut claim: Claim, state: InstanceState) -> (Claim, Decision) {
+    let decision = match state {
+        InstanceState::Resident(resident) => resident_turn(rules, &mut claim, resident),
+        InstanceState::Stored(StoredHistory::Decoded { events, kv }) => {
+            stored_turn(rules, &mut claim, &events, kv)
+        }
+        InstanceState::Stored(StoredHistory::Undecodable(error)) => undecodable(rules, &mut claim, error),
+        InstanceState::Ended => ended(&mut claim),
     };
     (claim, decision)
 }
@@ -107,14 +109,14 @@ impl Rules<'_> {
 /// An instance that is in memory: it hears of the messages and goes on.
 fn resident_turn(rules: &Rules<'_>, claim: &mut Claim, resident: Box<Resident>) -> Decision {
     let poison = rules.is_poison(claim).then(|| poison::Poison::of(rules, claim));
-    let batch = Batch::sort(&claim.instance, Phase::Running, std::mem::take(&mut claim.messages));
-    let collisions = batch.collision_notices(&claim.instance, resident.beginning.parent.as_ref(), false);
+    let messages = TurnMessages::sort(&claim.instance, Phase::Running, std::mem::take(&mut claim.messages));
+    let collisions = messages.collision_notices(&claim.instance, resident.beginning.parent.as_ref(), false);
     if let Some(poison) = poison {
         let last_event_id = resident.execution.last_event_id();
         let open = resident.execution.open_activities();
         return poison.running(rules, claim, &resident.beginning, last_event_id, open, collisions);
     }
-    go_on(rules, claim, resident, batch, collisions, &[])
+    go_on(rules, claim, resident, messages, collisions, &[])
 }
 
 fn stored_turn(
@@ -126,26 +128,26 @@ fn stored_turn(
     let (phase, beginning) = record::read(events);
     let poison =
         (phase != Phase::Finished && rules.is_poison(claim)).then(|| poison::Poison::of(rules, claim));
-    let batch = Batch::sort(&claim.instance, phase, std::mem::take(&mut claim.messages));
+    let messages = TurnMessages::sort(&claim.instance, phase, std::mem::take(&mut claim.messages));
     let recorded = beginning.as_ref().and_then(|beginning| beginning.parent.as_ref());
-    let parent = recorded.or(batch.start.as_ref().and_then(|start| start.parent.as_ref()));
-    let collisions = batch.collision_notices(&claim.instance, parent, phase == Phase::Finished);
+    let parent = recorded.or(messages.start.as_ref().and_then(|start| start.parent.as_ref()));
+    let collisions = messages.collision_notices(&claim.instance, parent, phase == Phase::Finished);
     match (phase, beginning) {
         (Phase::Finished, _) => drain(claim, collisions),
-        (Phase::Fresh, _) => match (batch.start.clone(), poison) {
+        (Phase::Fresh, _) => match (messages.start.clone(), poison) {
             (None, _) => {
                 tracing::warn!(target: TARGET, instance = %claim.instance,
                     "empty effective batch - this should not happen");
                 drain(claim, collisions)
             }
             (Some(start), Some(poison)) => poison.fresh(rules, claim, claim.execution_id, &start, collisions),
-            (Some(start), None) => begin(rules, claim, claim.execution_id, start, batch, collisions, kv),
+            (Some(start), None) => begin(rules, claim, claim.execution_id, start, messages, collisions, kv),
         },
         (Phase::Continued, beginning) => {
             let successor_id = claim.execution_id + 1;
-            match (batch.start.clone(), poison) {
+            match (messages.start.clone(), poison) {
                 (Some(start), Some(poison)) => poison.fresh(rules, claim, successor_id, &start, collisions),
-                (Some(start), None) => begin(rules, claim, successor_id, start, batch, collisions, kv),
+                (Some(start), None) => begin(rules, claim, successor_id, start, messages, collisions, kv),
                 (None, Some(poison)) => {
                     let start = lost_start(beginning.as_ref());
                     poison.fresh(rules, claim, successor_id, &start, collisions)
@@ -162,7 +164,7 @@ fn stored_turn(
             }
         }
         (Phase::Running, beginning) => {
-            rebuilt_turn(rules, claim, events, kv, beginning, poison, batch, collisions)
+            rebuilt_turn(rules, claim, events, kv, beginning, poison, messages, collisions)
         }
     }
 }
@@ -189,7 +191,7 @@ fn rebuilt_turn(
     kv: HashMap<String, KvEntry>,
     beginning: Option<Beginning>,
     poison: Option<poison::Poison>,
-    batch: Batch,
+    messages: TurnMessages,
     collisions: Vec<Notice>,
 ) -> Decision {
     let beginning = beginning.unwrap_or_else(|| Beginning::corrupted(claim, events));
@@ -220,7 +222,7 @@ fn rebuilt_turn(
         turns: record::turns(events),
         beginning,
     });
-    go_on(rules, claim, resident, batch, collisions, events)
+    go_on(rules, claim, resident, messages, collisions, events)
 }
 
 /// Tells how long to wait if the store returned an execution that this runtime must not replay.
@@ -246,18 +248,18 @@ fn go_on(
     rules: &Rules<'_>,
     claim: &Claim,
     mut resident: Box<Resident>,
-    batch: Batch,
+    messages: TurnMessages,
     collisions: Vec<Notice>,
     history: &[Event],
 ) -> Decision {
-    if batch.inputs.is_empty() {
+    if messages.inputs.is_empty() {
         let mut commit = Commit::drain(claim, collisions);
         commit.suspended = Some(resident);
         return Decision::Commit(Box::new(commit));
     }
     let last_event_id = resident.execution.last_event_id();
     resident.turns += 1;
-    let turn = resident.execution.turn(Vec::new(), batch.inputs, rules.now_ms);
+    let turn = resident.execution.turn(Vec::new(), messages.inputs, rules.now_ms);
     let report = Report::of(&resident.beginning, None);
     let fallback = Fallback {
         opening: None,
@@ -277,7 +279,7 @@ fn begin(
     claim: &Claim,
     execution_id: u64,
     start: StartMessage,
-    batch: Batch,
+    messages: TurnMessages,
     collisions: Vec<Notice>,
     kv: HashMap<String, KvEntry>,
 ) -> Decision {
@@ -290,7 +292,7 @@ fn begin(
     // A successor is the same creation of the instance; of a new instance it is not known yet.
     let resident = Resident { execution, incarnation: claim.incarnation, execution_id, turns: 1, beginning };
     let mut resident = Box::new(resident);
-    let turn = resident.execution.turn(vec![opening.clone()], batch.inputs, rules.now_ms);
+    let turn = resident.execution.turn(vec![opening.clone()], messages.inputs, rules.now_ms);
     let started = if start.continues { StartedBy::ContinueAsNew } else { StartedBy::Start };
     let report = Report::of(&resident.beginning, Some(started));
     let metadata = start_metadata(&resident.beginning);
@@ -317,17 +319,17 @@ fn conclude(
     mut report: Report,
     history: &[Event],
 ) -> Decision {
-    let place = Place {
+    let context = TurnContext {
         instance: &claim.instance,
         execution_id: resident.execution_id,
         beginning: &resident.beginning,
         history,
         now_ms: rules.now_ms,
     };
-    let outcome = outcome::conclude(&place, &mut resident.execution, turn);
+    let outcome = outcome::conclude(&context, &mut resident.execution, turn);
     if let Some(ending) = &outcome.ending {
         describe_ending(&mut metadata, ending);
-        report.ended = Some(Ended {
+        report.ended = Some(ExecutionEnd {
             ending: ending.clone(),
             seconds: rules.now_ms.saturating_sub(resident.beginning.at_ms) as f64 / 1000.0,
             turns: resident.turns,
@@ -415,18 +417,18 @@ pub(super) fn start_metadata(beginning: &Beginning) -> ExecutionMetadata {
 
 pub(super) fn describe_ending(metadata: &mut ExecutionMetadata, ending: &Ending) {
     let (status, output) = match ending {
-        Ending::Completed { output } => ("Completed", output.clone()),
-        Ending::Failed { details } => ("Failed", details.display_message()),
-        Ending::ContinuedAsNew { input } => ("ContinuedAsNew", input.clone()),
+        Ending::Completed { output } => (ExecutionStatus::Completed, output.clone()),
+        Ending::Failed { details } => (ExecutionStatus::Failed, details.display_message()),
+        Ending::ContinuedAsNew { input } => (ExecutionStatus::ContinuedAsNew, input.clone()),
     };
-    metadata.status = Some(status.to_string());
+    metadata.status = Some(status.as_str().to_string());
     metadata.output = Some(output);
 }
 
 /// An instance that has ended hears nothing more.
 fn ended(claim: &mut Claim) -> Decision {
-    let batch = Batch::sort(&claim.instance, Phase::Finished, std::mem::take(&mut claim.messages));
-    let collisions = batch.collision_notices(&claim.instance, None, true);
+    let messages = TurnMessages::sort(&claim.instance, Phase::Finished, std::mem::take(&mut claim.messages));
+    let collisions = messages.collision_notices(&claim.instance, None, true);
     drain(claim, collisions)
 }
 
@@ -440,8 +442,8 @@ fn undecodable(rules: &Rules<'_>, claim: &mut Claim, error: String) -> Decision 
     if claim.is_known_to_have_ended() {
         return ended(claim);
     }
-    let batch = Batch::sort(&claim.instance, Phase::Running, std::mem::take(&mut claim.messages));
-    let collisions = batch.collision_notices(&claim.instance, None, false);
+    let messages = TurnMessages::sort(&claim.instance, Phase::Running, std::mem::take(&mut claim.messages));
+    let collisions = messages.collision_notices(&claim.instance, None, false);
     let error = inspect::without_values(&error);
     tracing::warn!(target: TARGET, instance = %claim.instance, attempt_count = claim.attempt_count, error,
         "history cannot be decoded");

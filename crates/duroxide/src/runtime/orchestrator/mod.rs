@@ -4,7 +4,6 @@
 //! [`turn`] does the I/O around it. A store that signals is claimed from by one dispatcher ([`signalled`]), any other by
 //! one polling loop for each slot ([`polled`]).
 
-mod batch;
 mod check;
 mod claim;
 mod commit;
@@ -18,19 +17,20 @@ mod record;
 mod refused;
 mod report;
 mod residents;
-mod seats;
 mod signalled;
 mod turn;
+mod turn_capacity;
+mod turn_messages;
 
 use std::sync::Arc;
 
 use super::core::Core;
 
 pub(crate) use decide::supported_range;
-pub(crate) use outcome::{Place, conclude};
+pub(crate) use outcome::{TurnContext, conclude};
 pub(crate) use record::Beginning;
 pub(crate) use residents::Residents;
-pub(crate) use seats::{Seats, receive, request, reserve};
+pub(crate) use turn_capacity::{TurnCapacity, receive, request, reserve};
 
 /// Starts the orchestration dispatchers of a runtime, if it is to take turns at all.
 pub(crate) fn start(core: &Arc<Core>) {

@@ -13,7 +13,7 @@ const PARENT_CANCELLED: &str = "parent canceled";
 const FUTURE_DROPPED: &str = "parent dropped sub-orchestration future";
 
 /// Which execution of which instance a turn belongs to.
-pub(crate) struct Place<'a> {
+pub(crate) struct TurnContext<'a> {
     pub instance: &'a str,
     pub execution_id: u64,
     pub beginning: &'a Beginning,
@@ -34,8 +34,8 @@ pub(crate) struct Outcome {
     pub ending: Option<Ending>,
 }
 
-/// What the code did in a turn.
-struct Deeds {
+/// What the code asked for and dropped in a turn.
+struct CodeOutput {
     events: Vec<Event>,
     actions: Vec<Action>,
     dropped_activities: Vec<u64>,
@@ -45,14 +45,15 @@ struct Deeds {
 }
 
 /// Concludes a turn.
-pub(crate) fn conclude(place: &Place<'_>, execution: &mut Execution, turn: Turn) -> Outcome {
-    let violation = limits::violation(place.instance, place.execution_id, &turn.events, execution.kv_len());
+pub(crate) fn conclude(context: &TurnContext<'_>, execution: &mut Execution, turn: Turn) -> Outcome {
+    let violation =
+        limits::violation(context.instance, context.execution_id, &turn.events, execution.kv_len());
     let result = match (&violation, turn.result) {
         (None, result) => result,
         (_, result @ (TurnResult::Failed(_) | TurnResult::Cancelled(_))) => result,
         (Some(text), _) => TurnResult::Failed(application(AppErrorKind::OrchestrationFailed, text.clone())),
     };
-    let deeds = Deeds {
+    let code_output = CodeOutput {
         events: turn.events,
         actions: if violation.is_some() { Vec::new() } else { turn.actions },
         dropped_activities: turn.cancelled_activities,
@@ -60,25 +61,25 @@ pub(crate) fn conclude(place: &Place<'_>, execution: &mut Execution, turn: Turn)
         voided: violation.is_some(),
     };
     match result {
-        TurnResult::Continue => go_on(place, deeds),
-        TurnResult::Completed(output) => end(place, execution, deeds, Ending::Completed { output }),
-        TurnResult::Failed(details) => end(place, execution, deeds, Ending::Failed { details }),
-        TurnResult::Cancelled(reason) => cancel(place, execution, deeds, reason),
+        TurnResult::Continue => go_on(context, code_output),
+        TurnResult::Completed(output) => end(context, execution, code_output, Ending::Completed { output }),
+        TurnResult::Failed(details) => end(context, execution, code_output, Ending::Failed { details }),
+        TurnResult::Cancelled(reason) => cancel(context, execution, code_output, reason),
         TurnResult::ContinueAsNew { input, version, unconsumed_queue_arrivals } => {
             let unread = unconsumed_queue_arrivals
-                .unwrap_or_else(|| legacy_unread(place.history.iter().chain(&deeds.events)));
+                .unwrap_or_else(|| legacy_unread(context.history.iter().chain(&code_output.events)));
             let successor = WorkItem::ContinueAsNew {
-                instance: place.instance.to_string(),
-                orchestration: place.beginning.name.clone(),
+                instance: context.instance.to_string(),
+                orchestration: context.beginning.name.clone(),
                 input: input.clone(),
                 version,
-                parent_instance: place.beginning.parent.as_ref().map(|parent| parent.instance.clone()),
-                parent_id: place.beginning.parent.as_ref().map(|parent| parent.id),
-                parent_execution_id: place.beginning.parent.as_ref().and_then(|parent| parent.execution_id),
-                carry_forward_events: carry_forward(place.instance, unread),
+                parent_instance: context.beginning.parent.as_ref().map(|parent| parent.instance.clone()),
+                parent_id: context.beginning.parent.as_ref().map(|parent| parent.id),
+                parent_execution_id: context.beginning.parent.as_ref().and_then(|parent| parent.execution_id),
+                carry_forward_events: carry_forward(context.instance, unread),
                 initial_custom_status: execution.custom_status(),
             };
-            let mut outcome = end(place, execution, deeds, Ending::ContinuedAsNew { input });
+            let mut outcome = end(context, execution, code_output, Ending::ContinuedAsNew { input });
             outcome.orchestrator_items.push(successor);
             outcome
         }
@@ -86,14 +87,14 @@ pub(crate) fn conclude(place: &Place<'_>, execution: &mut Execution, turn: Turn)
 }
 
 /// The execution waits for more: everything that it asked for goes out.
-fn go_on(place: &Place<'_>, deeds: Deeds) -> Outcome {
+fn go_on(context: &TurnContext<'_>, code_output: CodeOutput) -> Outcome {
     let mut outcome = Outcome::default();
-    for action in deeds.actions {
+    for action in code_output.actions {
         match action {
             Action::CallActivity { scheduling_event_id, name, input, session_id, tag } => {
                 outcome.worker_items.push(WorkItem::ActivityExecute {
-                    instance: place.instance.to_string(),
-                    execution_id: place.execution_id,
+                    instance: context.instance.to_string(),
+                    execution_id: context.execution_id,
                     id: scheduling_event_id,
                     name,
                     input,
@@ -101,22 +102,23 @@ fn go_on(place: &Place<'_>, deeds: Deeds) -> Outcome {
                     tag,
                 });
             }
-            other => outcome.orchestrator_items.extend(message(place, other)),
+            other => outcome.orchestrator_items.extend(message(context, other)),
         }
     }
-    let cancels = deeds.dropped_children.iter().map(|child| cancel_child(place, child, FUTURE_DROPPED));
+    let cancels =
+        code_output.dropped_children.iter().map(|child| cancel_child(context, child, FUTURE_DROPPED));
     outcome.orchestrator_items.extend(cancels);
-    outcome.cancelled_activities = identifiers(place, deeds.dropped_activities);
-    outcome.events = deeds.events;
+    outcome.cancelled_activities = identifiers(context, code_output.dropped_activities);
+    outcome.events = code_output.events;
     outcome
 }
 
-fn message(place: &Place<'_>, action: Action) -> Option<WorkItem> {
-    let instance = place.instance;
+fn message(context: &TurnContext<'_>, action: Action) -> Option<WorkItem> {
+    let instance = context.instance;
     match action {
         Action::CreateTimer { scheduling_event_id, fire_at_ms } => Some(WorkItem::TimerFired {
             instance: instance.to_string(),
-            execution_id: place.execution_id,
+            execution_id: context.execution_id,
             id: scheduling_event_id,
             fire_at_ms,
         }),
@@ -128,7 +130,7 @@ fn message(place: &Place<'_>, action: Action) -> Option<WorkItem> {
                 version,
                 parent_instance: Some(instance.to_string()),
                 parent_id: Some(scheduling_event_id),
-                parent_execution_id: Some(place.execution_id),
+                parent_execution_id: Some(context.execution_id),
                 execution_id: INITIAL_EXECUTION_ID,
             })
         }
@@ -155,37 +157,47 @@ fn detached_start(action: Action) -> Option<WorkItem> {
 
 /// The execution ends: of what it asked for in this turn only detached starts go out, its activities are given up, and
 /// its parent is told.
-fn end(place: &Place<'_>, execution: &mut Execution, deeds: Deeds, ending: Ending) -> Outcome {
-    let never_started = started_now(&deeds.actions);
+fn end(
+    context: &TurnContext<'_>,
+    execution: &mut Execution,
+    code_output: CodeOutput,
+    ending: Ending,
+) -> Outcome {
+    let never_started = started_now(&code_output.actions);
     let started = |child: &&String| !never_started.contains(*child);
-    let dropped = deeds.dropped_children.iter().filter(started);
+    let dropped = code_output.dropped_children.iter().filter(started);
     let mut orchestrator_items: Vec<WorkItem> =
-        dropped.map(|child| cancel_child(place, child, FUTURE_DROPPED)).collect();
-    orchestrator_items.extend(deeds.actions.into_iter().filter_map(detached_start));
-    let mut given_up = deeds.dropped_activities;
+        dropped.map(|child| cancel_child(context, child, FUTURE_DROPPED)).collect();
+    orchestrator_items.extend(code_output.actions.into_iter().filter_map(detached_start));
+    let mut given_up = code_output.dropped_activities;
     given_up.extend(execution.open_activities());
-    let mut events = deeds.events;
-    events.extend(execution.close(ending.clone(), place.now_ms));
-    if deeds.voided {
+    let mut events = code_output.events;
+    events.extend(execution.close(ending.clone(), context.now_ms));
+    if code_output.voided {
         events = limits::without_requests(events);
     }
     Outcome {
         events,
         worker_items: Vec::new(),
         orchestrator_items,
-        cancelled_activities: identifiers(place, given_up),
-        notice: notice(place, &ending),
+        cancelled_activities: identifiers(context, given_up),
+        notice: notice(context, &ending),
         ending: Some(ending),
     }
 }
 
 /// The instance was cancelled: its children are too.
-fn cancel(place: &Place<'_>, execution: &mut Execution, deeds: Deeds, reason: String) -> Outcome {
-    let never_started = started_now(&deeds.actions);
+fn cancel(
+    context: &TurnContext<'_>,
+    execution: &mut Execution,
+    code_output: CodeOutput,
+    reason: String,
+) -> Outcome {
+    let never_started = started_now(&code_output.actions);
     let open = execution.open_children().into_values().filter(|child| !never_started.contains(child));
-    let cancels: Vec<WorkItem> = open.map(|child| cancel_child(place, &child, PARENT_CANCELLED)).collect();
+    let cancels: Vec<WorkItem> = open.map(|child| cancel_child(context, &child, PARENT_CANCELLED)).collect();
     let details = application(AppErrorKind::Cancelled { reason }, String::new());
-    let mut outcome = end(place, execution, deeds, Ending::Failed { details });
+    let mut outcome = end(context, execution, code_output, Ending::Failed { details });
     outcome.orchestrator_items.extend(cancels);
     outcome
 }
@@ -199,8 +211,8 @@ fn started_now(actions: &[Action]) -> HashSet<String> {
     actions.iter().filter_map(child).collect()
 }
 
-fn notice(place: &Place<'_>, ending: &Ending) -> Option<Notice> {
-    let parent = place.beginning.parent.clone()?;
+fn notice(context: &TurnContext<'_>, ending: &Ending) -> Option<Notice> {
+    let parent = context.beginning.parent.clone()?;
     match ending {
         Ending::Completed { output } => Some(Notice::to(parent, Ok(output.clone()))),
         Ending::Failed { details } => Some(Notice::to(parent, Err(details.clone()))),
@@ -208,17 +220,17 @@ fn notice(place: &Place<'_>, ending: &Ending) -> Option<Notice> {
     }
 }
 
-fn cancel_child(place: &Place<'_>, child: &str, reason: &str) -> WorkItem {
+fn cancel_child(context: &TurnContext<'_>, child: &str, reason: &str) -> WorkItem {
     WorkItem::CancelInstance {
-        instance: build_child_instance_id(place.instance, child),
+        instance: build_child_instance_id(context.instance, child),
         reason: reason.to_string(),
     }
 }
 
-pub(super) fn identifiers(place: &Place<'_>, ids: Vec<u64>) -> Vec<ScheduledActivityIdentifier> {
+pub(super) fn identifiers(context: &TurnContext<'_>, ids: Vec<u64>) -> Vec<ScheduledActivityIdentifier> {
     let identifier = |activity_id| ScheduledActivityIdentifier {
-        instance: place.instance.to_string(),
-        execution_id: place.execution_id,
+        instance: context.instance.to_string(),
+        execution_id: context.execution_id,
         activity_id,
     };
     ids.into_iter().map(identifier).collect()

@@ -1,13 +1,13 @@
 //! Fails instances whose messages were delivered too often.
 
-use super::batch::StartMessage;
 use super::claim::Claim;
 use super::commit::{Commit, Fallback, failure_event};
 use super::decide::{Decision, Rules, describe_ending, start_event, start_metadata};
 use super::parents::{Addressee, Notice};
 use super::record::Beginning;
 use super::refused::shortened;
-use super::report::{Ended, Report, StartedBy};
+use super::report::{ExecutionEnd, Report, StartedBy};
+use super::turn_messages::StartMessage;
 use crate::model::{
     ErrorDetails, Event, INITIAL_EVENT_ID, PoisonMessageType, QUOTE_LIMIT, poison_message, quote,
 };
@@ -176,6 +176,6 @@ fn failed(
     let ending = Ending::Failed { details };
     describe_ending(&mut metadata, &ending);
     let events_stored = events.len() as u64;
-    report.ended = Some(Ended { ending, events: events_stored, ..Ended::unknown() });
+    report.ended = Some(ExecutionEnd { ending, events: events_stored, ..ExecutionEnd::unknown() });
     Commit { execution_id, events, metadata, report, ..Commit::drain(claim, Vec::new()) }
 }

@@ -15,7 +15,7 @@ pub(super) async fn run(core: Arc<Core>, index: usize) {
         let slot = tokio::select! {
             biased;
             () = core.stop.cancelled() => return,
-            slot = core.seats.slot() => slot,
+            slot = core.turn_capacity.slot() => slot,
         };
         let Some(slot) = slot else { return };
         let options = &core.options;

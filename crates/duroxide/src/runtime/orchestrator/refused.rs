@@ -11,16 +11,16 @@ use std::time::Duration;
 use super::claim::Claim;
 use super::commit::{Ack, Fallback, RETRY_PAUSES_MS, failure_event, messages};
 use super::parents::Notice;
-use super::report::{Ended, Report};
+use super::report::{ExecutionEnd, Report};
 use super::residents::Resident;
-use crate::model::{ErrorDetails, Event, EventKind, QUOTE_LIMIT, quote};
+use crate::model::{ErrorDetails, Event, EventKind, ExecutionStatus, QUOTE_LIMIT, quote};
 use crate::providers::{ExecutionMetadata, ProviderError, ScheduledActivityIdentifier};
 use crate::replay::Ending;
 use crate::runtime::core::{Core, TARGET};
 use crate::runtime::postponed;
 
 /// A turn that the store did not take.
-pub(super) struct Refused {
+pub(super) struct RefusedTurn {
     pub execution_id: u64,
     pub fallback: Option<Box<Fallback>>,
     pub suspended: Option<Box<Resident>>,
@@ -28,7 +28,7 @@ pub(super) struct Refused {
     pub error: ProviderError,
 }
 
-impl Refused {
+impl RefusedTurn {
     /// The activities that are in flight, those included that this turn gave up.
     fn open_activities(&mut self, instance: &str) -> Vec<ScheduledActivityIdentifier> {
         let open = self.suspended.as_ref().map(|suspended| suspended.execution.open_activities());
@@ -44,7 +44,7 @@ impl Refused {
 
 /// Decides about a turn that the store did not take. What the turn left in memory is not what is stored, so it is
 /// dropped.
-pub(super) async fn settle(core: &Core, claim: &Claim, mut turn: Refused, worker_id: &str) {
+pub(super) async fn settle(core: &Core, claim: &Claim, mut turn: RefusedTurn, worker_id: &str) {
     if turn.error.retryable {
         return postpone(core, claim, &turn.error).await;
     }
@@ -153,7 +153,7 @@ async fn fail(
     let shortened = fallback.opening.as_ref().and_then(|(start, _)| shortened(start));
     let (start, metadata) = fallback.opening.unzip();
     ack.metadata = ExecutionMetadata {
-        status: Some("Failed".to_string()),
+        status: Some(ExecutionStatus::Failed.as_str().to_string()),
         output: Some(details.display_message()),
         ..metadata.unwrap_or_default()
     };
@@ -168,7 +168,7 @@ async fn fail(
     core.postponed.forget(&claim.instance);
     core.running.cancel(&ack.cancelled_activities);
     let mut report = fallback.report;
-    report.ended = Some(Ended { ending: Ending::Failed { details }, ..Ended::unknown() });
+    report.ended = Some(ExecutionEnd { ending: Ending::Failed { details }, ..ExecutionEnd::unknown() });
     Ok(report)
 }
 

@@ -11,7 +11,7 @@ pub(super) struct Report {
     pub name: String,
     pub version: String,
     pub started: Option<StartedBy>,
-    pub ended: Option<Ended>,
+    pub ended: Option<ExecutionEnd>,
     pub parent: Option<String>,
 }
 
@@ -24,7 +24,7 @@ pub(super) enum StartedBy {
 
 /// How an execution ended.
 #[derive(Debug, Clone)]
-pub(super) struct Ended {
+pub(super) struct ExecutionEnd {
     pub ending: Ending,
     pub seconds: f64,
     pub turns: u64,
@@ -45,31 +45,32 @@ impl Report {
 
     /// Logs and counts. Called once, when the turn is stored.
     pub fn publish(self, core: &Core, instance: &str, execution_id: u64, worker_id: &str) {
-        let line = Line { report: &self, instance, execution_id, worker_id };
+        let turn = ReportedTurn { report: &self, instance, execution_id, worker_id };
         if let Some(started) = self.started {
-            line.started(core, started);
+            turn.started(core, started);
         }
         if let Some(ended) = &self.ended {
-            line.ended(core, ended);
+            turn.ended(core, ended);
         }
     }
 }
 
-impl Ended {
+impl ExecutionEnd {
     /// An end of which nothing but the fact is known.
     pub fn unknown() -> Self {
         Self { ending: Ending::ContinuedAsNew { input: String::new() }, seconds: 0.0, turns: 1, events: 1 }
     }
 }
 
-struct Line<'a> {
+/// A report, and the turn that it is about.
+struct ReportedTurn<'a> {
     report: &'a Report,
     instance: &'a str,
     execution_id: u64,
     worker_id: &'a str,
 }
 
-impl Line<'_> {
+impl ReportedTurn<'_> {
     fn started(&self, core: &Core, by: StartedBy) {
         let Report { name, version, .. } = self.report;
         let is_continue_as_new = by == StartedBy::ContinueAsNew;
@@ -84,7 +85,7 @@ impl Line<'_> {
             "Orchestration started");
     }
 
-    fn ended(&self, core: &Core, ended: &Ended) {
+    fn ended(&self, core: &Core, ended: &ExecutionEnd) {
         let Report { name, version, .. } = self.report;
         let status = match ended.ending {
             Ending::Completed { .. } => "success",

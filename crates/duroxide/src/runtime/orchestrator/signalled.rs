@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::seats;
 use super::turn::LeasedClaim;
+use super::turn_capacity;
 use crate::providers::{InstanceClaim, ProviderError, WorkQueue, WorkSignal};
 use crate::runtime::core::{Core, TARGET};
 use crate::runtime::fetch_backoff::{FetchBackoff, LONGEST_SILENCE};
@@ -42,7 +42,7 @@ async fn wanted(core: &Core) -> Option<usize> {
     tokio::select! {
         biased;
         () = core.stop.cancelled() => None,
-        () = core.seats.any_free() => Some(core.seats.wanted(core.options.orchestration_concurrency)),
+        () = core.turn_capacity.any_free() => Some(core.turn_capacity.wanted(core.options.orchestration_concurrency)),
     }
 }
 
@@ -50,11 +50,11 @@ async fn begin_all(core: &Arc<Core>, claims: Vec<InstanceClaim>) {
     if !claims.is_empty() {
         core.metrics().record_orch_dispatcher_items_fetched(claims.len() as u64);
     }
-    // Turns that others hand over may have taken the seats meanwhile. Whoever waits for one keeps its lease.
+    // Turns that others handed over may have taken the permits meanwhile. A turn that waits for one keeps its lease.
     let leased: Vec<_> = claims.into_iter().map(|claim| LeasedClaim::new(core, claim.into())).collect();
     for claim in leased {
-        let Some(seat) = core.seats.take().await else { return };
-        seats::begin(core, claim, seat);
+        let Some(permit) = core.turn_capacity.permit().await else { return };
+        turn_capacity::begin(core, claim, permit);
     }
 }
 
@@ -63,7 +63,7 @@ async fn wait_for_more(core: &Arc<Core>, signal: &mut WorkSignal) {
     let Some(store) = core.store.as_extended() else { return };
     loop {
         let Some(wanted) = wanted(core).await else { return };
-        let request = seats::request(core, wanted);
+        let request = turn_capacity::request(core, wanted);
         let claims = tokio::select! {
             () = core.stop.cancelled() => return,
             claims = store.wait_for_instances(&request, signal) => claims,
@@ -80,5 +80,5 @@ async fn wait_for_more(core: &Arc<Core>, signal: &mut WorkSignal) {
 /// A claim is not interrupted by a stop: what it has leased must be known, to be given back.
 async fn claim(core: &Core, wanted: usize) -> Result<Vec<InstanceClaim>, ProviderError> {
     let Some(store) = core.store.as_extended() else { return Ok(Vec::new()) };
-    store.claim_instances(&seats::request(core, wanted)).await
+    store.claim_instances(&turn_capacity::request(core, wanted)).await
 }

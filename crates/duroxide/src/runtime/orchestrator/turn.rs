@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::check;
-use super::claim::{Claim, Stored};
+use super::claim::{Claim, StoredHistory};
 use super::commit::{self, Commit};
-use super::decide::{Decision, Known, Rules, decide};
+use super::decide::{Decision, InstanceState, Rules, decide};
 use super::refused;
-use super::seats::Slot;
+use super::turn_capacity::TurnSlot;
 use crate::providers::ProviderError;
 use crate::runtime::core::{Core, TARGET};
 use crate::runtime::leases::Lease;
@@ -36,31 +36,31 @@ impl LeasedClaim {
 /// Takes the turn of an instance that was claimed without its history.
 pub(super) async fn claimed(core: Arc<Core>, leased: LeasedClaim) {
     hold_for_test(&core, &leased.claim).await;
-    let known = match recall(&core, &leased.claim).await {
-        Ok(known) => known,
+    let state = match recall(&core, &leased.claim).await {
+        Ok(state) => state,
         Err(error) => return refused::not_taken(&core, &leased.claim, &error).await,
     };
     let slot = tokio::select! {
         biased;
-        slot = core.seats.slot() => slot,
+        slot = core.turn_capacity.slot() => slot,
         () = core.stop.cancelled() => return leased.give_back(&core).await,
     };
     let Some(slot) = slot else { return };
-    take(core, leased, known, slot).await;
+    take(core, leased, state, slot).await;
 }
 
 /// Takes the turn of an instance that was fetched with its history.
-pub(super) async fn fetched(core: Arc<Core>, leased: LeasedClaim, stored: Stored, slot: Slot) {
+pub(super) async fn fetched(core: Arc<Core>, leased: LeasedClaim, stored: StoredHistory, slot: TurnSlot) {
     hold_for_test(&core, &leased.claim).await;
     let mut leased = leased;
-    if matches!(stored, Stored::Undecodable(_)) {
+    if matches!(stored, StoredHistory::Undecodable(_)) {
         leased.claim.status = status(&core, &leased.claim.instance).await;
     }
-    take(core, leased, Known::Stored(stored), slot).await;
+    take(core, leased, InstanceState::Stored(stored), slot).await;
 }
 
 /// Runs the turn in `slot`, which is free again before the commit.
-async fn take(core: Arc<Core>, leased: LeasedClaim, known: Known, slot: Slot) {
+async fn take(core: Arc<Core>, leased: LeasedClaim, state: InstanceState, slot: TurnSlot) {
     let LeasedClaim { claim, _lease: lease } = leased;
     let worker_id = core.turn_worker_id(slot.number);
     let rules = Rules {
@@ -72,15 +72,15 @@ async fn take(core: Arc<Core>, leased: LeasedClaim, known: Known, slot: Slot) {
     };
     let began = core.clock.monotonic();
     let running = core.mark_running(&claim.token);
-    let (claim, decision) = match known {
-        Known::Resident(resident) if core.options.check_residents => {
+    let (claim, decision) = match state {
+        InstanceState::Resident(resident) if core.options.check_residents => {
             Box::pin(check::take_both(&rules, &core, claim, resident)).await
         }
-        known => decide(&rules, claim, known),
+        state => decide(&rules, claim, state),
     };
     drop(running);
     let took = core.clock.monotonic().saturating_sub(began);
-    core.seats.pace.record(took);
+    core.turn_capacity.pace.record(took);
     core.metrics().record_orch_dispatcher_processing_duration(took.as_millis() as u64);
     drop(slot);
     match decision {
@@ -104,18 +104,18 @@ fn remember_origin(core: &Core, claim: &Claim, commit: &Commit) {
 
 /// Finds out about the instance: from memory if it is resident, from its history otherwise. Of one that has ended there
 /// is nothing to know; a timer that nobody waits for any more costs no more than its row.
-async fn recall(core: &Core, claim: &Claim) -> Result<Known, ProviderError> {
+async fn recall(core: &Core, claim: &Claim) -> Result<InstanceState, ProviderError> {
     if claim.is_known_to_have_ended() {
-        return Ok(Known::Ended);
+        return Ok(InstanceState::Ended);
     }
     if claim.is_fresh() {
-        return Ok(Known::Stored(Stored::nothing()));
+        return Ok(InstanceState::Stored(StoredHistory::nothing()));
     }
     if let Some(resident) = core.residents.take(claim) {
-        return Ok(Known::Resident(resident));
+        return Ok(InstanceState::Resident(resident));
     }
     match core.store.as_extended() {
-        Some(store) => Ok(Known::Stored(store.load_history(&claim.token, 0).await?.into())),
+        Some(store) => Ok(InstanceState::Stored(store.load_history(&claim.token, 0).await?.into())),
         None => Err(ProviderError::permanent("load_history", "the store has no such ability")),
     }
 }

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::claim::{ActivityWork, ClaimedActivity};
-use super::desk::{Put, Slot, Start};
 use super::guarded::{Guarded, Panicked};
 use super::result::{self, Verdict};
+use super::slot_queue::{Put, Start, WorkerSlot};
 use crate::activity::{ActivityContext, ActivityIdentity};
 use crate::model::{ErrorDetails, PoisonMessageType, WorkItem, poison_message};
 use crate::runtime::core::{Core, TARGET};
@@ -17,15 +17,15 @@ use crate::runtime::sessions::InSession;
 const DISCARDED_DELAY: Duration = Duration::from_millis(100);
 
 /// How user code ended.
-enum Ended {
+enum UserCodeEnd {
     Returned(Result<String, String>),
     /// Nobody wants the result any more.
     Cancelled,
 }
 
-/// Starts an activity, lays it on the desk until a slot is free, or gives it back if none will be.
+/// Starts an activity, queues it until a slot is free, or gives it back if none will be.
 pub(super) async fn put(core: &Arc<Core>, claim: ClaimedActivity) {
-    match core.desk.put(claim) {
+    match core.slot_queue.put(claim) {
         Put::Start(start) => spawn(core, *start),
         Put::Waits => {}
         Put::Refused(claim) => claim.give_back(core, None).await,
@@ -37,11 +37,11 @@ pub(super) fn spawn(core: &Arc<Core>, start: Start) {
     core.work.spawn(run(core.clone(), start, None));
 }
 
-/// Runs an activity in its slot, which goes to the next one when the user's code has returned. The session counts until
-/// the result is stored.
+/// Runs an activity in its slot. When the user's code has returned, the next activity gets the slot; session and permit
+/// are taken until the result is stored.
 pub(super) async fn run(core: Arc<Core>, start: Start, session: Option<InSession>) {
-    let Start { claim, slot, place } = start;
-    let _until_stored = (session, place);
+    let Start { claim, slot, permit } = start;
+    let _until_stored = (session, permit);
     // It was given up, or seems to be taken over by another worker, before its turn came.
     if claim.registration.cancellation.token.is_cancelled() {
         pass_on(&core, slot);
@@ -65,18 +65,18 @@ pub(super) async fn run(core: Arc<Core>, start: Start, session: Option<InSession
     let ended = wait(&core, &claim, user_code, &worker_id).await;
     drop(running);
     let took = core.clock.monotonic().saturating_sub(started);
-    core.desk.pace.record(took);
+    core.slot_queue.pace.record(took);
     core.metrics().record_worker_dispatcher_execution_duration(took.as_millis() as u64);
     pass_on(&core, slot);
     report(&core, &claim, ended, took, &worker_id).await;
 }
 
 /// Gives a slot to the next activity that waits for one.
-fn pass_on(core: &Arc<Core>, slot: Slot) {
+fn pass_on(core: &Arc<Core>, slot: WorkerSlot) {
     if core.stop.is_cancelled() {
         return;
     }
-    if let Some(next) = core.desk.next_in(slot) {
+    if let Some(next) = core.slot_queue.next_in(slot) {
         spawn(core, next);
     }
 }
@@ -105,13 +105,13 @@ async fn wait(
     claim: &ClaimedActivity,
     mut user_code: Guarded<Result<String, String>>,
     worker_id: &str,
-) -> Ended {
+) -> UserCodeEnd {
     let cancelled = claim.registration.cancellation.token.cancelled();
     tokio::select! {
         biased;
         () = cancelled => {}
         returned = &mut user_code => {
-            return Ended::Returned(returned.unwrap_or_else(|panic| Err(describe_panic(panic))));
+            return UserCodeEnd::Returned(returned.unwrap_or_else(|panic| Err(describe_panic(panic))));
         }
     }
     let grace = core.options.activity_cancellation_grace_period;
@@ -123,7 +123,7 @@ async fn wait(
         _ = &mut user_code => {}
         () = core.clock.sleep(grace) => {}
     }
-    Ended::Cancelled
+    UserCodeEnd::Cancelled
 }
 
 fn describe_panic(panic: Panicked) -> String {
@@ -133,25 +133,31 @@ fn describe_panic(panic: Panicked) -> String {
     }
 }
 
-async fn report(core: &Arc<Core>, claim: &ClaimedActivity, ended: Ended, took: Duration, worker_id: &str) {
+async fn report(
+    core: &Arc<Core>,
+    claim: &ClaimedActivity,
+    ended: UserCodeEnd,
+    took: Duration,
+    worker_id: &str,
+) {
     let result = match ended {
-        Ended::Cancelled => return discard(core, claim, took).await,
-        Ended::Returned(result) => result,
+        UserCodeEnd::Cancelled => return discard(core, claim, took).await,
+        UserCodeEnd::Returned(result) => result,
     };
     log_ended(claim, &result, took, worker_id);
     let outcome = if result.is_ok() { "success" } else { "app_error" };
     let completion = result::completion(&claim.work, result);
     let outcome = match store_or_fail(core, claim, &completion).await {
-        Stored::AsItIs => outcome,
-        Stored::AsFailure => "app_error",
-        Stored::Not if claim.registration.cancellation.is_removed() => "cancelled",
-        Stored::Not => "infra_error",
+        HowStored::AsItIs => outcome,
+        HowStored::AsFailure => "app_error",
+        HowStored::Not if claim.registration.cancellation.is_removed() => "cancelled",
+        HowStored::Not => "infra_error",
     };
     record(core, claim, outcome, took);
 }
 
 /// What is stored of an activity that has ended.
-enum Stored {
+enum HowStored {
     AsItIs,
     /// The store refused what there was to say, and took a small failure instead.
     AsFailure,
@@ -159,28 +165,28 @@ enum Stored {
 }
 
 /// Stores a result; what the store refuses for good becomes a failure of the activity that says so.
-async fn store_or_fail(core: &Arc<Core>, claim: &ClaimedActivity, completion: &WorkItem) -> Stored {
+async fn store_or_fail(core: &Arc<Core>, claim: &ClaimedActivity, completion: &WorkItem) -> HowStored {
     let (work, refusal) = match result::store(core, claim, completion).await {
-        Verdict::Stored => return Stored::AsItIs,
+        Verdict::Stored => return HowStored::AsItIs,
         Verdict::Gone => return dropped(claim),
         Verdict::Refused(refusal) => (&claim.work, refusal),
     };
     tracing::warn!(target: TARGET, instance = %work.instance, activity_name = %work.name, activity_id = work.id,
         error = %refusal.error, "the store refuses the result; the activity fails");
     match result::store(core, claim, &result::substitute(work, completion, &refusal)).await {
-        Verdict::Stored => Stored::AsFailure,
+        Verdict::Stored => HowStored::AsFailure,
         Verdict::Gone => dropped(claim),
         Verdict::Refused(refusal) => {
             result::set_aside(core, claim, &refusal).await;
-            Stored::Not
+            HowStored::Not
         }
     }
 }
 
-fn dropped(claim: &ClaimedActivity) -> Stored {
+fn dropped(claim: &ClaimedActivity) -> HowStored {
     tracing::info!(target: TARGET, instance = %claim.work.instance, activity_id = claim.work.id,
         "result dropped: the activity was given up, or another worker has it");
-    Stored::Not
+    HowStored::Not
 }
 
 /// Ends an activity whose result nobody wants here. Only the store can remove a step, in the turn that gives it up: if
@@ -221,8 +227,8 @@ async fn poison(core: &Arc<Core>, claim: &ClaimedActivity) {
         message,
     };
     match store_or_fail(core, claim, &result::failure(work, details)).await {
-        Stored::AsItIs | Stored::AsFailure => core.metrics().record_activity_poison(),
-        Stored::Not => {}
+        HowStored::AsItIs | HowStored::AsFailure => core.metrics().record_activity_poison(),
+        HowStored::Not => {}
     }
 }
 

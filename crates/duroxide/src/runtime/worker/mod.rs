@@ -6,15 +6,15 @@
 mod activity;
 mod builtin;
 mod claim;
-mod desk;
-#[cfg(test)]
-mod desk_tests;
 mod guarded;
 mod polled;
 mod result;
 mod signalled;
 #[cfg(test)]
 mod signalled_tests;
+mod slot_queue;
+#[cfg(test)]
+mod slot_queue_tests;
 
 use std::sync::Arc;
 
@@ -25,9 +25,9 @@ use crate::providers::{TagFilter, WorkClaim, WorkRequest};
 use claim::ClaimedActivity;
 
 pub(crate) use builtin::with_builtins;
-pub(crate) use desk::{Desk, Reservation};
+pub(crate) use slot_queue::{Reservation, SlotQueue};
 
-/// Reserves places for the activities of a turn that is about to be stored; `None` if none of them should be claimed here
+/// Reserves room for the activities of a turn that is about to be stored; `None` if none of them should be claimed here
 /// now. Activities of sessions are left to the dispatcher, which knows which slot owns them.
 pub(crate) fn reserve(core: &Core, items: &[WorkItem]) -> Option<Reservation> {
     let is_free = |item: &&WorkItem| matches!(item, WorkItem::ActivityExecute { session_id: None, .. });
@@ -36,13 +36,13 @@ pub(crate) fn reserve(core: &Core, items: &[WorkItem]) -> Option<Reservation> {
     if wanted == 0 || core.stop.is_cancelled() || core.leases.is_behind() {
         return None;
     }
-    core.desk.reserve(wanted)
+    core.slot_queue.reserve(wanted)
 }
 
-/// Asks for activities to fill reserved places.
-pub(crate) fn request<'a>(core: &'a Core, places: &Reservation) -> WorkRequest<'a> {
+/// Asks for as many activities as there is reserved room for.
+pub(crate) fn request<'a>(core: &'a Core, reserved: &Reservation) -> WorkRequest<'a> {
     WorkRequest {
-        max: places.places,
+        max: reserved.count,
         lock_timeout: core.options.worker_lock_timeout,
         session: None,
         tag_filter: &core.options.worker_tag_filter,
@@ -69,7 +69,7 @@ pub(crate) fn start(core: &Arc<Core>) {
         return;
     }
     if core.store.as_extended().is_some() {
-        core.desk.open();
+        core.slot_queue.open();
         let shared = core.clone();
         core.work.spawn_supervised("worker dispatcher", move || signalled::run(shared.clone()));
     } else {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::activity;
 use super::claim::ClaimedActivity;
-use super::desk::Start;
+use super::slot_queue::Start;
 use crate::providers::{ProviderError, SessionFetchConfig, WorkClaim};
 use crate::runtime::core::{Core, TARGET};
 use crate::runtime::fetch_backoff::FetchBackoff;
@@ -74,14 +74,14 @@ async fn dispatch(core: &Arc<Core>, index: usize, claim: WorkClaim) {
         Some(id) => match core.sessions.enter(id, core.clock.monotonic()) {
             Some(session) => Some(session),
             None => {
-                // Another slot was quicker with the last free place.
+                // Another slot has entered the last session that there was room for.
                 tracing::debug!(target: TARGET, session = %id, "no room for another session, giving it back");
                 return claim.give_back(core, Some(SESSION_CAP_DELAY)).await;
             }
         },
     };
-    let Some(slot) = core.desk.take(index) else { return claim.give_back(core, None).await };
-    let start = Start { claim, slot, place: core.desk.place() };
+    let Some(slot) = core.slot_queue.take(index) else { return claim.give_back(core, None).await };
+    let start = Start { claim, slot, permit: core.slot_queue.permit() };
     core.work.spawn(activity::run(core.clone(), start, session));
-    core.desk.is_free(index).await;
+    core.slot_queue.until_free(index).await;
 }

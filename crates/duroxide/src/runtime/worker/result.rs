@@ -97,11 +97,11 @@ async fn attempt(core: &Arc<Core>, claim: &ClaimedActivity, completion: WorkItem
     let Some(store) = core.store.as_extended() else {
         return core.store.ack_work_item(&claim.token, Some(completion)).await.map_err(uncommitted);
     };
-    let seat = orchestrator::reserve(core);
-    let request = seat.as_ref().map(|_| orchestrator::request(core, 1));
+    let permit = orchestrator::reserve(core);
+    let request = permit.as_ref().map(|_| orchestrator::request(core, 1));
     let stored = store.store_result(&claim.token, Some(completion), request.as_ref()).await;
     let stored = stored.map_err(uncommitted)?;
-    orchestrator::receive(core, stored.claims, seat);
+    orchestrator::receive(core, stored.claims, permit);
     stored.durable.wait().await.map_err(|error| Failure { error, is_committed: true })
 }
 

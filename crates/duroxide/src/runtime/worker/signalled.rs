@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::activity;
 use super::claim::ClaimedActivity;
-use super::desk::{Slot, Start};
+use super::slot_queue::{Start, WorkerSlot};
 use crate::providers::{ProviderError, SessionFetchConfig, WorkClaim, WorkQueue, WorkRequest, WorkSignal};
 use crate::runtime::core::{Core, TARGET};
 use crate::runtime::fetch_backoff::{FetchBackoff, LONGEST_SILENCE};
@@ -18,8 +18,8 @@ use crate::runtime::fetch_backoff::{FetchBackoff, LONGEST_SILENCE};
 /// How long a claimed activity may wait for a slot before others get a chance.
 const LONGEST_WAIT_FOR_SLOT: Duration = Duration::from_millis(200);
 
-/// What the dispatcher learned by asking.
-enum Answer {
+/// What came of asking the store for activities.
+enum ClaimOutcome {
     /// Activities were claimed. There may be more.
     Claimed,
     /// The store was asked for every slot that asks, and had nothing for any of them.
@@ -42,7 +42,7 @@ pub(super) async fn run(core: Arc<Core>) {
     };
     let mut dispatcher = Dispatcher::new(core.clone());
     while dispatcher.round(&mut signal).await {}
-    give_back(&core, core.desk.close()).await;
+    give_back(&core, core.slot_queue.close()).await;
 }
 
 impl Dispatcher {
@@ -53,19 +53,19 @@ impl Dispatcher {
     /// Claims and starts what it can, then waits for a reason to look again. Returns false when the runtime stops.
     pub(super) async fn round(&mut self, signal: &mut WorkSignal) -> bool {
         let core = self.core.clone();
-        while let Some(start) = core.desk.next() {
+        while let Some(start) = core.slot_queue.next() {
             activity::spawn(&core, start);
         }
-        if !core.desk.is_clear() {
+        if !core.slot_queue.is_empty() {
             return self.wait_for_slots().await;
         }
         tokio::select! {
             biased;
             () = core.stop.cancelled() => return false,
-            () = core.desk.has_room() => {}
+            () = core.slot_queue.until_room() => {}
         }
         signal.mark_seen();
-        let free = core.desk.free();
+        let free = core.slot_queue.free();
         self.claim_or_wait(signal, &free).await
     }
 
@@ -74,15 +74,15 @@ impl Dispatcher {
     pub(super) async fn claim_or_wait(&mut self, signal: &mut WorkSignal, free: &BTreeSet<usize>) -> bool {
         let core = self.core.clone();
         match self.claim(free).await {
-            Ok(Answer::Claimed) => {
+            Ok(ClaimOutcome::Claimed) => {
                 self.backoff.reset();
                 true
             }
-            Ok(Answer::Nothing) => {
+            Ok(ClaimOutcome::Nothing) => {
                 self.backoff.reset();
                 self.wait_for_work(signal, free).await
             }
-            Ok(Answer::NotAsked) => true,
+            Ok(ClaimOutcome::NotAsked) => true,
             Err(error) => {
                 tracing::warn!(target: TARGET, %error, retryable = error.retryable, "claiming activities failed");
                 let pause = self.backoff.after(&error);
@@ -90,7 +90,7 @@ impl Dispatcher {
                     () = core.stop.cancelled() => false,
                     () = core.clock.sleep(pause) => true,
                     // Somebody else's claim came through, and waits for a slot that only this dispatcher fills.
-                    () = core.desk.is_laid() => true,
+                    () = core.slot_queue.until_any_wait() => true,
                 }
             }
         }
@@ -100,17 +100,17 @@ impl Dispatcher {
     /// meanwhile, is given back: others may be free.
     async fn wait_for_slots(&self) -> bool {
         let core = &self.core;
-        let before = core.desk.started();
+        let before = core.slot_queue.started();
         tokio::select! {
             biased;
             () = core.stop.cancelled() => false,
-            () = core.desk.is_cleared() => true,
-            () = core.desk.has_room() => true,
+            () = core.slot_queue.until_empty() => true,
+            () = core.slot_queue.until_room() => true,
             () = core.clock.sleep(LONGEST_WAIT_FOR_SLOT) => {
-                let soon = core.desk.started().wrapping_sub(before);
-                let excess = core.desk.keep(soon);
+                let soon = core.slot_queue.started().wrapping_sub(before);
+                let excess = core.slot_queue.keep(soon);
                 if !excess.is_empty() {
-                    core.desk.pace.slow_down(soon);
+                    core.slot_queue.pace.slow_down(soon);
                     give_back(core, excess).await;
                 }
                 true
@@ -124,13 +124,13 @@ impl Dispatcher {
         let owner_free = async {
             match self.session_owners.is_empty() {
                 true => std::future::pending().await,
-                false => self.core.desk.more_free_than(free).await,
+                false => self.core.slot_queue.until_more_free_than(free).await,
             }
         };
         tokio::select! {
             () = self.core.stop.cancelled() => false,
             () = signal.wait() => true,
-            () = self.core.desk.is_laid() => true,
+            () = self.core.slot_queue.until_any_wait() => true,
             () = owner_free => true,
             () = self.core.sessions.freed() => true,
             () = self.core.clock.sleep(LONGEST_SILENCE) => true,
@@ -138,19 +138,19 @@ impl Dispatcher {
     }
 
     /// Claims for slots that were free a moment ago, and starts what it gets.
-    async fn claim(&mut self, free: &BTreeSet<usize>) -> Result<Answer, ProviderError> {
+    async fn claim(&mut self, free: &BTreeSet<usize>) -> Result<ClaimOutcome, ProviderError> {
         let core = self.core.clone();
         // What is still under way here must not be taken for free work.
         tokio::select! {
             biased;
-            () = core.stop.cancelled() => return Ok(Answer::NotAsked),
+            () = core.stop.cancelled() => return Ok(ClaimOutcome::NotAsked),
             () = core.leases.catch_up() => {}
         }
         let claimants = self.claimants(free);
         let mut were_all_asked = !claimants.is_empty();
         for index in claimants {
             // The slot is held while it asks, so that what comes for it can be started in it.
-            let Some(slot) = core.desk.take(index) else {
+            let Some(slot) = core.slot_queue.take(index) else {
                 were_all_asked = false;
                 continue;
             };
@@ -160,20 +160,20 @@ impl Dispatcher {
             }
             core.metrics().record_worker_dispatcher_items_fetched(claims.len() as u64);
             self.start(claims, slot).await;
-            return Ok(Answer::Claimed);
+            return Ok(ClaimOutcome::Claimed);
         }
-        Ok(if were_all_asked { Answer::Nothing } else { Answer::NotAsked })
+        Ok(if were_all_asked { ClaimOutcome::Nothing } else { ClaimOutcome::NotAsked })
     }
 
     async fn claim_for(&self, index: usize) -> Result<Vec<WorkClaim>, ProviderError> {
         let (core, options) = (&self.core, &self.core.options);
         let Some(store) = core.store.as_extended() else { return Ok(Vec::new()) };
-        let ahead = core.desk.reserve(usize::MAX);
+        let ahead = core.slot_queue.reserve(usize::MAX);
         let owner_id = core.session_owner(index);
         let owner = SessionFetchConfig { owner_id, lock_timeout: options.session_lock_timeout };
         let request = WorkRequest {
             // One for the slot that asks, and what it and the others will soon have time for.
-            max: 1 + ahead.as_ref().map_or(0, |ahead| ahead.places),
+            max: 1 + ahead.as_ref().map_or(0, |ahead| ahead.count),
             lock_timeout: options.worker_lock_timeout,
             session: core.sessions.has_room().then_some(&owner),
             tag_filter: &options.worker_tag_filter,
@@ -192,7 +192,7 @@ impl Dispatcher {
     }
 
     /// Starts what was claimed for a slot: the activity of a session in that slot, the others in any.
-    async fn start(&mut self, claims: Vec<WorkClaim>, slot: Slot) {
+    async fn start(&mut self, claims: Vec<WorkClaim>, slot: WorkerSlot) {
         let core = self.core.clone();
         let mut slot = Some(slot);
         let mut others = Vec::new();
@@ -210,14 +210,14 @@ impl Dispatcher {
         }
     }
 
-    async fn start_in_session(&mut self, claim: ClaimedActivity, slot: &mut Option<Slot>) {
+    async fn start_in_session(&mut self, claim: ClaimedActivity, slot: &mut Option<WorkerSlot>) {
         let core = &self.core;
         let session_id = claim.work.session_id.clone().unwrap_or_default();
         let session = core.sessions.enter(&session_id, core.clock.monotonic());
         match (session, slot.take()) {
             (Some(session), Some(slot)) => {
                 self.session_owners.insert(slot.index());
-                let start = Start { claim, slot, place: core.desk.place() };
+                let start = Start { claim, slot, permit: core.slot_queue.permit() };
                 core.work.spawn(activity::run(core.clone(), start, Some(session)));
             }
             // A store that returns two of them in one claim: the second waits for its turn.

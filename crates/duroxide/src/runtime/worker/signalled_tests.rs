@@ -16,7 +16,7 @@ use crate::runtime::core::Core;
 use crate::runtime::{RuntimeOptions, start};
 
 /// A dispatcher on a store whose time stands still, so that only a signal or a slot can end a wait.
-struct Floor {
+struct DispatcherTest {
     core: Arc<Core>,
     store: Arc<MemoryProvider>,
     dispatcher: Dispatcher,
@@ -24,7 +24,7 @@ struct Floor {
     ran: Arc<Mutex<BTreeSet<String>>>,
 }
 
-impl Floor {
+impl DispatcherTest {
     async fn new(slots: usize) -> Self {
         let store = Arc::new(MemoryProvider::with_clock(Arc::new(ManualClock::default())));
         let ran = Arc::new(Mutex::new(BTreeSet::new()));
@@ -38,7 +38,7 @@ impl Floor {
         let options = RuntimeOptions { worker_concurrency: slots, ..Default::default() };
         let orchestrations = OrchestrationRegistry::builder().build();
         let core = Arc::new(start::core(store.clone(), activities, orchestrations, options));
-        core.desk.open();
+        core.slot_queue.open();
         let signal = store.work_signal(WorkQueue::Worker);
         Self { dispatcher: Dispatcher::new(core.clone()), core, store, signal, ran }
     }
@@ -80,34 +80,34 @@ async fn soon<T>(future: impl Future<Output = T>) -> T {
 
 #[tokio::test(start_paused = true)]
 async fn work_that_was_announced_is_claimed_although_the_free_slot_was_taken_before_the_store_was_asked() {
-    let mut floor = Floor::new(1).await;
-    floor.enqueue(1, None).await;
+    let mut test = DispatcherTest::new(1).await;
+    test.enqueue(1, None).await;
     // The dispatcher has heard of the activity and sees a free slot. Before it takes the slot, an activity does that was
     // handed over with a turn.
-    floor.signal.mark_seen();
-    let free = floor.core.desk.free();
-    let handed_over = floor.core.desk.take(0).unwrap();
+    test.signal.mark_seen();
+    let free = test.core.slot_queue.free();
+    let handed_over = test.core.slot_queue.take(0).unwrap();
     assert!(
-        soon(floor.dispatcher.claim_or_wait(&mut floor.signal, &free)).await,
+        soon(test.dispatcher.claim_or_wait(&mut test.signal, &free)).await,
         "nobody will announce it again"
     );
     drop(handed_over);
-    floor.until_run(1).await;
+    test.until_run(1).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_slot_that_was_taken_meanwhile_does_not_end_the_question_for_the_others() {
-    let mut floor = Floor::new(2).await;
-    // Slot 0 owns a session from now on.
-    floor.enqueue(1, Some("s")).await;
-    floor.until_run(1).await;
-    floor.core.work.ended().await;
-    floor.enqueue(2, Some("s")).await;
-    floor.signal.mark_seen();
-    let free = floor.core.desk.free();
-    let handed_over = floor.core.desk.take(0).unwrap();
+    let mut test = DispatcherTest::new(2).await;
+    // WorkerSlot 0 owns a session from now on.
+    test.enqueue(1, Some("s")).await;
+    test.until_run(1).await;
+    test.core.work.ended().await;
+    test.enqueue(2, Some("s")).await;
+    test.signal.mark_seen();
+    let free = test.core.slot_queue.free();
+    let handed_over = test.core.slot_queue.take(0).unwrap();
     // The store has nothing for slot 1, and slot 0 was not asked for.
-    assert!(soon(floor.dispatcher.claim_or_wait(&mut floor.signal, &free)).await);
+    assert!(soon(test.dispatcher.claim_or_wait(&mut test.signal, &free)).await);
     drop(handed_over);
-    floor.until_run(2).await;
+    test.until_run(2).await;
 }

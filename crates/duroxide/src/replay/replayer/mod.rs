@@ -1,8 +1,8 @@
-//! Walking through a history with the orchestration's code beside it.
+//! Feeds events to the orchestration's code.
 //!
-//! Each event is applied in turn; between events the code is polled when there is news for it. What the code asks for
-//! must be what the next recorded request says. Events that were stored long ago and events of the turn being taken go
-//! through the same steps, so that both decide alike.
+//! The replayer applies one event after the other. Between events it polls the code if there is news for it. What the
+//! code asks for must be what the next recorded request says. Events that were stored long ago and events of the turn
+//! being taken go through the same steps, so that both decide alike.
 
 mod apply;
 
@@ -16,10 +16,10 @@ use std::task::{Context, Poll};
 
 use crate::model::{Action, AppErrorKind, ErrorDetails, Event, EventKind};
 
-use super::desk::Desk;
-use super::drops::Drops;
+use super::dropped_futures::DroppedFutures;
 use super::journal::Answerable;
 use super::outcome::{application, nondeterminism};
+use super::shared_state::SharedState;
 use super::wake::OwnedNode;
 use super::{DecodeWords, RacePolicy, matching};
 
@@ -31,7 +31,7 @@ const IDLE_POLLS_MAX: u32 = 100;
 
 /// How the code ended.
 #[derive(Debug)]
-pub(crate) enum Ended {
+pub(crate) enum ProgramEnd {
     Returned(Result<String, String>),
     /// It panicked, kept itself busy without end, or does not fit its history.
     Broken(ErrorDetails),
@@ -46,15 +46,15 @@ pub(crate) struct Unmatched {
     pub(crate) at_ms: u64,
 }
 
-/// The orchestration's code at some place in its history.
-pub(crate) struct Walk {
+/// The orchestration's code, and how much of its history it has seen.
+pub(crate) struct Replayer {
     instance: String,
-    desk: Arc<Desk>,
+    shared_state: Arc<SharedState>,
     program: Option<Program>,
     root: OwnedNode,
     policy: RacePolicy,
     has_begun: bool,
-    ended: Option<Ended>,
+    ended: Option<ProgramEnd>,
     needs_poll: bool,
     /// Whether the reason for the next poll was stored before this turn: then the code has run from here before.
     reason_is_old: bool,
@@ -67,16 +67,16 @@ pub(crate) struct Walk {
     open: HashMap<u64, Answerable>,
     /// How many recorded requests were seen, to find the recorded times of writes.
     recorded_actions: u64,
-    drops: Drops,
+    dropped_futures: DroppedFutures,
     awaits_foreign: bool,
     saw_foreign: bool,
 }
 
-impl Walk {
-    pub(crate) fn new(instance: &str, desk: Arc<Desk>, program: Program) -> Self {
+impl Replayer {
+    pub(crate) fn new(instance: &str, shared_state: Arc<SharedState>, program: Program) -> Self {
         Self {
             instance: instance.to_string(),
-            desk,
+            shared_state,
             program: Some(program),
             root: OwnedNode::root(),
             policy: RacePolicy::Legacy,
@@ -89,18 +89,14 @@ impl Walk {
             unmatched: VecDeque::new(),
             open: HashMap::new(),
             recorded_actions: 0,
-            drops: Drops::default(),
+            dropped_futures: DroppedFutures::default(),
             awaits_foreign: false,
             saw_foreign: false,
         }
     }
 
-    pub(crate) fn desk(&self) -> &Desk {
-        &self.desk
-    }
-
-    pub(crate) fn shared_desk(&self) -> &Arc<Desk> {
-        &self.desk
+    pub(crate) fn shared_state(&self) -> &Arc<SharedState> {
+        &self.shared_state
     }
 
     pub(crate) fn policy(&self) -> RacePolicy {
@@ -111,16 +107,16 @@ impl Walk {
         self.has_begun
     }
 
-    pub(crate) fn ended(&self) -> Option<&Ended> {
+    pub(crate) fn ended(&self) -> Option<&ProgramEnd> {
         self.ended.as_ref()
     }
 
-    pub(crate) fn take_ended(&mut self) -> Option<Ended> {
+    pub(crate) fn take_ended(&mut self) -> Option<ProgramEnd> {
         self.ended.take()
     }
 
-    pub(crate) fn drops(&mut self) -> &mut Drops {
-        &mut self.drops
+    pub(crate) fn dropped_futures(&mut self) -> &mut DroppedFutures {
+        &mut self.dropped_futures
     }
 
     /// Whether the code waits for something that is not durable.
@@ -133,7 +129,7 @@ impl Walk {
         self.saw_foreign
     }
 
-    /// Walks through stored events, in order. They may be all of the history or what was missed of it.
+    /// Replays stored events, in order: the whole history, or what the code missed of it.
     pub(crate) fn replay(&mut self, events: &[Event]) {
         self.look_ahead(events);
         for event in events {
@@ -146,14 +142,14 @@ impl Walk {
     /// Sets the time at which the code runs.
     pub(crate) fn set_now(&mut self, now_ms: u64) {
         self.now_ms = now_ms;
-        self.desk.set_now(now_ms);
+        self.shared_state.set_now(now_ms);
     }
 
     /// Notes when values were written, so that code that writes them again sees the recorded times at once.
     fn look_ahead(&mut self, events: &[Event]) {
         for event in events.iter().filter(|event| matching::records_action(&event.kind)) {
             if let EventKind::KeyValueSet { last_updated_at_ms, .. } = event.kind {
-                self.desk.expect_kv_time(self.recorded_actions, last_updated_at_ms);
+                self.shared_state.expect_kv_time(self.recorded_actions, last_updated_at_ms);
             }
             self.recorded_actions += 1;
         }
@@ -170,7 +166,7 @@ impl Walk {
             self.begin(event, is_old);
         }
         if is_old {
-            self.drops.note_old_event(event.event_id);
+            self.dropped_futures.note_old_event(event.event_id);
         }
         let takes_action = matching::records_action(&event.kind);
         if self.must_poll_before(takes_action) {
@@ -179,7 +175,7 @@ impl Walk {
         if self.ended.is_some() {
             self.pass_by(event, is_old);
         } else if let Err(details) = self.apply(event, is_old) {
-            self.end(Ended::Broken(details));
+            self.end(ProgramEnd::Broken(details));
         }
         self.took_action = takes_action;
     }
@@ -192,11 +188,11 @@ impl Walk {
         }
         let EventKind::OrchestrationStarted { initial_custom_status, .. } = &first.kind else {
             let text = "corrupted history: first event must be OrchestrationStarted";
-            return self.end(Ended::Broken(nondeterminism(text.to_string())));
+            return self.end(ProgramEnd::Broken(nondeterminism(text.to_string())));
         };
         self.policy = RacePolicy::of_stamp(&self.instance, &first.duroxide_version);
         let words = DecodeWords::of_stamp(&first.duroxide_version);
-        self.desk.open(self.policy, words, initial_custom_status.clone());
+        self.shared_state.open(self.policy, words, initial_custom_status.clone());
     }
 
     /// A run of recorded requests was bound in one go when it was new, and only then was the code polled. So news
@@ -225,71 +221,71 @@ impl Walk {
     fn poll(&mut self) {
         let mut idle = 0;
         while self.ended.is_none() {
-            self.desk.take_progress();
+            self.shared_state.take_progress();
             self.poll_once();
             if self.policy == RacePolicy::Legacy || !self.root.is_woken() {
                 return;
             }
-            idle = if self.desk.take_progress() { 0 } else { idle + 1 };
+            idle = if self.shared_state.take_progress() { 0 } else { idle + 1 };
             if idle >= IDLE_POLLS_MAX {
-                self.end(Ended::Broken(restless()));
+                self.end(ProgramEnd::Broken(restless()));
             }
         }
     }
 
     /// Polls a legacy execution after new requests were bound, as long as that brings more of them.
     pub(crate) fn poll_again(&mut self, idle: &mut u32) {
-        self.desk.take_progress();
+        self.shared_state.take_progress();
         self.reason_is_old = false;
         self.poll_once();
-        *idle = if self.desk.take_progress() { 0 } else { *idle + 1 };
+        *idle = if self.shared_state.take_progress() { 0 } else { *idle + 1 };
         if *idle >= IDLE_POLLS_MAX && self.ended.is_none() {
-            self.end(Ended::Broken(restless()));
+            self.end(ProgramEnd::Broken(restless()));
         }
     }
 
     fn poll_once(&mut self) {
         let Some(program) = &mut self.program else { return };
         self.needs_poll = false;
-        self.desk.set_replaying(self.reason_is_old);
+        self.shared_state.set_replaying(self.reason_is_old);
         self.root.rest();
         let polled = {
-            let _entered = self.desk.enter(&self.root);
+            let _entered = self.shared_state.enter(&self.root);
             let mut context = Context::from_waker(self.root.waker());
             catch_unwind(AssertUnwindSafe(|| program.as_mut().poll(&mut context)))
         };
         match polled {
             Ok(Poll::Pending) => {
-                self.awaits_foreign = self.desk.take_foreign() || self.root.awaits_foreign();
+                self.awaits_foreign = self.shared_state.take_foreign() || self.root.awaits_foreign();
                 self.saw_foreign |= self.awaits_foreign;
                 self.collect_requests();
             }
             Ok(Poll::Ready(result)) => {
                 self.collect_requests();
-                self.end(Ended::Returned(result));
+                self.end(ProgramEnd::Returned(result));
             }
             Err(panic) => {
                 self.unmatched.clear();
                 let message = panic_text(panic.as_ref());
-                self.end(Ended::Broken(application(AppErrorKind::Panicked, message)));
+                self.end(ProgramEnd::Broken(application(AppErrorKind::Panicked, message)));
             }
         }
     }
 
     fn collect_requests(&mut self) {
         let at_ms = self.now_ms;
-        let emitted = self.desk.drain_emitted().into_iter();
+        let emitted = self.shared_state.drain_emitted().into_iter();
         self.unmatched.extend(emitted.map(|(token, action)| Unmatched { token, action, at_ms }));
     }
 
-    fn end(&mut self, ended: Ended) {
+    fn end(&mut self, ended: ProgramEnd) {
         self.ended = Some(ended);
-        self.put_away();
+        self.discard_program();
     }
 
-    /// Drops the suspended code without that meaning anything.
-    fn put_away(&mut self) {
-        self.desk.put_away();
+    /// Drops the suspended code. The futures that go with it ask for no cancellation.
+    fn discard_program(&mut self) {
+        self.shared_state.ignore_drops();
         let program = self.program.take();
         // What user code does when it is dropped is its own affair.
         let _ = catch_unwind(AssertUnwindSafe(|| drop(program)));
@@ -301,9 +297,9 @@ impl Walk {
     }
 }
 
-impl Drop for Walk {
+impl Drop for Replayer {
     fn drop(&mut self) {
-        self.put_away();
+        self.discard_program();
     }
 }
 

@@ -5,22 +5,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::model::{ErrorDetails, Event, EventKind};
 
 use super::RacePolicy;
-use super::desk::{Cancellable, Desk};
 use super::journal::Journal;
 use super::outcome::nondeterminism;
+use super::shared_state::{Cancellable, SharedState};
 
 /// The recorded reason for a cancellation by dropping.
 pub(crate) const DROPPED_FUTURE: &str = "dropped_future";
 
-/// Drops in the stored part of a history that the code must repeat.
+/// Futures that the code dropped according to stored rows, and that it must drop again.
 #[derive(Debug, Default)]
-pub(crate) struct Drops {
+pub(crate) struct DroppedFutures {
     last_old_event_id: u64,
     recorded: BTreeMap<Cancellable, BTreeSet<u64>>,
     repeated: BTreeMap<Cancellable, BTreeSet<u64>>,
 }
 
-impl Drops {
+impl DroppedFutures {
     pub(crate) fn note_old_event(&mut self, event_id: u64) {
         self.last_old_event_id = self.last_old_event_id.max(event_id);
     }
@@ -34,7 +34,7 @@ impl Drops {
     /// The ids that got a row are returned by kind.
     pub(crate) fn settle(
         &mut self,
-        desk: &Desk,
+        shared_state: &SharedState,
         journal: &mut Journal,
         now_ms: u64,
         policy: RacePolicy,
@@ -42,7 +42,7 @@ impl Drops {
     ) -> Result<BTreeMap<Cancellable, Vec<u64>>, ErrorDetails> {
         let mut new = BTreeMap::new();
         for kind in Cancellable::ALL {
-            let dropped = desk.take_dropped(kind);
+            let dropped = shared_state.take_dropped(kind);
             let old = dropped.iter().filter(|id| **id <= self.last_old_event_id);
             self.repeated.entry(kind).or_default().extend(old);
             let unrecorded = dropped.into_iter().filter(|id| !journal.has_cancellation(*id));
@@ -52,7 +52,7 @@ impl Drops {
         for (kind, ids) in &new {
             for id in ids {
                 rows.push(journal.record(Some(*id), now_ms, row(*kind, DROPPED_FUTURE)));
-                desk.cancel_by_row(*id, *kind);
+                shared_state.cancel_by_row(*id, *kind);
             }
         }
         *self = Self::default();

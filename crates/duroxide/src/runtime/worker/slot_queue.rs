@@ -1,8 +1,8 @@
-//! Where claimed activities wait for a slot, and where whoever stores a turn asks how many could be started at once.
+//! The worker slots, and the queue of claimed activities that wait for one.
 //!
-//! A slot is free or runs user code. An activity that is claimed when no slot is free lies on the desk; the next slot
-//! that comes free takes it, without anybody else being woken. Claims in excess of what the slots will soon finish are
-//! never made: whoever claims first reserves places for what it asks for.
+//! A slot is free or runs user code. An activity that is claimed while no slot is free waits in the queue. The next slot
+//! that comes free takes it, and nobody else is woken. The runtime never claims more than the slots will soon finish:
+//! whoever wants to claim first reserves room for what it asks for.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,13 +13,13 @@ use super::claim::ClaimedActivity;
 use crate::runtime::pace::Pace;
 
 /// The most activities that are claimed together.
-const LARGEST_BATCH: usize = 256;
+const MOST_CLAIMED_AT_ONCE: usize = 256;
 
 /// The most activities that are under way at once, those included whose result is being stored.
 const MOST_UNDER_WAY: usize = 2048;
 
 /// A fixed number of numbered slots, and the activities that wait for one.
-pub(crate) struct Desk {
+pub(crate) struct SlotQueue {
     count: usize,
     state: Mutex<State>,
     // Counts the changes that somebody may wait for.
@@ -30,8 +30,8 @@ pub(crate) struct Desk {
 struct State {
     free: BTreeSet<usize>,
     // Claimed and not yet running; never bound to a session.
-    ahead: VecDeque<ClaimedActivity>,
-    // Places that are reserved for claims on their way.
+    waiting: VecDeque<ClaimedActivity>,
+    // How many claims on their way have reserved room.
     reserved: usize,
     // Activities that run or are being stored.
     under_way: usize,
@@ -47,15 +47,15 @@ impl State {
     }
 
     fn room(&self) -> usize {
-        MOST_UNDER_WAY.saturating_sub(self.under_way + self.reserved + self.ahead.len())
+        MOST_UNDER_WAY.saturating_sub(self.under_way + self.reserved + self.waiting.len())
     }
 }
 
-impl Desk {
+impl SlotQueue {
     pub(crate) fn new(count: usize) -> Self {
         let state = State {
             free: (0..count).collect(),
-            ahead: VecDeque::new(),
+            waiting: VecDeque::new(),
             reserved: 0,
             under_way: 0,
             started: 0,
@@ -65,11 +65,11 @@ impl Desk {
             count,
             state: Mutex::new(state),
             changes: watch::Sender::new(0),
-            pace: Pace::new(LARGEST_BATCH),
+            pace: Pace::new(MOST_CLAIMED_AT_ONCE),
         }
     }
 
-    /// Accepts claims; what is put down from now on will be started.
+    /// Accepts claims from now on, and starts them.
     pub(super) fn open(&self) {
         self.state().is_closed = false;
     }
@@ -88,8 +88,8 @@ impl Desk {
     /// Keeps the first few of the claims that wait, and returns the others.
     pub(super) fn keep(&self, count: usize) -> Vec<ClaimedActivity> {
         let mut state = self.state();
-        let kept = count.min(state.ahead.len());
-        let others = state.ahead.split_off(kept);
+        let kept = count.min(state.waiting.len());
+        let others = state.waiting.split_off(kept);
         drop(state);
         self.changed();
         others.into()
@@ -100,22 +100,22 @@ impl Desk {
         self.state().started
     }
 
-    /// Reserves places for up to `wanted` claims: no more than the slots will soon finish.
+    /// Reserves room for up to `wanted` claims: no more than the slots will soon finish.
     pub(crate) fn reserve(self: &Arc<Self>, wanted: usize) -> Option<Reservation> {
-        let soon = self.pace.batch(self.count);
+        let soon = self.pace.items_to_claim(self.count);
         let mut state = self.state();
         let busy = self.count - state.free.len();
-        let taken = busy + state.ahead.len() + state.reserved;
-        let places = wanted.min(soon.saturating_sub(taken)).min(state.room());
-        if places == 0 || state.is_closed {
+        let taken = busy + state.waiting.len() + state.reserved;
+        let count = wanted.min(soon.saturating_sub(taken)).min(state.room());
+        if count == 0 || state.is_closed {
             return None;
         }
-        state.reserved += places;
+        state.reserved += count;
         drop(state);
-        Some(Reservation { desk: self.clone(), places })
+        Some(Reservation { queue: self.clone(), count })
     }
 
-    /// Puts down a claim. Returns it with a slot if it can be started now; keeps it otherwise. A closed desk returns it
+    /// Adds a claim. Returns it with a slot if it can be started now; keeps it otherwise. A closed queue returns it
     /// without a slot: it has to be given back.
     pub(super) fn put(self: &Arc<Self>, claim: ClaimedActivity) -> Put {
         let mut state = self.state();
@@ -123,15 +123,15 @@ impl Desk {
             return Put::Refused(Box::new(claim));
         }
         match state.free.pop_first() {
-            Some(index) if state.ahead.is_empty() => {
+            Some(index) if state.waiting.is_empty() => {
                 state.begin();
                 drop(state);
                 Put::Start(Box::new(self.start(claim, self.slot(index))))
             }
             free => {
                 state.free.extend(free);
-                state.ahead.push_back(claim);
-                let is_first = state.ahead.len() == 1;
+                state.waiting.push_back(claim);
+                let is_first = state.waiting.len() == 1;
                 drop(state);
                 if is_first {
                     self.changed();
@@ -147,7 +147,7 @@ impl Desk {
         if state.free.is_empty() {
             return None;
         }
-        let claim = state.ahead.pop_front()?;
+        let claim = state.waiting.pop_front()?;
         let index = state.free.pop_first()?;
         state.begin();
         drop(state);
@@ -155,13 +155,13 @@ impl Desk {
     }
 
     /// Uses a slot for the next claim that waits, or frees it.
-    pub(super) fn next_in(self: &Arc<Self>, slot: Slot) -> Option<Start> {
+    pub(super) fn next_in(self: &Arc<Self>, slot: WorkerSlot) -> Option<Start> {
         let mut state = self.state();
-        // Without a next one the slot is dropped, and free. A claim that was put down in between is found by the
-        // dispatcher, which both wake.
-        let claim = state.ahead.pop_front()?;
+        // Without a next one the slot is dropped, and free. If somebody adds a claim in between, the dispatcher finds it:
+        // the claim and the free slot both wake it.
+        let claim = state.waiting.pop_front()?;
         state.begin();
-        let was_last = state.ahead.is_empty();
+        let was_last = state.waiting.is_empty();
         drop(state);
         if was_last {
             self.changed();
@@ -170,15 +170,15 @@ impl Desk {
     }
 
     /// Takes one slot, unless it is in use.
-    pub(super) fn take(self: &Arc<Self>, index: usize) -> Option<Slot> {
+    pub(super) fn take(self: &Arc<Self>, index: usize) -> Option<WorkerSlot> {
         let taken = self.state().free.remove(&index);
         taken.then(|| self.slot(index))
     }
 
-    /// Takes a place for an activity that did not wait on the desk.
-    pub(super) fn place(self: &Arc<Self>) -> Place {
+    /// Takes the permit of an activity that did not go through the queue.
+    pub(super) fn permit(self: &Arc<Self>) -> ActivityPermit {
         self.state().begin();
-        Place { desk: self.clone() }
+        ActivityPermit { queue: self.clone() }
     }
 
     /// Lists the free slots.
@@ -186,33 +186,33 @@ impl Desk {
         self.state().free.clone()
     }
 
-    /// Tells whether nothing waits.
-    pub(super) fn is_clear(&self) -> bool {
-        self.state().ahead.is_empty()
+    /// Tells whether no claim waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.state().waiting.is_empty()
     }
 
-    /// Waits until nothing waits.
-    pub(super) async fn is_cleared(&self) {
-        self.until(|state| state.ahead.is_empty()).await;
+    /// Returns when no claim waits.
+    pub(super) async fn until_empty(&self) {
+        self.until(|state| state.waiting.is_empty()).await;
     }
 
-    /// Waits until something waits.
-    pub(super) async fn is_laid(&self) {
-        self.until(|state| !state.ahead.is_empty()).await;
+    /// Returns when a claim waits.
+    pub(super) async fn until_any_wait(&self) {
+        self.until(|state| !state.waiting.is_empty()).await;
     }
 
-    /// Waits until a claim could be started.
-    pub(super) async fn has_room(&self) {
+    /// Returns when a claim could be started.
+    pub(super) async fn until_room(&self) {
         self.until(|state| !state.free.is_empty() && state.room() > 0).await;
     }
 
-    /// Waits until a given slot is free.
-    pub(super) async fn is_free(&self, index: usize) {
+    /// Returns when this slot is free.
+    pub(super) async fn until_free(&self, index: usize) {
         self.until(|state| state.free.contains(&index)).await;
     }
 
-    /// Waits until more slots are free than those given.
-    pub(super) async fn more_free_than(&self, known: &BTreeSet<usize>) {
+    /// Returns when a slot is free that is not among those given.
+    pub(super) async fn until_more_free_than(&self, known: &BTreeSet<usize>) {
         self.until(|state| !state.free.is_subset(known)).await;
     }
 
@@ -224,12 +224,12 @@ impl Desk {
         }
     }
 
-    fn start(self: &Arc<Self>, claim: ClaimedActivity, slot: Slot) -> Start {
-        Start { claim, slot, place: Place { desk: self.clone() } }
+    fn start(self: &Arc<Self>, claim: ClaimedActivity, slot: WorkerSlot) -> Start {
+        Start { claim, slot, permit: ActivityPermit { queue: self.clone() } }
     }
 
-    fn slot(self: &Arc<Self>, index: usize) -> Slot {
-        Slot { desk: self.clone(), index }
+    fn slot(self: &Arc<Self>, index: usize) -> WorkerSlot {
+        WorkerSlot { queue: self.clone(), index }
     }
 
     fn changed(&self) {
@@ -242,73 +242,73 @@ impl Desk {
     }
 }
 
-/// What became of a claim that was put down.
+/// What became of a claim that was added.
 pub(super) enum Put {
-    /// It is to be started.
+    /// Start it.
     Start(Box<Start>),
     /// It waits for a slot.
     Waits,
-    /// It is to be given back: nothing is started any more.
+    /// Give it back: nothing is started any more.
     Refused(Box<ClaimedActivity>),
 }
 
-/// A claim that is to be started, with all that it needs.
+/// A claim to start, with all that it needs.
 pub(super) struct Start {
     pub claim: ClaimedActivity,
-    pub slot: Slot,
-    pub place: Place,
+    pub slot: WorkerSlot,
+    pub permit: ActivityPermit,
 }
 
-/// Places for claims on their way; free again when this is dropped.
+/// Room for claims on their way; free again when this is dropped.
 pub(crate) struct Reservation {
-    desk: Arc<Desk>,
-    pub places: usize,
+    queue: Arc<SlotQueue>,
+    pub count: usize,
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        let mut state = self.desk.state();
+        let mut state = self.queue.state();
         let was_full = state.room() == 0;
-        state.reserved -= self.places;
+        state.reserved -= self.count;
         drop(state);
         if was_full {
-            self.desk.changed();
+            self.queue.changed();
         }
     }
 }
 
-/// The place of an activity that is under way, until its result is stored.
-pub(super) struct Place {
-    desk: Arc<Desk>,
+/// The right of an activity to be under way, until its result is stored. One of a bounded number.
+pub(super) struct ActivityPermit {
+    queue: Arc<SlotQueue>,
 }
 
-impl Drop for Place {
+impl Drop for ActivityPermit {
     fn drop(&mut self) {
-        let mut state = self.desk.state();
+        let mut state = self.queue.state();
         let was_full = state.room() == 0;
         state.under_way -= 1;
         drop(state);
         if was_full {
-            self.desk.changed();
+            self.queue.changed();
         }
     }
 }
 
 /// A slot in use; free again when this is dropped.
-pub(super) struct Slot {
-    desk: Arc<Desk>,
+pub(super) struct WorkerSlot {
+    queue: Arc<SlotQueue>,
     index: usize,
 }
 
-impl Slot {
+impl WorkerSlot {
     pub fn index(&self) -> usize {
         self.index
     }
 }
 
-impl Drop for Slot {
+impl Drop for WorkerSlot {
     fn drop(&mut self) {
-        self.desk.state().free.insert(self.index);
-        self.desk.changed();
+        self.queue.state().free.insert(self.index);
+        self.queue.changed();
     }
 }

@@ -1,4 +1,4 @@
-//! The engine's side of the desk.
+//! What the engine does with the shared state.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -7,11 +7,11 @@ use crate::replay::queues::Queues;
 use crate::replay::signals::{SignalKey, Signals};
 use crate::replay::{CompletionResult, DecodeWords, RacePolicy};
 
-use super::{Cancellable, Desk};
+use super::{Cancellable, SharedState};
 
-/// What the engine does at the desk.
-impl Desk {
-    /// Sets the desk up for an execution, before its code runs.
+/// The calls of the engine.
+impl SharedState {
+    /// Prepares the state for an execution, before its code runs.
     pub(crate) fn open(&self, policy: RacePolicy, words: DecodeWords, custom_status: Option<String>) {
         let mut state = self.lock();
         state.policy = policy;
@@ -42,9 +42,9 @@ impl Desk {
         self.lock().replaying = replaying;
     }
 
-    /// From now on dropped futures mean nothing.
-    pub(crate) fn put_away(&self) {
-        self.lock().put_away = true;
+    /// Ignores futures that are dropped from now on.
+    pub(crate) fn ignore_drops(&self) {
+        self.lock().ignores_drops = true;
     }
 
     pub(crate) fn drain_emitted(&self) -> Vec<(u64, Action)> {
@@ -72,12 +72,12 @@ impl Desk {
         });
     }
 
-    /// Lays down the outcome of a scheduled step; tells whether a token was bound to it.
+    /// Stores the outcome of a scheduled step; tells whether a token was bound to it.
     pub(crate) fn deliver(&self, schedule_id: u64, outcome: CompletionResult) -> bool {
         self.change(|state, ready| {
             let Some(token) = state.token_of.get(&schedule_id) else { return false };
-            if let Some(slot) = state.slots.get_mut(token) {
-                slot.outcome = Some(outcome);
+            if let Some(pending) = state.requests.get_mut(token) {
+                pending.outcome = Some(outcome);
                 ready.push(schedule_id);
             }
             true
@@ -108,8 +108,8 @@ impl Desk {
         });
     }
 
-    pub(crate) fn end_of_walk(&self) {
-        self.lock().queues.end_of_walk();
+    pub(crate) fn end_of_history(&self) {
+        self.lock().queues.end_of_history();
     }
 
     /// The schedules whose futures were dropped, of one kind.

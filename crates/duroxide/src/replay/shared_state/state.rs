@@ -1,4 +1,4 @@
-//! What lies on the desk.
+//! The data that orchestration code and the engine share.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Weak;
@@ -22,13 +22,13 @@ pub(super) struct State {
     pub(super) now_ms: Option<u64>,
     /// Tells the time to a context that no engine drives.
     pub(super) time: fn() -> u64,
-    /// Set when the suspended code is put away: dropped futures then mean nothing.
-    pub(super) put_away: bool,
+    /// Set when the engine discards the suspended code: a future that is dropped then asks for no cancellation.
+    pub(super) ignores_drops: bool,
     pub(super) last_token: u64,
     pub(super) emitted: Vec<(u64, Action)>,
     /// How many actions that become events were emitted so far.
     pub(super) emitted_events: u64,
-    pub(super) slots: HashMap<u64, Slot>,
+    pub(super) requests: HashMap<u64, PendingRequest>,
     /// Wakers that are no longer needed. They may be the last reference to somebody's task, whose end may come back
     /// here, so they are dropped once the lock is released.
     pub(super) retired: Vec<Listener>,
@@ -49,8 +49,10 @@ pub(super) struct State {
     pub(super) foreign: bool,
 }
 
+/// A request whose future has not taken its outcome yet.
+/// A request whose future has not taken its outcome yet.
 #[derive(Debug)]
-pub(super) struct Slot {
+pub(super) struct PendingRequest {
     pub(super) request: Request,
     pub(super) schedule_id: Option<u64>,
     pub(super) outcome: Option<CompletionResult>,
@@ -79,11 +81,11 @@ impl State {
             replaying: true,
             now_ms: None,
             time,
-            put_away: false,
+            ignores_drops: false,
             last_token: 0,
             emitted: Vec::new(),
             emitted_events: 0,
-            slots: HashMap::new(),
+            requests: HashMap::new(),
             retired: Vec::new(),
             token_of: HashMap::new(),
             dropped: BTreeMap::new(),
@@ -115,9 +117,9 @@ impl State {
     }
 
     pub(super) fn bind(&mut self, token: u64, schedule_id: u64) {
-        let Some(slot) = self.slots.get_mut(&token) else { return };
-        slot.schedule_id = Some(schedule_id);
-        if slot.dropped {
+        let Some(pending) = self.requests.get_mut(&token) else { return };
+        pending.schedule_id = Some(schedule_id);
+        if pending.dropped {
             self.record_drop(token, schedule_id);
         } else {
             self.token_of.insert(schedule_id, token);
@@ -126,32 +128,32 @@ impl State {
 
     /// Takes the outcome of a request, and the id of the event that recorded the request.
     pub(super) fn take_outcome(&mut self, token: u64) -> Option<(CompletionResult, u64)> {
-        let slot = self.slots.get_mut(&token)?;
-        let schedule_id = slot.schedule_id?;
-        let outcome = match &slot.request {
+        let pending = self.requests.get_mut(&token)?;
+        let schedule_id = pending.schedule_id?;
+        let outcome = match &pending.request {
             Request::Wait(_) => self.signals.take(schedule_id).map(CompletionResult::ExternalData),
             Request::Dequeue(_) => self.queues.take(schedule_id).map(CompletionResult::ExternalData),
-            Request::Activity | Request::Timer | Request::Child => slot.outcome.take(),
+            Request::Activity | Request::Timer | Request::Child => pending.outcome.take(),
         }?;
-        if matches!(slot.request, Request::Wait(_) | Request::Dequeue(_)) {
+        if matches!(pending.request, Request::Wait(_) | Request::Dequeue(_)) {
             self.served.push(schedule_id);
         }
-        let slot = self.slots.remove(&token);
-        self.retired.extend(slot.and_then(|slot| slot.listener));
+        let pending = self.requests.remove(&token);
+        self.retired.extend(pending.and_then(|pending| pending.listener));
         self.token_of.remove(&schedule_id);
         Some((outcome, schedule_id))
     }
 
     pub(super) fn abandon(&mut self, token: u64, ready: &mut Vec<u64>) {
-        if self.put_away {
+        if self.ignores_drops {
             return;
         }
-        let Some(slot) = self.slots.get_mut(&token) else { return };
-        let Some(schedule_id) = slot.schedule_id else {
-            slot.dropped = true;
+        let Some(pending) = self.requests.get_mut(&token) else { return };
+        let Some(schedule_id) = pending.schedule_id else {
+            pending.dropped = true;
             return;
         };
-        match slot.request {
+        match pending.request {
             Request::Wait(_) => self.signals.drop_wait(schedule_id),
             Request::Dequeue(_) => self.queues.drop_dequeue(schedule_id, ready),
             Request::Activity | Request::Timer | Request::Child => {}
@@ -161,16 +163,16 @@ impl State {
 
     pub(super) fn record_drop(&mut self, token: u64, schedule_id: u64) {
         self.token_of.remove(&schedule_id);
-        let Some(slot) = self.slots.remove(&token) else { return };
-        self.retired.extend(slot.listener);
-        if let Some(kind) = slot.request.cancellable() {
+        let Some(pending) = self.requests.remove(&token) else { return };
+        self.retired.extend(pending.listener);
+        if let Some(kind) = pending.request.cancellable() {
             self.dropped.entry(kind).or_default().insert(schedule_id);
         }
     }
 
     pub(super) fn listener_of(&mut self, schedule_id: u64) -> Option<Listener> {
         let token = self.token_of.get(&schedule_id)?;
-        self.slots.get_mut(token)?.listener.take()
+        self.requests.get_mut(token)?.listener.take()
     }
 
     pub(super) fn listener_for(&self, waker: &Waker) -> Listener {

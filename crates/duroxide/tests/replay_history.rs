@@ -1,4 +1,4 @@
-//! Walking through a history: order, matching, settling, results, panics.
+//! Replaying a history: order, matching, settling, results, panics.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
@@ -19,7 +19,7 @@ fn never_run() -> Arc<dyn OrchestrationHandler> {
     code(|_, _| async move { panic!("must not run") })
 }
 
-// --- before the walk
+// --- before the replay
 
 #[test]
 fn a_history_with_an_end_anywhere_is_left_alone() {
@@ -159,7 +159,7 @@ fn a_detached_start_matches_by_name_id_and_input() {
         let (name, instance, input) = (name.into(), instance.into(), input.into());
         History::started().push(None, EventKind::OrchestrationChained { name, instance, input }).wait("x")
     };
-    // The trailing wait makes the walk go past the start; the handler has returned by then.
+    // The trailing wait makes the replay go past the start; the handler has returned by then.
     assert_eq!(chained("D", "d-1", "in").replay(&handler).text(), "Completed: done");
     let pending = code(|ctx, _| async move {
         ctx.schedule_orchestration("D", "d-1", "in");
@@ -328,7 +328,7 @@ fn any_text_replays_unchanged() {
     }
 }
 
-// --- the end of the walk
+// --- the end of the replay
 
 #[test]
 fn a_handler_that_returns_early_over_a_longer_history_completes() {

@@ -5,32 +5,32 @@ use crate::model::{ErrorDetails, Event, EventKind, WorkItem};
 use super::journal::{Answerable, Journal};
 use super::outcome::nondeterminism;
 
-/// The events that a batch of messages became.
+/// The events that the messages of a turn became.
 #[derive(Debug, Default)]
-pub(crate) struct Batch {
+pub(crate) struct MessageEvents {
     pub(crate) events: Vec<Event>,
     /// Why the turn must fail without running user code.
     pub(crate) abort: Option<ErrorDetails>,
 }
 
 /// Why an answer to a request is not recorded.
-enum Refused {
+enum NotRecorded {
     /// Another execution asked, or an answer is recorded already. Normal with at-least-once delivery.
     Stale(&'static str),
     /// Nobody asked for it.
     Misfit(String),
 }
 
-/// Turns a batch of messages into events of the journal's execution, in their order.
-pub(crate) fn admit(journal: &mut Journal, messages: Vec<WorkItem>, now_ms: u64) -> Batch {
-    let mut batch = Batch::default();
+/// Turns messages into events of the journal's execution, in their order.
+pub(crate) fn admit(journal: &mut Journal, messages: Vec<WorkItem>, now_ms: u64) -> MessageEvents {
+    let mut received = MessageEvents::default();
     for message in messages {
-        batch.admit(journal, message, now_ms);
+        received.admit(journal, message, now_ms);
     }
-    batch
+    received
 }
 
-impl Batch {
+impl MessageEvents {
     fn admit(&mut self, journal: &mut Journal, message: WorkItem, now_ms: u64) {
         use Answerable::{Activity, Child, Timer};
         match message {
@@ -89,7 +89,7 @@ impl Batch {
                     self.push(journal, now_ms, EventKind::OrchestrationCancelRequested { reason });
                 }
             }
-            // Starts are handled before the batch; activities do not belong into this queue.
+            // The runtime takes starts out before; activities do not belong into this queue.
             WorkItem::StartOrchestration { .. }
             | WorkItem::ContinueAsNew { .. }
             | WorkItem::ActivityExecute { .. } => {}
@@ -119,7 +119,7 @@ impl Batch {
                 }
                 self.events.push(journal.record(Some(schedule_id), now_ms, kind));
             }
-            Err(Refused::Stale(why)) => tracing::warn!(
+            Err(NotRecorded::Stale(why)) => tracing::warn!(
                 instance = journal.instance(),
                 execution_id = journal.execution_id(),
                 message_execution_id = execution_id,
@@ -127,21 +127,26 @@ impl Batch {
                 kind = family.name(),
                 "dropping a completion: {why}"
             ),
-            Err(Refused::Misfit(text)) => self.abort = Some(nondeterminism(text)),
+            Err(NotRecorded::Misfit(text)) => self.abort = Some(nondeterminism(text)),
         }
     }
 }
 
-fn check(journal: &Journal, family: Answerable, execution_id: u64, schedule_id: u64) -> Result<(), Refused> {
+fn check(
+    journal: &Journal,
+    family: Answerable,
+    execution_id: u64,
+    schedule_id: u64,
+) -> Result<(), NotRecorded> {
     if execution_id != journal.execution_id() {
-        return Err(Refused::Stale("it belongs to another execution"));
+        return Err(NotRecorded::Stale("it belongs to another execution"));
     }
     if journal.is_answered(family, schedule_id) {
-        return Err(Refused::Stale("an earlier one is recorded"));
+        return Err(NotRecorded::Stale("an earlier one is recorded"));
     }
     match journal.kind_of(schedule_id) {
         Some(recorded) if recorded == family => Ok(()),
-        Some(recorded) => Err(Refused::Misfit(format!(
+        Some(recorded) => Err(NotRecorded::Misfit(format!(
             "completion kind mismatch for id={schedule_id}, expected '{}', got '{}'",
             recorded.name(),
             family.name()
@@ -152,7 +157,7 @@ fn check(journal: &Journal, family: Answerable, execution_id: u64, schedule_id: 
                 Answerable::Timer => "timer",
                 Answerable::Child => "sub-orchestration",
             };
-            Err(Refused::Misfit(format!("no matching schedule for {what} id={schedule_id}")))
+            Err(NotRecorded::Misfit(format!("no matching schedule for {what} id={schedule_id}")))
         }
     }
 }

@@ -8,7 +8,7 @@ const TARGET: &str = "duroxide::runtime";
 
 /// The messages of a turn, sorted.
 #[derive(Debug, Default)]
-pub(super) struct Batch {
+pub(super) struct TurnMessages {
     /// What begins an execution; the messages that it carries over are in `inputs`.
     pub start: Option<StartMessage>,
     /// What the execution shall hear of, in order.
@@ -29,9 +29,9 @@ pub(super) struct StartMessage {
     pub continues: bool,
 }
 
-impl Batch {
+impl TurnMessages {
     pub fn sort(instance: &str, phase: Phase, messages: Vec<WorkItem>) -> Self {
-        let mut batch = Self::default();
+        let mut sorted = Self::default();
         // The successor's start wins over any other, wherever it is.
         let continues = |message: &WorkItem| matches!(message, WorkItem::ContinueAsNew { .. });
         let awaits_successor = matches!(phase, Phase::Fresh | Phase::Continued);
@@ -40,10 +40,10 @@ impl Batch {
         for (place, message) in messages.into_iter().enumerate() {
             match message {
                 start @ WorkItem::StartOrchestration { .. } => {
-                    batch.take_start(instance, start, accepts_start);
+                    sorted.take_start(instance, start, accepts_start);
                 }
                 start @ WorkItem::ContinueAsNew { .. } if successor == Some(place) => {
-                    batch.start = start_message(start);
+                    sorted.start = start_message(start);
                 }
                 WorkItem::ContinueAsNew { .. } => {
                     tracing::warn!(target: TARGET, instance, "ignoring a continuation that nobody waits for");
@@ -51,12 +51,12 @@ impl Batch {
                 WorkItem::ActivityExecute { .. } => {
                     tracing::warn!(target: TARGET, instance, "ignoring an activity in the orchestrator queue");
                 }
-                input => batch.inputs.push(input),
+                input => sorted.inputs.push(input),
             }
         }
-        batch.put_timers_in_order_of_their_times();
-        batch.put_carried_first(instance);
-        batch
+        sorted.put_timers_in_order_of_their_times();
+        sorted.put_carried_first(instance);
+        sorted
     }
 
     /// Timers that came due while nobody took turns fire in the order of their times, in the places that they have

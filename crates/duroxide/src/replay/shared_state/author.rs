@@ -1,4 +1,4 @@
-//! The author's side of the desk.
+//! What orchestration code does with the shared state.
 
 use std::task::{Poll, Waker};
 
@@ -7,25 +7,26 @@ use crate::replay::key_values::KeyValues;
 use crate::replay::recording::LATEST_TIME_MS;
 use crate::replay::{CompletionResult, DecodeWords};
 
-use super::state::Slot;
-use super::{Desk, Request};
+use super::state::PendingRequest;
+use super::{Request, SharedState};
 
-/// What orchestration code does at the desk.
-impl Desk {
+/// The calls of orchestration code.
+impl SharedState {
     pub(crate) fn is_replaying(&self) -> bool {
         self.lock().replaying
     }
 
-    /// Puts a request down. `action` is told the token.
+    /// Adds a request. `action` is told the token.
     pub(crate) fn request(&self, request: Request, action: impl FnOnce(u64) -> Action) -> u64 {
         let mut state = self.lock();
         let token = state.emit(action);
-        let slot = Slot { request, schedule_id: None, outcome: None, listener: None, dropped: false };
-        state.slots.insert(token, slot);
+        let pending =
+            PendingRequest { request, schedule_id: None, outcome: None, listener: None, dropped: false };
+        state.requests.insert(token, pending);
         token
     }
 
-    /// Puts down a decision that has no outcome.
+    /// Adds a decision that has no outcome.
     pub(crate) fn decide(&self, action: Action) -> u64 {
         self.lock().emit(|_| action)
     }
@@ -53,7 +54,7 @@ impl Desk {
         }
     }
 
-    /// Takes the outcome of a request with the id of its event, or notes who wants to hear of it.
+    /// Takes the outcome of a request and the id of its event. If there is none yet, notes whom to wake.
     pub(crate) fn poll(&self, token: u64, waker: &Waker) -> Poll<(CompletionResult, u64)> {
         self.change(|state, _| match state.take_outcome(token) {
             Some(outcome) => {
@@ -62,8 +63,8 @@ impl Desk {
             }
             None => {
                 let listener = state.listener_for(waker);
-                if let Some(slot) = state.slots.get_mut(&token) {
-                    let before = slot.listener.replace(listener);
+                if let Some(pending) = state.requests.get_mut(&token) {
+                    let before = pending.listener.replace(listener);
                     state.retired.extend(before);
                 }
                 Poll::Pending

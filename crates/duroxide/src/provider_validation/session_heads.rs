@@ -1,4 +1,4 @@
-//! Which activity of a session is next, when calls come late: none may be left without its turn.
+//! Which activity heads a session, when calls come late: each must come to be the head, and be claimed.
 
 use std::time::Duration;
 

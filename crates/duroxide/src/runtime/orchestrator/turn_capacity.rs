@@ -11,13 +11,13 @@ use crate::runtime::core::Core;
 use crate::runtime::pace::Pace;
 
 /// The most instances that are claimed together.
-const LARGEST_BATCH: usize = 256;
+const MOST_CLAIMED_AT_ONCE: usize = 256;
 
 /// The most turns that are under way at once, those included that are being loaded or stored.
 const MOST_UNDER_WAY: usize = 1024;
 
-/// Room for turns: slots in which user code runs, and seats for all that is under way.
-pub(crate) struct Seats {
+/// Slots in which the code of turns runs, and permits for all turns that are under way.
+pub(crate) struct TurnCapacity {
     slots: Arc<Semaphore>,
     // The numbers of the slots that are free. There are as many as permits, and a number is back before its permit.
     numbers: Arc<Mutex<BTreeSet<usize>>>,
@@ -25,21 +25,21 @@ pub(crate) struct Seats {
     pub(super) pace: Pace,
 }
 
-impl Seats {
+impl TurnCapacity {
     pub(crate) fn new(slots: usize) -> Self {
         Self {
             slots: Arc::new(Semaphore::new(slots)),
             numbers: Arc::new(Mutex::new((0..slots).collect())),
             under_way: Arc::new(Semaphore::new(if slots == 0 { 0 } else { MOST_UNDER_WAY })),
-            pace: Pace::new(LARGEST_BATCH),
+            pace: Pace::new(MOST_CLAIMED_AT_ONCE),
         }
     }
 
     /// Waits for a slot to run user code in.
-    pub(super) async fn slot(&self) -> Option<Slot> {
+    pub(super) async fn slot(&self) -> Option<TurnSlot> {
         let permit = self.slots.clone().acquire_owned().await.ok()?;
         let number = lock(&self.numbers).pop_first().unwrap_or_default();
-        Some(Slot { number, numbers: self.numbers.clone(), _permit: permit })
+        Some(TurnSlot { number, numbers: self.numbers.clone(), _permit: permit })
     }
 
     /// Waits until a turn could begin.
@@ -47,25 +47,25 @@ impl Seats {
         let _ = self.under_way.acquire().await;
     }
 
-    /// How many instances to claim: no more than there are seats, or than the slots will soon finish.
+    /// How many instances to claim: no more than there are permits left, or than the slots will soon finish.
     pub(super) fn wanted(&self, slots: usize) -> usize {
-        self.pace.batch(slots).min(self.under_way.available_permits().max(1))
+        self.pace.items_to_claim(slots).min(self.under_way.available_permits().max(1))
     }
 
-    /// Waits for a seat.
-    pub(super) async fn take(&self) -> Option<Seat> {
-        self.under_way.clone().acquire_owned().await.ok().map(Seat)
+    /// Waits for a permit.
+    pub(super) async fn permit(&self) -> Option<TurnPermit> {
+        self.under_way.clone().acquire_owned().await.ok().map(TurnPermit)
     }
 }
 
 /// A numbered slot in use; free again when this is dropped.
-pub(super) struct Slot {
+pub(super) struct TurnSlot {
     pub number: usize,
     numbers: Arc<Mutex<BTreeSet<usize>>>,
     _permit: OwnedSemaphorePermit,
 }
 
-impl Drop for Slot {
+impl Drop for TurnSlot {
     fn drop(&mut self) {
         lock(&self.numbers).insert(self.number);
     }
@@ -75,18 +75,18 @@ fn lock(numbers: &Mutex<BTreeSet<usize>>) -> MutexGuard<'_, BTreeSet<usize>> {
     numbers.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A turn's seat, from its claim until it is stored.
-pub(crate) struct Seat(#[expect(dead_code, reason = "held, not read")] OwnedSemaphorePermit);
+/// A turn's permit, from its claim until it is stored.
+pub(crate) struct TurnPermit(#[expect(dead_code, reason = "held, not read")] OwnedSemaphorePermit);
 
-/// Takes a seat for a turn that may be claimed along with something else; `None` if no turn should be begun here now.
-pub(crate) fn reserve(core: &Core) -> Option<Seat> {
-    let seats = &core.seats;
+/// Takes a permit for a turn that may be claimed along with something else; `None` if no turn should be begun here now.
+pub(crate) fn reserve(core: &Core) -> Option<TurnPermit> {
+    let capacity = &core.turn_capacity;
     // A turn that would wait long for its slot is better left to others.
-    let is_quick = seats.pace.batch(1) > 1;
-    if core.stop.is_cancelled() || (seats.slots.available_permits() == 0 && !is_quick) {
+    let is_quick = capacity.pace.items_to_claim(1) > 1;
+    if core.stop.is_cancelled() || (capacity.slots.available_permits() == 0 && !is_quick) {
         return None;
     }
-    seats.under_way.clone().try_acquire_owned().ok().map(Seat)
+    capacity.under_way.clone().try_acquire_owned().ok().map(TurnPermit)
 }
 
 /// Asks for instances to take turns with.
@@ -95,18 +95,18 @@ pub(crate) fn request(core: &Core, max: usize) -> InstanceRequest<'_> {
 }
 
 /// Begins the turn of an instance that was claimed along with something else.
-pub(crate) fn receive(core: &Arc<Core>, claims: Vec<InstanceClaim>, seat: Option<Seat>) {
-    if let (Some(claim), Some(seat)) = (claims.into_iter().next(), seat) {
+pub(crate) fn receive(core: &Arc<Core>, claims: Vec<InstanceClaim>, permit: Option<TurnPermit>) {
+    if let (Some(claim), Some(permit)) = (claims.into_iter().next(), permit) {
         core.metrics().record_orch_dispatcher_items_fetched(1);
-        begin(core, LeasedClaim::new(core, claim.into()), seat);
+        begin(core, LeasedClaim::new(core, claim.into()), permit);
     }
 }
 
 /// Begins a turn.
-pub(super) fn begin(core: &Arc<Core>, leased: LeasedClaim, seat: Seat) {
+pub(super) fn begin(core: &Arc<Core>, leased: LeasedClaim, permit: TurnPermit) {
     let turn = turn::claimed(core.clone(), leased);
     core.work.spawn(async move {
         turn.await;
-        drop(seat);
+        drop(permit);
     });
 }

@@ -6,11 +6,11 @@ use std::task::Waker;
 use crate::replay::RacePolicy;
 use crate::replay::wake::{Listener, OwnedNode};
 
-use super::Desk;
+use super::SharedState;
 use super::state::{Current, identity};
 
 /// What combinators need to poll their members one by one.
-impl Desk {
+impl SharedState {
     /// Tells whether every member must be polled every time, as legacy executions were recorded.
     pub(crate) fn polls_everything(&self) -> bool {
         self.lock().policy == RacePolicy::Legacy
@@ -25,7 +25,7 @@ impl Desk {
     pub(crate) fn enter(self: &Arc<Self>, node: &OwnedNode) -> Entered {
         let current = Current { waker: identity(node.waker()), node: node.downgrade() };
         let before = self.lock().current.replace(current);
-        Entered { desk: Arc::clone(self), before }
+        Entered { shared_state: Arc::clone(self), before }
     }
 
     pub(crate) fn note_foreign(&self) {
@@ -33,14 +33,14 @@ impl Desk {
     }
 }
 
-/// See [`Desk::enter`].
+/// See [`SharedState::enter`].
 pub(crate) struct Entered {
-    desk: Arc<Desk>,
+    shared_state: Arc<SharedState>,
     before: Option<Current>,
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        self.desk.lock().current = self.before.take();
+        self.shared_state.lock().current = self.before.take();
     }
 }

@@ -2,12 +2,12 @@
 
 use rusqlite::params;
 
-use super::batch::Batch;
 use super::messages::{NextMessages, StoredMessage};
+use super::write_transaction::WriteTransaction;
 
 /// Those visible at a moment, up to an id. What arrived later has a higher id, what became visible later a later time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct LeasedBatch {
+pub(super) struct LeasedMessages {
     pub(super) visible_at: i64,
     pub(super) last_id: i64,
     /// Set if there were more. It is the last start that is covered then, and `last_id` the last of the others; 0 if there
@@ -15,7 +15,7 @@ pub(super) struct LeasedBatch {
     pub(super) last_start_id: Option<i64>,
 }
 
-impl LeasedBatch {
+impl LeasedMessages {
     /// What a lease of these messages covers; `None` if there are none.
     pub(super) fn of(next: &NextMessages, visible_at: i64) -> Option<Self> {
         let last = |is_wanted: fn(&StoredMessage) -> bool| {
@@ -38,9 +38,13 @@ impl LeasedBatch {
 type Parts = [&'static str; 2];
 
 /// Removes the messages of a lease.
-pub(super) fn delete(batch: &Batch<'_, '_>, instance: &str, leased: LeasedBatch) -> rusqlite::Result<()> {
+pub(super) fn delete(
+    tx: &WriteTransaction<'_, '_>,
+    instance: &str,
+    leased: LeasedMessages,
+) -> rusqlite::Result<()> {
     change(
-        batch,
+        tx,
         instance,
         leased,
         "DELETE FROM orchestrator_queue WHERE instance_id = ?1 AND parked_at IS NULL AND visible_at <= ?2 AND id <= ?3",
@@ -57,12 +61,12 @@ pub(super) fn delete(batch: &Batch<'_, '_>, instance: &str, leased: LeasedBatch)
 
 /// Counts an attempt that ended without an ack.
 pub(super) fn count_attempt(
-    batch: &Batch<'_, '_>,
+    tx: &WriteTransaction<'_, '_>,
     instance: &str,
-    leased: LeasedBatch,
+    leased: LeasedMessages,
 ) -> rusqlite::Result<()> {
     change(
-        batch,
+        tx,
         instance,
         leased,
         "UPDATE orchestrator_queue SET attempt_count = attempt_count + 1
@@ -79,32 +83,32 @@ pub(super) fn count_attempt(
 }
 
 fn change(
-    batch: &Batch<'_, '_>,
+    tx: &WriteTransaction<'_, '_>,
     instance: &str,
-    leased: LeasedBatch,
+    leased: LeasedMessages,
     whole: &'static str,
     parts: Parts,
 ) -> rusqlite::Result<()> {
-    let LeasedBatch { visible_at, last_id, last_start_id } = leased;
+    let LeasedMessages { visible_at, last_id, last_start_id } = leased;
     let Some(last_start_id) = last_start_id else {
-        return batch.execute(whole, params![instance, visible_at, last_id]).map(drop);
+        return tx.execute(whole, params![instance, visible_at, last_id]).map(drop);
     };
     for sql in parts {
-        batch.execute(sql, params![instance, visible_at, last_id, last_start_id])?;
+        tx.execute(sql, params![instance, visible_at, last_id, last_start_id])?;
     }
     Ok(())
 }
 
 /// Hides the messages of a lease until `later`.
 pub(super) fn delay(
-    batch: &Batch<'_, '_>,
+    tx: &WriteTransaction<'_, '_>,
     instance: &str,
-    leased: LeasedBatch,
+    leased: LeasedMessages,
     later: i64,
 ) -> rusqlite::Result<()> {
-    let LeasedBatch { visible_at, last_id, last_start_id } = leased;
+    let LeasedMessages { visible_at, last_id, last_start_id } = leased;
     let Some(last_start_id) = last_start_id else {
-        return batch
+        return tx
             .execute(
                 "UPDATE orchestrator_queue SET visible_at = ?4
                  WHERE instance_id = ?1 AND parked_at IS NULL AND visible_at <= ?2 AND id <= ?3",
@@ -121,7 +125,7 @@ pub(super) fn delay(
              AND id <= iif(class = 'start', ?4, ?3)",
     ];
     for sql in parts {
-        batch.execute(sql, params![instance, visible_at, last_id, last_start_id, later])?;
+        tx.execute(sql, params![instance, visible_at, last_id, last_start_id, later])?;
     }
     Ok(())
 }

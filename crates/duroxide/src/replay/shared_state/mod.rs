@@ -1,8 +1,8 @@
-//! The desk between orchestration code and engine.
+//! What orchestration code and the engine share while the code is polled.
 //!
-//! Orchestration code puts down what it asks for and takes up what came of it; the engine does the reverse. Each request
-//! gets a *token*. The engine ties the token to the event that records the request, and later lays the outcome of that
-//! event down for the future that holds the token.
+//! The code adds requests and takes their outcomes; the engine takes the requests and adds the outcomes. Each request
+//! gets a *token*. The engine ties the token to the event that records the request. Later it stores the outcome of that
+//! event for the future that holds the token.
 
 mod author;
 mod engine;
@@ -52,13 +52,13 @@ impl Request {
 
 /// State shared by an orchestration's context and the engine that runs it.
 #[derive(Debug)]
-pub(crate) struct Desk {
+pub(crate) struct SharedState {
     state: Mutex<State>,
 }
 
-impl Desk {
-    /// Makes a desk for an execution of which nothing is known: the legacy policy, replaying. `time` tells the time while
-    /// no engine does.
+impl SharedState {
+    /// Makes the state of an execution of which nothing is known: the legacy policy, replaying. `time` tells the time
+    /// while no engine does.
     pub(crate) fn new(time: fn() -> u64) -> Self {
         Self { state: Mutex::new(State::new(time)) }
     }

@@ -9,6 +9,7 @@ use rusqlite::{Connection, Params, Row};
 use super::error::StoreError;
 use super::shared::{Shared, after, clamp_ms};
 use super::statements::Statements;
+use crate::model::ExecutionStatus;
 
 /// What a commit changes beyond its rows: who has to be told, and by how much the totals move.
 #[derive(Debug, Default)]
@@ -56,28 +57,28 @@ pub(super) struct Totals {
 impl Totals {
     /// Counts an instance with this status in (`1`) or out (`-1`).
     pub(super) fn count_status(&mut self, status: &str, by: i64) {
-        match status {
-            "Running" => self.running += by,
-            "Completed" => self.completed += by,
-            "Failed" => self.failed += by,
-            _ => {}
+        match ExecutionStatus::parse(status) {
+            Some(ExecutionStatus::Running) => self.running += by,
+            Some(ExecutionStatus::Completed) => self.completed += by,
+            Some(ExecutionStatus::Failed) => self.failed += by,
+            Some(ExecutionStatus::ContinuedAsNew) | None => {}
         }
     }
 }
 
 /// A transaction that several jobs share.
-pub(super) struct Batch<'c, 's> {
+pub(super) struct WriteTransaction<'c, 's> {
     statements: &'c Statements<'s>,
     pub(super) shared: &'c Shared,
     pub(super) effects: Effects,
     /// Set when a statement failed outside a savepoint: what was written then cannot be told apart any more, and the
-    /// whole batch has to go.
+    /// whole transaction has to go.
     spoiled: Option<rusqlite::Error>,
     /// Whether any row was changed; a fetch that finds nothing changes none.
     changed: Cell<bool>,
 }
 
-impl<'c, 's> Batch<'c, 's> {
+impl<'c, 's> WriteTransaction<'c, 's> {
     pub(super) fn new(statements: &'c Statements<'s>, shared: &'c Shared) -> Self {
         Self { statements, shared, effects: Effects::default(), spoiled: None, changed: Cell::new(false) }
     }
@@ -99,8 +100,8 @@ impl<'c, 's> Batch<'c, 's> {
         Some(owners.id())
     }
 
-    /// Tells whether an activity or a session has to be looked at again by now, as far as this writer knows; and it
-    /// knows, for it notices what others wrote when it begins.
+    /// Tells whether an activity or a session has to be looked at again by now. The writer knows, for it notices what
+    /// others wrote when it begins.
     pub(super) fn has_due_work(&self, now: i64) -> bool {
         let known = self.shared.worker_signal.next_due_ms().map(clamp_ms);
         self.effects.work_due.0.into_iter().chain(known).any(|due| due <= now)
@@ -204,7 +205,7 @@ impl<'c, 's> Batch<'c, 's> {
         self.execute("RELEASE job", [])?;
         match error {
             // A constraint that a check should have caught: the job's own failure, and undone. Anything else that
-            // SQLite reports (the disk, memory) concerns the whole batch.
+            // SQLite reports (the disk, memory) concerns the whole transaction.
             StoreError::Sqlite(error) if is_constraint(&error) => {
                 Err(StoreError::Refused(super::error::classify("commit", &error)))
             }
@@ -212,18 +213,18 @@ impl<'c, 's> Batch<'c, 's> {
         }
     }
 
-    /// Notes that a statement failed half-way, so that the batch will not be committed.
+    /// Notes that a statement failed half-way, so that the transaction will not be committed.
     pub(super) fn spoil(&mut self, error: &rusqlite::Error) {
         self.spoiled.get_or_insert_with(|| same_error(error));
     }
 
-    /// Returns why the batch will not be committed, if it will not.
+    /// Returns why the transaction will not be committed, if it will not.
     pub(super) fn failure(&self) -> Option<&rusqlite::Error> {
         self.spoiled.as_ref()
     }
 
-    /// Tells whether the batch will not be committed. Nothing may be written to it any more: SQLite may have ended the
-    /// transaction, and each statement would then be committed by itself.
+    /// Tells whether the transaction will not be committed. Nothing may be written in it any more: SQLite may have ended
+    /// it, and would then commit each statement by itself.
     pub(super) fn is_spoiled(&self) -> bool {
         self.spoiled.is_some()
     }

@@ -2,18 +2,18 @@
 
 use crate::model::payload::PAYLOAD_TARGET;
 use crate::model::{Action, ErrorDetails, Event, EventKind};
-use crate::replay::desk::Cancellable;
-use crate::replay::drops::DROPPED_FUTURE;
+use crate::replay::dropped_futures::DROPPED_FUTURE;
 use crate::replay::journal::Answerable;
 use crate::replay::outcome::nondeterminism;
+use crate::replay::shared_state::Cancellable;
 use crate::replay::{CompletionResult, RacePolicy, matching};
 
-use super::{Unmatched, Walk};
+use super::{Replayer, Unmatched};
 
-impl Walk {
+impl Replayer {
     /// Ties a request to the event that records it.
     pub(crate) fn bind(&mut self, token: u64, event_id: u64, kind: &EventKind, is_old: bool) {
-        self.desk.bind(token, event_id);
+        self.shared_state.bind(token, event_id);
         match kind {
             EventKind::ActivityScheduled { .. } => {
                 self.open.insert(event_id, Answerable::Activity);
@@ -24,13 +24,15 @@ impl Walk {
             EventKind::SubOrchestrationScheduled { .. } => {
                 self.open.insert(event_id, Answerable::Child);
             }
-            EventKind::ExternalSubscribed { name } => self.desk.bind_wait(event_id, (name.clone(), None)),
+            EventKind::ExternalSubscribed { name } => {
+                self.shared_state.bind_wait(event_id, (name.clone(), None))
+            }
             #[cfg(feature = "replay-version-test")]
             EventKind::ExternalSubscribed2 { name, topic } => {
-                self.desk.bind_wait(event_id, (name.clone(), Some(topic.clone())));
+                self.shared_state.bind_wait(event_id, (name.clone(), Some(topic.clone())));
             }
             EventKind::QueueSubscribed { name } => {
-                self.desk.bind_dequeue(event_id, name);
+                self.shared_state.bind_dequeue(event_id, name);
                 self.call_for_poll(is_old);
             }
             _ => {}
@@ -70,13 +72,13 @@ impl Walk {
                 self.signal((name.clone(), Some(topic.clone())), data, is_old);
             }
             EventKind::QueueEventDelivered { name, data } => {
-                self.desk.deliver_message(name, data.clone());
+                self.shared_state.deliver_message(name, data.clone());
                 self.call_for_poll(is_old);
             }
             kind => {
                 if let Some((kind, reason)) = cancellation(kind) {
                     if let Some(source) = event.source_event_id {
-                        self.desk.cancel_by_row(source, kind);
+                        self.shared_state.cancel_by_row(source, kind);
                     }
                     self.expect_drop(kind, event.source_event_id, reason, is_old);
                 }
@@ -99,7 +101,7 @@ impl Walk {
             return Err(self.mismatch(&action, event));
         }
         if let EventKind::KeyValueSet { key, last_updated_at_ms, .. } = &event.kind {
-            self.desk.confirm_kv_time(key, *last_updated_at_ms, token);
+            self.shared_state.confirm_kv_time(key, *last_updated_at_ms, token);
         }
         self.bind(token, event.event_id, &event.kind, is_old);
         Ok(())
@@ -153,13 +155,13 @@ impl Walk {
                 return Err(self.explained("completion without open schedule".to_string(), found));
             }
         }
-        self.desk.deliver(source, outcome);
+        self.shared_state.deliver(source, outcome);
         self.call_for_poll(is_old);
         Ok(())
     }
 
     fn signal(&mut self, key: (String, Option<String>), data: &str, is_old: bool) {
-        if self.desk.deliver_signal(&key, data.to_string()) {
+        if self.shared_state.deliver_signal(&key, data.to_string()) {
             self.call_for_poll(is_old);
         } else if !is_old {
             tracing::warn!(
@@ -176,7 +178,7 @@ impl Walk {
             && is_old
             && reason == DROPPED_FUTURE
         {
-            self.drops.expect(kind, source);
+            self.dropped_futures.expect(kind, source);
         }
     }
 
@@ -206,7 +208,7 @@ impl Walk {
     }
 
     /// Looks at an event after the code has returned. That the code asked for less than was recorded is accepted; but
-    /// what it did ask for must not be recorded a second time, and drops must have been repeated.
+    /// what it did ask for must not be recorded a second time, and it must have dropped the same futures.
     pub(super) fn pass_by(&mut self, event: &Event, is_old: bool) {
         match cancellation(&event.kind) {
             Some((kind, reason)) => self.expect_drop(kind, event.source_event_id, reason, is_old),
