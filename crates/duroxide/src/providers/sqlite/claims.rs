@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use rusqlite::params;
 
-use super::encode::new_token;
 use super::error::StoreError;
 use super::history;
 use super::leased_messages::{self, LeasedMessages};
@@ -16,6 +15,7 @@ use super::shared::after;
 use super::write_transaction::{WriteTransaction, shown_optional, shown_text, text_bytes};
 use crate::model::ExecutionStatus;
 use crate::providers::DispatcherCapabilityFilter;
+use crate::providers::rows::lease_token;
 
 /// An instance that was leased, with its messages still as text.
 pub(super) struct StoredClaim {
@@ -128,7 +128,7 @@ fn claim_one(
         schedule::settle(tx, &instance, now, LeaseChange::End)?;
         return Ok(None);
     };
-    let token = new_token(&instance);
+    let token = lease_token::new(&instance);
     let locked_until = after(now, lock_timeout);
     let owner = tx.owner_until(locked_until);
     tx.execute(
@@ -236,7 +236,7 @@ pub(super) struct HeldLease {
 
 /// Finds the lease that a token stands for; `None` if it was never given out, was consumed or was taken over.
 pub(super) fn held_lease(tx: &WriteTransaction<'_, '_>, token: &str) -> rusqlite::Result<Option<HeldLease>> {
-    let Some(instance) = super::encode::leased_by(token) else { return Ok(None) };
+    let Some(instance) = lease_token::leased_by(token) else { return Ok(None) };
     let lease = tx.row(
         "SELECT locked_until, batch_visible_at, batch_last_id, batch_start_id FROM instance_schedule
          WHERE instance_id = ?1 AND lock_token = ?2",

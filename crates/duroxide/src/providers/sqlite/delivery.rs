@@ -1,12 +1,12 @@
 //! Messages that wait for their instance, and messages that bring its start along.
 
 use super::SqliteProvider;
-use super::encode::{self, NewMessage};
 use super::inbox::JobClass;
 use super::messages;
 use super::write_transaction::WriteTransaction;
 use crate::model::WorkItem;
 use crate::providers::inspect::{self, MessageClass};
+use crate::providers::rows::MessageRow;
 use crate::providers::{DeliveryOutcome, ProviderError, StartOutcome, refusal};
 
 impl SqliteProvider {
@@ -16,7 +16,7 @@ impl SqliteProvider {
         if !matches!(start, WorkItem::StartOrchestration { .. }) {
             return Err(refusal::wrong_queue(OPERATION));
         }
-        let start = encode::message(&self.shared.limits, OPERATION, &start)?;
+        let start = MessageRow::encode(&self.shared.limits, OPERATION, &start)?;
         self.writer
             .submit(OPERATION, JobClass::Data, move |tx| {
                 if is_taken(tx, &start.instance)? {
@@ -35,8 +35,8 @@ impl SqliteProvider {
         if !inspect::may_wait_for_its_instance(&message) {
             return Err(refusal::wrong_queue(OPERATION));
         }
-        let message = encode::message(&self.shared.limits, OPERATION, &message)?;
-        let message = NewMessage { class: MessageClass::Signal, ..message };
+        let message = MessageRow::encode(&self.shared.limits, OPERATION, &message)?;
+        let message = MessageRow { class: MessageClass::Signal, ..message };
         self.writer
             .submit(OPERATION, JobClass::Data, move |tx| {
                 let now = tx.now_ms();
@@ -53,8 +53,8 @@ impl SqliteProvider {
     ) -> Result<DeliveryOutcome, ProviderError> {
         const OPERATION: &str = "enqueue_start_with_message";
         refusal::check_start_with_message(OPERATION, &start, &message)?;
-        let start = encode::message(&self.shared.limits, OPERATION, &start)?;
-        let message = encode::message(&self.shared.limits, OPERATION, &message)?;
+        let start = MessageRow::encode(&self.shared.limits, OPERATION, &start)?;
+        let message = MessageRow::encode(&self.shared.limits, OPERATION, &message)?;
         self.writer
             .submit(OPERATION, JobClass::Data, move |tx| {
                 if has_ended(tx, &start.instance)? {

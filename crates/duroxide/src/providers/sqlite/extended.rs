@@ -6,13 +6,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use rusqlite::{Connection, params};
 
-use super::encode::leased_by;
 use super::error::StoreError;
 use super::inbox::JobClass;
 use super::shared::clamp_ms;
 use super::write_transaction::read_row;
 use super::{SqliteProvider, blocked, dropped, history, kv, reads, turns, work};
 use crate::model::{Clock, Event, WorkItem, whole_ms};
+use crate::providers::rows::lease_token;
 use crate::providers::{
     BlockedInstance, DeliveryOutcome, DroppedMessages, ExtendedProvider, HistoryPart, InstanceClaim,
     InstanceMetadata, InstanceRequest, InstanceWatch, LeaseState, ParkedMessage, ProviderError,
@@ -236,7 +236,7 @@ fn live_lease<'t>(
     now: i64,
 ) -> Result<&'t str, StoreError> {
     let unknown = || refusal::unknown_turn_token(operation);
-    let instance = leased_by(token).ok_or_else(unknown)?;
+    let instance = lease_token::leased_by(token).ok_or_else(unknown)?;
     let locked_until: Option<i64> = read_row(
         connection,
         "SELECT locked_until FROM instance_schedule WHERE instance_id = ?1 AND lock_token = ?2",

@@ -2,13 +2,13 @@
 
 use super::SqliteProvider;
 use super::claims::StoredClaim;
-use super::encode::{self, NewMessage};
 use super::inbox::JobClass;
 use super::leasing::{Leased, TurnOrder};
 use super::turns::{self, TurnCommit};
 use super::work::{self, StoredWork, WorkOrder};
 use super::write_transaction::WriteTransaction;
 use crate::model::WorkItem;
+use crate::providers::rows::{ActivityRow, EventRow, MessageRow, PinnedVersion, row_number};
 use crate::providers::{
     InstanceRequest, ProviderError, StoredResult, StoredTurn, TurnToStore, WorkRequest, inspect, refusal,
 };
@@ -62,15 +62,17 @@ impl SqliteProvider {
     fn encode_turn(&self, turn: TurnToStore<'_>) -> Result<TurnCommit, ProviderError> {
         let limits = &self.shared.limits;
         let pinned = turn.metadata.pinned_duroxide_version.as_ref();
+        let activity = |item| ActivityRow::encode(limits, ACK_TURN, item);
+        let message = |item| MessageRow::encode(limits, ACK_TURN, item);
         Ok(TurnCommit {
             token: turn.lock_token.to_string(),
             arrived_ms: self.shared.now_ms(),
-            execution_id: encode::id(ACK_TURN, "execution id", turn.execution_id)?,
-            events: encode::events(limits, ACK_TURN, turn.history_delta)?,
+            execution_id: row_number(ACK_TURN, "execution id", turn.execution_id)?,
+            events: EventRow::encode_all(limits, ACK_TURN, turn.history_delta)?,
             changes: inspect::delta_changes(turn.history_delta),
-            activities: encode::activities(limits, ACK_TURN, turn.worker_items)?,
-            messages: encode::messages(limits, ACK_TURN, turn.orchestrator_items)?,
-            pinned: pinned.map(|version| encode::PinnedVersion::new(ACK_TURN, version)).transpose()?,
+            activities: turn.worker_items.iter().map(activity).collect::<Result<_, _>>()?,
+            messages: turn.orchestrator_items.iter().map(message).collect::<Result<_, _>>()?,
+            pinned: pinned.map(|version| PinnedVersion::encode(ACK_TURN, version)).transpose()?,
             metadata: turn.metadata.clone(),
             cancelled: turn.cancelled_activities.to_vec(),
         })
@@ -79,10 +81,10 @@ impl SqliteProvider {
     pub(super) fn encode_result(
         &self,
         completion: Option<WorkItem>,
-    ) -> Result<Option<NewMessage>, ProviderError> {
+    ) -> Result<Option<MessageRow>, ProviderError> {
         if completion.as_ref().is_some_and(|item| !inspect::is_activity_completion(item)) {
             return Err(refusal::wrong_completion());
         }
-        completion.map(|item| encode::message(&self.shared.limits, ACK_WORK, &item)).transpose()
+        completion.map(|item| MessageRow::encode(&self.shared.limits, ACK_WORK, &item)).transpose()
     }
 }

@@ -2,10 +2,10 @@
 
 use rusqlite::{Connection, params};
 
-use super::encode::NewEvent;
 use super::error::StoreError;
 use super::write_transaction::{WriteTransaction, read_row, read_rows, text_bytes};
 use crate::providers::refusal;
+use crate::providers::rows::EventRow;
 
 /// Refuses a delta with an id that is taken, or that it has twice, before anything is written.
 pub(super) fn refuse_duplicates(
@@ -13,7 +13,7 @@ pub(super) fn refuse_duplicates(
     operation: &str,
     instance: &str,
     execution_id: i64,
-    events: &[NewEvent],
+    events: &[EventRow],
 ) -> Result<(), StoreError> {
     let duplicate = |event_id: i64| {
         refusal::duplicate_event(operation, instance, execution_id.unsigned_abs(), event_id.unsigned_abs())
@@ -42,7 +42,7 @@ pub(super) fn append(
     tx: &mut WriteTransaction<'_, '_>,
     instance: &str,
     execution_id: i64,
-    events: &[NewEvent],
+    events: &[EventRow],
     now: i64,
 ) -> rusqlite::Result<()> {
     for event in events {

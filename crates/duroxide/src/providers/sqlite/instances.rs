@@ -94,7 +94,7 @@ fn update_execution(
     let status = turn.metadata.status.as_deref();
     let output = status.and(turn.metadata.output.as_deref());
     let completed_at = status.filter(|status| inspect::is_terminal_status(status)).map(|_| now);
-    let (major, minor, patch) = turn.pinned.as_ref().map_or((None, None, None), |pinned| pinned.parts());
+    let [major, minor, patch] = turn.pinned.as_ref().map_or([None; 3], |pinned| pinned.numbers.map(Some));
     let is_known = before.is_some_and(|row| row.execution_id == turn.execution_id && row.status.is_some());
     if !is_known {
         let created = tx.execute(

@@ -7,18 +7,16 @@ use std::time::Duration;
 use super::SqliteProvider;
 use super::claims::{self, Claimed, StoredClaim, StoredInstance};
 use super::error::StoreError;
+use super::give_backs::GiveBacks;
 use super::inbox::JobClass;
-use super::messages::StoredMessage;
-use super::quarantine::{self, BadRow, Queue};
-use super::undelivered_leases::UndeliveredLeases;
+use super::quarantine;
 use super::work::{self, StoredWork, WorkOrder};
 use super::write_transaction::WriteTransaction;
-use super::writer::GiveBacks;
-use crate::model::{Event, WorkItem};
-use crate::providers::inspect::{self, Origin};
+use crate::providers::inspect::Origin;
+use crate::providers::rows::{self, DecodedMessages, LeasedInstance, UndeliveredLeases};
 use crate::providers::{
     DispatcherCapabilityFilter, ExtendedProvider, InstanceClaim, InstanceRequest, ProviderError, TagFilter,
-    WorkClaim, WorkRequest,
+    WorkClaim, WorkQueue, WorkRequest,
 };
 
 /// Messages that are together as large as this may be more than a process can decode.
@@ -63,7 +61,7 @@ impl WorkOrder {
 pub(super) trait Leasable: Sized + Send + 'static {
     type Order: Send + 'static;
     type Claim: Send;
-    const QUEUE: Queue;
+    const QUEUE: WorkQueue;
 
     /// Leases what an order asks for.
     fn lease(tx: &mut WriteTransaction<'_, '_>, order: &Self::Order) -> Result<Claimed<Self>, StoreError>;
@@ -81,7 +79,7 @@ pub(super) trait Leasable: Sized + Send + 'static {
 impl Leasable for StoredClaim {
     type Order = TurnOrder;
     type Claim = InstanceClaim;
-    const QUEUE: Queue = Queue::Orchestrator;
+    const QUEUE: WorkQueue = WorkQueue::Orchestrator;
 
     fn lease(tx: &mut WriteTransaction<'_, '_>, order: &TurnOrder) -> Result<Claimed<Self>, StoreError> {
         claims::claim(tx, order.max, order.lock_timeout, order.filter.as_ref())
@@ -107,7 +105,7 @@ impl Leasable for StoredClaim {
 impl Leasable for StoredWork {
     type Order = WorkOrder;
     type Claim = WorkClaim;
-    const QUEUE: Queue = Queue::Worker;
+    const QUEUE: WorkQueue = WorkQueue::Worker;
 
     fn lease(tx: &mut WriteTransaction<'_, '_>, order: &WorkOrder) -> Result<Claimed<Self>, StoreError> {
         work::claim(tx, order)
@@ -122,12 +120,18 @@ impl Leasable for StoredWork {
         operation: &'static str,
         leases: Vec<Self>,
     ) -> Result<Vec<WorkClaim>, ProviderError> {
-        let (good, bad) = decode_work(leases);
+        let (mut good, mut bad) = (Vec::with_capacity(leases.len()), Vec::new());
+        for StoredWork { id, token, attempts, text, .. } in leases {
+            match rows::decode_activity(id, token, attempts, text) {
+                Ok(claim) => good.push(claim),
+                Err(row) => bad.push(row),
+            }
+        }
         if !bad.is_empty() {
             store
                 .writer
                 .submit(operation, JobClass::Lease, move |tx| {
-                    Ok(quarantine::set_aside(tx, Queue::Worker, &bad)?)
+                    Ok(quarantine::set_aside(tx, WorkQueue::Worker, &bad)?)
                 })
                 .await?;
         }
@@ -140,7 +144,7 @@ pub(super) struct Leased<L> {
     leases: Vec<L>,
     /// Nothing was found so far, but there is more to look at.
     unfinished: bool,
-    undelivered: UndeliveredLeases,
+    undelivered: UndeliveredLeases<GiveBacks>,
 }
 
 impl<L: Leasable> Leased<L> {
@@ -149,7 +153,7 @@ impl<L: Leasable> Leased<L> {
         Self {
             leases: Vec::new(),
             unfinished: false,
-            undelivered: UndeliveredLeases::new(L::QUEUE, Vec::new(), give_backs),
+            undelivered: UndeliveredLeases::none(L::QUEUE, give_backs),
         }
     }
 
@@ -161,7 +165,7 @@ impl<L: Leasable> Leased<L> {
     ) -> Result<(), StoreError> {
         let Some(order) = order else { return Ok(()) };
         let Claimed { claims, unfinished } = L::lease(tx, order)?;
-        self.undelivered.note(claims.iter().map(|lease| lease.token().to_string()));
+        self.undelivered.extend(claims.iter().map(|lease| lease.token().to_string()));
         (self.leases, self.unfinished) = (claims, unfinished);
         Ok(())
     }
@@ -173,7 +177,7 @@ impl SqliteProvider {
         &self,
         operation: &'static str,
         request: &InstanceRequest<'_>,
-    ) -> Result<(Vec<InstanceClaim>, UndeliveredLeases), ProviderError> {
+    ) -> Result<(Vec<InstanceClaim>, UndeliveredLeases<GiveBacks>), ProviderError> {
         let order = |max| TurnOrder::new(&InstanceRequest { max, ..*request });
         self.claim_up_to::<StoredClaim>(operation, request.max, order).await
     }
@@ -196,9 +200,9 @@ impl SqliteProvider {
         operation: &'static str,
         max: usize,
         order: impl Fn(usize) -> Option<L::Order>,
-    ) -> Result<(Vec<L::Claim>, UndeliveredLeases), ProviderError> {
+    ) -> Result<(Vec<L::Claim>, UndeliveredLeases<GiveBacks>), ProviderError> {
         let mut claimed = Vec::new();
-        let mut undelivered = UndeliveredLeases::new(L::QUEUE, Vec::new(), self.writer.give_backs());
+        let mut undelivered = UndeliveredLeases::none(L::QUEUE, self.writer.give_backs());
         while let Some(order) = order(max - claimed.len()) {
             let nothing = Leased::nothing(self.writer.give_backs());
             let claim = move |tx: &mut WriteTransaction<'_, '_>, leased: &mut Leased<L>| {
@@ -246,13 +250,14 @@ impl SqliteProvider {
         let StoredClaim { instance, token, stored, messages, bytes } = claim;
         // If the process dies of decoding them, that is an attempt, and others must know whose it was.
         let decoding = (bytes >= MARKED_BYTES).then(|| self.mark_running(&token));
-        let (good, bad) = decode_messages(messages);
+        let rows = messages.into_iter().map(|message| (message.id, message.attempts, message.text));
+        let DecodedMessages { messages, attempts, undecodable } = rows::decode_messages(rows);
         drop(decoding);
-        if !bad.is_empty() {
-            let (token, over) = (token.clone(), good.is_empty());
+        if !undecodable.is_empty() {
+            let (token, over) = (token.clone(), messages.is_empty());
             self.writer
                 .submit(operation, JobClass::Lease, move |tx| {
-                    quarantine::set_aside(tx, Queue::Orchestrator, &bad)?;
+                    quarantine::set_aside(tx, WorkQueue::Orchestrator, &undecodable)?;
                     if over {
                         super::turns::abandon(tx, &token, None, true)?;
                     }
@@ -263,71 +268,32 @@ impl SqliteProvider {
                 return Ok(None);
             }
         }
-        let attempt_count = good.iter().map(|(attempts, _)| *attempts).max().unwrap_or(0).saturating_add(1);
-        let messages: Vec<WorkItem> = good.into_iter().map(|(_, item)| item).collect();
-        Ok(Some(describe(instance, token, stored, messages, attempt_count)))
+        Ok(Some(leased(instance, token, stored).into_claim(messages, attempts.saturating_add(1))))
     }
 }
 
-fn decode_messages(stored: Vec<StoredMessage>) -> (Vec<(u32, WorkItem)>, Vec<BadRow>) {
-    let (mut good, mut bad) = (Vec::with_capacity(stored.len()), Vec::new());
-    for message in stored {
-        match serde_json::from_slice(&message.text) {
-            Ok(item) => good.push((message.attempts, item)),
-            Err(error) => bad.push(BadRow { id: message.id, reason: error.to_string() }),
-        }
-    }
-    (good, bad)
-}
-
-fn decode_work(stored: Vec<StoredWork>) -> (Vec<WorkClaim>, Vec<BadRow>) {
-    let (mut good, mut bad) = (Vec::with_capacity(stored.len()), Vec::new());
-    for work in stored {
-        match serde_json::from_slice(&work.text) {
-            Ok(item @ WorkItem::ActivityExecute { .. }) => {
-                good.push(WorkClaim { item, lock_token: work.token, attempt_count: work.attempts });
-            }
-            Ok(_) => bad.push(BadRow { id: work.id, reason: "not an activity".into() }),
-            Err(error) => bad.push(BadRow { id: work.id, reason: error.to_string() }),
-        }
-    }
-    (good, bad)
-}
-
-/// Puts together what a caller is told about an instance that it leased.
-fn describe(
-    instance: String,
-    lock_token: String,
-    stored: StoredInstance,
-    messages: Vec<WorkItem>,
-    attempt_count: u32,
-) -> InstanceClaim {
-    let positive = |number: i64| u64::try_from(number).unwrap_or(0);
-    let (origin, execution_id, incarnation, last_event_id, status) = match stored {
-        StoredInstance::Row(row) => {
-            let origin = Origin { name: row.name, version: Some(row.version) };
-            (Some(origin), row.execution_id, row.incarnation, row.last_event_id, row.status)
-        }
-        StoredInstance::NoRow { execution_id, last_event_id, status, start_event } => {
-            // A start event that does not decode shows when the history is loaded; the name may still be in a message.
-            let event = start_event.and_then(|text| serde_json::from_slice::<Event>(&text).ok());
-            let origin = event
-                .and_then(|event| inspect::origin_in_history(std::slice::from_ref(&event)))
-                .or_else(|| inspect::origin_in_messages(&messages));
-            (origin, execution_id, 0, last_event_id, status)
-        }
-    };
-    let origin = origin.unwrap_or_else(|| Origin { name: "unknown".into(), version: None });
-    InstanceClaim {
-        instance,
-        orchestration_name: origin.name,
-        version: origin.version.unwrap_or_else(|| "unknown".into()),
-        execution_id: positive(execution_id),
-        incarnation: positive(incarnation),
-        last_event_id: positive(last_event_id),
-        status,
-        messages,
-        lock_token,
-        attempt_count,
+/// What the store knows of an instance that it has leased.
+fn leased(instance: String, lock_token: String, stored: StoredInstance) -> LeasedInstance {
+    match stored {
+        StoredInstance::Row(row) => LeasedInstance {
+            instance,
+            lock_token,
+            origin: Some(Origin { name: row.name, version: Some(row.version) }),
+            start_event: None,
+            execution_id: row.execution_id,
+            incarnation: u64::try_from(row.incarnation).unwrap_or(0),
+            last_event_id: row.last_event_id,
+            status: row.status,
+        },
+        StoredInstance::NoRow { execution_id, last_event_id, status, start_event } => LeasedInstance {
+            instance,
+            lock_token,
+            origin: None,
+            start_event,
+            execution_id,
+            incarnation: 0,
+            last_event_id,
+            status,
+        },
     }
 }

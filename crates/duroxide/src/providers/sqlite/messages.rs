@@ -2,10 +2,10 @@
 
 use rusqlite::params;
 
-use super::encode::NewMessage;
 use super::write_transaction::{WriteTransaction, count, shown_text, text_bytes};
 use crate::providers::StoreLimits;
 use crate::providers::inspect::MessageClass;
+use crate::providers::rows::MessageRow;
 use crate::providers::store_limits::TurnRoom;
 
 /// A message as it is stored.
@@ -19,7 +19,7 @@ pub(super) struct StoredMessage {
 /// Appends a message; it schedules its instance (by a trigger). Visible at `visible_at`, or at once if that is past.
 pub(super) fn insert(
     tx: &mut WriteTransaction<'_, '_>,
-    message: &NewMessage,
+    message: &MessageRow,
     visible_at: i64,
     now: i64,
 ) -> rusqlite::Result<()> {

@@ -15,7 +15,7 @@
 //! | `work`, `sessions` | leasing activities |
 //! | `owners`, `owner_file` | whose leases these are, and releasing those of a process that died |
 //! | `instances`, `history`, `kv`, `removal`, `quarantine` | what their names say |
-//! | `leasing`, `undelivered_leases`, `hand_over` | leases on their way to the caller |
+//! | `leasing`, `give_backs`, `hand_over` | leases on their way to the caller |
 //! | `readers`, `reads` | reading |
 //! | `work_done` | counting, for tests |
 //! | `provider`, `admin`, `extended` | the traits |
@@ -27,9 +27,9 @@ mod connection;
 mod delivery;
 mod disk;
 mod dropped;
-mod encode;
 mod error;
 mod extended;
+mod give_backs;
 mod hand_over;
 mod history;
 mod inbox;
@@ -56,7 +56,6 @@ mod sessions;
 mod shared;
 mod statements;
 mod turns;
-mod undelivered_leases;
 mod url;
 mod work;
 mod work_done;

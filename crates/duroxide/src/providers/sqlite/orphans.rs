@@ -10,11 +10,12 @@ use rusqlite::params;
 
 use super::dropped;
 use super::messages::{self, MessageKey};
-use super::quarantine::{self, Queue};
+use super::quarantine;
 use super::schedule::{self, LeaseChange};
 use super::shared::clamp_ms;
 use super::write_transaction::WriteTransaction;
 use crate::model::whole_ms;
+use crate::providers::WorkQueue;
 use crate::providers::inspect::MessageClass;
 
 /// How long a message is parked.
@@ -29,7 +30,7 @@ pub(super) fn set_aside(tx: &mut WriteTransaction<'_, '_>, instance: &str, now: 
     // What is not UTF-8 was replaced when it was read. Nobody can tell what such a message is.
     let (damaged, readable): (Vec<_>, Vec<_>) =
         unparked.iter().partition(|message| message.class.contains(char::REPLACEMENT_CHARACTER));
-    quarantine::set_damaged_aside(tx, Queue::Orchestrator, damaged.iter().map(|message| message.id))?;
+    quarantine::set_damaged_aside(tx, WorkQueue::Orchestrator, damaged.iter().map(|message| message.id))?;
     let (stale, rest): (Vec<_>, Vec<_>) =
         readable.into_iter().partition(|message| is(message, MessageClass::Completion));
     drop_messages(tx, instance, &ids(&stale))?;

@@ -17,11 +17,11 @@ use std::time::SystemTime;
 use rusqlite::params;
 use uuid::Uuid;
 
-use super::encode::random_part;
 use super::error::StoreError;
 use super::owner_file::{DeadOwner, HostBoot, OwnerFile};
 use super::write_transaction::{WriteTransaction, shown_text};
 use super::{sessions, turns, work};
+use crate::providers::rows::lease_token;
 
 const TARGET: &str = "duroxide::providers::sqlite";
 
@@ -95,7 +95,7 @@ impl Owners {
 
     /// Notes that the user's code of a lease is about to run; returns where, if the token is one of ours.
     pub(super) fn mark(&self, token: &str) -> Option<u32> {
-        Some(self.file.as_ref()?.mark(random_part(token)?))
+        Some(self.file.as_ref()?.mark(lease_token::random_part(token)?))
     }
 
     /// Notes that the user's code has ended.
@@ -246,7 +246,7 @@ fn unless_gone(abandoned: Result<(), StoreError>) -> Result<(), StoreError> {
 }
 
 fn ran(dead: &DeadOwner, token: &str) -> bool {
-    random_part(token).is_none_or(|mark| dead.ran(mark))
+    lease_token::random_part(token).is_none_or(|mark| dead.ran(mark))
 }
 
 #[cfg(test)]

@@ -7,8 +7,9 @@ use async_trait::async_trait;
 
 use super::inbox::JobClass;
 use super::shared::after;
-use super::{SqliteProvider, encode, history, kv, messages, reads, sessions, turns, work};
+use super::{SqliteProvider, history, kv, messages, reads, sessions, turns, work};
 use crate::model::{Event, SystemStats, WorkItem};
+use crate::providers::rows::{ActivityRow, EventRow, MessageRow, row_number};
 use crate::providers::{
     DispatcherCapabilityFilter, ExecutionMetadata, ExtendedProvider, HistoryPart, InstanceRequest,
     OrchestrationItem, Provider, ProviderAdmin, ProviderError, ScheduledActivityIdentifier,
@@ -125,8 +126,8 @@ impl Provider for SqliteProvider {
         const OPERATION: &str = "append_with_execution";
         let limits = &self.shared.limits;
         limits.check_instance(OPERATION, instance)?;
-        let execution_id = encode::id(OPERATION, "execution id", execution_id)?;
-        let events = encode::events(limits, OPERATION, &new_events)?;
+        let execution_id = row_number(OPERATION, "execution id", execution_id)?;
+        let events = EventRow::encode_all(limits, OPERATION, &new_events)?;
         let instance = instance.to_string();
         self.writer
             .submit(OPERATION, JobClass::Data, move |tx| {
@@ -145,7 +146,7 @@ impl Provider for SqliteProvider {
 
     async fn enqueue_for_worker(&self, item: WorkItem) -> Result<(), ProviderError> {
         const OPERATION: &str = "enqueue_for_worker";
-        let activity = encode::activity(&self.shared.limits, OPERATION, &item)?;
+        let activity = ActivityRow::encode(&self.shared.limits, OPERATION, &item)?;
         self.writer
             .submit(OPERATION, JobClass::Data, move |tx| {
                 let now = tx.now_ms();
@@ -224,11 +225,11 @@ impl Provider for SqliteProvider {
         delay: Option<Duration>,
     ) -> Result<(), ProviderError> {
         const OPERATION: &str = "enqueue_for_orchestrator";
-        let message = encode::message(&self.shared.limits, OPERATION, &item)?;
+        let message = MessageRow::encode(&self.shared.limits, OPERATION, &item)?;
         self.writer
             .submit(OPERATION, JobClass::Data, move |tx| {
                 let now = tx.now_ms();
-                let visible_at = delay.map_or(0, |delay| after(now, delay)).max(message.due_at);
+                let visible_at = delay.map_or(0, |delay| after(now, delay)).max(message.due_at_ms);
                 Ok(messages::insert(tx, &message, visible_at, now)?)
             })
             .await

@@ -4,56 +4,31 @@ use rusqlite::params;
 
 use super::schedule::{self, LeaseChange};
 use super::write_transaction::{DamagedId, WriteTransaction, stored_id};
-use crate::providers::inspect;
-
-/// Which queue a row was in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Queue {
-    Orchestrator,
-    Worker,
-}
-
-impl Queue {
-    pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Self::Orchestrator => "orchestrator_queue",
-            Self::Worker => "worker_queue",
-        }
-    }
-}
-
-/// A row that does not decode.
-pub(super) struct BadRow {
-    pub(super) id: i64,
-    pub(super) reason: String,
-}
+use crate::providers::WorkQueue;
+use crate::providers::rows::{UndecodableRow, table_of};
 
 /// Moves rows into quarantine. A row that is no longer there has been dealt with by somebody else.
 pub(super) fn set_aside(
     tx: &WriteTransaction<'_, '_>,
-    queue: Queue,
-    rows: &[BadRow],
+    queue: WorkQueue,
+    rows: &[UndecodableRow],
 ) -> rusqlite::Result<()> {
     let (copy, delete) = match queue {
-        Queue::Orchestrator => (
+        WorkQueue::Orchestrator => (
             "INSERT INTO quarantine (queue, instance_id, reason, quarantined_at, work_item)
              SELECT ?2, instance_id, ?3, ?4, work_item FROM orchestrator_queue WHERE id = ?1",
             "DELETE FROM orchestrator_queue WHERE id = ?1",
         ),
-        Queue::Worker => (
+        WorkQueue::Worker => (
             "INSERT INTO quarantine (queue, instance_id, reason, quarantined_at, work_item)
              SELECT ?2, nullif(instance_id, ''), ?3, ?4, work_item FROM worker_queue WHERE id = ?1",
             "DELETE FROM worker_queue WHERE id = ?1",
         ),
     };
     for row in rows {
-        tx.execute(copy, params![row.id, queue.as_str(), row.reason, tx.now_ms()])?;
+        tx.execute(copy, params![row.id, table_of(queue), row.reason, tx.now_ms()])?;
         tx.execute(delete, [row.id])?;
-        tracing::error!(
-            target: "duroxide::providers::sqlite",
-            queue = queue.as_str(), row = row.id, reason = inspect::without_values(&row.reason),
-            "a stored row does not decode and was set aside; its text is in the table `quarantine`"
-        );
+        row.report(table_of(queue));
     }
     Ok(())
 }
@@ -63,10 +38,10 @@ const DAMAGED_ID: &str = "an id of it is not UTF-8";
 /// Sets rows aside of which an id was damaged.
 pub(super) fn set_damaged_aside(
     tx: &WriteTransaction<'_, '_>,
-    queue: Queue,
+    queue: WorkQueue,
     rows: impl IntoIterator<Item = i64>,
 ) -> rusqlite::Result<()> {
-    let rows: Vec<_> = rows.into_iter().map(|id| BadRow { id, reason: DAMAGED_ID.into() }).collect();
+    let rows: Vec<_> = rows.into_iter().map(|id| UndecodableRow { id, reason: DAMAGED_ID.into() }).collect();
     set_aside(tx, queue, &rows)
 }
 
@@ -83,7 +58,7 @@ pub(super) fn set_instance_aside(
         [instance],
         |row| row.get(0),
     )?;
-    set_damaged_aside(tx, Queue::Orchestrator, messages)?;
+    set_damaged_aside(tx, WorkQueue::Orchestrator, messages)?;
     tx.execute("DELETE FROM instance_schedule WHERE instance_id = CAST(?1 AS TEXT)", [instance])?;
     match first_message.map(|id| receiver(tx, id)).transpose()?.flatten() {
         Some(Ok(instance)) => {
@@ -96,7 +71,7 @@ pub(super) fn set_instance_aside(
             // If it has a place already, that is right: it may be leased.
             if scheduled == 0 { Ok(()) } else { schedule::settle(tx, &instance, now, LeaseChange::End) }
         }
-        Some(Err(_)) => set_damaged_aside(tx, Queue::Orchestrator, first_message),
+        Some(Err(_)) => set_damaged_aside(tx, WorkQueue::Orchestrator, first_message),
         None => Ok(()),
     }
 }
@@ -105,7 +80,7 @@ pub(super) fn set_instance_aside(
 /// damaged.
 pub(super) fn set_strayed_aside(tx: &WriteTransaction<'_, '_>, message: i64) -> rusqlite::Result<()> {
     match receiver(tx, message)? {
-        Some(Err(_)) => set_damaged_aside(tx, Queue::Orchestrator, [message]),
+        Some(Err(_)) => set_damaged_aside(tx, WorkQueue::Orchestrator, [message]),
         _ => Ok(()),
     }
 }

@@ -6,6 +6,7 @@ use super::error::StoreError;
 use super::history;
 use super::write_transaction::{read_row, read_rows, shown_optional, shown_text, text_bytes};
 use crate::model::{Event, SystemStats};
+use crate::providers::rows::table_of;
 use crate::providers::{
     ExecutionInfo, InstanceInfo, InstanceMetadata, ParkedMessage, QuarantinedRow, QueueDepths,
     RunningInstances, SystemMetrics, WorkQueue, inspect, refusal,
@@ -298,7 +299,7 @@ pub(super) fn quarantined(connection: &Connection, limit: i64) -> rusqlite::Resu
         [limit],
         |row| {
             let queue: String = row.get(0)?;
-            let worker = queue == super::quarantine::Queue::Worker.as_str();
+            let worker = queue == table_of(WorkQueue::Worker);
             Ok(QuarantinedRow {
                 queue: if worker { WorkQueue::Worker } else { WorkQueue::Orchestrator },
                 instance: shown_optional(row, 1)?,

@@ -5,12 +5,12 @@ use std::time::Duration;
 use rusqlite::params;
 
 use super::claims::held_lease;
-use super::encode::{NewActivity, NewEvent, NewMessage, PinnedVersion};
 use super::error::StoreError;
 use super::schedule::{self, LeaseChange};
 use super::write_transaction::WriteTransaction;
 use super::{history, instances, kv, leased_messages, messages, work};
 use crate::providers::inspect::{self, DeltaChanges};
+use crate::providers::rows::{ActivityRow, EventRow, MessageRow, PinnedVersion};
 use crate::providers::{ExecutionMetadata, ScheduledActivityIdentifier, refusal};
 
 const ACK: &str = "ack_orchestration_item";
@@ -21,10 +21,10 @@ pub(super) struct TurnCommit {
     /// When the ack reached the writer: a lease that was live then is honoured, however long the queue is.
     pub(super) arrived_ms: i64,
     pub(super) execution_id: i64,
-    pub(super) events: Vec<NewEvent>,
+    pub(super) events: Vec<EventRow>,
     pub(super) changes: DeltaChanges,
-    pub(super) activities: Vec<NewActivity>,
-    pub(super) messages: Vec<NewMessage>,
+    pub(super) activities: Vec<ActivityRow>,
+    pub(super) messages: Vec<MessageRow>,
     pub(super) metadata: ExecutionMetadata,
     pub(super) pinned: Option<PinnedVersion>,
     pub(super) cancelled: Vec<ScheduledActivityIdentifier>,
@@ -72,7 +72,7 @@ pub(super) fn ack(tx: &mut WriteTransaction<'_, '_>, turn: &TurnCommit) -> Resul
     for message in &turn.messages {
         let goes = |status| message.instance == instance && message.class.goes_with(status);
         if !ended.is_some_and(goes) {
-            messages::insert(tx, message, message.due_at, now)?;
+            messages::insert(tx, message, message.due_at_ms, now)?;
         }
     }
     schedule::settle(tx, instance, now, LeaseChange::End)?;

@@ -9,12 +9,13 @@ use std::time::Duration;
 use rusqlite::params;
 
 use super::claims::Claimed;
-use super::encode::{NewActivity, leased_by, new_token};
 use super::error::StoreError;
-use super::quarantine::{self, Queue};
+use super::quarantine;
 use super::shared::after;
 use super::write_transaction::{DamagedId, WriteTransaction, count, shown_optional, stored_id, text_bytes};
 use super::{messages, sessions};
+use crate::providers::WorkQueue;
+use crate::providers::rows::{ActivityRow, MessageRow, lease_token};
 use crate::providers::{ScheduledActivityIdentifier, SessionFetchConfig, TagFilter, refusal};
 
 /// Rows that one job brings up to date, at most.
@@ -31,7 +32,7 @@ pub(super) struct StoredWork {
 /// Appends an activity, ready at once.
 pub(super) fn insert(
     tx: &mut WriteTransaction<'_, '_>,
-    activity: &NewActivity,
+    activity: &ActivityRow,
     now: i64,
 ) -> rusqlite::Result<()> {
     tx.execute(
@@ -92,7 +93,7 @@ pub(super) fn claim(
     while claims.len() < order.max {
         let Some(next) = next_ready(tx, session, &order.tag_filter)? else { break };
         if next.is_damaged {
-            quarantine::set_damaged_aside(tx, Queue::Worker, [next.id])?;
+            quarantine::set_damaged_aside(tx, WorkQueue::Worker, [next.id])?;
             continue;
         }
         claims.push(lease(tx, next.id, now, order.lock_timeout)?);
@@ -126,7 +127,7 @@ fn promote_due(tx: &mut WriteTransaction<'_, '_>, now: i64) -> rusqlite::Result<
     let more = due.len() == PROMOTIONS_AT_ONCE;
     for (id, session_id, tag) in due {
         let (Ok(session_id), Ok(tag)) = (session_id, tag) else {
-            quarantine::set_damaged_aside(tx, Queue::Worker, [id])?;
+            quarantine::set_damaged_aside(tx, WorkQueue::Worker, [id])?;
             continue;
         };
         // The token stays: whoever holds it may still give the activity back, until somebody takes over.
@@ -239,7 +240,7 @@ fn readable_tags(
             tx.rows("SELECT id FROM worker_queue WHERE tag = CAST(?1 AS TEXT)", [&damaged], |row| {
                 row.get(0)
             })?;
-        quarantine::set_damaged_aside(tx, Queue::Worker, rows)?;
+        quarantine::set_damaged_aside(tx, WorkQueue::Worker, rows)?;
     }
 }
 
@@ -298,7 +299,7 @@ fn lease(
     now: i64,
     lock_timeout: Duration,
 ) -> rusqlite::Result<StoredWork> {
-    let token = new_token(id);
+    let token = lease_token::new(id);
     let until = after(now, lock_timeout);
     let (attempts, text) = tx.execute_returning(
         "UPDATE worker_queue SET lock_token = ?2, locked_until = ?3, due_at = ?3, ready_for = NULL,
@@ -322,7 +323,9 @@ struct HeldWork {
 }
 
 fn held_work(tx: &WriteTransaction<'_, '_>, token: &str) -> rusqlite::Result<Option<HeldWork>> {
-    let Some(id) = leased_by(token).and_then(|id| id.parse::<i64>().ok()) else { return Ok(None) };
+    let Some(id) = lease_token::leased_by(token).and_then(|id| id.parse::<i64>().ok()) else {
+        return Ok(None);
+    };
     tx.row(
         "SELECT locked_until, due_at IS NULL, session_id, tag FROM worker_queue WHERE id = ?1 AND lock_token = ?2",
         params![id, token],
@@ -338,7 +341,7 @@ pub(super) fn ack(
     tx: &mut WriteTransaction<'_, '_>,
     token: &str,
     arrived_ms: i64,
-    completion: Option<&super::encode::NewMessage>,
+    completion: Option<&MessageRow>,
 ) -> Result<(), StoreError> {
     let held = held_work(tx, token)?.filter(|held| held.locked_until > arrived_ms);
     let held = held.ok_or_else(refusal::work_not_held)?;

@@ -22,6 +22,7 @@ use tokio::sync::oneshot;
 
 use super::connection::{self, SyncLevel};
 use super::error::{StoreError, classify};
+use super::give_backs::GiveBacks;
 use super::inbox::{Envelope, Inbox, Job, JobClass, SyncWaiter, Taken};
 use super::jobs::{AwaitedJob, Unattended, no_claim};
 use super::log_keeper::LogKeeper;
@@ -148,21 +149,16 @@ impl Drop for Writer {
     }
 }
 
-/// Gives leases back through the writer, from any thread, without waiting for it.
-#[derive(Clone)]
-pub(super) struct GiveBacks(Arc<Inbox>);
-
-impl GiveBacks {
-    pub(super) fn submit(
-        &self,
-        operation: &'static str,
-        work: impl FnOnce(&mut WriteTransaction<'_, '_>) -> Result<(), StoreError> + Send + 'static,
-    ) {
-        let (sender, _) = oneshot::channel();
-        let work = Unattended(work);
-        let job = Box::new(AwaitedJob { operation, work, claim: no_claim, sender, sync_waiter: None });
-        self.0.push(Envelope { class: JobClass::Lease, job, counted: false });
-    }
+/// Lets the writer do something that nobody waits for.
+pub(super) fn submit_unattended(
+    inbox: &Inbox,
+    operation: &'static str,
+    work: impl FnOnce(&mut WriteTransaction<'_, '_>) -> Result<(), StoreError> + Send + 'static,
+) {
+    let (sender, _) = oneshot::channel();
+    let work = Unattended(work);
+    let job = Box::new(AwaitedJob { operation, work, claim: no_claim, sender, sync_waiter: None });
+    inbox.push(Envelope { class: JobClass::Lease, job, counted: false });
 }
 
 /// What the writer thread holds.

@@ -14,13 +14,13 @@ pub trait GiveBack: Clone {
 
 /// Leases that no caller has taken over yet. They are given back when this is dropped.
 #[derive(Debug)]
-pub struct UntakenLeases<G: GiveBack> {
+pub struct UndeliveredLeases<G: GiveBack> {
     queue: WorkQueue,
     tokens: Vec<String>,
     store: G,
 }
 
-impl<G: GiveBack> UntakenLeases<G> {
+impl<G: GiveBack> UndeliveredLeases<G> {
     /// Holds these leases.
     pub fn new(queue: WorkQueue, tokens: Vec<String>, store: G) -> Self {
         Self { queue, tokens, store }
@@ -54,7 +54,7 @@ impl<G: GiveBack> UntakenLeases<G> {
     }
 }
 
-impl<G: GiveBack> Drop for UntakenLeases<G> {
+impl<G: GiveBack> Drop for UndeliveredLeases<G> {
     fn drop(&mut self) {
         let tokens = std::mem::take(&mut self.tokens);
         if !tokens.is_empty() {
@@ -83,7 +83,7 @@ mod tests {
     fn what_no_caller_takes_over_is_given_back_once() {
         let given = Given::default();
         let tokens = ["a", "b", "c", "d"].map(str::to_string).to_vec();
-        let mut leases = UntakenLeases::new(WorkQueue::Worker, tokens, given.clone());
+        let mut leases = UndeliveredLeases::new(WorkQueue::Worker, tokens, given.clone());
         leases.split(1).hand_over();
         let second = leases.split(1);
         leases.add(second);
@@ -91,7 +91,7 @@ mod tests {
         assert!(given.0.borrow().is_empty());
         drop(leases);
         assert_eq!(*given.0.borrow(), ["c", "d", "b", "e"]);
-        drop(UntakenLeases::none(WorkQueue::Orchestrator, given.clone()));
+        drop(UndeliveredLeases::none(WorkQueue::Orchestrator, given.clone()));
         assert_eq!(given.0.borrow().len(), 4);
     }
 }
