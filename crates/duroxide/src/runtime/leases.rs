@@ -100,6 +100,8 @@ struct Held {
     due: Duration,
     /// Until then the lease is live for sure.
     live_until: Duration,
+    /// It may have run out before it was renewed.
+    may_have_lapsed: bool,
     failures: u32,
 }
 
@@ -112,7 +114,7 @@ impl Leases {
     pub fn keep(self: &Arc<Self>, terms: LeaseTerms, token: &str, lost: CancellationToken) -> Lease {
         let now = self.clock.monotonic();
         let (due, live_until) = (now.saturating_add(terms.interval), now.saturating_add(terms.duration));
-        let held = Held { terms, token: token.into(), lost, due, live_until, failures: 0 };
+        let held = Held { terms, token: token.into(), lost, due, live_until, may_have_lapsed: false, failures: 0 };
         let mut schedule = self.schedule();
         let id = schedule.next_id;
         schedule.next_id += 1;
@@ -188,8 +190,10 @@ impl Leases {
             && due <= now
         {
             schedule.due.pop_first();
-            let Some(held) = schedule.held.get(&id).cloned() else { continue };
+            let Some(held) = schedule.held.get_mut(&id) else { continue };
             let is_late = held.live_until <= now;
+            held.may_have_lapsed |= is_late;
+            let held = held.clone();
             schedule.late += usize::from(is_late);
             taken.push((id, held, is_late.then(|| LateRenewal { leases: self.clone() })));
         }
@@ -233,6 +237,7 @@ impl Leases {
         match self.recover(held.terms, &held.token).await {
             Ok(LeaseState::Held) => {
                 log_failure(held, refusal);
+                self.note_lapse(id);
                 self.renewed(id, held.terms, begun);
             }
             // A store of the published contract has no other way to say that the lease is lost than to refuse.
@@ -244,6 +249,21 @@ impl Leases {
             }
             Err(error) => self.renew_soon(id, held, &error),
         }
+    }
+
+    fn note_lapse(&self, id: u64) {
+        if let Some(held) = self.schedule().held.get_mut(&id) {
+            held.may_have_lapsed = true;
+        }
+    }
+
+    /// Returns a lease that may have run out since it was taken, whether or not it was renewed by now.
+    fn lapsed(&self, id: u64) -> Option<Held> {
+        // The clocks are compared, in case nobody has since the machine slept.
+        self.is_behind();
+        let now = self.clock.monotonic();
+        let held = self.schedule().held.get(&id).cloned()?;
+        (held.may_have_lapsed || held.live_until <= now).then_some(held)
     }
 
     fn renew_soon(&self, id: u64, held: &Held, error: &ProviderError) {
@@ -304,6 +324,15 @@ impl Drop for LateRenewal {
 pub(crate) struct Lease {
     leases: Arc<Leases>,
     id: u64,
+}
+
+impl Lease {
+    /// Takes the lease up again if it may have run out and nobody has taken over; tells whether it did. A commit that was
+    /// refused then may have been refused for that, and is worth another try.
+    pub async fn take_up_again(&self) -> bool {
+        let Some(held) = self.leases.lapsed(self.id) else { return false };
+        matches!(self.leases.recover(held.terms, &held.token).await, Ok(LeaseState::Held))
+    }
 }
 
 impl Drop for Lease {

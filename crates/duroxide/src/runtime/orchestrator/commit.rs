@@ -13,6 +13,7 @@ use crate::providers::{
     ExecutionMetadata, ExtendedProvider, ProviderError, ScheduledActivityIdentifier, StoredTurn, TurnToStore,
 };
 use crate::runtime::core::{Core, TARGET};
+use crate::runtime::leases::Lease;
 use crate::runtime::worker;
 
 /// The pauses before a commit is tried again that may go well another time.
@@ -71,7 +72,7 @@ impl Commit {
 }
 
 /// Stores a turn. Returns only when the store has answered for good.
-pub(super) async fn store(core: &Arc<Core>, claim: &Claim, commit: Commit, worker_id: &str) {
+pub(super) async fn store(core: &Arc<Core>, claim: &Claim, lease: &Lease, commit: Commit, worker_id: &str) {
     let Commit { execution_id, mut orchestrator_items, notices, fallback, suspended, report, .. } = commit;
     let messages = match messages(core, notices).await {
         Ok(messages) => messages,
@@ -90,7 +91,16 @@ pub(super) async fn store(core: &Arc<Core>, claim: &Claim, commit: Commit, worke
         metadata: commit.metadata,
         cancelled_activities: commit.cancelled_activities,
     };
-    match ack.store(core, claim).await {
+    let stored = match ack.store(core, claim).await {
+        // What is refused for a lease that ran out says nothing about the turn.
+        Err(error) if !error.retryable && lease.take_up_again().await => {
+            tracing::debug!(target: TARGET, instance = %claim.instance, %error,
+                "the lease may have run out, and is taken up again");
+            ack.store(core, claim).await
+        }
+        stored => stored,
+    };
+    match stored {
         Ok(StoredTurn { incarnation, claims }) => {
             core.postponed.forget(&claim.instance);
             // Whoever runs one of these learns it now, not at the next renewal.

@@ -16,7 +16,7 @@ use crate::runtime::leases::Lease;
 /// A claim whose lease is renewed until this is dropped.
 pub(super) struct LeasedClaim {
     claim: Claim,
-    _lease: Lease,
+    lease: Lease,
 }
 
 impl LeasedClaim {
@@ -24,7 +24,7 @@ impl LeasedClaim {
         claim.attempt_count = core.postponed.own_attempts(&claim.instance, claim.attempt_count);
         // A turn goes on when its lease is lost: the store then refuses its commit.
         let lease = core.leases.keep(core.turn_lease(), &claim.token, Default::default());
-        Self { claim, _lease: lease }
+        Self { claim, lease }
     }
 
     /// Gives the claim back unused; the attempt does not count.
@@ -36,7 +36,14 @@ impl LeasedClaim {
 /// Takes the turn of an instance that was claimed without its history.
 pub(super) async fn claimed(core: Arc<Core>, leased: LeasedClaim) {
     hold_for_test(&core, &leased.claim).await;
-    let known = match recall(&core, &leased.claim).await {
+    let recalled = match recall(&core, &leased.claim).await {
+        // A history that is refused for a lease that ran out is not damaged.
+        Err(error) if !error.retryable && leased.lease.take_up_again().await => {
+            recall(&core, &leased.claim).await
+        }
+        recalled => recalled,
+    };
+    let known = match recalled {
         Ok(known) => known,
         Err(error) => return refused::not_taken(&core, &leased.claim, &error).await,
     };
@@ -61,7 +68,7 @@ pub(super) async fn fetched(core: Arc<Core>, leased: LeasedClaim, stored: Stored
 
 /// Runs the turn in `slot`, which is free again before the commit.
 async fn take(core: Arc<Core>, leased: LeasedClaim, known: Known, slot: Slot) {
-    let LeasedClaim { claim, _lease: lease } = leased;
+    let LeasedClaim { claim, lease } = leased;
     let worker_id = core.turn_worker_id(slot.number);
     let rules = Rules {
         registry: &core.orchestrations,
@@ -87,7 +94,7 @@ async fn take(core: Arc<Core>, leased: LeasedClaim, known: Known, slot: Slot) {
         Decision::Defer(delay) => abandon(&core, &claim, Some(delay), false).await,
         Decision::Commit(commit) => {
             remember_origin(&core, &claim, &commit);
-            commit::store(&core, &claim, *commit, &worker_id).await;
+            commit::store(&core, &claim, &lease, *commit, &worker_id).await;
         }
     }
     // Only now: a lease that ends while its ack is under way would let another runtime take the same turn.
