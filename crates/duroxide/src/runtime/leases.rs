@@ -114,7 +114,8 @@ impl Leases {
     pub fn keep(self: &Arc<Self>, terms: LeaseTerms, token: &str, lost: CancellationToken) -> Lease {
         let now = self.clock.monotonic();
         let (due, live_until) = (now.saturating_add(terms.interval), now.saturating_add(terms.duration));
-        let held = Held { terms, token: token.into(), lost, due, live_until, may_have_lapsed: false, failures: 0 };
+        let held =
+            Held { terms, token: token.into(), lost, due, live_until, may_have_lapsed: false, failures: 0 };
         let mut schedule = self.schedule();
         let id = schedule.next_id;
         schedule.next_id += 1;
