@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::claim::Claim;
 use super::parents::{Addressee, Notice};
-use super::refused::{self, Refused};
+use super::refused::{self, Refused, Settled};
 use super::report::Report;
 use super::residents::Resident;
 use crate::model::{ErrorDetails, Event, EventKind, WorkItem};
@@ -71,8 +71,14 @@ impl Commit {
     }
 }
 
-/// Stores a turn. Returns only when the store has answered for good.
-pub(super) async fn store(core: &Arc<Core>, claim: &Claim, lease: &Lease, commit: Commit, worker_id: &str) {
+/// Stores a turn, and tells what remains to be done. Returns only when the store has answered for good.
+pub(super) async fn store(
+    core: &Arc<Core>,
+    claim: &Claim,
+    lease: &Lease,
+    commit: Commit,
+    worker_id: &str,
+) -> Settled {
     let Commit { execution_id, mut orchestrator_items, notices, fallback, suspended, report, .. } = commit;
     let messages = match messages(core, notices).await {
         Ok(messages) => messages,
@@ -114,11 +120,12 @@ pub(super) async fn store(core: &Arc<Core>, claim: &Claim, lease: &Lease, commit
             // Not before: the activities may lead to the next turn at once.
             worker::receive(core, claims).await;
             report.publish(core, &claim.instance, execution_id, worker_id);
+            Settled::Over
         }
         Err(error) => {
             let cancelled = ack.cancelled_activities;
             let turn = Refused { execution_id, fallback, suspended, cancelled, error };
-            Box::pin(refused::settle(core, claim, turn, worker_id)).await;
+            Box::pin(refused::settle(core, claim, turn, worker_id)).await
         }
     }
 }

@@ -7,7 +7,7 @@ use super::check;
 use super::claim::{Claim, Stored};
 use super::commit::{self, Commit};
 use super::decide::{Decision, Known, Rules, decide};
-use super::refused;
+use super::refused::{self, Settled};
 use super::seats::Slot;
 use crate::providers::ProviderError;
 use crate::runtime::core::{Core, TARGET};
@@ -31,6 +31,20 @@ impl LeasedClaim {
     pub async fn give_back(self, core: &Core) {
         abandon(core, &self.claim, None, true).await;
     }
+
+    /// Ends the claim when its turn is settled. One that waits is held meanwhile, so that nothing overtakes its messages.
+    fn end(self, core: &Arc<Core>, settled: Settled) {
+        let Settled::Waits(wait) = settled else { return };
+        let (Self { claim, lease }, waiting) = (self, core.clone());
+        core.work.spawn(async move {
+            tokio::select! {
+                () = waiting.stop.cancelled() => {}
+                () = waiting.clock.sleep(wait) => {}
+            }
+            refused::give_back(&waiting, &claim, None, true).await;
+            drop(lease);
+        });
+    }
 }
 
 /// Takes the turn of an instance that was claimed without its history.
@@ -45,7 +59,10 @@ pub(super) async fn claimed(core: Arc<Core>, leased: LeasedClaim) {
     };
     let known = match recalled {
         Ok(known) => known,
-        Err(error) => return refused::not_taken(&core, &leased.claim, &error).await,
+        Err(error) => {
+            let settled = refused::not_taken(&core, &leased.claim, &error).await;
+            return leased.end(&core, settled);
+        }
     };
     let slot = tokio::select! {
         biased;
@@ -90,15 +107,18 @@ async fn take(core: Arc<Core>, leased: LeasedClaim, known: Known, slot: Slot) {
     core.seats.pace.record(took);
     core.metrics().record_orch_dispatcher_processing_duration(took.as_millis() as u64);
     drop(slot);
-    match decision {
-        Decision::Defer(delay) => abandon(&core, &claim, Some(delay), false).await,
+    let settled = match decision {
+        Decision::Defer(delay) => {
+            abandon(&core, &claim, Some(delay), false).await;
+            Settled::Over
+        }
         Decision::Commit(commit) => {
             remember_origin(&core, &claim, &commit);
-            commit::store(&core, &claim, &lease, *commit, &worker_id).await;
+            commit::store(&core, &claim, &lease, *commit, &worker_id).await
         }
-    }
+    };
     // Only now: a lease that ends while its ack is under way would let another runtime take the same turn.
-    drop(lease);
+    LeasedClaim { claim, lease }.end(&core, settled);
 }
 
 /// Activities and children of this turn will ask which orchestration scheduled them.
