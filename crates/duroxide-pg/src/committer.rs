@@ -304,7 +304,8 @@ impl Committing {
 
     async fn attempt(&mut self, batch: &mut Batch, careful: bool) -> Attempt {
         if let Err(failure) = self.connect().await {
-            return Attempt::Failed(failure);
+            // Whoever is not let in has heard nothing about the batch. Its jobs are refused by the server or not at all.
+            return Attempt::Failed(Failure::lost(failure.message));
         }
         let Some(connection) = &self.connection else {
             return Attempt::Failed(Failure::lost("Connection closed"));

@@ -239,3 +239,39 @@ async fn a_user_or_a_database_that_does_not_exist_is_an_error_for_good() {
         assert!(!format!("{error} {error:?}").contains(SECRET), "{error}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_login_that_is_refused_says_nothing_about_what_was_to_be_committed() {
+    let server = Server::new().await;
+    let builder = server.builder().retry_for(Duration::from_millis(100));
+    let store = builder.open(&server.url(Some(password(1)))).await.unwrap();
+    use_all(&store).await.unwrap();
+    let start = WorkItem::StartOrchestration {
+        instance: "turn".into(),
+        orchestration: "Job".into(),
+        input: String::new(),
+        version: None,
+        parent_instance: None,
+        parent_id: None,
+        parent_execution_id: None,
+        execution_id: 1,
+    };
+    store.enqueue_for_orchestrator(start, None).await.unwrap();
+    let minute = Duration::from_secs(60);
+    let (item, token, _) =
+        store.fetch_orchestration_item(minute, Duration::ZERO, None).await.unwrap().expect("a turn");
+    assert_eq!(item.instance, "turn");
+
+    server.set_password(2).await;
+    server.cut_all().await;
+    let commit = async || {
+        store.ack_orchestration_item(&token, 1, vec![], vec![], vec![], Default::default(), vec![]).await
+    };
+    let error = commit().await.unwrap_err();
+    assert!(error.retryable, "a runtime would fail the instance: {error}");
+    let error = store.enqueue_for_orchestrator(signal(), None).await.unwrap_err();
+    assert!(error.retryable && !error.to_string().contains(SECRET), "{error}");
+    server.set_password(1).await;
+    until("it goes on by itself", async || commit().await.is_ok()).await;
+    check_no_secret_was_logged();
+}

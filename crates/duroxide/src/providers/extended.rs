@@ -40,7 +40,8 @@ pub trait ExtendedProvider: Send + Sync {
     ///
     /// As [`fetch_orchestration_item`](super::Provider::fetch_orchestration_item), without the history: each claim has
     /// its own token, lease and attempt count. Fewer than `max` means that nothing else is eligible; what becomes so
-    /// later shows in the [signal](Self::work_signal).
+    /// later shows in the [signal](Self::work_signal), and so does what was left because there was
+    /// [enough for one answer](super::StoreLimits::max_turn_bytes).
     async fn claim_instances(
         &self,
         request: &InstanceRequest<'_>,

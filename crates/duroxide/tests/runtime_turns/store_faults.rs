@@ -128,16 +128,19 @@ fn is_wait(wait: Option<Duration>, times: u32) -> bool {
 // semantics: DUR-7
 #[tokio::test]
 async fn an_outage_that_outlasts_the_retries_loses_no_instance_and_counts_no_attempt() {
+    let (logs, _guard) = Logs::keep();
     let (world, faulty) = faulty_world();
     let runtime = world.start(echo(), family()).await;
     // The turn is tried six times each time; then it waits, longer and longer.
     faulty.fail(Call::AckTurn, vec![busy(); 6 * 8 + 1]);
     world.client.start_orchestration("i", "Echo", "fine").await.unwrap();
     assert_eq!(output(world.end_in_time("i", Duration::from_millis(100)).await), "fine");
-    let abandoned = faulty.abandoned_turns();
-    assert_eq!(abandoned.len(), 8);
-    for (times, (wait, ignore_attempt)) in (1..).zip(abandoned) {
-        assert!(is_wait(wait, times) && ignore_attempt, "{times}: {wait:?}");
+    assert_eq!(faulty.abandoned_turns(), [(None, true); 8]);
+    let waits = logs.with("the store cannot take this turn for now");
+    assert_eq!(waits.len(), 8);
+    for (times, line) in (1..).zip(waits) {
+        let wait = line.field("wait_ms").parse().ok().map(Duration::from_millis);
+        assert!(is_wait(wait, times), "{times}: {wait:?}");
     }
     assert_eq!(faulty.count(Call::AckTurn), 6 * 8 + 2);
     runtime.shutdown(None).await;

@@ -41,7 +41,12 @@ impl ExtendedProvider for MemoryProvider {
         &self,
         request: &InstanceRequest<'_>,
     ) -> Result<Vec<InstanceClaim>, ProviderError> {
-        Ok(self.lease(|state, now| state.claim_instances(request, now)))
+        let (claims, are_some_left) = self.lease(|state, now| state.claim_what_fits(request, now));
+        if are_some_left {
+            // Whoever gets fewer than asked for waits for the signal.
+            self.orchestrator_signal.notify();
+        }
+        Ok(claims)
     }
 
     async fn load_history(

@@ -18,6 +18,11 @@ const UNKNOWN: &str = "unknown";
 impl State {
     /// Claims up to `max` instances with visible messages, each for a lease of its own.
     pub fn claim_instances(&mut self, request: &InstanceRequest<'_>, now: u64) -> Vec<InstanceClaim> {
+        self.claim_what_fits(request, now).0
+    }
+
+    /// The same; also tells whether some were left because there was enough for one answer.
+    pub fn claim_what_fits(&mut self, request: &InstanceRequest<'_>, now: u64) -> (Vec<InstanceClaim>, bool) {
         self.drop_expired_parked(now);
         let mut claims = Vec::new();
         let mut room = self.limits.max_turn_bytes;
@@ -25,17 +30,17 @@ impl State {
             if claims.len() == request.max {
                 break;
             }
+            if room == 0 && !claims.is_empty() {
+                // The others keep their places.
+                return (claims, true);
+            }
             let Some((claim, bytes)) = self.claim_instance(&instance, request.lock_timeout, now) else {
                 continue;
             };
             claims.push(claim);
-            // It is enough for one answer. The others keep their places.
             room = room.saturating_sub(bytes);
-            if room == 0 {
-                break;
-            }
         }
-        claims
+        (claims, false)
     }
 
     /// Returns the instances that could take a turn, by the age of their oldest visible message.

@@ -186,20 +186,17 @@ fn harden(connection: &Connection) -> Result<(), SqliteError> {
     connection.execute_batch("PRAGMA mmap_size = 0").map_err(SqliteError::sqlite("set mmap_size"))
 }
 
-fn set<V: rusqlite::ToSql + ToString>(
-    connection: &Connection,
-    setting: &'static str,
-    wanted: V,
-) -> Result<(), SqliteError> {
+fn set<V: ToString>(connection: &Connection, setting: &'static str, wanted: V) -> Result<(), SqliteError> {
     let wanted = wanted.to_string();
     // Some pragmas answer with the new value and some do not; the answer that counts is the one read back.
-    connection
-        .pragma_update_and_check(None, setting, &wanted, |_| Ok(()))
-        .or_else(|error| match error {
-            rusqlite::Error::QueryReturnedNoRows => Ok(()),
-            other => Err(other),
-        })
-        .map_err(SqliteError::sqlite("set a pragma"))?;
+    let change = || -> rusqlite::Result<()> {
+        let mut statement = connection.prepare(&format!("PRAGMA {setting} = {wanted}"))?;
+        let mut rows = statement.query([])?;
+        // To its end: SQLite switches to a log after its answer, and says only then that the switch has failed.
+        while rows.next()?.is_some() {}
+        Ok(())
+    };
+    change().map_err(SqliteError::sqlite("set a pragma"))?;
     let found = connection
         .pragma_query_value(None, setting, |row| {
             let value: rusqlite::types::Value = row.get(0)?;

@@ -401,9 +401,8 @@ pub(super) fn abandon(
     if let Some(session_id) = held.session_id {
         sessions::set_head(tx, &session_id, held.tag.as_deref())?;
     }
-    match visible_at {
-        Some(later) => tx.effects.work_due.note(later),
-        None => tx.effects.work_ready = true,
-    }
+    // If it had its session's turn, that is the next one's now.
+    tx.effects.work_ready |= visible_at.is_none() || held.is_ready;
+    visible_at.into_iter().for_each(|later| tx.effects.work_due.note(later));
     Ok(())
 }

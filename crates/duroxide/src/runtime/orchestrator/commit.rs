@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::claim::Claim;
 use super::parents::{Addressee, Notice};
-use super::refused::{self, RefusedTurn};
+use super::refused::{self, RefusedTurn, Settled};
 use super::report::Report;
 use super::residents::Resident;
 use crate::model::{ErrorDetails, Event, EventKind, WorkItem};
@@ -13,6 +13,7 @@ use crate::providers::{
     ExecutionMetadata, ExtendedProvider, ProviderError, ScheduledActivityIdentifier, StoredTurn, TurnToStore,
 };
 use crate::runtime::core::{Core, TARGET};
+use crate::runtime::leases::Lease;
 use crate::runtime::worker;
 
 /// The pauses before a commit is tried again that may go well another time.
@@ -70,8 +71,14 @@ impl Commit {
     }
 }
 
-/// Stores a turn. Returns only when the store has answered for good.
-pub(super) async fn store(core: &Arc<Core>, claim: &Claim, commit: Commit, worker_id: &str) {
+/// Stores a turn, and tells what remains to be done. Returns only when the store has answered for good.
+pub(super) async fn store(
+    core: &Arc<Core>,
+    claim: &Claim,
+    lease: &Lease,
+    commit: Commit,
+    worker_id: &str,
+) -> Settled {
     let Commit { execution_id, mut orchestrator_items, notices, fallback, suspended, report, .. } = commit;
     let messages = match messages(core, notices).await {
         Ok(messages) => messages,
@@ -90,7 +97,16 @@ pub(super) async fn store(core: &Arc<Core>, claim: &Claim, commit: Commit, worke
         metadata: commit.metadata,
         cancelled_activities: commit.cancelled_activities,
     };
-    match ack.store(core, claim).await {
+    let stored = match ack.store(core, claim).await {
+        // What is refused for a lease that ran out says nothing about the turn.
+        Err(error) if !error.retryable && lease.take_up_again().await => {
+            tracing::debug!(target: TARGET, instance = %claim.instance, %error,
+                "the lease may have run out, and is taken up again");
+            ack.store(core, claim).await
+        }
+        stored => stored,
+    };
+    match stored {
         Ok(StoredTurn { incarnation, claims }) => {
             core.postponed.forget(&claim.instance);
             // Whoever runs one of these learns it now, not at the next renewal.
@@ -104,11 +120,12 @@ pub(super) async fn store(core: &Arc<Core>, claim: &Claim, commit: Commit, worke
             // Not before: the activities may lead to the next turn at once.
             worker::receive(core, claims).await;
             report.publish(core, &claim.instance, execution_id, worker_id);
+            Settled::Over
         }
         Err(error) => {
             let cancelled = ack.cancelled_activities;
             let turn = RefusedTurn { execution_id, fallback, suspended, cancelled, error };
-            Box::pin(refused::settle(core, claim, turn, worker_id)).await;
+            Box::pin(refused::settle(core, claim, turn, worker_id)).await
         }
     }
 }

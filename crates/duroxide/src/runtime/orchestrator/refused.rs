@@ -1,7 +1,8 @@
 //! What becomes of a turn that the store did not take.
 //!
 //! - A storage error that may pass, a full disk among them, never fails an instance. The turn is given back without
-//!   counting an attempt, and taken again after longer and longer waits.
+//!   counting an attempt, and taken again after longer and longer waits. Meanwhile the runtime holds the instance: what is
+//!   sent to it waits behind the messages of that turn.
 //! - A refusal that will not pass fails the instance, in a commit of its own that is small enough to be taken.
 //! - If even the failure is refused, the turn is taken again as often as messages may be delivered. Then the instance is
 //!   *blocked*: it keeps its history and its messages, and waits with the reason for somebody to unblock it.
@@ -42,11 +43,20 @@ impl RefusedTurn {
     }
 }
 
+/// What remains to be done about a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Settled {
+    /// Nothing.
+    Over,
+    /// It is to be given back after this time, and no attempt is to be counted.
+    Waits(Duration),
+}
+
 /// Decides about a turn that the store did not take. What the turn left in memory is not what is stored, so it is
 /// dropped.
-pub(super) async fn settle(core: &Core, claim: &Claim, mut turn: RefusedTurn, worker_id: &str) {
+pub(super) async fn settle(core: &Core, claim: &Claim, mut turn: RefusedTurn, worker_id: &str) -> Settled {
     if turn.error.retryable {
-        return postpone(core, claim, &turn.error).await;
+        return postpone(core, claim, &turn.error);
     }
     let (execution_id, error) = (turn.execution_id, turn.error.clone());
     tracing::warn!(target: TARGET, instance = %claim.instance, execution_id, worker_id, %error,
@@ -58,35 +68,40 @@ pub(super) async fn settle(core: &Core, claim: &Claim, mut turn: RefusedTurn, wo
         None => Err(error),
     };
     match failed {
-        Ok(report) => report.publish(core, &claim.instance, execution_id, worker_id),
+        Ok(report) => {
+            report.publish(core, &claim.instance, execution_id, worker_id);
+            Settled::Over
+        }
         Err(error) => not_taken(core, claim, &error).await,
     }
 }
 
 /// Gives back a turn that the store can neither load nor take, for now or for good.
-pub(super) async fn not_taken(core: &Core, claim: &Claim, error: &ProviderError) {
+pub(super) async fn not_taken(core: &Core, claim: &Claim, error: &ProviderError) -> Settled {
     if error.retryable {
-        postpone(core, claim, error).await;
-    } else if claim.attempt_count <= core.options.max_attempts {
+        return postpone(core, claim, error);
+    }
+    if claim.attempt_count <= core.options.max_attempts {
         let wait = postponed::wait(&claim.instance, claim.attempt_count);
         tracing::warn!(target: TARGET, instance = %claim.instance, %error, attempt_count = claim.attempt_count,
             max_attempts = core.options.max_attempts, wait_ms = wait.as_millis() as u64,
             "neither the turn nor a failure can be stored; the turn will be taken again");
-        give_back(core, claim, wait, false).await;
+        give_back(core, claim, Some(wait), false).await;
     } else {
         block(core, claim, error).await;
     }
+    Settled::Over
 }
 
-/// Gives back a turn because of a storage error that may pass.
-async fn postpone(core: &Core, claim: &Claim, error: &ProviderError) {
+/// Puts off a turn because of a storage error that may pass.
+fn postpone(core: &Core, claim: &Claim, error: &ProviderError) -> Settled {
     let times = core.postponed.note(&claim.instance);
     let wait = postponed::wait(&claim.instance, times);
     // One line for each wait, and waits grow: an outage does not flood the log.
     tracing::warn!(target: TARGET, instance = %claim.instance, %error, times, wait_ms = wait.as_millis() as u64,
         "the store cannot take this turn for now; it will be taken again");
     core.metrics().record_turn_postponed(&claim.orchestration_name);
-    give_back(core, claim, wait, true).await;
+    Settled::Waits(wait)
 }
 
 /// Sets an instance aside whose failure cannot be stored. A store that has no such ability gets it back now and then.
@@ -106,17 +121,16 @@ async fn block(core: &Core, claim: &Claim, error: &ProviderError) {
             let wait = postponed::wait(&claim.instance, core.postponed.note(&claim.instance));
             tracing::warn!(target: TARGET, instance = %claim.instance, reason, %unblocked,
                 wait_ms = wait.as_millis() as u64, "the instance cannot be blocked; its turn will be taken again");
-            give_back(core, claim, wait, true).await;
+            give_back(core, claim, Some(wait), true).await;
         }
     }
 }
 
-/// Lets the turn be taken again after a wait.
-async fn give_back(core: &Core, claim: &Claim, wait: Duration, ignore_attempt: bool) {
+/// Lets the turn be taken again, at once or after a wait.
+pub(super) async fn give_back(core: &Core, claim: &Claim, wait: Option<Duration>, ignore_attempt: bool) {
     let mut pauses = RETRY_PAUSES_MS.into_iter();
     loop {
-        let given_back =
-            core.store.abandon_orchestration_item(&claim.token, Some(wait), ignore_attempt).await;
+        let given_back = core.store.abandon_orchestration_item(&claim.token, wait, ignore_attempt).await;
         let Err(error) = given_back else { return };
         match pauses.next().filter(|_| error.retryable) {
             Some(pause) => core.clock.sleep(Duration::from_millis(pause)).await,

@@ -7,7 +7,7 @@ use super::check;
 use super::claim::{Claim, StoredHistory};
 use super::commit::{self, Commit};
 use super::decide::{Decision, InstanceState, Rules, decide};
-use super::refused;
+use super::refused::{self, Settled};
 use super::turn_capacity::TurnSlot;
 use crate::providers::ProviderError;
 use crate::runtime::core::{Core, TARGET};
@@ -16,7 +16,7 @@ use crate::runtime::leases::Lease;
 /// A claim whose lease is renewed until this is dropped.
 pub(super) struct LeasedClaim {
     claim: Claim,
-    _lease: Lease,
+    lease: Lease,
 }
 
 impl LeasedClaim {
@@ -24,21 +24,45 @@ impl LeasedClaim {
         claim.attempt_count = core.postponed.own_attempts(&claim.instance, claim.attempt_count);
         // A turn goes on when its lease is lost: the store then refuses its commit.
         let lease = core.leases.keep(core.turn_lease(), &claim.token, Default::default());
-        Self { claim, _lease: lease }
+        Self { claim, lease }
     }
 
     /// Gives the claim back unused; the attempt does not count.
     pub async fn give_back(self, core: &Core) {
         abandon(core, &self.claim, None, true).await;
     }
+
+    /// Ends the claim when its turn is settled. One that waits is held meanwhile, so that nothing overtakes its messages.
+    fn end(self, core: &Arc<Core>, settled: Settled) {
+        let Settled::Waits(wait) = settled else { return };
+        let (Self { claim, lease }, waiting) = (self, core.clone());
+        core.work.spawn(async move {
+            tokio::select! {
+                () = waiting.stop.cancelled() => {}
+                () = waiting.clock.sleep(wait) => {}
+            }
+            refused::give_back(&waiting, &claim, None, true).await;
+            drop(lease);
+        });
+    }
 }
 
 /// Takes the turn of an instance that was claimed without its history.
 pub(super) async fn claimed(core: Arc<Core>, leased: LeasedClaim) {
     hold_for_test(&core, &leased.claim).await;
-    let state = match recall(&core, &leased.claim).await {
+    let recalled = match recall(&core, &leased.claim).await {
+        // A history that is refused for a lease that ran out is not damaged.
+        Err(error) if !error.retryable && leased.lease.take_up_again().await => {
+            recall(&core, &leased.claim).await
+        }
+        recalled => recalled,
+    };
+    let state = match recalled {
         Ok(state) => state,
-        Err(error) => return refused::not_taken(&core, &leased.claim, &error).await,
+        Err(error) => {
+            let settled = refused::not_taken(&core, &leased.claim, &error).await;
+            return leased.end(&core, settled);
+        }
     };
     let slot = tokio::select! {
         biased;
@@ -61,7 +85,7 @@ pub(super) async fn fetched(core: Arc<Core>, leased: LeasedClaim, stored: Stored
 
 /// Runs the turn in `slot`, which is free again before the commit.
 async fn take(core: Arc<Core>, leased: LeasedClaim, state: InstanceState, slot: TurnSlot) {
-    let LeasedClaim { claim, _lease: lease } = leased;
+    let LeasedClaim { claim, lease } = leased;
     let worker_id = core.turn_worker_id(slot.number);
     let rules = Rules {
         registry: &core.orchestrations,
@@ -83,15 +107,18 @@ async fn take(core: Arc<Core>, leased: LeasedClaim, state: InstanceState, slot: 
     core.turn_capacity.pace.record(took);
     core.metrics().record_orch_dispatcher_processing_duration(took.as_millis() as u64);
     drop(slot);
-    match decision {
-        Decision::Defer(delay) => abandon(&core, &claim, Some(delay), false).await,
+    let settled = match decision {
+        Decision::Defer(delay) => {
+            abandon(&core, &claim, Some(delay), false).await;
+            Settled::Over
+        }
         Decision::Commit(commit) => {
             remember_origin(&core, &claim, &commit);
-            commit::store(&core, &claim, *commit, &worker_id).await;
+            commit::store(&core, &claim, &lease, *commit, &worker_id).await
         }
-    }
+    };
     // Only now: a lease that ends while its ack is under way would let another runtime take the same turn.
-    drop(lease);
+    LeasedClaim { claim, lease }.end(&core, settled);
 }
 
 /// Activities and children of this turn will ask which orchestration scheduled them.
