@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
+use duroxide::providers::{Clock, SystemClock};
 use tokio::sync::{mpsc, watch};
 use tokio_postgres::Row;
 use tokio_postgres::error::Severity;
@@ -44,7 +45,11 @@ const QUIET_ROUNDS: usize = 8;
 const BATCH_BYTES: usize = 16 * 1024 * 1024;
 
 const BEGIN_BATCH: &str = "SELECT begin_batch_1($1, $2, $3)";
-const BEGIN_EPOCH: &str = "SELECT * FROM begin_epoch_2($1)";
+const BEGIN_EPOCH: &str = "SELECT * FROM begin_epoch_3($1)";
+const END_EPOCH: &str = "SELECT end_epoch_1($1, $2, $3)";
+/// The server forgets a committer that has shown no life for a day (`forget_committers_1`). Who was away for half of that
+/// and is not known any more was forgotten, and not lost in a crash of the server.
+const FORGOTTEN_AFTER_MS: u64 = 12 * 60 * 60 * 1_000;
 const RELEASE_CLAIMS: &str = "SELECT release_claims_1($1)";
 
 /// How far a committer has come, as those see it who wait for what they committed elsewhere.
@@ -102,6 +107,8 @@ impl Committer {
             is_busy: false,
             batches: 0,
             known: Vec::new(),
+            heard_at_ms: None,
+            has_lost_track: false,
             progress: told,
             marks: marks.clone(),
         };
@@ -166,6 +173,10 @@ pub(crate) struct Committing {
     batches: i64,
     /// What the server knew when connections were made again.
     known: Vec<ServerMemory>,
+    /// When the server last answered, by the machine's wall clock, which goes on while the machine sleeps.
+    heard_at_ms: Option<u64>,
+    /// The server has forgotten this committer, so nobody can tell which of its last batches were made.
+    has_lost_track: bool,
     progress: watch::Sender<Progress>,
     marks: Arc<Marks>,
 }
@@ -207,6 +218,7 @@ async fn run(mut committing: Committing) {
     let mut waiting: Vec<Job> = Vec::new();
     loop {
         if waiting.is_empty() && committing.jobs.recv_many(&mut waiting, BATCH_SIZE).await == 0 {
+            committing.end_epoch().await;
             return;
         }
         let (batch, later) = committing.gather(waiting).await;
@@ -324,6 +336,7 @@ impl Committing {
         self.marks.ended.store(number, Ordering::SeqCst);
         match outcome {
             Ok(answers) => {
+                self.heard_at_ms = Some(SystemClock.now_ms());
                 let (mut verdicts, effects) = batch.read(&self.returner, answers);
                 verdicts.server = connection.session.server();
                 if connection.session.is_over() {
@@ -349,6 +362,13 @@ impl Committing {
         let mut trials = Trials::new(self.patience);
         loop {
             match self.begin_epoch().await {
+                Ok(_) if self.has_lost_track => {
+                    let message = format!(
+                        "{}; the server has forgotten this process meanwhile, so it may or may not have been committed",
+                        failure.message
+                    );
+                    return Attempt::Unresolved(Failure::lost(message));
+                }
                 Ok(row) if row.get::<_, i64>(1) == number => {
                     tracing::info!(target: "duroxide::providers::postgres", "a commit whose answer was lost had been made");
                     let verdicts = Verdicts {
@@ -418,9 +438,30 @@ impl Committing {
         let rows = rows.ok_or_else(|| Failure::lost("PostgreSQL does not answer"))??;
         let row = rows.into_iter().next().ok_or_else(|| Failure::lost("no epoch"))?;
         self.connection = Some(Connected { session, epoch: row.get(0) });
-        self.known.push(ServerMemory { last: row.get(1), sent: self.batches });
+        let (now, heard) = (SystemClock.now_ms(), self.heard_at_ms);
+        let was_away = heard.is_some_and(|heard| now.saturating_sub(heard) > FORGOTTEN_AFTER_MS);
+        self.has_lost_track = was_away && row.get::<_, bool>(6);
+        self.heard_at_ms = Some(now);
+        if !self.has_lost_track {
+            self.known.push(ServerMemory { last: row.get(1), sent: self.batches });
+        }
         self.progress.send_modify(|progress| progress.connection += 1);
         Ok(row)
+    }
+
+    /// Leaves no trace but the totals. If that fails, the server forgets the committer by itself.
+    pub(crate) async fn end_epoch(&mut self) {
+        if let Some(Connected { session, epoch }) = self.connection.take()
+            && !session.is_over()
+        {
+            let slot = self.returner.shared.slot;
+            let _ = in_time(session.query(END_EPOCH, &[&self.name, &epoch, &slot])).await;
+        }
+    }
+
+    /// Tells, once, whether the server has forgotten this committer since it was last asked.
+    pub(crate) fn take_lost_track(&mut self) -> bool {
+        std::mem::take(&mut self.has_lost_track)
     }
 
     /// Sends a whole transaction at once and waits for it.

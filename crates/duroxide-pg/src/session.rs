@@ -213,7 +213,7 @@ impl Connector {
         let probes = "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off;
             SET plan_cache_mode = force_generic_plan;";
         let common = format!(
-            "SET search_path TO {path}; SET lock_timeout = {lock_timeout}; SET jit = off;
+            "SET search_path TO {path}, pg_temp; SET lock_timeout = {lock_timeout}; SET jit = off;
              SET idle_in_transaction_session_timeout = 60000; SET client_min_messages = warning;
              SET default_transaction_isolation = 'read committed'; SET standard_conforming_strings = on;
              SET duroxide.max_turn_messages = {}; SET duroxide.max_turn_bytes = {};",

@@ -59,7 +59,7 @@ impl Shared {
         for instance in &effects.changed_instances {
             self.watchers.notify(instance);
         }
-        self.notifications.spread(effects);
+        self.notifications.spread(&effects, &self.watchers);
     }
 
     /// Tells everybody here that anything may have changed.
@@ -150,7 +150,15 @@ pub(crate) fn positive(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
 }
 
-/// The whole milliseconds of a duration, clamped.
+/// What lasts longer lasts for ever. It leaves room for any sum with a time.
+const LONGEST: Duration = Duration::from_secs(100 * 366 * 24 * 60 * 60);
+
+/// A duration that can be added to any time, here and in the database.
+pub(crate) fn bounded(duration: Duration) -> Duration {
+    duration.min(LONGEST)
+}
+
+/// The whole milliseconds of a duration, bounded.
 pub(crate) fn whole_ms(duration: Duration) -> i64 {
-    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+    i64::try_from(bounded(duration).as_millis()).unwrap_or(i64::MAX)
 }
