@@ -439,8 +439,7 @@ impl Committing {
         let row = rows.into_iter().next().ok_or_else(|| Failure::lost("no epoch"))?;
         self.connection = Some(Connected { session, epoch: row.get(0) });
         let (now, heard) = (SystemClock.now_ms(), self.heard_at_ms);
-        let was_away = heard.is_some_and(|heard| now.saturating_sub(heard) > FORGOTTEN_AFTER_MS);
-        self.has_lost_track = was_away && row.get::<_, bool>(6);
+        self.has_lost_track = is_forgotten(row.get(6), heard, now);
         self.heard_at_ms = Some(now);
         if !self.has_lost_track {
             self.known.push(ServerMemory { last: row.get(1), sent: self.batches });
@@ -546,9 +545,24 @@ fn together(mut answers: Answers) -> Result<Vec<Vec<Row>>, Unfinished> {
     Ok(rows)
 }
 
+/// Tells whether a committer that the server does not know was forgotten because it was away for too long. Otherwise the
+/// server has lost it in a crash, with the batches that it does not know.
+fn is_forgotten(is_unknown: bool, heard_at_ms: Option<u64>, now_ms: u64) -> bool {
+    is_unknown && heard_at_ms.is_some_and(|heard| now_ms.saturating_sub(heard) > FORGOTTEN_AFTER_MS)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_was_away_for_too_long_does_not_take_what_is_forgotten_for_what_was_not_committed() {
+        let day = 86_400_000;
+        assert!(is_forgotten(true, Some(day), 3 * day));
+        assert!(!is_forgotten(false, Some(day), 3 * day), "it is known");
+        assert!(!is_forgotten(true, Some(day), day + 60_000), "the server has crashed");
+        assert!(!is_forgotten(true, None, 3 * day), "it has just begun");
+    }
 
     #[test]
     fn a_batch_that_one_server_had_forgotten_is_lost_whatever_the_next_one_knows() {

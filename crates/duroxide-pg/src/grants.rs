@@ -7,7 +7,7 @@ use tokio_postgres::types::ToSql;
 
 use crate::address::quoted;
 use crate::error::PgError;
-use crate::migrate::{functions, in_time, tables};
+use crate::migrate::{functions, in_time, sequences, tables};
 use crate::session::Session;
 
 /// What everybody only reads.
@@ -22,12 +22,12 @@ pub(crate) fn statements(schema: &str, role: &str) -> String {
         |names: &[&str]| names.iter().map(|name| format!("{schema}.{name}")).collect::<Vec<_>>().join(", ");
     let (read, written): (Vec<&str>, Vec<&str>) =
         tables().into_iter().partition(|table| READ_ONLY.contains(table));
-    let (tables, functions) = (listed(&written), listed(&functions()));
+    let [tables, sequences, functions] = [written, sequences(), functions()].map(|names| listed(&names));
     format!(
         "GRANT USAGE ON SCHEMA {schema} TO {role};\n\
          GRANT SELECT ON TABLE {read} TO {role};\n\
          GRANT SELECT, INSERT, UPDATE, DELETE ON TABLE {tables} TO {role};\n\
-         GRANT USAGE ON SEQUENCE {schema}.worker_queue_id_seq TO {role};\n\
+         GRANT USAGE ON SEQUENCE {sequences} TO {role};\n\
          GRANT EXECUTE ON FUNCTION {functions} TO {role};",
         read = listed(&read),
     )
@@ -48,7 +48,7 @@ pub(crate) async fn check(session: &Session, schema: &str) -> Result<(), PgError
             UNION ALL
             SELECT 'SEQUENCE', format('%I.%I', n.nspname, c.relname), c.relname, 'USAGE'
             FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-            WHERE n.nspname = $1 AND c.relkind = 'S' AND c.relname = 'worker_queue_id_seq'
+            WHERE n.nspname = $1 AND c.relkind = 'S' AND c.relname = ANY ($5)
                 AND NOT has_sequence_privilege(c.oid, 'USAGE')
             UNION ALL
             SELECT 'FUNCTION', format('%I.%I(%s)', n.nspname, f.proname, pg_get_function_identity_arguments(f.oid)),
@@ -59,7 +59,7 @@ pub(crate) async fn check(session: &Session, schema: &str) -> Result<(), PgError
             format('GRANT %s ON %s %s TO %I;', string_agg(privilege, ', ' ORDER BY privilege), kind, object, current_user)
         FROM wanted GROUP BY kind, object, name ORDER BY kind DESC, name";
     let read_only: Vec<&str> = READ_ONLY.to_vec();
-    let params: [&(dyn ToSql + Sync); 4] = [&schema, &tables(), &read_only, &functions()];
+    let params: [&(dyn ToSql + Sync); 5] = [&schema, &tables(), &read_only, &functions(), &sequences()];
     let rows = in_time("looking at privileges", session.query(LACKS, &params)).await?;
     let Some(first) = rows.first() else { return Ok(()) };
     let role: String = first.get(0);

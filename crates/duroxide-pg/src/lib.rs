@@ -131,13 +131,19 @@ impl PostgresProvider {
     /// Opens the store in the schema `public` of the database that a URL names:
     /// `postgres://user:password@host:port/database`, with options after a `?`.
     ///
-    /// `sslmode` is `disable`, `prefer`, `require` or `verify-full`. If it is not given, a connection that leaves this
-    /// machine is encrypted and the server must prove its name; one to the loopback or a Unix socket is plain.
+    /// `sslmode` is `disable`, `prefer`, `require`, `verify-ca` or `verify-full`. If it is not given, a connection that leaves
+    /// this machine is encrypted and the server must prove its name; one to the loopback or a Unix socket is plain.
     /// `sslrootcert` names a file with the certificates to trust instead of the system's; with it, `require` verifies too.
-    /// `hostaddr` is the address to connect to, if the host's name is only to be proved and not to be looked up.
+    /// `sslcert` and `sslkey` name files (PEM) with a certificate and a key by which the server knows us.
+    /// `channel_binding=require` insists that a login by password is bound to the encrypted connection; it is where the
+    /// server can. `hostaddr` is the address to connect to, if the host's name is only to be proved and not to be looked up.
+    ///
+    /// Several hosts (`postgres://user@one,two/database`) are tried in turn, each for `connect_timeout` seconds, until one
+    /// can be written to; `target_session_attrs=any` takes the first that answers.
     ///
     /// # Errors
-    /// If the server cannot be reached or used, or the schema is newer than this build, altered, or not ours.
+    /// If the server cannot be reached or used; if the schema is newer than this build may use, altered, being migrated for
+    /// too long, or not ours; or if the role lacks privileges, which the error names.
     pub async fn new(database_url: &str) -> Result<Self, PgError> {
         Self::builder().open(database_url).await
     }

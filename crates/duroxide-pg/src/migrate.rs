@@ -361,26 +361,49 @@ pub(crate) async fn in_time<T>(
     answer.ok_or_else(PgError::silence)?.map_err(PgError::database(action))
 }
 
-/// The names of our tables, in the order of their creation.
+/// The names of our tables.
 pub(crate) fn tables() -> Vec<&'static str> {
     let mut names = vec!["duroxide_migrations"];
-    names.extend(created("CREATE TABLE "));
+    names.extend(made("TABLE"));
     names
 }
 
 /// The names of our functions.
 pub(crate) fn functions() -> Vec<&'static str> {
-    created("CREATE FUNCTION ").collect()
+    made("FUNCTION")
 }
 
-fn created(what: &'static str) -> impl Iterator<Item = &'static str> {
+/// The names of the sequences that our functions ask for numbers; columns ask theirs without having to be allowed.
+pub(crate) fn sequences() -> Vec<&'static str> {
+    let mut names: Vec<&str> = named_behind("nextval('").collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+/// The names of objects of one kind that migrations have made and not removed.
+fn made(kind: &'static str) -> Vec<&'static str> {
+    let removed: Vec<&str> = named_behind(format!("DROP {kind} ")).collect();
+    let mut names: Vec<&str> = named_behind(format!("CREATE {kind} ")).collect();
+    names.retain(|name| !removed.contains(name));
+    names
+}
+
+/// The names that stand behind these words in the migrations.
+fn named_behind(words: impl Into<String>) -> impl Iterator<Item = &'static str> {
     const ALL: &[Migration] = &MIGRATIONS;
+    let words = words.into();
     let texts = ALL.iter().map(|migration| match &migration.sql {
         Cow::Borrowed(sql) => *sql,
         Cow::Owned(_) => "",
     });
-    let statements = texts.flat_map(move |sql| sql.split(what).skip(1));
-    statements.filter_map(|text| text.split([' ', '(']).next())
+    let is_of_name = |letter: char| letter == '_' || letter.is_ascii_alphanumeric();
+    texts.flat_map(move |sql| {
+        let places: Vec<&str> = sql.split(words.as_str()).skip(1).collect();
+        places
+            .into_iter()
+            .map(move |text| text.split(|letter| !is_of_name(letter)).next().unwrap_or_default())
+    })
 }
 
 /// Text as it is in the repository, also if a checkout has changed the ends of its lines.
@@ -493,8 +516,9 @@ mod tests {
         for function in ["now_ms_1", "text_hash_1", "end_epoch_1"] {
             assert!(functions.contains(&function), "{function}");
         }
-        let is_plain = |name: &&str| name.bytes().all(|byte| byte == b'_' || byte.is_ascii_alphanumeric());
-        assert!(tables.iter().chain(&functions).all(is_plain), "{tables:?} {functions:?}");
+        assert_eq!(sequences(), ["worker_queue_id_seq"]);
+        let all = || tables.iter().chain(&functions);
+        assert!(all().all(|name| !["", "IF"].contains(name)), "{tables:?} {functions:?}");
     }
 
     fn ledger(builds: &[Option<i64>]) -> Vec<Applied> {

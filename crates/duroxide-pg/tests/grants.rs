@@ -74,6 +74,7 @@ impl Server {
     }
 }
 
+// semantics: PG-22
 #[tokio::test(flavor = "multi_thread")]
 async fn a_role_that_owns_nothing_can_do_all_the_work() {
     let server = Server::new().await;
@@ -88,6 +89,7 @@ async fn a_role_that_owns_nothing_can_do_all_the_work() {
     server.open("app", Migrations::Apply).await.unwrap();
 }
 
+// semantics: PG-22
 #[tokio::test(flavor = "multi_thread")]
 async fn each_grant_that_is_missing_is_named() {
     let server = Server::new().await;
@@ -135,6 +137,7 @@ async fn migrations_are_for_the_owner() {
     newer().open(&server.url_of("owner")).await.unwrap();
 }
 
+// semantics: PG-22
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_could_work_before_a_migration_can_after_it() {
     let mut server = Server::new().await;

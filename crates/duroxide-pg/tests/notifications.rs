@@ -51,6 +51,7 @@ async fn store(database: &Database) -> Arc<PostgresProvider> {
     Arc::new(builder.open(database.url()).await.unwrap())
 }
 
+// semantics: PG-24
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_listens_hears_no_ids() {
     let database = Database::new().await;

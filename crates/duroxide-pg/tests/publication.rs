@@ -38,6 +38,7 @@ async fn change_values(ctx: OrchestrationContext, input: String) -> Result<Strin
     }
 }
 
+// semantics: PG-25
 #[tokio::test(flavor = "multi_thread")]
 async fn everything_can_be_changed_while_all_tables_are_published() {
     let cluster = Cluster::own(Kind::Forgetful, &["wal_level = logical"]);

@@ -153,6 +153,7 @@ fn migrating(schema: &str) -> String {
     format!("SELECT pg_advisory_xact_lock(hashtextextended('duroxide-pg migrations {schema}', 0))")
 }
 
+// semantics: PG-23
 #[tokio::test(flavor = "multi_thread")]
 async fn processes_that_open_a_new_schema_together_take_turns_whatever_the_default_isolation_level() {
     let database = Database::new().await;
@@ -182,6 +183,7 @@ async fn processes_that_open_a_new_schema_together_take_turns_whatever_the_defau
     }
 }
 
+// semantics: PG-23
 #[tokio::test(flavor = "multi_thread")]
 async fn a_migrator_that_has_come_to_a_halt_is_named_and_not_waited_for_for_ever() {
     let database = Database::new().await;

@@ -55,6 +55,7 @@ impl Worker {
     }
 }
 
+// semantics: PG-21
 #[tokio::test(flavor = "multi_thread")]
 async fn neighbouring_builds_share_a_schema_and_the_older_one_can_start_again() {
     for newer_comes_first in [false, true] {
@@ -99,6 +100,7 @@ async fn neighbouring_builds_share_a_schema_and_the_older_one_can_start_again() 
     }
 }
 
+// semantics: PG-21
 #[tokio::test]
 async fn a_build_that_may_not_run_beside_a_migration_is_told_which_one_may() {
     let database = Database::new().await;
@@ -117,6 +119,7 @@ async fn a_build_that_may_not_run_beside_a_migration_is_told_which_one_may() {
     }
 }
 
+// semantics: PG-21
 #[tokio::test]
 async fn a_build_that_finds_a_newer_schema_changes_nothing_and_checks_what_it_knows() {
     let database = Database::new().await;
