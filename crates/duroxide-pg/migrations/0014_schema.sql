@@ -89,6 +89,15 @@ BEGIN
     RETURN v_renewed;
 END $$;
 
+-- First those of processes that ended long ago: they used to be kept for a month. It locks no row of anybody who
+-- works; what follows locks the table, for a moment.
+WITH old AS (
+    SELECT committer FROM committers WHERE seen_at < now() - interval '1 day' FOR UPDATE SKIP LOCKED),
+gone AS (DELETE FROM committers c USING old o WHERE c.committer = o.committer RETURNING c.*)
+SELECT add_totals_1(-1, sum(instances)::bigint, sum(executions)::bigint, sum(events)::bigint,
+    sum(running_instances)::bigint, sum(completed_instances)::bigint, sum(failed_instances)::bigint)
+FROM gone HAVING count(*) > 0;
+
 -- When the committer's epoch was begun. Those that are gone are found by it: `seen_at` changes with every batch, so an index
 -- on that would cost each of them.
 ALTER TABLE committers ADD COLUMN begun_at timestamptz NOT NULL DEFAULT now();
@@ -158,7 +167,3 @@ BEGIN
             v_gone.completed_instances, v_gone.failed_instances);
     END IF;
 END $$;
-
--- Those of a schema that was used for long without this.
-UPDATE committers SET begun_at = seen_at WHERE seen_at < now() - interval '1 day';
-SELECT forget_committers_1('', 2147483647);

@@ -175,7 +175,7 @@ pub(crate) struct Committing {
     known: Vec<ServerMemory>,
     /// When the server last answered, by the machine's wall clock, which goes on while the machine sleeps.
     heard_at_ms: Option<u64>,
-    /// The server has forgotten this committer, so nobody can tell which of its last batches were made.
+    /// The server has forgotten this committer, so nobody can tell which of the batches before that were made.
     has_lost_track: bool,
     progress: watch::Sender<Progress>,
     marks: Arc<Marks>,
@@ -362,14 +362,14 @@ impl Committing {
         let mut trials = Trials::new(self.patience);
         loop {
             match self.begin_epoch().await {
-                Ok(_) if self.has_lost_track => {
+                Ok((_, true)) => {
                     let message = format!(
                         "{}; the server has forgotten this process meanwhile, so it may or may not have been committed",
                         failure.message
                     );
                     return Attempt::Unresolved(Failure::lost(message));
                 }
-                Ok(row) if row.get::<_, i64>(1) == number => {
+                Ok((row, _)) if row.get::<_, i64>(1) == number => {
                     tracing::info!(target: "duroxide::providers::postgres", "a commit whose answer was lost had been made");
                     let verdicts = Verdicts {
                         turns: row.get(2),
@@ -426,8 +426,9 @@ impl Committing {
         std::mem::take(&mut self.known)
     }
 
-    /// Connects, and makes sure that nothing of an earlier connection can still be committed.
-    async fn begin_epoch(&mut self) -> Result<Row, Failure> {
+    /// Connects, and makes sure that nothing of an earlier connection can still be committed. Returns what the server knows of
+    /// the last batch, and whether it has forgotten this committer.
+    async fn begin_epoch(&mut self) -> Result<(Row, bool), Failure> {
         self.connection = None;
         let session = self.connector.connect(self.purpose).await?;
         let begun = async {
@@ -438,14 +439,14 @@ impl Committing {
         let rows = rows.ok_or_else(|| Failure::lost("PostgreSQL does not answer"))??;
         let row = rows.into_iter().next().ok_or_else(|| Failure::lost("no epoch"))?;
         self.connection = Some(Connected { session, epoch: row.get(0) });
-        let (now, heard) = (SystemClock.now_ms(), self.heard_at_ms);
-        self.has_lost_track = is_forgotten(row.get(6), heard, now);
-        self.heard_at_ms = Some(now);
-        if !self.has_lost_track {
+        let now = SystemClock.now_ms();
+        let is_forgotten = is_forgotten(row.get(6), self.heard_at_ms.replace(now), now);
+        self.has_lost_track |= is_forgotten;
+        if !is_forgotten {
             self.known.push(ServerMemory { last: row.get(1), sent: self.batches });
         }
         self.progress.send_modify(|progress| progress.connection += 1);
-        Ok(row)
+        Ok((row, is_forgotten))
     }
 
     /// Leaves no trace but the totals. If that fails, the server forgets the committer by itself.

@@ -159,10 +159,7 @@ async fn processes_that_open_a_new_schema_together_take_turns_whatever_the_defau
     let database = Database::new().await;
     let (operator, schema) = (connect(database.url()).await, fresh_schema());
     let name: String = operator.query_one("SELECT current_database()::text", &[]).await.unwrap().get(0);
-    let defaults = format!(
-        "ALTER DATABASE {name} SET default_transaction_isolation = 'repeatable read';
-         ALTER DATABASE {name} SET default_transaction_read_only = on"
-    );
+    let defaults = format!("ALTER DATABASE {name} SET default_transaction_isolation = 'repeatable read'");
     operator.batch_execute(&defaults).await.unwrap();
     // Somebody else migrates, so that all of them have looked before the first one begins.
     operator.batch_execute(&format!("BEGIN; {}", migrating(&schema))).await.unwrap();
