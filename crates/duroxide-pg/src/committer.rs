@@ -49,7 +49,7 @@ const BEGIN_EPOCH: &str = "SELECT * FROM begin_epoch_3($1)";
 const END_EPOCH: &str = "SELECT end_epoch_1($1, $2, $3)";
 /// The server forgets a committer that has shown no life for a day (`forget_committers_1`). Who was away for half of that
 /// and is not known any more was forgotten, and not lost in a crash of the server.
-const FORGOTTEN_AFTER_MS: u64 = 12 * 60 * 60 * 1_000;
+pub(crate) const FORGOTTEN_AFTER: Duration = Duration::from_secs(12 * 60 * 60);
 const RELEASE_CLAIMS: &str = "SELECT release_claims_1($1)";
 
 /// How far a committer has come, as those see it who wait for what they committed elsewhere.
@@ -108,7 +108,7 @@ impl Committer {
             batches: 0,
             known: Vec::new(),
             heard_at_ms: None,
-            has_lost_track: false,
+            uncertain_up_to: None,
             progress: told,
             marks: marks.clone(),
         };
@@ -175,8 +175,8 @@ pub(crate) struct Committing {
     known: Vec<ServerMemory>,
     /// When the server last answered, by the machine's wall clock, which goes on while the machine sleeps.
     heard_at_ms: Option<u64>,
-    /// The server has forgotten this committer, so nobody can tell which of the batches before that were made.
-    has_lost_track: bool,
+    /// The server has forgotten this committer, so nobody can tell which of the batches up to this one were made.
+    uncertain_up_to: Option<i64>,
     progress: watch::Sender<Progress>,
     marks: Arc<Marks>,
 }
@@ -440,10 +440,12 @@ impl Committing {
         let row = rows.into_iter().next().ok_or_else(|| Failure::lost("no epoch"))?;
         self.connection = Some(Connected { session, epoch: row.get(0) });
         let now = SystemClock.now_ms();
-        let is_forgotten = is_forgotten(row.get(6), self.heard_at_ms.replace(now), now);
-        self.has_lost_track |= is_forgotten;
-        if !is_forgotten {
-            self.known.push(ServerMemory { last: row.get(1), sent: self.batches });
+        let away =
+            self.heard_at_ms.replace(now).map(|heard| Duration::from_millis(now.saturating_sub(heard)));
+        let is_forgotten = is_forgotten(row.get(6), away, self.returner.shared.forgotten_after);
+        match is_forgotten {
+            true => self.uncertain_up_to = Some(self.batches),
+            false => self.known.push(ServerMemory { last: row.get(1), sent: self.batches }),
         }
         self.progress.send_modify(|progress| progress.connection += 1);
         Ok((row, is_forgotten))
@@ -459,9 +461,9 @@ impl Committing {
         }
     }
 
-    /// Tells, once, whether the server has forgotten this committer since it was last asked.
-    pub(crate) fn take_lost_track(&mut self) -> bool {
-        std::mem::take(&mut self.has_lost_track)
+    /// Tells, once, up to which batch nobody knows what became of them, if the server has forgotten this committer.
+    pub(crate) fn take_uncertain(&mut self) -> Option<i64> {
+        self.uncertain_up_to.take()
     }
 
     /// Sends a whole transaction at once and waits for it.
@@ -548,8 +550,8 @@ fn together(mut answers: Answers) -> Result<Vec<Vec<Row>>, Unfinished> {
 
 /// Tells whether a committer that the server does not know was forgotten because it was away for too long. Otherwise the
 /// server has lost it in a crash, with the batches that it does not know.
-fn is_forgotten(is_unknown: bool, heard_at_ms: Option<u64>, now_ms: u64) -> bool {
-    is_unknown && heard_at_ms.is_some_and(|heard| now_ms.saturating_sub(heard) > FORGOTTEN_AFTER_MS)
+fn is_forgotten(is_unknown: bool, away: Option<Duration>, forgotten_after: Duration) -> bool {
+    is_unknown && away.is_some_and(|away| away >= forgotten_after)
 }
 
 #[cfg(test)]
@@ -558,11 +560,11 @@ mod tests {
 
     #[test]
     fn who_was_away_for_too_long_does_not_take_what_is_forgotten_for_what_was_not_committed() {
-        let day = 86_400_000;
-        assert!(is_forgotten(true, Some(day), 3 * day));
-        assert!(!is_forgotten(false, Some(day), 3 * day), "it is known");
-        assert!(!is_forgotten(true, Some(day), day + 60_000), "the server has crashed");
-        assert!(!is_forgotten(true, None, 3 * day), "it has just begun");
+        let hours = |hours: u64| Some(Duration::from_secs(hours * 3_600));
+        assert!(is_forgotten(true, hours(25), FORGOTTEN_AFTER));
+        assert!(!is_forgotten(false, hours(25), FORGOTTEN_AFTER), "it is known");
+        assert!(!is_forgotten(true, hours(1), FORGOTTEN_AFTER), "the server has crashed");
+        assert!(!is_forgotten(true, None, FORGOTTEN_AFTER), "it has just begun");
     }
 
     #[test]

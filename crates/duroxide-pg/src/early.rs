@@ -182,9 +182,12 @@ impl Early {
 
     /// Takes out what the server has forgotten, if it has crashed.
     fn forgotten(&mut self) -> Vec<Job> {
-        if self.committing.take_lost_track() {
+        if let Some(last) = self.committing.take_uncertain() {
             let failure = uncertain("the server has forgotten this process");
-            self.kept.drain(..).for_each(|kept| kept.committed.batch.fail(&failure));
+            let (unknown, kept) = self.kept.drain(..).partition(|kept| kept.committed.number <= last);
+            self.kept = kept;
+            let unknown: VecDeque<Kept> = unknown;
+            unknown.into_iter().for_each(|kept| kept.committed.batch.fail(&failure));
         }
         let known = self.committing.take_server_memories();
         let is_lost = |kept: &Kept| known.iter().any(|known| known.lacks(kept.committed.number));

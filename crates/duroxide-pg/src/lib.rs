@@ -232,6 +232,7 @@ impl PostgresProvider {
             time,
             limits: settings.limits,
             parking_ms: whole_ms(settings.parking_time),
+            forgotten_after: settings.forgotten_after,
             slot: i32::try_from(random).unwrap_or(0),
             instances_ready: DueSignal::new(clock.clone()),
             work_ready: DueSignal::new(clock.clone()),

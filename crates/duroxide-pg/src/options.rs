@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use duroxide::providers::{Clock, DEFAULT_PARKING_TIME, StoreLimits};
 
+use crate::committer::FORGOTTEN_AFTER;
 use crate::migrate::{Migration, SchemaSetup};
 use crate::session::TokenSource;
 use crate::shared::bounded;
@@ -34,6 +35,7 @@ pub struct PostgresBuilder {
     pub(crate) migrations: Migrations,
     pub(crate) migration_wait: Duration,
     pub(crate) later_migrations: Vec<Migration>,
+    pub(crate) forgotten_after: Duration,
     pub(crate) tokens: Option<Arc<dyn TokenSource>>,
 }
 
@@ -50,6 +52,7 @@ impl Default for PostgresBuilder {
             migrations: Migrations::default(),
             migration_wait: Duration::from_secs(60),
             later_migrations: Vec::new(),
+            forgotten_after: FORGOTTEN_AFTER,
             tokens: None,
         }
     }
@@ -121,6 +124,14 @@ impl PostgresBuilder {
     pub fn migration_to_come(mut self, sql: impl Into<String>, needs_at_least: Option<i64>) -> Self {
         let earlier = self.later_migrations.len();
         self.later_migrations.push(Migration::of_a_build_to_come(earlier, sql.into(), needs_at_least));
+        self
+    }
+
+    /// Takes it that the server may have forgotten this process after so long. For tests.
+    #[cfg(feature = "test-hooks")]
+    #[doc(hidden)]
+    pub fn forgotten_after(mut self, forgotten_after: Duration) -> Self {
+        self.forgotten_after = forgotten_after;
         self
     }
 

@@ -16,6 +16,8 @@ pub(crate) struct Shared {
     pub(crate) time: Time,
     pub(crate) limits: StoreLimits,
     pub(crate) parking_ms: i64,
+    /// Who was away for so long may have been forgotten by the server.
+    pub(crate) forgotten_after: Duration,
     /// Where this process counts its totals.
     pub(crate) slot: i32,
     pub(crate) instances_ready: DueSignal,

@@ -6,13 +6,15 @@
 mod support;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use duroxide::Client;
 use duroxide::providers::Provider;
 use duroxide_pg::PostgresProvider;
 use support::database::{Database, connect};
 use support::load;
-use support::world::{signal, until};
+use support::proxy::NextCommit;
+use support::world::{World, signal, until};
 
 /// Rows of processes that are gone, each with something counted.
 const GONE: &str = "
@@ -85,7 +87,8 @@ async fn beginning_an_epoch_scans_no_table() {
 async fn a_process_that_was_forgotten_goes_on() {
     let database = Database::new().await;
     let operator = connect(database.url()).await;
-    let store = PostgresProvider::new(database.url()).await.unwrap();
+    let builder = PostgresProvider::builder().forgotten_after(Duration::ZERO);
+    let store = builder.open(database.url()).await.unwrap();
     store.enqueue_for_orchestrator(signal("a"), None).await.unwrap();
     until(&operator, "(SELECT count(*) FROM committers) = 3").await;
     let later =
@@ -98,4 +101,35 @@ async fn a_process_that_was_forgotten_goes_on() {
     assert_eq!(store.query_number("SELECT count(*) FROM orchestrator_queue").await.unwrap(), 2, "each once");
     let next: i64 = operator.query_one("SELECT max(epoch) FROM committers", &[]).await.unwrap().get(0);
     assert!(next > epoch, "no epoch is that of two connections");
+}
+
+/// The server forgets everybody who connects again.
+const FORGETFUL: &str = "
+    ALTER FUNCTION begin_epoch_3(text) RENAME TO begin_epoch_really;
+    CREATE FUNCTION begin_epoch_3(p_committer text, OUT epoch bigint, OUT batch bigint, OUT turn_verdicts integer[],
+        OUT refused_work integer[], OUT taken_starts integer[], OUT deliveries integer[], OUT is_new boolean)
+    LANGUAGE plpgsql AS $$
+    BEGIN
+        DELETE FROM committers WHERE committer = p_committer;
+        SELECT r.* INTO epoch, batch, turn_verdicts, refused_work, taken_starts, deliveries, is_new
+        FROM begin_epoch_really(p_committer) r;
+    END $$;";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_was_forgotten_does_not_repeat_what_may_have_been_committed() {
+    let world = World::new(&[]).await;
+    let builder = PostgresProvider::builder().schema(&world.schema).forgotten_after(Duration::ZERO);
+    let store = builder.open(&world.cluster.url_through(world.proxy.port())).await.unwrap();
+    store.enqueue_for_orchestrator(signal("a"), None).await.unwrap();
+    world.run(FORGETFUL).await;
+    world.proxy.spoil_next_commit(NextCommit::LoseAnswer);
+    let error = store.enqueue_for_orchestrator(signal("b"), None).await.unwrap_err();
+    assert!(error.retryable && error.to_string().contains("may or may not have been committed"), "{error}");
+    assert_eq!(
+        world.number("SELECT count(*) FROM orchestrator_queue WHERE instance_id = 'b'").await,
+        1,
+        "once"
+    );
+    store.enqueue_for_orchestrator(signal("c"), None).await.unwrap();
+    assert_eq!(world.number("SELECT count(*) FROM orchestrator_queue").await, 3);
 }
