@@ -1,11 +1,14 @@
 //! Where the database is, and how the way there is protected: what a URL says.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio_postgres::Config;
-use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres::config::{Host, LoadBalanceHosts, SslMode, TargetSessionAttrs};
 
 use crate::PgError;
+use crate::session::ANSWER_TIMEOUT;
 
 /// How a connection is encrypted, and what the server has to prove.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,17 +19,30 @@ pub(crate) enum Protection {
     Preferred,
     /// Encrypted; the server proves nothing.
     Unverified,
+    /// Encrypted, and the server's certificate must be trusted, whatever name it bears.
+    VerifiedAuthority,
     /// Encrypted, and the server's certificate must be trusted and bear its name.
     Verified,
+}
+
+/// Files with which we prove to the server who we are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ClientCertificate {
+    pub(crate) certificate: String,
+    pub(crate) key: String,
 }
 
 /// A database to connect to.
 #[derive(Clone)]
 pub(crate) struct DatabaseAddress {
-    pub(crate) config: Config,
+    /// How to connect to each of its hosts.
+    hosts: Vec<Config>,
+    /// The place of the host that was reached last.
+    reached: Arc<AtomicUsize>,
     pub(crate) protection: Protection,
     /// A file with the certificates to trust, instead of those of the operating system.
     pub(crate) root_certificates: Option<String>,
+    pub(crate) client_certificate: Option<ClientCertificate>,
 }
 
 const FORM: &str = "write it as postgres://user:password@host:port/database";
@@ -34,7 +50,7 @@ const FORM: &str = "write it as postgres://user:password@host:port/database";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl DatabaseAddress {
-    /// Reads a URL. `sslmode` and `sslrootcert` are ours to read; the driver knows the others.
+    /// Reads a URL. What is about certificates and about several hosts is ours to read; the driver knows the rest.
     pub(crate) fn parse(url: &str) -> Result<Self, PgError> {
         let invalid = |reason: &str| PgError::InvalidUrl { reason: reason.to_string() };
         if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
@@ -42,10 +58,14 @@ impl DatabaseAddress {
         }
         let (address, query) = url.split_once('?').unwrap_or((url, ""));
         let (mut mode, mut root_certificates, mut rest) = (None, None, Vec::new());
+        let (mut certificate, mut key, mut session) = (None, None, None);
         for option in query.split('&').filter(|option| !option.is_empty()) {
             match option.split_once('=') {
                 Some(("sslmode", value)) => mode = Some(value.to_string()),
                 Some(("sslrootcert", value)) => root_certificates = Some(decoded(value)),
+                Some(("sslcert", value)) => certificate = Some(decoded(value)),
+                Some(("sslkey", value)) => key = Some(decoded(value)),
+                Some(("target_session_attrs", value)) => session = Some(value.to_string()),
                 _ => rest.push(option),
             }
         }
@@ -57,20 +77,36 @@ impl DatabaseAddress {
         }
         let protection = match mode.as_deref() {
             None if is_local(&config) => Protection::Plain,
-            None | Some("verify-full" | "verify-ca") => Protection::Verified,
+            None | Some("verify-full") => Protection::Verified,
+            Some("verify-ca") => Protection::VerifiedAuthority,
             Some("disable") => Protection::Plain,
             Some("allow" | "prefer") => Protection::Preferred,
             // Who says whom to trust wants that to be checked; PostgreSQL's own tools do so too.
             Some("require") if root_certificates.is_some() => Protection::Verified,
             Some("require") => Protection::Unverified,
-            Some(_) => return Err(invalid("sslmode must be disable, prefer, require or verify-full")),
+            Some(_) => {
+                return Err(invalid("sslmode must be disable, prefer, require, verify-ca or verify-full"));
+            }
         };
         // There is no encryption on a Unix socket, and nobody to hide from.
         let protection = if is_unix_only(&config) { Protection::Plain } else { protection };
         config.ssl_mode(match protection {
             Protection::Plain => SslMode::Disable,
             Protection::Preferred => SslMode::Prefer,
-            Protection::Unverified | Protection::Verified => SslMode::Require,
+            Protection::Unverified | Protection::VerifiedAuthority | Protection::Verified => SslMode::Require,
+        });
+        let client_certificate = match (certificate, key) {
+            (None, None) => None,
+            (Some(certificate), Some(key)) => Some(ClientCertificate { certificate, key }),
+            _ => return Err(invalid("sslcert and sslkey belong together")),
+        };
+        let count = config.get_hosts().len().max(config.get_hostaddrs().len());
+        config.target_session_attrs(match session.as_deref() {
+            // Of several servers only one can be written to.
+            None if count > 1 => TargetSessionAttrs::ReadWrite,
+            None | Some("any") => TargetSessionAttrs::Any,
+            Some("read-write" | "primary") => TargetSessionAttrs::ReadWrite,
+            Some(_) => return Err(invalid("target_session_attrs must be any, read-write or primary")),
         });
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(CONNECT_TIMEOUT);
@@ -78,8 +114,80 @@ impl DatabaseAddress {
         // A machine that went away without a word is noticed in about a minute.
         config.keepalives_idle(Duration::from_secs(30));
         config.tcp_user_timeout(Duration::from_secs(30));
-        Ok(Self { config, protection, root_certificates })
+        let hosts = (0..count).map(|place| only(&config, place)).collect::<Option<_>>();
+        let hosts = hosts
+            .ok_or_else(|| invalid("it has as many hosts, addresses and ports as each other, or one port"))?;
+        let reached = Arc::new(first_to_try(&config, count).into());
+        Ok(Self { hosts, reached, protection, root_certificates, client_certificate })
     }
+
+    /// How long to wait for a host. One that accepts and then says nothing must not keep others from being tried.
+    pub(crate) fn patience(&self) -> Duration {
+        let given = self.hosts.first().and_then(Config::get_connect_timeout).copied();
+        match self.hosts.len() {
+            0 | 1 => ANSWER_TIMEOUT,
+            several => {
+                given.unwrap_or(CONNECT_TIMEOUT).min(ANSWER_TIMEOUT / u32::try_from(several).unwrap_or(1))
+            }
+        }
+    }
+
+    /// The hosts and their places, in the order in which to try them: beginning with the one that was reached last.
+    pub(crate) fn hosts_in_turn(&self) -> impl Iterator<Item = (usize, &Config)> {
+        let first = self.reached.load(Ordering::Relaxed);
+        self.hosts.iter().enumerate().cycle().skip(first).take(self.hosts.len())
+    }
+
+    /// Takes note of a host that was reached.
+    pub(crate) fn reached(&self, place: usize) {
+        self.reached.store(place, Ordering::Relaxed);
+    }
+}
+
+/// Which of several hosts to try first: the first one, or any if the URL says so.
+fn first_to_try(config: &Config, count: usize) -> usize {
+    if config.get_load_balance_hosts() != LoadBalanceHosts::Random {
+        return 0;
+    }
+    usize::try_from(uuid::Uuid::new_v4().as_u128() % count.max(1) as u128).unwrap_or(0)
+}
+
+/// The same, with only one of its hosts; `None` if hosts, addresses and ports do not go together.
+fn only(config: &Config, place: usize) -> Option<Config> {
+    let mut one = Config::new();
+    let goes_with = |count: usize| count == 0 || count > place;
+    if !goes_with(config.get_hosts().len()) || !goes_with(config.get_hostaddrs().len()) {
+        return None;
+    }
+    match config.get_hosts().get(place) {
+        Some(Host::Tcp(name)) => drop(one.host(name)),
+        #[cfg(unix)]
+        Some(Host::Unix(path)) => drop(one.host_path(path)),
+        None => {}
+    }
+    config.get_hostaddrs().get(place).map(|address| one.hostaddr(*address));
+    match config.get_ports() {
+        [] => {}
+        [port] => drop(one.port(*port)),
+        ports => drop(one.port(*ports.get(place)?)),
+    }
+    config.get_user().map(|user| one.user(user));
+    config.get_password().map(|password| one.password(password));
+    config.get_dbname().map(|name| one.dbname(name));
+    config.get_options().map(|options| one.options(options));
+    config.get_application_name().map(|name| one.application_name(name));
+    config.get_connect_timeout().map(|timeout| one.connect_timeout(*timeout));
+    config.get_tcp_user_timeout().map(|timeout| one.tcp_user_timeout(*timeout));
+    config.get_keepalives_interval().map(|interval| one.keepalives_interval(interval));
+    config.get_keepalives_retries().map(|retries| one.keepalives_retries(retries));
+    one.ssl_mode(config.get_ssl_mode())
+        .ssl_negotiation(config.get_ssl_negotiation())
+        .keepalives(config.get_keepalives())
+        .keepalives_idle(config.get_keepalives_idle())
+        .target_session_attrs(config.get_target_session_attrs())
+        .channel_binding(config.get_channel_binding())
+        .load_balance_hosts(config.get_load_balance_hosts());
+    Some(one)
 }
 
 /// Tells whether the way to the server does not leave this machine.
@@ -168,6 +276,7 @@ mod tests {
             ("disable", Protection::Plain),
             ("prefer", Protection::Preferred),
             ("require", Protection::Unverified),
+            ("verify-ca", Protection::VerifiedAuthority),
             ("verify-full", Protection::Verified),
         ] {
             assert_eq!(protection(&format!("postgres://u@db.example.com/d?sslmode={mode}")), expected);
@@ -176,6 +285,35 @@ mod tests {
             DatabaseAddress::parse("postgres://u@h/d?sslrootcert=%2Fetc%2Fca.pem&application_name=x")
                 .unwrap();
         assert_eq!(target.root_certificates.as_deref(), Some("/etc/ca.pem"));
+    }
+
+    #[test]
+    fn of_several_hosts_each_is_tried_by_itself_and_one_that_can_be_written_to_is_wanted() {
+        let parse = |url: &str| DatabaseAddress::parse(url).ok();
+        let several =
+            parse("postgres://u:p@one:1,two:2/d?connect_timeout=3&application_name=x").unwrap().hosts;
+        for (config, (host, port)) in several.iter().zip([("one", 1), ("two", 2)]) {
+            assert_eq!(config.get_hosts(), [Host::Tcp(host.into())]);
+            assert_eq!((config.get_ports(), config.get_user()), (&[port][..], Some("u")));
+            assert_eq!(config.get_connect_timeout(), Some(&Duration::from_secs(3)));
+            assert_eq!(config.get_application_name(), Some("x"));
+            assert_eq!(config.get_target_session_attrs(), TargetSessionAttrs::ReadWrite);
+        }
+        assert_eq!(several.len(), 2);
+        for (options, wanted) in [
+            ("", TargetSessionAttrs::Any),
+            ("?target_session_attrs=any", TargetSessionAttrs::Any),
+            ("?target_session_attrs=read-write", TargetSessionAttrs::ReadWrite),
+            ("?target_session_attrs=primary", TargetSessionAttrs::ReadWrite),
+        ] {
+            let one = parse(&format!("postgres://u@one/d{options}")).unwrap().hosts;
+            assert_eq!((one.len(), one[0].get_target_session_attrs()), (1, wanted), "{options}");
+        }
+        let one_port = parse("postgres://u@one,two/d?hostaddr=10.0.0.1,10.0.0.2").unwrap().hosts;
+        assert_eq!(one_port[1].get_hostaddrs()[0].to_string(), "10.0.0.2");
+        for refused in ["?target_session_attrs=read-only", "?hostaddr=10.0.0.1,10.0.0.2", "?sslcert=x"] {
+            assert!(parse(&format!("postgres://u@one/d{refused}")).is_none(), "{refused}");
+        }
     }
 
     #[test]

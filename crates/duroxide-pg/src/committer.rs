@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
+use duroxide::providers::{Clock, SystemClock};
 use tokio::sync::{mpsc, watch};
 use tokio_postgres::Row;
 use tokio_postgres::error::Severity;
@@ -44,7 +45,11 @@ const QUIET_ROUNDS: usize = 8;
 const BATCH_BYTES: usize = 16 * 1024 * 1024;
 
 const BEGIN_BATCH: &str = "SELECT begin_batch_1($1, $2, $3)";
-const BEGIN_EPOCH: &str = "SELECT * FROM begin_epoch_2($1)";
+const BEGIN_EPOCH: &str = "SELECT * FROM begin_epoch_3($1)";
+const END_EPOCH: &str = "SELECT end_epoch_1($1, $2, $3)";
+/// The server forgets a committer that has shown no life for a day (`forget_committers_1`). Who was away for half of that
+/// and is not known any more was forgotten, and not lost in a crash of the server.
+pub(crate) const FORGOTTEN_AFTER: Duration = Duration::from_secs(12 * 60 * 60);
 const RELEASE_CLAIMS: &str = "SELECT release_claims_1($1)";
 
 /// How far a committer has come, as those see it who wait for what they committed elsewhere.
@@ -102,6 +107,8 @@ impl Committer {
             is_busy: false,
             batches: 0,
             known: Vec::new(),
+            heard_at_ms: None,
+            uncertain_up_to: None,
             progress: told,
             marks: marks.clone(),
         };
@@ -166,6 +173,10 @@ pub(crate) struct Committing {
     batches: i64,
     /// What the server knew when connections were made again.
     known: Vec<ServerMemory>,
+    /// When the server last answered, by the machine's wall clock, which goes on while the machine sleeps.
+    heard_at_ms: Option<u64>,
+    /// The server has forgotten this committer, so nobody can tell which of the batches up to this one were made.
+    uncertain_up_to: Option<i64>,
     progress: watch::Sender<Progress>,
     marks: Arc<Marks>,
 }
@@ -207,6 +218,7 @@ async fn run(mut committing: Committing) {
     let mut waiting: Vec<Job> = Vec::new();
     loop {
         if waiting.is_empty() && committing.jobs.recv_many(&mut waiting, BATCH_SIZE).await == 0 {
+            committing.end_epoch().await;
             return;
         }
         let (batch, later) = committing.gather(waiting).await;
@@ -325,6 +337,7 @@ impl Committing {
         self.marks.ended.store(number, Ordering::SeqCst);
         match outcome {
             Ok(answers) => {
+                self.heard_at_ms = Some(SystemClock.now_ms());
                 let (mut verdicts, effects) = batch.read(&self.returner, answers);
                 verdicts.server = connection.session.server();
                 if connection.session.is_over() {
@@ -350,7 +363,14 @@ impl Committing {
         let mut trials = Trials::new(self.patience);
         loop {
             match self.begin_epoch().await {
-                Ok(row) if row.get::<_, i64>(1) == number => {
+                Ok((_, true)) => {
+                    let message = format!(
+                        "{}; the server has forgotten this process meanwhile, so it may or may not have been committed",
+                        failure.message
+                    );
+                    return Attempt::Unresolved(Failure::lost(message));
+                }
+                Ok((row, _)) if row.get::<_, i64>(1) == number => {
                     tracing::info!(target: "duroxide::providers::postgres", "a commit whose answer was lost had been made");
                     let verdicts = Verdicts {
                         turns: row.get(2),
@@ -407,8 +427,9 @@ impl Committing {
         std::mem::take(&mut self.known)
     }
 
-    /// Connects, and makes sure that nothing of an earlier connection can still be committed.
-    async fn begin_epoch(&mut self) -> Result<Row, Failure> {
+    /// Connects, and makes sure that nothing of an earlier connection can still be committed. Returns what the server knows of
+    /// the last batch, and whether it has forgotten this committer.
+    async fn begin_epoch(&mut self) -> Result<(Row, bool), Failure> {
         self.connection = None;
         let session = self.connector.connect(self.purpose).await?;
         let begun = async {
@@ -419,9 +440,31 @@ impl Committing {
         let rows = rows.ok_or_else(|| Failure::lost("PostgreSQL does not answer"))??;
         let row = rows.into_iter().next().ok_or_else(|| Failure::lost("no epoch"))?;
         self.connection = Some(Connected { session, epoch: row.get(0) });
-        self.known.push(ServerMemory { last: row.get(1), sent: self.batches });
+        let now = SystemClock.now_ms();
+        let away =
+            self.heard_at_ms.replace(now).map(|heard| Duration::from_millis(now.saturating_sub(heard)));
+        let is_forgotten = is_forgotten(row.get(6), away, self.returner.shared.forgotten_after);
+        match is_forgotten {
+            true => self.uncertain_up_to = Some(self.batches),
+            false => self.known.push(ServerMemory { last: row.get(1), sent: self.batches }),
+        }
         self.progress.send_modify(|progress| progress.connection += 1);
-        Ok(row)
+        Ok((row, is_forgotten))
+    }
+
+    /// Leaves no trace but the totals. If that fails, the server forgets the committer by itself.
+    pub(crate) async fn end_epoch(&mut self) {
+        if let Some(Connected { session, epoch }) = self.connection.take()
+            && !session.is_over()
+        {
+            let slot = self.returner.shared.slot;
+            let _ = in_time(session.query(END_EPOCH, &[&self.name, &epoch, &slot])).await;
+        }
+    }
+
+    /// Tells, once, up to which batch nobody knows what became of them, if the server has forgotten this committer.
+    pub(crate) fn take_uncertain(&mut self) -> Option<i64> {
+        self.uncertain_up_to.take()
     }
 
     /// Sends a whole transaction at once and waits for it.
@@ -506,9 +549,24 @@ fn together(mut answers: Answers) -> Result<Vec<Vec<Row>>, Unfinished> {
     Ok(rows)
 }
 
+/// Tells whether a committer that the server does not know was forgotten because it was away for too long. Otherwise the
+/// server has lost it in a crash, with the batches that it does not know.
+fn is_forgotten(is_unknown: bool, away: Option<Duration>, forgotten_after: Duration) -> bool {
+    is_unknown && away.is_some_and(|away| away >= forgotten_after)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_was_away_for_too_long_does_not_take_what_is_forgotten_for_what_was_not_committed() {
+        let hours = |hours: u64| Some(Duration::from_secs(hours * 3_600));
+        assert!(is_forgotten(true, hours(25), FORGOTTEN_AFTER));
+        assert!(!is_forgotten(false, hours(25), FORGOTTEN_AFTER), "it is known");
+        assert!(!is_forgotten(true, hours(1), FORGOTTEN_AFTER), "the server has crashed");
+        assert!(!is_forgotten(true, None, FORGOTTEN_AFTER), "it has just begun");
+    }
 
     #[test]
     fn a_batch_that_one_server_had_forgotten_is_lost_whatever_the_next_one_knows() {

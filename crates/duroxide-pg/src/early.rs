@@ -88,7 +88,10 @@ impl Early {
                 Next::Settle => waiting = self.settle().await,
                 Next::Sync => self.sync_what_has_lingered(),
                 Next::Fail(error) => self.give_up(&error),
-                Next::End => return,
+                Next::End => {
+                    self.committing.end_epoch().await;
+                    return;
+                }
             }
         }
     }
@@ -179,6 +182,13 @@ impl Early {
 
     /// Takes out what the server has forgotten, if it has crashed.
     fn forgotten(&mut self) -> Vec<Job> {
+        if let Some(last) = self.committing.take_uncertain() {
+            let failure = uncertain("the server has forgotten this process");
+            let (unknown, kept) = self.kept.drain(..).partition(|kept| kept.committed.number <= last);
+            self.kept = kept;
+            let unknown: VecDeque<Kept> = unknown;
+            unknown.into_iter().for_each(|kept| kept.committed.batch.fail(&failure));
+        }
         let known = self.committing.take_server_memories();
         let is_lost = |kept: &Kept| known.iter().any(|known| known.lacks(kept.committed.number));
         let (lost, kept) = self.kept.drain(..).partition(is_lost);

@@ -47,9 +47,10 @@ pub enum PgError {
         /// What is missing.
         reason: String,
     },
-    /// The schema was changed by a newer version of this crate; it was not touched.
+    /// The schema was changed by a newer version of this crate, beside which this build may not run; it was not touched.
     #[error(
-        "schema '{schema}' is at migration {found}, this build knows migrations up to {known}; upgrade duroxide-pg to use it"
+        "schema '{schema}' is at migration {found} and can be used by builds that know migration {needed}, this one knows \
+         those up to {known}; deploy {deploy}"
     )]
     NewerSchema {
         /// The schema.
@@ -58,6 +59,10 @@ pub enum PgError {
         found: i64,
         /// The newest that this build knows.
         known: i64,
+        /// The newest that a build must know at least.
+        needed: i64,
+        /// The version of the crate that knows it.
+        deploy: String,
     },
     /// The schema's ledger of migrations does not agree with this build; it was not touched.
     #[error("schema '{schema}' cannot be used: {reason}")]
@@ -75,6 +80,28 @@ pub enum PgError {
         /// The first one that is missing.
         first: i64,
     },
+    /// Another process was migrating the schema, and did not come to an end for as long as this one was ready to wait.
+    #[error("schema '{schema}' is being migrated or locked, and was not free after {waited_ms} ms: {holder}")]
+    MigrationInProgress {
+        /// The schema.
+        schema: String,
+        /// How long this process has waited.
+        waited_ms: u64,
+        /// Who holds the lock, and what to do about it.
+        holder: String,
+    },
+    /// The role may not do what the store needs.
+    #[error("role '{role}' lacks in schema '{schema}': {lacks}; {remedy}")]
+    MissingGrants {
+        /// The schema.
+        schema: String,
+        /// The role that the store has logged in as.
+        role: String,
+        /// The privileges that are missing, each with its object.
+        lacks: String,
+        /// What to do about it: the statements to run.
+        remedy: String,
+    },
     /// The server refused a statement while the store was being opened.
     #[error("{action}: {reason}")]
     Database {
@@ -82,6 +109,8 @@ pub enum PgError {
         action: &'static str,
         /// What the server said.
         reason: String,
+        /// The server's code for it (SQLSTATE), if it gave one.
+        code: Option<String>,
         /// Whether it may go right another time.
         retryable: bool,
     },
@@ -90,14 +119,26 @@ pub enum PgError {
 impl PgError {
     /// Tells whether opening the store may go right another time, without anybody changing anything.
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Self::Connect { .. } | Self::Database { retryable: true, .. })
+        matches!(
+            self,
+            Self::Connect { .. } | Self::MigrationInProgress { .. } | Self::Database { retryable: true, .. }
+        )
     }
 
     pub(crate) fn database(action: &'static str) -> impl FnOnce(tokio_postgres::Error) -> Self {
         move |error| {
+            let code = error.code().cloned();
             let Failure { kind, message: reason } = Failure::from(error);
-            Self::Database { action, reason, retryable: kind != FailureKind::Permanent }
+            // Somebody has to grant it first.
+            let is_forbidden = code == Some(SqlState::INSUFFICIENT_PRIVILEGE);
+            let retryable = kind != FailureKind::Permanent && !is_forbidden;
+            Self::Database { action, reason, code: code.map(|code| code.code().to_string()), retryable }
         }
+    }
+
+    /// The server has not answered in time.
+    pub(crate) fn silence() -> Self {
+        Self::Connect { reason: "PostgreSQL does not answer".into() }
     }
 }
 
@@ -198,6 +239,9 @@ fn kind_of_code(code: &SqlState) -> FailureKind {
         SqlState::T_R_DEADLOCK_DETECTED,
         SqlState::LOCK_NOT_AVAILABLE,
         SqlState::QUERY_CANCELED,
+        // Grants are checked when a store is opened. Who takes one away later can give it back, and no work is to fail for
+        // good because of that.
+        SqlState::INSUFFICIENT_PRIVILEGE,
     ];
     if transient.contains(code) {
         return FailureKind::Transient;
@@ -258,6 +302,7 @@ mod tests {
             SqlState::T_R_SERIALIZATION_FAILURE,
             SqlState::LOCK_NOT_AVAILABLE,
             SqlState::QUERY_CANCELED,
+            SqlState::INSUFFICIENT_PRIVILEGE,
         ];
         for code in passing {
             assert_ne!(kind_of_code(&code), FailureKind::Permanent, "{code:?}");

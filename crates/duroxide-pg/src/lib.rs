@@ -27,7 +27,7 @@
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `migrations/*.sql`, `migrate` | tables and functions, and how a schema comes to have them |
+//! | `migrations/*.sql`, `migrate`, `grants` | tables and functions, how a schema comes to have them, and who may use them |
 //! | `address`, `tls`, `session`, `shared_connection`, `server_identity` | where the database is, and connections to it |
 //! | `jobs`, `columns`, `batch`, `pipeline`, `committer` | group commit |
 //! | `early` | what is made durable after it was committed |
@@ -53,6 +53,7 @@ mod extended;
 mod fetch;
 mod gather;
 mod give_backs;
+mod grants;
 mod jobs;
 mod migrate;
 mod open;
@@ -84,9 +85,11 @@ use address::{DatabaseAddress, Protection};
 use clock::DatabaseClock;
 use committer::Committer;
 use give_backs::{LeaseReturner, PendingGiveBacks};
+use migrate::{SchemaSetup, StoreFacts};
 use session::{Connector, Purpose};
 use shared::{DueSignal, Shared, Time, whole_ms};
 use shared_connection::SharedConnection;
+use signals::PendingNotifications;
 use waiting_dispatchers::WaitingDispatchers;
 
 /// Processes count their totals in so many slots.
@@ -109,6 +112,7 @@ pub struct PostgresProvider {
     returner: LeaseReturner,
     instance_claims: gather::Gatherer<fetch::InstanceOrder>,
     work_claims: gather::Gatherer<fetch::WorkOrder>,
+    setup: SchemaSetup,
     /// Versions that instances are pinned to, as far as they were met.
     known_classes: Mutex<BTreeSet<String>>,
     _background: Background,
@@ -127,13 +131,19 @@ impl PostgresProvider {
     /// Opens the store in the schema `public` of the database that a URL names:
     /// `postgres://user:password@host:port/database`, with options after a `?`.
     ///
-    /// `sslmode` is `disable`, `prefer`, `require` or `verify-full`. If it is not given, a connection that leaves this
-    /// machine is encrypted and the server must prove its name; one to the loopback or a Unix socket is plain.
+    /// `sslmode` is `disable`, `prefer`, `require`, `verify-ca` or `verify-full`. If it is not given, a connection that leaves
+    /// this machine is encrypted and the server must prove its name; one to the loopback or a Unix socket is plain.
     /// `sslrootcert` names a file with the certificates to trust instead of the system's; with it, `require` verifies too.
-    /// `hostaddr` is the address to connect to, if the host's name is only to be proved and not to be looked up.
+    /// `sslcert` and `sslkey` name files (PEM) with a certificate and a key by which the server knows us.
+    /// `channel_binding=require` insists that a login by password is bound to the encrypted connection; it is where the
+    /// server can. `hostaddr` is the address to connect to, if the host's name is only to be proved and not to be looked up.
+    ///
+    /// Several hosts (`postgres://user@one,two/database`) are tried in turn, each for `connect_timeout` seconds, until one
+    /// can be written to; `target_session_attrs=any` takes the first that answers.
     ///
     /// # Errors
-    /// If the server cannot be reached or used, or the schema is newer than this build, altered, or not ours.
+    /// If the server cannot be reached or used; if the schema is newer than this build may use, altered, being migrated for
+    /// too long, or not ours; or if the role lacks privileges, which the error names.
     pub async fn new(database_url: &str) -> Result<Self, PgError> {
         Self::builder().open(database_url).await
     }
@@ -156,13 +166,28 @@ impl PostgresProvider {
         &self.connector.schema
     }
 
+    /// Returns the statements that let a role work in a schema, for its owner to run when it has been migrated.
+    ///
+    /// A role with these and without any other right in the database can run workers and clients
+    /// ([`Migrations::Verify`]). Applying migrations takes the owner of the schema. Whoever has the grants before a migration
+    /// has them after it as well.
+    ///
+    /// ```
+    /// let grants = duroxide_pg::PostgresProvider::grants("public", "app");
+    /// assert!(grants.starts_with("GRANT USAGE ON SCHEMA \"public\" TO \"app\";"));
+    /// ```
+    pub fn grants(schema_name: &str, role: &str) -> String {
+        grants::statements(schema_name, role)
+    }
+
     /// Applies the migrations that the schema lacks. Opening a store does so already.
     ///
     /// # Errors
     /// As [`new`](Self::new).
     pub async fn initialize_schema(&self) -> Result<(), PgError> {
         let session = self.connector.open().await?;
-        migrate::prepare(&session, &self.connector.schema, Migrations::Apply).await
+        let setup = SchemaSetup { policy: Migrations::Apply, ..self.setup.clone() };
+        setup.prepare(&session).await.map(drop)
     }
 
     /// Drops the schema with everything in it, for tests. Of `public` only what is ours is dropped.
@@ -191,12 +216,12 @@ impl PostgresProvider {
             server_identity: Arc::default(),
         });
         let session = connector.open().await?;
-        migrate::prepare(&session, &settings.schema, settings.migrations).await?;
+        let facts = settings.schema_setup().prepare(&session).await?;
         drop(session);
-        Ok(Self::start(connector, &settings))
+        Ok(Self::start(connector, &settings, facts))
     }
 
-    fn start(connector: Arc<Connector>, settings: &PostgresBuilder) -> Self {
+    fn start(connector: Arc<Connector>, settings: &PostgresBuilder, facts: StoreFacts) -> Self {
         let time = match &settings.clock {
             Some(clock) => Time::Given(clock.clone()),
             None => Time::Database(Arc::new(DatabaseClock::default())),
@@ -207,12 +232,13 @@ impl PostgresProvider {
             time,
             limits: settings.limits,
             parking_ms: whole_ms(settings.parking_time),
+            forgotten_after: settings.forgotten_after,
             slot: i32::try_from(random).unwrap_or(0),
             instances_ready: DueSignal::new(clock.clone()),
             work_ready: DueSignal::new(clock.clone()),
-            watchers: Arc::new(InstanceWatchers::default()),
+            watchers: Arc::new(InstanceWatchers::with_hash(signals::hash_with(facts.notification_salt))),
             running: Arc::default(),
-            notifications: Arc::default(),
+            notifications: Arc::new(PendingNotifications::new(settings.notifications)),
             server_identity: connector.server_identity.clone(),
             turns_in_the_way: false.into(),
             waiting_dispatchers: WaitingDispatchers::default(),
@@ -240,6 +266,7 @@ impl PostgresProvider {
             instance_claims: fetch::gather_instances(returner.clone()),
             work_claims: fetch::gather_work(returner.clone()),
             returner,
+            setup: settings.schema_setup(),
             known_classes: Mutex::new(BTreeSet::from([String::new()])),
             shared,
             connector,

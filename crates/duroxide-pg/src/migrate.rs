@@ -1,30 +1,54 @@
 //! How a schema comes to have the tables and functions that this build needs.
 //!
-//! Migrations only go forward. Each is applied in a transaction and recorded in a ledger with a fingerprint of its text.
-//! The ledger is checked whenever a store is opened: a schema that is newer than this build, or whose past is another
-//! one, is refused and not touched.
+//! Migrations only go forward. Each is applied in a transaction and recorded in a ledger with a fingerprint of its text,
+//! and with the oldest build that may still run beside it. The ledger is checked whenever a store is opened. A schema whose
+//! past is another one is refused and not touched. One that is newer than this build is used as it is, if its ledger says
+//! that this build may; otherwise it is refused.
+//!
+//! So workers of two neighbouring versions share a schema, also if one of the older version starts again: a migration keeps
+//! what the version before calls, and says so by `needs_at_least`.
+
+use std::borrow::Cow;
+use std::future::Future;
+use std::time::Duration;
+
+use md5::{Digest, Md5};
 
 use crate::address::quoted;
 use crate::error::PgError;
-use crate::session::Session;
+use crate::grants;
+use crate::session::{ANSWER_TIMEOUT, Session};
+use crate::shared_connection::{Trials, within};
 
-struct Migration {
+/// A step of a schema's past.
+#[derive(Debug, Clone)]
+pub(crate) struct Migration {
     version: i64,
-    name: &'static str,
-    sql: &'static str,
+    name: Cow<'static, str>,
+    sql: Cow<'static, str>,
+    /// The last migration that a build must know to run on a schema with this one. The ledger has it since the migration
+    /// that made a column for it.
+    needs_at_least: Option<i64>,
 }
 
 macro_rules! migration {
     ($version:literal, $name:literal) => {
+        migration!($version, $name, None)
+    };
+    ($version:literal, $name:literal, needs_at_least $least:literal) => {
+        migration!($version, $name, Some($least))
+    };
+    ($version:literal, $name:literal, $least:expr) => {
         Migration {
             version: $version,
-            name: $name,
-            sql: include_str!(concat!("../migrations/", $name, ".sql")),
+            name: Cow::Borrowed($name),
+            sql: Cow::Borrowed(include_str!(concat!("../migrations/", $name, ".sql"))),
+            needs_at_least: $least,
         }
     };
 }
 
-const MIGRATIONS: [Migration; 11] = [
+const MIGRATIONS: [Migration; 12] = [
     migration!(1, "0001_tables"),
     migration!(2, "0002_scheduling"),
     migration!(3, "0003_turns"),
@@ -36,104 +60,365 @@ const MIGRATIONS: [Migration; 11] = [
     migration!(9, "0009_leaving"),
     migration!(10, "0010_bounded_turns"),
     migration!(11, "0011_deliveries"),
+    migration!(12, "0014_schema", needs_at_least 11),
 ];
 
+/// The migration by which the ledger came to say who may still run. Builds that do not know it refuse every newer schema.
+const LEDGER_KNOWS_BUILDS: i64 = 12;
 /// The oldest server that has what the functions need.
 const OLDEST_SERVER: i32 = 140_000;
+/// A migration waits so long for a lock on a table, and is then tried again: whoever comes behind it waits as well.
+const TABLE_LOCK_TIMEOUT: Duration = Duration::from_secs(3);
+/// A migration that takes longer is given up.
+const LONGEST_MIGRATION: Duration = Duration::from_secs(6 * 60 * 60);
+
+/// What the server says when a lock was not to be had in time.
+const LOCK_TIMEOUT: &str = "55P03";
 
 /// What a process does about migrations when it opens a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Migrations {
-    /// Applies those that are missing, creating the schema if need be.
+    /// Applies those that are missing, creating the schema if need be. Takes the rights of the schema's owner if there are
+    /// any to apply.
     #[default]
     Apply,
-    /// Applies none, and refuses a schema that lacks some: for processes without the right to create tables.
+    /// Applies none, and refuses a schema that lacks some: for processes without the right to create tables. See
+    /// [`PostgresProvider::grants`](crate::PostgresProvider::grants).
     Verify,
 }
 
-/// Makes sure that the schema is the one that this build needs.
-pub(crate) async fn prepare(session: &Session, schema: &str, policy: Migrations) -> Result<(), PgError> {
-    check_server(session).await?;
-    if policy == Migrations::Verify {
-        return verify(session, schema).await;
-    }
-    // Processes that start at the same time take turns. The lock ends with the transaction, whatever happens.
-    let failed = PgError::database;
-    session.run("BEGIN").await.map_err(failed("beginning a migration"))?;
-    let migrated = migrate(session, schema).await;
-    let end = if migrated.is_ok() { "COMMIT" } else { "ROLLBACK" };
-    let ended = session.run(end).await.map_err(failed("ending a migration"));
-    migrated.and(ended)
+/// How a store's schema is set up.
+#[derive(Clone)]
+pub(crate) struct SchemaSetup {
+    pub(crate) schema: String,
+    pub(crate) policy: Migrations,
+    /// How long to wait for somebody else who migrates the schema.
+    pub(crate) patience: Duration,
+    /// Migrations of a build to come, for tests.
+    pub(crate) later: Vec<Migration>,
 }
 
-async fn migrate(session: &Session, schema: &str) -> Result<(), PgError> {
-    let failed = PgError::database;
-    session
-        .query(
-            "SELECT pg_advisory_xact_lock(hashtextextended('duroxide-pg migrations ' || $1, 0))",
-            &[&schema],
-        )
-        .await
-        .map_err(failed("waiting for other migrations"))?;
-    let path = quoted(schema);
-    let exists = session
-        .query("SELECT 1 FROM pg_namespace WHERE nspname = $1", &[&schema])
-        .await
-        .map_err(failed("looking for the schema"))?;
-    if exists.is_empty() {
-        session.run(&format!("CREATE SCHEMA {path}")).await.map_err(failed("creating the schema"))?;
-    }
-    session
-        .run(&format!(
-            "SET LOCAL search_path TO {path};
-             CREATE TABLE IF NOT EXISTS {path}.duroxide_migrations (
-                 version bigint PRIMARY KEY, name text NOT NULL, fingerprint text NOT NULL,
-                 applied_at timestamptz NOT NULL DEFAULT now())"
-        ))
-        .await
-        .map_err(failed("reading the ledger of migrations"))?;
-    let applied = ledger(session, schema).await?;
-    if applied.is_empty() {
-        refuse_foreign_tables(session, schema).await?;
-    }
-    for migration in missing(session, schema, &applied).await? {
-        session.run(migration.sql).await.map_err(failed("applying a migration"))?;
-        session
-            .query(
-                "INSERT INTO duroxide_migrations (version, name, fingerprint) VALUES ($1, $2, md5($3))",
-                &[&migration.version, &migration.name, &migration.sql],
-            )
-            .await
-            .map_err(failed("recording a migration"))?;
-        tracing::info!(target: "duroxide::providers::postgres", schema, migration = migration.name, "applied a migration");
-    }
-    Ok(())
+/// What the processes of a store have agreed on.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct StoreFacts {
+    /// Goes into the hashes by which they tell each other of instances.
+    pub(crate) notification_salt: String,
 }
 
-async fn verify(session: &Session, schema: &str) -> Result<(), PgError> {
-    let found = session
-        .query(
-            "SELECT 1 FROM pg_tables WHERE schemaname = $1 AND tablename = 'duroxide_migrations'",
-            &[&schema],
-        )
-        .await
-        .map_err(PgError::database("looking for the schema"))?;
-    let lacks = |first| PgError::NotMigrated { schema: schema.to_string(), first };
-    if found.is_empty() {
-        return Err(lacks(1));
+/// A schema before anything is done about it.
+struct Found {
+    schema: bool,
+    ledger: bool,
+}
+
+/// A migration as the ledger has it.
+struct Applied {
+    version: i64,
+    fingerprint: String,
+    needs_at_least: Option<i64>,
+    applied_by: Option<String>,
+}
+
+impl SchemaSetup {
+    /// Makes sure that the schema is the one that this build needs, and that the session's role may work in it.
+    pub(crate) async fn prepare(&self, session: &Session) -> Result<StoreFacts, PgError> {
+        check_server(session).await?;
+        let mut trials = Trials::new(self.patience);
+        loop {
+            let tried = self.attempt(session).await;
+            match tried {
+                Err(PgError::Database { retryable: true, .. })
+                    if !session.is_over() && trials.wait().await => {}
+                Err(PgError::Database { code: Some(code), .. }) if code == LOCK_TIMEOUT => {
+                    return Err(self.who_is_in_the_way(session).await.unwrap_or_else(PgError::silence));
+                }
+                tried => return tried,
+            }
+        }
     }
-    let applied = ledger(session, schema).await?;
-    match missing(session, schema, &applied).await?.first() {
-        Some(migration) => Err(lacks(migration.version)),
-        None => Ok(()),
+
+    /// Everything happens in one transaction, whose settings do not depend on those of the role, the database or a pooler.
+    async fn attempt(&self, session: &Session) -> Result<StoreFacts, PgError> {
+        let mode = match self.policy {
+            Migrations::Apply => "READ WRITE",
+            Migrations::Verify => "READ ONLY",
+        };
+        let begin = format!(
+            "BEGIN ISOLATION LEVEL READ COMMITTED {mode};
+             SET LOCAL search_path TO {path}, pg_temp; SET LOCAL lock_timeout = {patience}; SET LOCAL statement_timeout = 0;
+             SET LOCAL idle_in_transaction_session_timeout = 60000; SET LOCAL client_min_messages = warning;
+             SET LOCAL standard_conforming_strings = on",
+            path = quoted(&self.schema),
+            patience = self.patience.as_millis().clamp(1, 2_000_000_000),
+        );
+        in_time("beginning a migration", session.run(&begin)).await?;
+        let prepared = self.in_transaction(session).await;
+        let end = if prepared.is_ok() { "COMMIT" } else { "ROLLBACK" };
+        let ended = in_time("ending a migration", session.run(end)).await;
+        prepared.and_then(|facts| ended.map(|()| facts))
     }
+
+    async fn in_transaction(&self, session: &Session) -> Result<StoreFacts, PgError> {
+        let known: Vec<&Migration> = MIGRATIONS.iter().chain(&self.later).collect();
+        let found = self.find(session).await?;
+        let mut missing = known.as_slice();
+        if found.ledger {
+            grants::check(session, &self.schema).await?;
+            missing = self.missing(&known, &self.ledger(session).await?)?;
+        }
+        match missing.first() {
+            None => {}
+            Some(first) if self.policy == Migrations::Verify => {
+                return Err(PgError::NotMigrated { schema: self.schema.clone(), first: first.version });
+            }
+            Some(_) => self.migrate(session, &known).await?,
+        }
+        grants::warn_of_strangers(session, &self.schema).await?;
+        self.facts(session).await
+    }
+
+    /// Looks for the schema and its ledger.
+    async fn find(&self, session: &Session) -> Result<Found, PgError> {
+        let sql = "SELECT EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = $1),
+            EXISTS (SELECT 1 FROM pg_tables WHERE schemaname = $1 AND tablename = 'duroxide_migrations')";
+        let rows = in_time("looking for the schema", session.query(sql, &[&self.schema])).await?;
+        let found = rows.first().map(|row| Found { schema: row.get(0), ledger: row.get(1) });
+        Ok(found.unwrap_or(Found { schema: false, ledger: false }))
+    }
+
+    /// Applies what is missing, after whoever else is doing that.
+    async fn migrate(&self, session: &Session, known: &[&Migration]) -> Result<(), PgError> {
+        // The lock ends with the transaction, whatever happens.
+        let lock = "SELECT pg_advisory_xact_lock(hashtextextended('duroxide-pg migrations ' || $1, 0))";
+        let locked = within(self.patience + ANSWER_TIMEOUT, session.query(lock, &[&self.schema])).await;
+        locked.ok_or_else(PgError::silence)?.map_err(PgError::database("waiting for other migrations"))?;
+        let path = quoted(&self.schema);
+        let found = self.find(session).await?;
+        grants::check_owner(session, &self.schema).await?;
+        if !found.schema {
+            in_time("creating the schema", session.run(&format!("CREATE SCHEMA {path}"))).await?;
+        }
+        if !found.ledger {
+            let sql = format!(
+                "CREATE TABLE {path}.duroxide_migrations (
+                     version bigint PRIMARY KEY, name text NOT NULL, fingerprint text NOT NULL,
+                     applied_at timestamptz NOT NULL DEFAULT now())"
+            );
+            in_time("making the ledger of migrations", session.run(&sql)).await?;
+        }
+        let applied = self.ledger(session).await?;
+        if applied.is_empty() {
+            refuse_foreign_tables(session, &self.schema).await?;
+        }
+        let table_locks = format!("SET LOCAL lock_timeout = {}", TABLE_LOCK_TIMEOUT.as_millis());
+        in_time("beginning a migration", session.run(&table_locks)).await?;
+        for migration in self.missing(known, &applied)? {
+            self.apply(session, migration).await?;
+        }
+        if !applied.is_empty() {
+            grants::pass_on(session, &self.schema).await?;
+        }
+        Ok(())
+    }
+
+    async fn apply(&self, session: &Session, migration: &Migration) -> Result<(), PgError> {
+        let sql = unix_lines(&migration.sql);
+        let applied = within(LONGEST_MIGRATION, session.run(&sql)).await;
+        applied.ok_or_else(PgError::silence)?.map_err(PgError::database("applying a migration"))?;
+        let record = "INSERT INTO duroxide_migrations (version, name, fingerprint) VALUES ($1, $2, $3)";
+        let (name, fingerprint) = (&*migration.name, fingerprint(&migration.sql));
+        let row: [&(dyn tokio_postgres::types::ToSql + Sync); 3] = [&migration.version, &name, &fingerprint];
+        in_time("recording a migration", session.query(record, &row)).await?;
+        if migration.version >= LEDGER_KNOWS_BUILDS {
+            let who =
+                "UPDATE duroxide_migrations SET needs_at_least = $2, applied_by = $3 WHERE version = $1";
+            let row: [&(dyn tokio_postgres::types::ToSql + Sync); 3] =
+                [&migration.version, &migration.needs_at_least, &env!("CARGO_PKG_VERSION")];
+            in_time("recording a migration", session.query(who, &row)).await?;
+        }
+        tracing::info!(
+            target: "duroxide::providers::postgres",
+            schema = self.schema, migration = name, "applied a migration"
+        );
+        Ok(())
+    }
+
+    async fn ledger(&self, session: &Session) -> Result<Vec<Applied>, PgError> {
+        // Columns that the table may not have yet are read as what there is of the row.
+        let sql = format!(
+            "SELECT m.version, m.fingerprint, (to_jsonb(m) ->> 'needs_at_least')::bigint, to_jsonb(m) ->> 'applied_by'
+             FROM {}.duroxide_migrations m ORDER BY m.version",
+            quoted(&self.schema)
+        );
+        let patience = self.patience + ANSWER_TIMEOUT;
+        let rows = within(patience, session.query_once(&sql, &[])).await;
+        let rows = rows.ok_or_else(PgError::silence)?;
+        let rows = rows.map_err(PgError::database("reading the ledger of migrations"))?;
+        let applied = rows.iter().map(|row| Applied {
+            version: row.get(0),
+            fingerprint: row.get(1),
+            needs_at_least: row.get(2),
+            applied_by: row.get(3),
+        });
+        Ok(applied.collect())
+    }
+
+    /// The migrations that are not in the ledger. What is there must be what this build would have applied, or newer.
+    fn missing<'a>(
+        &self,
+        known: &'a [&'a Migration],
+        applied: &[Applied],
+    ) -> Result<&'a [&'a Migration], PgError> {
+        let altered = |reason: String| PgError::AlteredSchema { schema: self.schema.clone(), reason };
+        for (found, expected) in applied.iter().zip(known) {
+            if found.version != expected.version {
+                return Err(altered(format!("its ledger lacks migration {}", expected.version)));
+            }
+            if found.fingerprint != fingerprint(&expected.sql) {
+                return Err(altered(format!(
+                    "migration {} in its ledger is not the one that this build knows",
+                    found.version
+                )));
+            }
+        }
+        self.check_newer(known.len(), applied)?;
+        Ok(known.get(applied.len()..).unwrap_or_default())
+    }
+
+    /// Whether this build may run although the schema has migrations that it does not know.
+    fn check_newer(&self, known: usize, applied: &[Applied]) -> Result<(), PgError> {
+        let newer = applied.get(known..).unwrap_or_default();
+        let Some(newest) = newer.last() else { return Ok(()) };
+        let needed = newer.iter().map(|found| found.needs_at_least.unwrap_or(found.version)).max();
+        let (known, needed) = (known as i64, needed.unwrap_or(newest.version));
+        if needed > known {
+            let who_knows = applied.iter().filter(|found| found.version >= needed);
+            let deploy = who_knows.filter_map(|found| found.applied_by.clone()).next();
+            return Err(PgError::NewerSchema {
+                schema: self.schema.clone(),
+                found: newest.version,
+                known,
+                needed,
+                deploy: match deploy {
+                    Some(version) => format!("duroxide-pg {version} or newer"),
+                    None => "a newer duroxide-pg".into(),
+                },
+            });
+        }
+        tracing::warn!(
+            target: "duroxide::providers::postgres",
+            schema = self.schema, found = newest.version, known,
+            "the schema is newer than this build, which may run on it; nothing is migrated"
+        );
+        Ok(())
+    }
+
+    async fn facts(&self, session: &Session) -> Result<StoreFacts, PgError> {
+        let sql = format!("SELECT name, value FROM {}.store_facts", quoted(&self.schema));
+        let rows = in_time("reading what is agreed on", session.query_once(&sql, &[])).await?;
+        let mut facts = StoreFacts::default();
+        for row in &rows {
+            if row.get::<_, &str>(0) == "notification_salt" {
+                facts.notification_salt = row.get(1);
+            }
+        }
+        Ok(facts)
+    }
+
+    /// Tells who keeps the schema locked: most likely somebody who migrates it, and has come to a halt.
+    async fn who_is_in_the_way(&self, session: &Session) -> Option<PgError> {
+        let sql = "SELECT format('process %s of the server, role %s, application %s, from %s, %s, for %s s', a.pid,
+                coalesce(a.usename::text, '?'), coalesce(nullif(a.application_name, ''), '?'),
+                coalesce(a.client_addr::text, 'this machine or hidden'), coalesce(a.state, '?'),
+                coalesce(extract(epoch FROM clock_timestamp() - a.xact_start)::bigint::text, '?')), a.pid
+            FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
+            WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+                AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+                AND (l.classid::bigint << 32 | l.objid::bigint) = hashtextextended('duroxide-pg migrations ' || $1, 0)";
+        let rows = within(ANSWER_TIMEOUT, session.query(sql, &[&self.schema])).await?.ok()?;
+        let holder = match rows.first() {
+            Some(row) => format!(
+                "{}; wait for it, or end it: SELECT pg_terminate_backend({})",
+                row.get::<_, String>(0),
+                row.get::<_, i32>(1)
+            ),
+            None => "somebody who holds a lock on its tables; see pg_locks and pg_stat_activity".into(),
+        };
+        Some(PgError::MigrationInProgress {
+            schema: self.schema.clone(),
+            waited_ms: u64::try_from(self.patience.as_millis()).unwrap_or(u64::MAX),
+            holder,
+        })
+    }
+}
+
+/// Waits for the answer to something that never takes long.
+pub(crate) async fn in_time<T>(
+    action: &'static str,
+    answer: impl Future<Output = Result<T, tokio_postgres::Error>>,
+) -> Result<T, PgError> {
+    let answer = crate::shared_connection::in_time(answer).await;
+    answer.ok_or_else(PgError::silence)?.map_err(PgError::database(action))
+}
+
+/// The names of our tables.
+pub(crate) fn tables() -> Vec<&'static str> {
+    let mut names = vec!["duroxide_migrations"];
+    names.extend(made("TABLE"));
+    names
+}
+
+/// The names of our functions.
+pub(crate) fn functions() -> Vec<&'static str> {
+    made("FUNCTION")
+}
+
+/// The names of the sequences that our functions ask for numbers; columns ask theirs without having to be allowed.
+pub(crate) fn sequences() -> Vec<&'static str> {
+    let mut names: Vec<&str> = named_behind("nextval('").collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+/// The names of objects of one kind that migrations have made and not removed.
+fn made(kind: &'static str) -> Vec<&'static str> {
+    let removed: Vec<&str> = named_behind(format!("DROP {kind} ")).collect();
+    let mut names: Vec<&str> = named_behind(format!("CREATE {kind} ")).collect();
+    names.retain(|name| !removed.contains(name));
+    names
+}
+
+/// The names that stand behind these words in the migrations.
+fn named_behind(words: impl Into<String>) -> impl Iterator<Item = &'static str> {
+    const ALL: &[Migration] = &MIGRATIONS;
+    let words = words.into();
+    let texts = ALL.iter().map(|migration| match &migration.sql {
+        Cow::Borrowed(sql) => *sql,
+        Cow::Owned(_) => "",
+    });
+    let is_of_name = |letter: char| letter == '_' || letter.is_ascii_alphanumeric();
+    texts.flat_map(move |sql| {
+        let places: Vec<&str> = sql.split(words.as_str()).skip(1).collect();
+        places
+            .into_iter()
+            .map(move |text| text.split(|letter| !is_of_name(letter)).next().unwrap_or_default())
+    })
+}
+
+/// Text as it is in the repository, also if a checkout has changed the ends of its lines.
+fn unix_lines(sql: &str) -> Cow<'_, str> {
+    if sql.contains('\r') { Cow::Owned(sql.replace("\r\n", "\n")) } else { Cow::Borrowed(sql) }
+}
+
+/// What the ledger has of a migration's text: its MD5, as the server's `md5()` makes it, which some servers do not have.
+fn fingerprint(sql: &str) -> String {
+    Md5::digest(unix_lines(sql).as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 async fn check_server(session: &Session) -> Result<(), PgError> {
-    let rows = session
-        .query("SELECT current_setting('server_version_num')::int, current_setting('server_encoding')", &[])
-        .await
-        .map_err(PgError::database("asking for the server's version"))?;
+    let sql = "SELECT current_setting('server_version_num')::int, current_setting('server_encoding')";
+    let rows = in_time("asking for the server's version", session.query(sql, &[])).await?;
     let (version, encoding): (i32, String) =
         rows.first().map(|row| (row.get(0), row.get(1))).unwrap_or_default();
     if version < OLDEST_SERVER {
@@ -147,62 +432,12 @@ async fn check_server(session: &Session) -> Result<(), PgError> {
     Ok(())
 }
 
-/// A migration as the ledger has it.
-struct Applied {
-    version: i64,
-    fingerprint: String,
-}
-
-async fn ledger(session: &Session, schema: &str) -> Result<Vec<Applied>, PgError> {
-    let sql =
-        format!("SELECT version, fingerprint FROM {}.duroxide_migrations ORDER BY version", quoted(schema));
-    let rows =
-        session.query_once(&sql, &[]).await.map_err(PgError::database("reading the ledger of migrations"))?;
-    Ok(rows.iter().map(|row| Applied { version: row.get(0), fingerprint: row.get(1) }).collect())
-}
-
-/// The migrations that are not in the ledger. What is there must be what this build would have applied.
-async fn missing(
-    session: &Session,
-    schema: &str,
-    applied: &[Applied],
-) -> Result<&'static [Migration], PgError> {
-    let altered = |reason: String| PgError::AlteredSchema { schema: schema.to_string(), reason };
-    if let Some(newest) = applied.last().filter(|newest| newest.version > MIGRATIONS.len() as i64) {
-        let known = MIGRATIONS.len() as i64;
-        return Err(PgError::NewerSchema { schema: schema.to_string(), found: newest.version, known });
-    }
-    let texts: Vec<&str> = MIGRATIONS.iter().map(|migration| migration.sql).collect();
-    let rows = session
-        .query("SELECT md5(t) FROM unnest($1::text[]) WITH ORDINALITY x(t, place) ORDER BY place", &[&texts])
-        .await
-        .map_err(PgError::database("reading the ledger of migrations"))?;
-    for (position, found) in applied.iter().enumerate() {
-        if found.version != position as i64 + 1 {
-            return Err(altered(format!("its ledger lacks migration {}", position + 1)));
-        }
-        let expected: String = rows.get(position).map(|row| row.get(0)).unwrap_or_default();
-        if found.fingerprint != expected {
-            return Err(altered(format!(
-                "migration {} in its ledger is not the one that this build knows",
-                found.version
-            )));
-        }
-    }
-    Ok(MIGRATIONS.get(applied.len()..).unwrap_or_default())
-}
-
 /// A schema with tables of these names that we did not make belongs to somebody else, for example to the published
 /// provider.
 async fn refuse_foreign_tables(session: &Session, schema: &str) -> Result<(), PgError> {
-    let rows = session
-        .query(
-            "SELECT string_agg(tablename, ', ' ORDER BY tablename) FROM pg_tables WHERE schemaname = $1
-             AND tablename IN ('instances', 'executions', 'history', 'orchestrator_queue', 'worker_queue', 'sessions')",
-            &[&schema],
-        )
-        .await
-        .map_err(PgError::database("looking at the schema"))?;
+    let sql = "SELECT string_agg(tablename, ', ' ORDER BY tablename) FROM pg_tables WHERE schemaname = $1
+        AND tablename IN ('instances', 'executions', 'history', 'orchestrator_queue', 'worker_queue', 'sessions')";
+    let rows = in_time("looking at the schema", session.query(sql, &[&schema])).await?;
     match rows.first().and_then(|row| row.get::<_, Option<String>>(0)) {
         Some(tables) => Err(PgError::AlteredSchema {
             schema: schema.to_string(),
@@ -216,40 +451,128 @@ async fn refuse_foreign_tables(session: &Session, schema: &str) -> Result<(), Pg
 
 /// Removes everything that this crate has made in a schema.
 pub(crate) async fn drop_schema(session: &Session, schema: &str) -> Result<(), PgError> {
-    let failed = PgError::database;
     if schema != "public" {
         let sql = format!("DROP SCHEMA IF EXISTS {} CASCADE", quoted(schema));
-        return session.run(&sql).await.map_err(failed("dropping the schema"));
+        return in_time("dropping the schema", session.run(&sql)).await;
     }
-    const OURS: [&str; 17] = [
-        "instances",
-        "executions",
-        "history",
-        "orchestrator_queue",
-        "arrivals",
-        "instance_schedule",
-        "worker_queue",
-        "session_arrivals",
-        "sessions",
-        "kv_store",
-        "kv_delta",
-        "quarantine",
-        "totals",
-        "committers",
-        "dropped_messages",
-        "dropped_totals",
-        "duroxide_migrations",
-    ];
-    let tables: Vec<String> = OURS.iter().map(|table| format!("public.{table}")).collect();
-    session
-        .run(&format!("DROP TABLE IF EXISTS {} CASCADE", tables.join(", ")))
-        .await
-        .map_err(failed("dropping tables"))?;
-    let functions = MIGRATIONS.iter().flat_map(|migration| migration.sql.split("CREATE FUNCTION ").skip(1));
-    let names: Vec<&str> = functions.filter_map(|text| text.split('(').next()).collect();
-    for name in names {
+    let tables: Vec<String> = tables().iter().map(|table| format!("public.{table}")).collect();
+    let sql = format!("DROP TABLE IF EXISTS {} CASCADE", tables.join(", "));
+    in_time("dropping tables", session.run(&sql)).await?;
+    for name in functions() {
         let sql = format!("DROP FUNCTION IF EXISTS public.{}", quoted(name));
-        session.run(&sql).await.map_err(failed("dropping functions"))?;
+        in_time("dropping functions", session.run(&sql)).await?;
     }
     Ok(())
+}
+
+#[cfg(feature = "test-hooks")]
+impl Migration {
+    /// A migration that comes after all that this build knows, and after `earlier` others of its kind.
+    pub(crate) fn of_a_build_to_come(earlier: usize, sql: String, needs_at_least: Option<i64>) -> Self {
+        let version = (MIGRATIONS.len() + earlier) as i64 + 1;
+        Self {
+            version,
+            name: Cow::Owned(format!("{version:04}_to_come")),
+            sql: Cow::Owned(sql),
+            needs_at_least,
+        }
+    }
+}
+
+/// The last migration that this build knows.
+#[cfg(feature = "test-hooks")]
+pub(crate) fn newest() -> i64 {
+    MIGRATIONS.len() as i64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ends_of_lines_do_not_change_a_fingerprint() {
+        // What PostgreSQL says: SELECT md5(E'a\nb\n')
+        assert_eq!(fingerprint("a\nb\n"), "dd8c6a395b5dd36c56d23275028f526c");
+        assert_eq!(fingerprint("a\r\nb\r\n"), fingerprint("a\nb\n"));
+        assert_eq!(unix_lines("a\r\nb"), "a\nb");
+    }
+
+    #[test]
+    fn migrations_are_numbered_without_gaps_and_forget_nobody() {
+        for (position, migration) in MIGRATIONS.iter().enumerate() {
+            assert_eq!(migration.version, position as i64 + 1, "{}", migration.name);
+            let says = migration.needs_at_least.is_some();
+            assert_eq!(says, migration.version >= LEDGER_KNOWS_BUILDS, "{} says who may run", migration.name);
+            assert!(migration.needs_at_least.unwrap_or(0) <= migration.version, "{}", migration.name);
+        }
+    }
+
+    #[test]
+    fn tables_and_functions_are_known_by_name() {
+        let (tables, functions) = (tables(), functions());
+        for table in ["duroxide_migrations", "instances", "kv_delta", "dropped_totals", "store_facts"] {
+            assert!(tables.contains(&table), "{table}");
+        }
+        for function in ["now_ms_1", "text_hash_1", "end_epoch_1"] {
+            assert!(functions.contains(&function), "{function}");
+        }
+        assert_eq!(sequences(), ["worker_queue_id_seq"]);
+        let all = || tables.iter().chain(&functions);
+        assert!(all().all(|name| !["", "IF"].contains(name)), "{tables:?} {functions:?}");
+    }
+
+    fn ledger(builds: &[Option<i64>]) -> Vec<Applied> {
+        let known = MIGRATIONS.iter().map(|migration| Applied {
+            version: migration.version,
+            fingerprint: fingerprint(&migration.sql),
+            needs_at_least: migration.needs_at_least,
+            applied_by: None,
+        });
+        let newer = builds.iter().zip(newest() + 1..).map(|(needs_at_least, version)| Applied {
+            version,
+            fingerprint: "of a build to come".into(),
+            needs_at_least: *needs_at_least,
+            applied_by: Some(format!("0.9.{version}")),
+        });
+        known.chain(newer).collect()
+    }
+
+    fn newest() -> i64 {
+        MIGRATIONS.len() as i64
+    }
+
+    fn verdict(applied: &[Applied]) -> Result<usize, PgError> {
+        let setup = SchemaSetup {
+            schema: "s".into(),
+            policy: Migrations::Apply,
+            patience: Duration::ZERO,
+            later: Vec::new(),
+        };
+        let known: Vec<&Migration> = MIGRATIONS.iter().collect();
+        setup.missing(&known, applied).map(<[_]>::len)
+    }
+
+    #[test]
+    fn a_newer_schema_is_used_if_its_ledger_says_so() {
+        let own = newest();
+        assert_eq!(verdict(&ledger(&[])).unwrap(), 0);
+        assert_eq!(verdict(&ledger(&[Some(own)])).unwrap(), 0);
+        assert_eq!(verdict(&ledger(&[Some(own), Some(own - 3)])).unwrap(), 0);
+        assert_eq!(verdict(&ledger(&[])[..5]).unwrap() as i64, own - 5);
+    }
+
+    #[test]
+    fn a_newer_schema_that_has_no_place_for_this_build_says_which_one_to_deploy() {
+        let own = newest();
+        for builds in
+            [&[None][..], &[Some(own + 1)], &[Some(own), Some(own + 1)], &[Some(own + 1), Some(own)]]
+        {
+            let error = verdict(&ledger(builds)).unwrap_err().to_string();
+            let (needed, deploy) = (format!("migration {}", own + 1), format!("0.9.{}", own + 1));
+            assert!(error.contains(&needed) && error.contains(&deploy), "{error}");
+        }
+        let mut other = ledger(&[Some(own)]);
+        other[3].fingerprint = "another".into();
+        assert!(matches!(verdict(&other), Err(PgError::AlteredSchema { .. })));
+    }
 }

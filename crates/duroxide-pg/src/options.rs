@@ -5,10 +5,13 @@ use std::time::Duration;
 
 use duroxide::providers::{Clock, DEFAULT_PARKING_TIME, StoreLimits};
 
+use crate::committer::FORGOTTEN_AFTER;
+use crate::migrate::{Migration, SchemaSetup};
 use crate::session::TokenSource;
+use crate::shared::bounded;
 use crate::{Migrations, PgError, PostgresProvider};
 
-/// Opens a store with settings of its own.
+/// Opens a store with settings of its own. Durations beyond a hundred years are taken for a hundred years.
 ///
 /// ```no_run
 /// # async fn open() -> Result<(), Box<dyn std::error::Error>> {
@@ -30,6 +33,9 @@ pub struct PostgresBuilder {
     pub(crate) patience: Duration,
     pub(crate) notifications: bool,
     pub(crate) migrations: Migrations,
+    pub(crate) migration_wait: Duration,
+    pub(crate) later_migrations: Vec<Migration>,
+    pub(crate) forgotten_after: Duration,
     pub(crate) tokens: Option<Arc<dyn TokenSource>>,
 }
 
@@ -44,6 +50,9 @@ impl Default for PostgresBuilder {
             patience: Duration::from_secs(5),
             notifications: true,
             migrations: Migrations::default(),
+            migration_wait: Duration::from_secs(60),
+            later_migrations: Vec::new(),
+            forgotten_after: FORGOTTEN_AFTER,
             tokens: None,
         }
     }
@@ -72,20 +81,20 @@ impl PostgresBuilder {
 
     /// Sets how long signals and cancellations for an instance that does not exist are kept.
     pub fn parking_time(mut self, parking_time: Duration) -> Self {
-        self.parking_time = parking_time;
+        self.parking_time = bounded(parking_time);
         self
     }
 
     /// Sets how often an idle process looks for work by itself, in case a notification was lost; one second if not called.
     pub fn poll_interval(mut self, poll_interval: Duration) -> Self {
-        self.poll_interval = poll_interval;
+        self.poll_interval = bounded(poll_interval);
         self
     }
 
     /// Sets how long an operation is tried again when the database cannot be reached or a deadlock was broken, before its
     /// caller hears of it; five seconds if not called.
     pub fn retry_for(mut self, patience: Duration) -> Self {
-        self.patience = patience;
+        self.patience = bounded(patience);
         self
     }
 
@@ -101,6 +110,47 @@ impl PostgresBuilder {
         self
     }
 
+    /// Sets how long opening the store waits for another process that migrates the schema; a minute if not called. The error
+    /// then says who that is.
+    pub fn migration_wait(mut self, migration_wait: Duration) -> Self {
+        self.migration_wait = bounded(migration_wait);
+        self
+    }
+
+    /// Pretends to be a build to come, which knows one migration more than this one; `None` if only builds that know it may
+    /// run beside it. For tests.
+    #[cfg(feature = "test-hooks")]
+    #[doc(hidden)]
+    pub fn migration_to_come(mut self, sql: impl Into<String>, needs_at_least: Option<i64>) -> Self {
+        let earlier = self.later_migrations.len();
+        self.later_migrations.push(Migration::of_a_build_to_come(earlier, sql.into(), needs_at_least));
+        self
+    }
+
+    /// Takes it that the server may have forgotten this process after so long. For tests.
+    #[cfg(feature = "test-hooks")]
+    #[doc(hidden)]
+    pub fn forgotten_after(mut self, forgotten_after: Duration) -> Self {
+        self.forgotten_after = forgotten_after;
+        self
+    }
+
+    /// The last migration that this build knows. For tests.
+    #[cfg(feature = "test-hooks")]
+    #[doc(hidden)]
+    pub fn newest_migration() -> i64 {
+        crate::migrate::newest()
+    }
+
+    pub(crate) fn schema_setup(&self) -> SchemaSetup {
+        SchemaSetup {
+            schema: self.schema.clone(),
+            policy: self.migrations,
+            patience: self.migration_wait,
+            later: self.later_migrations.clone(),
+        }
+    }
+
     /// Takes the password of each new connection from `tokens`, for databases that log in by a cloud identity.
     pub fn tokens(mut self, tokens: Arc<dyn TokenSource>) -> Self {
         self.tokens = Some(tokens);
@@ -110,7 +160,8 @@ impl PostgresBuilder {
     /// Opens the store in the database that `database_url` names; see [`PostgresProvider::new`] for its form.
     ///
     /// # Errors
-    /// If the server cannot be reached or used, or the schema is newer than this build, altered, or not ours.
+    /// If the server cannot be reached or used; if the schema is newer than this build may use, altered, being migrated for
+    /// too long, or not ours; or if the role lacks privileges, which the error names.
     pub async fn open(self, database_url: &str) -> Result<PostgresProvider, PgError> {
         PostgresProvider::open(self, database_url).await
     }

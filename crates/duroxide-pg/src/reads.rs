@@ -281,8 +281,8 @@ impl PostgresProvider {
 
     pub(crate) async fn kv_value(&self, instance: &str, key: &str) -> Result<Option<String>, ProviderError> {
         const SQL: &str =
-            "SELECT value, 0 AS layer FROM kv_delta WHERE instance_id = $1 AND md5(key) = md5($2::text)
-            UNION ALL SELECT value, 1 FROM kv_store WHERE instance_id = $1 AND md5(key) = md5($2::text)
+            "SELECT value, 0 AS layer FROM kv_delta WHERE instance_id = $1 AND text_hash_1(key) = text_hash_1($2)
+            UNION ALL SELECT value, 1 FROM kv_store WHERE instance_id = $1 AND text_hash_1(key) = text_hash_1($2)
             ORDER BY layer LIMIT 1";
         let (instance, key) = (stored(instance), stored(key));
         let rows = self.rows("get_kv_value", SQL, &[&instance.as_ref(), &key.as_ref()]).await?;
@@ -297,7 +297,7 @@ impl PostgresProvider {
         const SQL: &str = "SELECT key, value FROM kv_delta WHERE instance_id = $1 AND value IS NOT NULL
             UNION ALL
             SELECT key, value FROM kv_store s WHERE instance_id = $1 AND NOT EXISTS (
-                SELECT 1 FROM kv_delta d WHERE d.instance_id = $1 AND md5(d.key) = md5(s.key))";
+                SELECT 1 FROM kv_delta d WHERE d.instance_id = $1 AND text_hash_1(d.key) = text_hash_1(s.key))";
         let rows = self.rows(operation, SQL, &[&stored(instance).as_ref()]).await?;
         Ok(rows.iter().map(|row| (text(row, 0), text(row, 1))).collect())
     }

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{
-    AsyncMessage, Client, Connection, NoTls, Notification, Row, SimpleQueryMessage, Statement,
+    AsyncMessage, Client, Config, Connection, NoTls, Notification, Row, SimpleQueryMessage, Statement,
 };
 
 use crate::PgError;
@@ -150,10 +150,35 @@ impl Connector {
         purpose: Purpose,
         heard: mpsc::UnboundedSender<Notification>,
     ) -> Result<Session, NotConnected> {
-        let mut config = self.target.config.clone();
-        if let Some(tokens) = &self.tokens {
-            config.password(tokens.token().await.map_err(NotConnected::NoToken)?);
+        let token = match &self.tokens {
+            Some(tokens) => Some(tokens.token().await.map_err(NotConnected::NoToken)?),
+            None => None,
+        };
+        let mut failed = NotConnected::NoAnswer;
+        for (place, config) in self.target.hosts_in_turn() {
+            let mut config = config.clone();
+            if let Some(token) = &token {
+                config.password(token);
+            }
+            let connecting = self.connect_to(&config, purpose, heard.clone());
+            match within(self.target.patience(), connecting).await.unwrap_or(Err(NotConnected::NoAnswer)) {
+                Ok(session) => {
+                    self.target.reached(place);
+                    return Ok(session);
+                }
+                Err(error) => failed = error,
+            }
         }
+        Err(failed)
+    }
+
+    /// Connects to one of the hosts.
+    async fn connect_to(
+        &self,
+        config: &Config,
+        purpose: Purpose,
+        heard: mpsc::UnboundedSender<Notification>,
+    ) -> Result<Session, NotConnected> {
         let (client, driver) = match &self.tls {
             Some(tls) if self.target.protection != Protection::Plain => {
                 let (client, connection) = config.connect(tls.clone()).await?;
@@ -213,7 +238,7 @@ impl Connector {
         let probes = "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off;
             SET plan_cache_mode = force_generic_plan;";
         let common = format!(
-            "SET search_path TO {path}; SET lock_timeout = {lock_timeout}; SET jit = off;
+            "SET search_path TO {path}, pg_temp; SET lock_timeout = {lock_timeout}; SET jit = off;
              SET idle_in_transaction_session_timeout = 60000; SET client_min_messages = warning;
              SET default_transaction_isolation = 'read committed'; SET standard_conforming_strings = on;
              SET duroxide.max_turn_messages = {}; SET duroxide.max_turn_bytes = {};",

@@ -16,6 +16,8 @@ pub(crate) struct Shared {
     pub(crate) time: Time,
     pub(crate) limits: StoreLimits,
     pub(crate) parking_ms: i64,
+    /// Who was away for so long may have been forgotten by the server.
+    pub(crate) forgotten_after: Duration,
     /// Where this process counts its totals.
     pub(crate) slot: i32,
     pub(crate) instances_ready: DueSignal,
@@ -59,7 +61,7 @@ impl Shared {
         for instance in &effects.changed_instances {
             self.watchers.notify(instance);
         }
-        self.notifications.spread(effects);
+        self.notifications.spread(&effects, &self.watchers);
     }
 
     /// Tells everybody here that anything may have changed.
@@ -150,7 +152,15 @@ pub(crate) fn positive(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
 }
 
-/// The whole milliseconds of a duration, clamped.
+/// What lasts longer lasts for ever. It leaves room for any sum with a time.
+const LONGEST: Duration = Duration::from_secs(100 * 366 * 24 * 60 * 60);
+
+/// A duration that can be added to any time, here and in the database.
+pub(crate) fn bounded(duration: Duration) -> Duration {
+    duration.min(LONGEST)
+}
+
+/// The whole milliseconds of a duration, bounded.
 pub(crate) fn whole_ms(duration: Duration) -> i64 {
-    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+    i64::try_from(bounded(duration).as_millis()).unwrap_or(i64::MAX)
 }

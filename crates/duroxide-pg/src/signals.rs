@@ -8,8 +8,9 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use duroxide::providers::{Clock, SystemClock};
+use duroxide::providers::{Clock, InstanceWatchers, SystemClock};
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 use tokio::sync::{Notify, mpsc};
 
 use crate::session::{Connector, Purpose, Session};
@@ -21,8 +22,9 @@ use crate::text;
 const BETWEEN_NOTIFICATIONS: Duration = Duration::from_millis(5);
 /// How long after a lost connection the next is tried, at first and at most.
 const RECONNECT: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
-/// PostgreSQL takes payloads below 8,000 bytes. Beyond this, others are told to look at everything.
-const LARGEST_NOTIFICATION: usize = 7_000;
+/// PostgreSQL takes payloads below 8,000 bytes, and a hash has up to 20 digits. Beyond this, others are told to look at
+/// everything.
+const MOST_HASHES: usize = 350;
 
 /// What one process tells the others.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -35,10 +37,16 @@ struct Message {
     /// Activities have to be looked at.
     #[serde(default)]
     work: bool,
-    /// Instances that changed.
-    #[serde(default)]
-    changed: Vec<String>,
+    /// Hashes of the instances that changed. Every role of the database may listen, so nobody is told their ids.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    hashes: Option<Vec<u64>>,
     /// More instances changed than there was room for.
+    #[serde(default)]
+    all: bool,
+    /// What builds tell that know no hashes: instances that changed.
+    #[serde(default, skip_serializing)]
+    changed: Vec<String>,
+    /// For builds that know no hashes: instances changed. From them: more than there was room for.
     #[serde(default)]
     many: bool,
 }
@@ -47,38 +55,64 @@ struct Message {
 struct Untold {
     turns: bool,
     work: bool,
-    changed: BTreeSet<String>,
+    changed: BTreeSet<u64>,
+    /// More changed than there was room for.
+    all: bool,
 }
 
 /// What this process has to tell.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct PendingNotifications {
+    /// Somebody tells it; otherwise nothing is gathered.
+    is_told: bool,
     untold: Mutex<Untold>,
     something: Notify,
 }
 
+/// Returns what makes of an instance's id the name by which processes speak of it. Who does not know the salt, which is in
+/// the schema, cannot try out ids.
+pub(crate) fn hash_with(salt: String) -> impl Fn(&str) -> u64 + Send + Sync + 'static {
+    move |instance| {
+        let digest = Sha256::new().chain_update(&salt).chain_update([0]).chain_update(instance).finalize();
+        digest.iter().take(8).fold(0, |hash, byte| hash << 8 | u64::from(*byte))
+    }
+}
+
 impl PendingNotifications {
+    pub(crate) fn new(is_told: bool) -> Self {
+        Self { is_told, untold: Mutex::default(), something: Notify::default() }
+    }
+
     /// Notes what others have to be told.
-    pub(crate) fn spread(&self, effects: Effects) {
+    pub(crate) fn spread(&self, effects: &Effects, watchers: &InstanceWatchers) {
+        if !self.is_told {
+            return;
+        }
+        let hashes = effects.changed_instances.iter().filter_map(|instance| watchers.hash_of(instance));
+        let hashes: Vec<u64> = hashes.collect();
         let mut untold = self.untold.lock().unwrap_or_else(PoisonError::into_inner);
         untold.turns |= effects.instances_touched;
         untold.work |= effects.work_ready;
-        untold.changed.extend(effects.changed_instances);
+        untold.changed.extend(hashes);
+        // Also if there is nobody to tell it to for hours.
+        if untold.changed.len() > MOST_HASHES {
+            untold.changed.clear();
+            untold.all = true;
+        }
         drop(untold);
         self.something.notify_one();
     }
 
     fn take(&self, from: &str) -> Option<Message> {
         let mut untold = self.untold.lock().unwrap_or_else(PoisonError::into_inner);
-        let Untold { turns, work, changed } = std::mem::take(&mut *untold);
+        let Untold { turns, work, changed, all } = std::mem::take(&mut *untold);
         drop(untold);
-        if !turns && !work && changed.is_empty() {
+        let many = all || !changed.is_empty();
+        if !turns && !work && !many {
             return None;
         }
-        let room = changed.iter().map(|instance| instance.len() + 8).sum::<usize>();
-        let many = room > LARGEST_NOTIFICATION;
-        let changed = if many { Vec::new() } else { changed.into_iter().collect() };
-        Some(Message { from: from.to_string(), turns, work, changed, many })
+        let hashes = Some(if all { Vec::new() } else { changed.into_iter().collect() });
+        Some(Message { from: from.to_string(), turns, work, hashes, all, many, ..Message::default() })
     }
 }
 
@@ -175,8 +209,12 @@ impl Notifier {
         if message.work {
             shared.work_ready.source.notify();
         }
-        if message.many {
+        let is_everything = if message.hashes.is_some() { message.all } else { message.many };
+        if is_everything {
             shared.watchers.notify_all();
+        }
+        for hash in message.hashes.into_iter().flatten() {
+            shared.watchers.notify_hash(hash);
         }
         for instance in &message.changed {
             shared.watchers.notify(instance);
@@ -192,5 +230,59 @@ pub(crate) async fn look_now_and_then(shared: Weak<Shared>, clock: Arc<dyn Clock
             Some(shared) => shared.announce_everything(),
             None => return,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn changed(instances: impl Iterator<Item = usize>) -> Effects {
+        let changed_instances = instances.map(|number| format!("instance-{number}")).collect();
+        Effects { instances_touched: true, work_ready: true, changed_instances, ..Effects::default() }
+    }
+
+    fn watchers() -> InstanceWatchers {
+        InstanceWatchers::with_hash(hash_with("salt".into()))
+    }
+
+    #[test]
+    fn what_nobody_tells_is_not_gathered() {
+        let pending = PendingNotifications::new(false);
+        pending.spread(&changed(0..1_000), &watchers());
+        assert!(pending.take("me").is_none());
+        assert!(pending.untold.lock().unwrap().changed.is_empty());
+    }
+
+    #[test]
+    fn what_cannot_be_told_for_long_takes_no_more_room() {
+        let (pending, watchers) = (PendingNotifications::new(true), watchers());
+        for number in 0..10_000 {
+            pending.spread(&changed(number..number + 1), &watchers);
+            assert!(pending.untold.lock().unwrap().changed.len() <= MOST_HASHES);
+        }
+        let message = pending.take("me").unwrap();
+        assert!(message.turns && message.work && message.all && message.many);
+        assert!(pending.take("me").is_none());
+    }
+
+    #[test]
+    fn a_message_fits_and_holds_no_id() {
+        let (pending, watchers) = (PendingNotifications::new(true), watchers());
+        pending.spread(&changed(0..MOST_HASHES), &watchers);
+        let message = pending.take(&"x".repeat(32)).unwrap();
+        let payload = serde_json::to_string(&message).unwrap();
+        assert!(payload.len() < 8_000 && !payload.contains("instance"), "{payload}");
+        let heard: Message = serde_json::from_str(&payload).unwrap();
+        assert_eq!(heard.hashes.unwrap().len(), MOST_HASHES);
+        assert!(heard.many && !heard.all, "a build that knows no hashes looks at everything");
+    }
+
+    #[test]
+    fn hashes_are_the_same_everywhere_and_depend_on_the_salt() {
+        assert_eq!(hash_with("salt".into())("i"), hash_with("salt".into())("i"));
+        assert_ne!(hash_with("salt".into())("i"), hash_with("other".into())("i"));
+        // Processes of different builds must agree for ever.
+        assert_eq!(hash_with("salt".into())("i"), 353_040_329_151_719_179);
     }
 }

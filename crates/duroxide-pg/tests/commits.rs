@@ -441,7 +441,7 @@ async fn a_process_whose_connection_lasts_for_months_is_not_forgotten() {
     let world = World::new(&[]).await;
     let store = world.store().await;
     store.enqueue_for_orchestrator(signal("a"), None).await.unwrap();
-    world.run("UPDATE committers SET seen_at = now() - interval '31 days'").await;
+    world.run("UPDATE committers SET seen_at = now() - interval '31 days', begun_at = now() - interval '31 days'").await;
     // Another process starts, and clears away those that are long gone.
     let other = world.sound_store().await;
     other.enqueue_for_orchestrator(signal("b"), None).await.unwrap();

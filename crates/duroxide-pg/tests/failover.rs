@@ -287,3 +287,37 @@ async fn a_new_instance_is_not_taken_for_one_that_was_lost() {
     check_relay(&client, &instance).await;
     running.shutdown(None).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_several_hosts_the_one_that_can_be_written_to_is_used() {
+    let pair = Pair::synchronous(&[]).await;
+    let (primary, standby) = (pair.primary.port(), pair.world.cluster.port());
+    for hosts in [
+        format!("127.0.0.1:{standby},127.0.0.1:{primary}"),
+        format!("127.0.0.1:{primary},127.0.0.1:{standby}"),
+    ] {
+        let url =
+            format!("postgres://postgres:not-a-secret@{hosts}/postgres?target_session_attrs=read-write");
+        assert!(pair.world.open(&url).await.read("i").await.unwrap().is_empty());
+    }
+    let hosts = format!("127.0.0.1:{standby},127.0.0.1:{primary}");
+    let store = pair.world.open(&format!("postgres://postgres:not-a-secret@{hosts}/postgres")).await;
+    let runtime = load::runtime(store.clone()).await;
+    let client = Client::new(store);
+    load::start(&client, 0, 20).await;
+    pair.fail_over();
+    load::start(&client, 20, 20).await;
+    load::check(&client, 40).await;
+    load::check(&Client::new(pair.world.sound_store().await), 40).await;
+    runtime.shutdown(None).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_says_nothing_does_not_keep_the_next_from_being_tried() {
+    let world = support::world::World::new(&[]).await;
+    world.proxy.set_weather(Weather::Frozen);
+    let hosts = format!("127.0.0.1:{},127.0.0.1:{}", world.proxy.port(), world.cluster.port());
+    let url = format!("postgres://postgres:not-a-secret@{hosts}/postgres?connect_timeout=1");
+    let store = tokio::time::timeout(FAILURE_BOUND, world.open(&url)).await.expect("the next one is tried");
+    store.enqueue_for_orchestrator(signal("i"), None).await.unwrap();
+}

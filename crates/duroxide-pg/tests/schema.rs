@@ -7,10 +7,11 @@ mod support;
 
 use std::time::Duration;
 
-use duroxide::providers::{Provider, WorkItem};
+use duroxide::providers::{Provider, SessionFetchConfig, TagFilter, WorkItem};
 use duroxide_pg::{Migrations, PgError, PostgresProvider};
-use support::database::Database;
+use support::database::{Database, connect};
 use support::fresh_schema;
+use support::world::{activity, start, until};
 
 async fn open(database: &Database, schema: &str) -> Result<PostgresProvider, PgError> {
     PostgresProvider::new_with_schema(database.url(), Some(schema)).await
@@ -69,7 +70,7 @@ async fn a_newer_schema_is_refused() {
     store.execute_sql("INSERT INTO duroxide_migrations VALUES (1000, '1000_later', 'x')").await.unwrap();
     let error = open(&database, &schema).await.err().unwrap();
     assert!(matches!(error, PgError::NewerSchema { found: 1000, .. }), "{error}");
-    assert!(error.to_string().contains("upgrade duroxide-pg"), "{error}");
+    assert!(error.to_string().contains("deploy a newer duroxide-pg"), "{error}");
 }
 
 #[tokio::test]
@@ -145,4 +146,128 @@ async fn a_server_that_is_not_there_is_named_without_secrets() {
     let error = PostgresProvider::new("postgres://u:top-secret@127.0.0.1:1/d").await.err().unwrap();
     assert!(matches!(error, PgError::Connect { .. }), "{error}");
     assert!(!format!("{error} {error:?}").contains("top-secret"), "{error}");
+}
+
+/// Takes the lock that migrations of a schema take.
+fn migrating(schema: &str) -> String {
+    format!("SELECT pg_advisory_xact_lock(hashtextextended('duroxide-pg migrations {schema}', 0))")
+}
+
+// semantics: PG-23
+#[tokio::test(flavor = "multi_thread")]
+async fn processes_that_open_a_new_schema_together_take_turns_whatever_the_default_isolation_level() {
+    let database = Database::new().await;
+    let (operator, schema) = (connect(database.url()).await, fresh_schema());
+    let name: String = operator.query_one("SELECT current_database()::text", &[]).await.unwrap().get(0);
+    let defaults = format!("ALTER DATABASE {name} SET default_transaction_isolation = 'repeatable read'");
+    operator.batch_execute(&defaults).await.unwrap();
+    // Somebody else migrates, so that all of them have looked before the first one begins.
+    operator.batch_execute(&format!("BEGIN; {}", migrating(&schema))).await.unwrap();
+    let opening: Vec<_> = (0..6)
+        .map(|_| {
+            let (url, schema) = (database.url().to_string(), schema.clone());
+            tokio::spawn(
+                async move { PostgresProvider::new_with_schema(&url, Some(&schema)).await.map(drop) },
+            )
+        })
+        .collect();
+    let all_wait = "(SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND database =
+        (SELECT oid FROM pg_database WHERE datname = current_database())) = 6";
+    until(&operator, all_wait).await;
+    operator.batch_execute("ROLLBACK").await.unwrap();
+    for opened in opening {
+        opened.await.unwrap().unwrap();
+    }
+}
+
+// semantics: PG-23
+#[tokio::test(flavor = "multi_thread")]
+async fn a_migrator_that_has_come_to_a_halt_is_named_and_not_waited_for_for_ever() {
+    let database = Database::new().await;
+    let schema = fresh_schema();
+    let frozen = connect(database.url()).await;
+    frozen.batch_execute("SET application_name = 'the frozen one'").await.unwrap();
+    let pid: i32 = frozen.query_one("SELECT pg_backend_pid()", &[]).await.unwrap().get(0);
+    let opening = || {
+        let builder = PostgresProvider::builder().schema(&schema).migration_wait(Duration::from_millis(200));
+        tokio::time::timeout(Duration::from_secs(20), builder.open(database.url()))
+    };
+    frozen.batch_execute(&format!("BEGIN; {}", migrating(&schema))).await.unwrap();
+    let error = opening().await.expect("it does not wait for ever").err().unwrap();
+    assert!(matches!(error, PgError::MigrationInProgress { .. }) && error.is_retryable(), "{error:?}");
+    let text = error.to_string();
+    assert!(
+        text.contains("the frozen one") && text.contains(&format!("pg_terminate_backend({pid})")),
+        "{text}"
+    );
+    frozen.batch_execute("ROLLBACK").await.unwrap();
+    opening().await.unwrap().unwrap();
+
+    // Who has nothing to migrate does not wait.
+    frozen.batch_execute(&format!("BEGIN; {}", migrating(&schema))).await.unwrap();
+    opening().await.unwrap().unwrap();
+    // Unless the ledger itself is locked.
+    frozen.batch_execute(&format!("LOCK TABLE {schema}.duroxide_migrations")).await.unwrap();
+    let error = opening().await.expect("it does not wait for ever").err().unwrap();
+    assert!(error.to_string().contains("the frozen one"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_migration_that_meets_a_locked_table_is_tried_again() {
+    let database = Database::new().await;
+    let schema = fresh_schema();
+    open(&database, &schema).await.unwrap();
+    let operator = connect(database.url()).await;
+    let lock = format!("BEGIN; LOCK TABLE {schema}.instances IN ROW EXCLUSIVE MODE");
+    operator.batch_execute(&lock).await.unwrap();
+    let to_come = "ALTER TABLE instances ADD COLUMN later text";
+    let builder = PostgresProvider::builder().schema(&schema).migration_to_come(to_come, None);
+    let opening = tokio::spawn({
+        let url = database.url().to_string();
+        async move { builder.open(&url).await }
+    });
+    let waits = "EXISTS (SELECT 1 FROM pg_locks l JOIN pg_class c ON c.oid = l.relation
+        WHERE NOT l.granted AND c.relname = 'instances' AND l.database =
+            (SELECT oid FROM pg_database WHERE datname = current_database()))";
+    let looks = connect(database.url()).await;
+    // It gives way to those who come behind it.
+    for condition in [waits.to_string(), format!("NOT {waits}"), waits.to_string()] {
+        until(&looks, &condition).await;
+    }
+    operator.batch_execute("COMMIT").await.unwrap();
+    opening.await.unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn durations_without_end_are_as_good_as_any() {
+    let database = Database::new().await;
+    let builder = PostgresProvider::builder()
+        .parking_time(Duration::MAX)
+        .poll_interval(Duration::MAX)
+        .retry_for(Duration::MAX)
+        .migration_wait(Duration::MAX);
+    let store = builder.open(database.url()).await.unwrap();
+    // A signal is parked; then somebody claims something else.
+    store.enqueue_for_orchestrator(signal("nobody"), None).await.unwrap();
+    let fetch = || store.fetch_orchestration_item(Duration::MAX, Duration::ZERO, None);
+    assert!(fetch().await.unwrap().is_none());
+    assert_eq!(
+        store.query_number("SELECT count(*) FROM orchestrator_queue WHERE parked_at > 0").await.unwrap(),
+        1
+    );
+    store.enqueue_for_orchestrator(start("i"), None).await.unwrap();
+    let (item, token, _) = fetch().await.unwrap().unwrap();
+    assert_eq!(item.instance, "i");
+    store.renew_orchestration_item_lock(&token, Duration::MAX).await.unwrap();
+    store.abandon_orchestration_item(&token, Some(Duration::MAX), false).await.unwrap();
+    assert!(fetch().await.unwrap().is_none());
+    store.enqueue_for_orchestrator(signal("i"), Some(Duration::MAX)).await.unwrap();
+    store.enqueue_for_worker(activity("i")).await.unwrap();
+    let session = SessionFetchConfig { owner_id: "w".into(), lock_timeout: Duration::MAX };
+    let any = TagFilter::default();
+    let work = store.fetch_work_item(Duration::MAX, Duration::ZERO, Some(&session), &any);
+    let (_, token, _) = work.await.unwrap().unwrap();
+    store.renew_work_item_lock(&token, Duration::MAX).await.unwrap();
+    store.renew_session_lock(&["w"], Duration::MAX, Duration::MAX).await.unwrap();
+    store.abandon_work_item(&token, Some(Duration::MAX), false).await.unwrap();
 }

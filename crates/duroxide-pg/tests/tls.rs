@@ -35,10 +35,13 @@ struct Identity {
 
 impl Authority {
     fn new(name: &str) -> Self {
+        Self::with_key(name, KeyPair::generate().unwrap())
+    }
+
+    fn with_key(name: &str, key: KeyPair) -> Self {
         let mut params = CertificateParams::new([]).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.distinguished_name.push(rcgen::DnType::CommonName, name);
-        let key = KeyPair::generate().unwrap();
         let certificate = params.self_signed(&key).unwrap().pem();
         Self { issuer: Issuer::new(params, key), certificate }
     }
@@ -52,6 +55,13 @@ impl Authority {
     fn identity(&self) -> Identity {
         self.sign(CertificateParams::new([NAME.to_string()]).unwrap())
     }
+
+    /// The certificate of a role.
+    fn identity_of(&self, role: &str) -> Identity {
+        let mut params = CertificateParams::new([]).unwrap();
+        params.distinguished_name.push(rcgen::DnType::CommonName, role);
+        self.sign(params)
+    }
 }
 
 struct Server {
@@ -61,13 +71,18 @@ struct Server {
 
 impl Server {
     fn new(identity: &Identity, access: &str) -> Self {
-        let files = [
+        Self::with(identity, access, &["ssl = on"], &[])
+    }
+
+    fn with(identity: &Identity, access: &str, settings: &[&str], more: &[(&str, String)]) -> Self {
+        let mut files = vec![
             ("server.crt", identity.certificate.clone()),
             ("server.key", identity.key.clone()),
             ("pg_hba.conf", access.to_string()),
         ];
+        files.extend_from_slice(more);
         // One of the tests crashes it, and goes on with what it has committed.
-        let cluster = Cluster::own_with_files(Kind::Durable, &["ssl = on"], &files);
+        let cluster = Cluster::own_with_files(Kind::Durable, settings, &files);
         Self { cluster, files: tempfile::TempDir::new().unwrap() }
     }
 
@@ -80,6 +95,13 @@ impl Server {
     /// An option that says to trust an authority.
     fn trusting(&self, authority: &Authority) -> String {
         format!("sslrootcert={}", self.file("root.crt", &authority.certificate).display())
+    }
+
+    /// Options that say by which certificate the server knows us.
+    fn as_somebody(&self, name: &str, identity: &Identity) -> String {
+        let certificate = self.file(&format!("{name}.crt"), &identity.certificate);
+        let key = self.file(&format!("{name}.key"), &identity.key);
+        format!("sslcert={}&sslkey={}", certificate.display(), key.display())
     }
 
     fn file(&self, name: &str, text: &str) -> PathBuf {
@@ -227,4 +249,64 @@ async fn a_server_that_turns_into_a_stranger_is_not_trusted_while_the_store_runs
     assert!(error.retryable && error.to_string().contains("nobody who is trusted here"), "{error}");
     become_another(authority.identity());
     assert!(store.read("i").await.unwrap().is_empty());
+}
+
+/// Over TCP the server wants a password.
+const WITH_PASSWORD: &str = "local all all trust\nhost all all 127.0.0.1/32 scram-sha-256\n";
+
+#[tokio::test]
+async fn a_login_by_password_is_bound_to_the_connection() {
+    let sha_384 = KeyPair::generate_for(&rcgen::PKCS_ECDSA_P384_SHA384).unwrap();
+    for key in [KeyPair::generate().unwrap(), sha_384] {
+        let authority = Authority::with_key("ours", key);
+        let server = Server::new(&authority.identity(), WITH_PASSWORD);
+        let operator = support::database::connect(&server.cluster.url()).await;
+        operator.batch_execute("ALTER ROLE postgres PASSWORD 'not-a-secret'").await.unwrap();
+        let trust = server.trusting(&authority);
+        for binding in ["require", "prefer", "disable"] {
+            works(&server.url(NAME, &format!("channel_binding={binding}&{trust}")), true).await;
+        }
+        works(&server.url(NAME, "channel_binding=require&sslmode=require"), true).await;
+        // Without encryption there is nothing to bind it to.
+        let error = refused(&server.url(NAME, "channel_binding=require&sslmode=disable")).await;
+        assert!(error.to_string().contains("channel binding"), "{error}");
+        works(&server.url(NAME, "sslmode=disable"), false).await;
+    }
+}
+
+#[tokio::test]
+async fn a_certificate_from_somebody_trusted_is_taken_under_any_name_if_the_url_says_so() {
+    let authority = Authority::new("ours");
+    let server = Server::new(&authority.identity(), ONLY_ENCRYPTED);
+    let trust = server.trusting(&authority);
+    for host in [NAME, "other.example.com", "10.0.0.1"] {
+        works(&server.url(host, &format!("sslmode=verify-ca&{trust}")), true).await;
+    }
+    let stranger = server.file("stranger.crt", &Authority::new("a stranger").certificate);
+    let stranger = format!("sslmode=verify-ca&sslrootcert={}", stranger.display());
+    distrusted(&server.url(NAME, &stranger), "nobody who is trusted here").await;
+}
+
+#[tokio::test]
+async fn the_server_knows_us_by_a_certificate() {
+    let (authority, stranger) = (Authority::new("ours"), Authority::new("a stranger"));
+    let access = "local all all trust\nhostssl all all 127.0.0.1/32 cert\n";
+    let settings = ["ssl = on", "ssl_ca_file = 'clients.crt'"];
+    let clients = [("clients.crt", authority.certificate.clone())];
+    let server = Server::with(&authority.identity(), access, &settings, &clients);
+    let trust = server.trusting(&authority);
+    let with = |who: &str| server.url(NAME, &format!("{trust}&{who}"));
+    works(&with(&server.as_somebody("ours", &authority.identity_of("postgres"))), true).await;
+
+    let error = refused(&server.url(NAME, &trust)).await;
+    assert!(error.to_string().contains("certificate"), "{error}");
+    let error = refused(&with(&server.as_somebody("other", &authority.identity_of("other")))).await;
+    assert!(matches!(error, PgError::LoginRefused { .. }), "{error:?}");
+    let stranger = with(&server.as_somebody("stranger", &stranger.identity_of("postgres")));
+    assert!(PostgresProvider::new(&stranger).await.is_err());
+    let (missing, key) = (server.files.path().join("missing.crt"), server.file("some.key", "no key"));
+    distrusted(&with(&format!("sslcert={}&sslkey={}", missing.display(), key.display())), "missing.crt")
+        .await;
+    let ours = server.files.path().join("ours.crt");
+    distrusted(&with(&format!("sslcert={}&sslkey={}", ours.display(), key.display())), "some.key").await;
 }

@@ -85,7 +85,7 @@ async fn what_a_process_counted_stays_when_it_is_long_gone() {
     assert_eq!(figures(&before), [3, 3, 3, 1, 1, 1]);
     drop(store);
     for round in 1..=2 {
-        world.run("UPDATE committers SET seen_at = now() - interval '31 days'").await;
+        world.run("UPDATE committers SET seen_at = now() - interval '31 days', begun_at = now() - interval '31 days'").await;
         let next = world.sound_store().await;
         world.until("NOT EXISTS (SELECT 1 FROM committers WHERE seen_at < now() - interval '1 day')").await;
         let counted = "SELECT count(*) FROM committers WHERE instances <> 0";

@@ -121,39 +121,82 @@ impl WorkSignal {
 /// The watchers of all instances of a store.
 #[derive(Default)]
 pub struct InstanceWatchers {
-    by_instance: Mutex<HashMap<String, watch::Sender<()>>>,
+    watched: Mutex<Watched>,
+    /// By which name other processes speak of an instance, if not by its id.
+    hash: Option<InstanceHash>,
+}
+
+type InstanceHash = Box<dyn Fn(&str) -> u64 + Send + Sync>;
+
+#[derive(Default)]
+struct Watched {
+    by_instance: HashMap<String, watch::Sender<()>>,
+    /// Instances that are watched, by their hashes, if there are any.
+    by_hash: HashMap<u64, Vec<String>>,
 }
 
 impl InstanceWatchers {
+    /// Makes watchers that can also be notified by the hash of an instance's id: for stores whose processes tell each other
+    /// of instances where others may listen.
+    pub fn with_hash(hash: impl Fn(&str) -> u64 + Send + Sync + 'static) -> Self {
+        Self { watched: Mutex::default(), hash: Some(Box::new(hash)) }
+    }
+
     /// Returns a watch on one instance; it reports what is notified from now on.
     pub fn watch(self: &Arc<Self>, instance: &str) -> InstanceWatch {
-        let mut by_instance = self.lock();
-        let sender = by_instance.entry(instance.to_string()).or_insert_with(|| watch::Sender::new(()));
-        InstanceWatch { changes: sender.subscribe(), instance: instance.to_string(), watchers: self.clone() }
+        let hash = self.hash.as_ref().map(|hash| hash(instance));
+        let mut watched = self.lock();
+        let Watched { by_instance, by_hash } = &mut *watched;
+        let sender = by_instance.entry(instance.to_string()).or_insert_with(|| {
+            if let Some(hash) = hash {
+                by_hash.entry(hash).or_default().push(instance.to_string());
+            }
+            watch::Sender::new(())
+        });
+        InstanceWatch {
+            changes: sender.subscribe(),
+            instance: instance.to_string(),
+            hash,
+            watchers: self.clone(),
+        }
     }
 
     /// Says that something about this instance changed.
     pub fn notify(&self, instance: &str) {
-        if let Some(sender) = self.lock().get(instance) {
+        if let Some(sender) = self.lock().by_instance.get(instance) {
             sender.send_replace(());
         }
     }
 
+    /// Says that something about the instances with this hash changed; see [`with_hash`](Self::with_hash).
+    pub fn notify_hash(&self, hash: u64) {
+        let watched = self.lock();
+        let instances = watched.by_hash.get(&hash).into_iter().flatten();
+        for sender in instances.filter_map(|instance| watched.by_instance.get(instance)) {
+            sender.send_replace(());
+        }
+    }
+
+    /// Returns the hash of an instance's id, if the watchers were made with one.
+    pub fn hash_of(&self, instance: &str) -> Option<u64> {
+        self.hash.as_ref().map(|hash| hash(instance))
+    }
+
     /// Says that something about any instance may have changed.
     pub fn notify_all(&self) {
-        for sender in self.lock().values() {
+        for sender in self.lock().by_instance.values() {
             sender.send_replace(());
         }
     }
 
     /// Tells whether anybody watches; a store may skip gathering what changed if not.
     pub fn is_empty(&self) -> bool {
-        self.lock().is_empty()
+        self.lock().by_instance.is_empty()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, watch::Sender<()>>> {
-        // The map is consistent after every statement, so a panic elsewhere does not spoil it.
-        self.by_instance.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Watched> {
+        // The maps are consistent after every statement, so a panic elsewhere does not spoil them.
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -161,6 +204,7 @@ impl InstanceWatchers {
 pub struct InstanceWatch {
     changes: watch::Receiver<()>,
     instance: String,
+    hash: Option<u64>,
     watchers: Arc<InstanceWatchers>,
 }
 
@@ -176,10 +220,20 @@ impl InstanceWatch {
 
 impl Drop for InstanceWatch {
     fn drop(&mut self) {
-        let mut by_instance = self.watchers.lock();
+        let mut watched = self.watchers.lock();
+        let Watched { by_instance, by_hash } = &mut *watched;
         let last = by_instance.get(&self.instance).is_some_and(|sender| sender.receiver_count() <= 1);
-        if last {
-            by_instance.remove(&self.instance);
+        if !last {
+            return;
+        }
+        by_instance.remove(&self.instance);
+        if let Some(hash) = self.hash
+            && let Some(instances) = by_hash.get_mut(&hash)
+        {
+            instances.retain(|instance| *instance != self.instance);
+            if instances.is_empty() {
+                by_hash.remove(&hash);
+            }
         }
     }
 }
@@ -253,5 +307,21 @@ mod tests {
         assert!(!watchers.is_empty());
         drop(second);
         assert!(watchers.is_empty());
+    }
+    #[tokio::test]
+    async fn watchers_can_be_told_by_hashes_and_leave_nothing_behind() {
+        // Two instances share a hash; both are woken.
+        let watchers = Arc::new(InstanceWatchers::with_hash(|instance| instance.len() as u64));
+        let (mut one, mut other, mut third) =
+            (watchers.watch("a"), watchers.watch("b"), watchers.watch("long"));
+        watchers.notify_hash(1);
+        one.changed().await;
+        other.changed().await;
+        assert!(is_pending(third.changed()).await);
+        drop(one);
+        watchers.notify_hash(1);
+        other.changed().await;
+        drop((other, third));
+        assert!(watchers.is_empty() && watchers.lock().by_hash.is_empty());
     }
 }

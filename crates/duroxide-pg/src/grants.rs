@@ -1,0 +1,147 @@
+//! What a role must be allowed to do in a schema, and whether it is.
+//!
+//! Migrations are for the owner of the schema. A worker or a client needs no more than to read and write rows and to call
+//! functions, so it can have a role of its own that owns nothing.
+
+use tokio_postgres::types::ToSql;
+
+use crate::address::quoted;
+use crate::error::PgError;
+use crate::migrate::{functions, in_time, sequences, tables};
+use crate::session::Session;
+
+/// What everybody only reads.
+const READ_ONLY: [&str; 2] = ["duroxide_migrations", "store_facts"];
+/// An error names so many objects one by one; a role that lacks more is told everything that it needs.
+const NAMED_ONE_BY_ONE: usize = 8;
+
+/// The statements that let a role work in a schema that has been migrated, without owning anything in it.
+pub(crate) fn statements(schema: &str, role: &str) -> String {
+    let (schema, role) = (quoted(schema), if role == "public" { "PUBLIC".into() } else { quoted(role) });
+    let listed =
+        |names: &[&str]| names.iter().map(|name| format!("{schema}.{name}")).collect::<Vec<_>>().join(", ");
+    let (read, written): (Vec<&str>, Vec<&str>) =
+        tables().into_iter().partition(|table| READ_ONLY.contains(table));
+    let [tables, sequences, functions] = [written, sequences(), functions()].map(|names| listed(&names));
+    format!(
+        "GRANT USAGE ON SCHEMA {schema} TO {role};\n\
+         GRANT SELECT ON TABLE {read} TO {role};\n\
+         GRANT SELECT, INSERT, UPDATE, DELETE ON TABLE {tables} TO {role};\n\
+         GRANT USAGE ON SEQUENCE {sequences} TO {role};\n\
+         GRANT EXECUTE ON FUNCTION {functions} TO {role};",
+        read = listed(&read),
+    )
+}
+
+/// Checks that the session's role may do with the tables and functions of a schema what a store does with them.
+pub(crate) async fn check(session: &Session, schema: &str) -> Result<(), PgError> {
+    const LACKS: &str = "
+        WITH wanted AS (
+            SELECT 'SCHEMA' AS kind, format('%I', n.nspname) AS object, 'schema ' || n.nspname AS name, 'USAGE' AS privilege
+            FROM pg_namespace n WHERE n.nspname = $1 AND NOT has_schema_privilege(n.oid, 'USAGE')
+            UNION ALL
+            SELECT 'TABLE', format('%I.%I', n.nspname, c.relname), c.relname, p.privilege
+            FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+            CROSS JOIN unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) p(privilege)
+            WHERE n.nspname = $1 AND c.relkind IN ('r', 'p') AND c.relname = ANY ($2)
+                AND (p.privilege = 'SELECT' OR c.relname <> ALL ($3)) AND NOT has_table_privilege(c.oid, p.privilege)
+            UNION ALL
+            SELECT 'SEQUENCE', format('%I.%I', n.nspname, c.relname), c.relname, 'USAGE'
+            FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+            WHERE n.nspname = $1 AND c.relkind = 'S' AND c.relname = ANY ($5)
+                AND NOT has_sequence_privilege(c.oid, 'USAGE')
+            UNION ALL
+            SELECT 'FUNCTION', format('%I.%I(%s)', n.nspname, f.proname, pg_get_function_identity_arguments(f.oid)),
+                f.proname, 'EXECUTE'
+            FROM pg_proc f JOIN pg_namespace n ON n.oid = f.pronamespace
+            WHERE n.nspname = $1 AND f.proname = ANY ($4) AND NOT has_function_privilege(f.oid, 'EXECUTE'))
+        SELECT current_user::text, string_agg(privilege, ', ' ORDER BY privilege) || ' on ' || name,
+            format('GRANT %s ON %s %s TO %I;', string_agg(privilege, ', ' ORDER BY privilege), kind, object, current_user)
+        FROM wanted GROUP BY kind, object, name ORDER BY kind DESC, name";
+    let read_only: Vec<&str> = READ_ONLY.to_vec();
+    let params: [&(dyn ToSql + Sync); 5] = [&schema, &tables(), &read_only, &functions(), &sequences()];
+    let rows = in_time("looking at privileges", session.query(LACKS, &params)).await?;
+    let Some(first) = rows.first() else { return Ok(()) };
+    let role: String = first.get(0);
+    let (mut lacks, mut grants): (Vec<String>, Vec<String>) =
+        rows.iter().map(|row| (row.get::<_, String>(1), row.get::<_, String>(2))).unzip();
+    if rows.len() > NAMED_ONE_BY_ONE {
+        lacks.truncate(NAMED_ONE_BY_ONE);
+        lacks.push(format!("{} more", rows.len() - NAMED_ONE_BY_ONE));
+        grants = vec![statements(schema, &role)];
+    }
+    Err(PgError::MissingGrants {
+        schema: schema.to_string(),
+        role,
+        lacks: lacks.join("; "),
+        remedy: format!("run as the schema's owner: {}", grants.join(" ")),
+    })
+}
+
+/// Checks that the session's role may apply migrations: that it may create what is missing, and owns what is there.
+pub(crate) async fn check_owner(session: &Session, schema: &str) -> Result<(), PgError> {
+    const SQL: &str = "
+        SELECT current_user::text,
+            CASE
+                WHEN n.oid IS NULL AND NOT has_database_privilege(current_database(), 'CREATE')
+                    THEN format('CREATE on database %s', current_database())
+                WHEN NOT has_schema_privilege(n.oid, 'CREATE') THEN format('CREATE on schema %s', $1)
+                WHEN t.relname IS NOT NULL
+                    THEN format('ownership of table %s, which is that of %s', t.relname, pg_get_userbyid(t.relowner))
+            END,
+            CASE
+                WHEN n.oid IS NULL THEN format('run: CREATE SCHEMA %I AUTHORIZATION %I;', $1, current_user)
+                WHEN t.relname IS NOT NULL
+                    THEN format('apply migrations as %s, and open the store with Migrations::Verify otherwise',
+                        pg_get_userbyid(t.relowner))
+                ELSE format('run: GRANT CREATE ON SCHEMA %I TO %I;', $1, current_user)
+            END
+        FROM (VALUES (1)) one LEFT JOIN pg_namespace n ON n.nspname = $1
+        LEFT JOIN LATERAL (
+            SELECT c.relname, c.relowner FROM pg_class c
+            WHERE c.relnamespace = n.oid AND c.relkind = 'r' AND NOT pg_has_role(c.relowner, 'USAGE')
+                AND c.relname = ANY ($2)
+                AND EXISTS (SELECT 1 FROM pg_class l WHERE l.relnamespace = n.oid AND l.relname = 'duroxide_migrations')
+            ORDER BY c.relname LIMIT 1) t ON true";
+    let rows = in_time("looking at privileges", session.query(SQL, &[&schema, &tables()])).await?;
+    let lacks = rows.first().and_then(|row| Some((row, row.get::<_, Option<String>>(1)?)));
+    match lacks {
+        None => Ok(()),
+        Some((row, lacks)) => Err(PgError::MissingGrants {
+            schema: schema.to_string(),
+            role: row.get(0),
+            lacks: format!("{lacks}, to apply migrations"),
+            remedy: row.get(2),
+        }),
+    }
+}
+
+/// Lets those who could work in the schema before a migration work with what that has added. Otherwise a worker of the
+/// version before would fail in a function that has changed under it.
+pub(crate) async fn pass_on(session: &Session, schema: &str) -> Result<(), PgError> {
+    const ROLES: &str = "
+        SELECT DISTINCT CASE WHEN a.grantee = 0 THEN 'public' ELSE pg_get_userbyid(a.grantee)::text END
+        FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace, aclexplode(c.relacl) a
+        WHERE n.nspname = $1 AND c.relname = 'instances' AND a.privilege_type = 'INSERT' AND a.grantee <> c.relowner";
+    let rows = in_time("looking at privileges", session.query(ROLES, &[&schema])).await?;
+    for row in &rows {
+        in_time("passing on privileges", session.run(&statements(schema, row.get(0)))).await?;
+    }
+    Ok(())
+}
+
+/// Says so if everybody may create objects in the schema, as in `public` of PostgreSQL 14: a function or an operator of
+/// somebody else's could be called instead of ours.
+pub(crate) async fn warn_of_strangers(session: &Session, schema: &str) -> Result<(), PgError> {
+    const SQL: &str = "SELECT 1 FROM pg_namespace n, aclexplode(n.nspacl) a
+        WHERE n.nspname = $1 AND a.grantee = 0 AND a.privilege_type = 'CREATE'";
+    let rows = in_time("looking at privileges", session.query(SQL, &[&schema])).await?;
+    if !rows.is_empty() {
+        tracing::warn!(
+            target: "duroxide::providers::postgres", schema,
+            "every role of the database may create objects in this schema, and could put functions and operators before \
+             the store's; give the store a schema of its own, or run: REVOKE CREATE ON SCHEMA {} FROM PUBLIC", quoted(schema)
+        );
+    }
+    Ok(())
+}
