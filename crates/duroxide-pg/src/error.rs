@@ -93,9 +93,9 @@ impl PgError {
         matches!(self, Self::Connect { .. } | Self::Database { retryable: true, .. })
     }
 
-    pub(crate) fn database(action: &'static str) -> impl FnOnce(tokio_postgres::Error) -> Self {
+    pub(crate) fn database(action: &'static str) -> impl FnOnce(QueryError) -> Self {
         move |error| {
-            let Failure { kind, message: reason } = Failure::from(error);
+            let Failure { kind, message: reason } = error.into();
             Self::Database { action, reason, retryable: kind != FailureKind::Permanent }
         }
     }
@@ -110,6 +110,21 @@ pub(crate) enum StoreError {
     Database(Failure),
     /// The store is gone.
     Closed,
+}
+
+/// Why a statement has no answer.
+#[derive(Debug)]
+pub(crate) enum QueryError {
+    /// What the driver says.
+    Driver(tokio_postgres::Error),
+    /// It was not in the session that was set up for it, and did nothing.
+    NotOurs,
+}
+
+impl From<tokio_postgres::Error> for QueryError {
+    fn from(error: tokio_postgres::Error) -> Self {
+        Self::Driver(error)
+    }
 }
 
 /// A failure of the database.
@@ -142,12 +157,6 @@ impl From<Failure> for StoreError {
     }
 }
 
-impl From<tokio_postgres::Error> for StoreError {
-    fn from(error: tokio_postgres::Error) -> Self {
-        Self::Database(Failure::from(error))
-    }
-}
-
 impl StoreError {
     pub(crate) fn into_provider_error(self, operation: &str) -> ProviderError {
         match self {
@@ -176,6 +185,17 @@ impl Failure {
 impl From<tokio_postgres::Error> for Failure {
     fn from(error: tokio_postgres::Error) -> Self {
         Self { kind: kind_of(&error), message: describe(&error) }
+    }
+}
+
+impl From<QueryError> for Failure {
+    fn from(error: QueryError) -> Self {
+        match error {
+            QueryError::Driver(error) => error.into(),
+            QueryError::NotOurs => {
+                Self::lost("the session belongs to somebody else; a pooler stands in between")
+            }
+        }
     }
 }
 

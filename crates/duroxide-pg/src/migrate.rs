@@ -59,11 +59,10 @@ pub(crate) async fn prepare(session: &Session, schema: &str, policy: Migrations)
     }
     // Processes that start at the same time take turns. The lock ends with the transaction, whatever happens.
     let failed = PgError::database;
-    session.run("BEGIN").await.map_err(failed("beginning a migration"))?;
+    session.begin().await.map_err(failed("beginning a migration"))?;
     let migrated = migrate(session, schema).await;
-    let end = if migrated.is_ok() { "COMMIT" } else { "ROLLBACK" };
-    let ended = session.run(end).await.map_err(failed("ending a migration"));
-    migrated.and(ended)
+    let ended = if migrated.is_ok() { session.commit().await } else { session.roll_back().await };
+    migrated.and(ended.map_err(failed("ending a migration")))
 }
 
 async fn migrate(session: &Session, schema: &str) -> Result<(), PgError> {

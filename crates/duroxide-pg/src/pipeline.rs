@@ -6,8 +6,10 @@ use std::task::Poll;
 
 use tokio_postgres::Row;
 
+use crate::error::QueryError;
+
 /// A statement whose answer is still to come.
-pub(crate) type Sent<'a> = Pin<Box<dyn Future<Output = Result<Vec<Row>, tokio_postgres::Error>> + Send + 'a>>;
+pub(crate) type Sent<'a> = Pin<Box<dyn Future<Output = Result<Vec<Row>, QueryError>> + Send + 'a>>;
 
 /// Waits for all. A statement is sent when its future is first polled, so they reach the server in this order.
 pub(crate) async fn in_order<T>(mut futures: Vec<Pin<Box<dyn Future<Output = T> + Send + '_>>>) -> Vec<T> {
