@@ -181,7 +181,7 @@ impl PostgresProvider {
             FROM executions WHERE instance_id = $1 AND execution_id = $2";
         let not_found = || refusal::execution_not_found(instance, execution_id);
         let stored_id = i64::try_from(execution_id).map_err(|_| not_found())?;
-        let rows = self.rows("get_execution_info", SQL, &[&stored(instance).as_ref(), &stored_id]).await?;
+        let rows = self.listing("get_execution_info", SQL, &[&stored(instance).as_ref(), &stored_id]).await?;
         let row = rows.first().ok_or_else(not_found)?;
         Ok(ExecutionInfo {
             execution_id,
@@ -303,7 +303,7 @@ impl PostgresProvider {
                 (SELECT event_data FROM history h WHERE h.instance_id = i.instance_id
                     AND h.execution_id = i.current_execution_id AND h.event_id = 1)
             FROM instances i WHERE i.instance_id = $1";
-        let rows = self.rows(OPERATION, SQL, &[&stored(instance).as_ref()]).await?;
+        let rows = self.listing(OPERATION, SQL, &[&stored(instance).as_ref()]).await?;
         let Some(row) = rows.first() else { return Ok(None) };
         let queue_pending_count = match row.get::<_, Option<&str>>(2) {
             None => 0,

@@ -21,7 +21,7 @@ use tokio_postgres::{
 use crate::PgError;
 use crate::address::{DatabaseAddress, Protection};
 use crate::error::{Failure, FailureKind, QueryError};
-use crate::pipeline::{Sent, in_order};
+use crate::pipeline::{Sent, in_one_piece, in_order};
 use crate::pooling::Pooling;
 use crate::proof::{ProvenStatement, SECRET, wire_type};
 use crate::server_identity::ServerIdentity;
@@ -267,6 +267,7 @@ impl Connector {
             secret,
             begin,
             statements: Mutex::default(),
+            sending: Mutex::default(),
             has_begun: AtomicBool::new(false),
             is_foreign: AtomicBool::new(false),
             server: self.server_identity.reach(started),
@@ -372,6 +373,8 @@ pub(crate) struct Session {
     /// What begins a transaction in a session that others use too, with all settings.
     begin: Option<String>,
     statements: Mutex<HashMap<&'static str, Arc<Ready>>>,
+    /// Held while a whole transaction is being sent, so that those of concurrent callers do not mix.
+    sending: Mutex<()>,
     /// A transaction was begun, and what follows is part of it.
     has_begun: AtomicBool,
     /// A statement was not in our session.
@@ -499,7 +502,8 @@ impl Session {
             Box::pin(async { Ok(client.query_typed(sql, &params).await?) }),
             Box::pin(async { Ok(client.batch_execute("COMMIT").await.map(|()| Vec::new())?) }),
         ];
-        let parts: Result<Vec<Vec<Row>>, QueryError> = in_order(parts).await.into_iter().collect();
+        let answers = in_one_piece(&self.sending, parts).await;
+        let parts: Result<Vec<Vec<Row>>, QueryError> = answers.into_iter().collect();
         Ok(parts?.swap_remove(1))
     }
 

@@ -133,6 +133,27 @@ async fn processes_on_both_ways_share_their_work() {
     }
 }
 
+/// They share a connection, and each brings its own transaction.
+#[tokio::test(flavor = "multi_thread", worker_threads = 8)]
+async fn concurrent_calls_behind_a_pooler_do_not_mix() {
+    let world = World::new(&[]).await;
+    let bouncer = Bouncer::new(&world.cluster, "transaction", &["default_pool_size = 2"]);
+    let store = world.open(&world.cluster.url_through(bouncer.port())).await;
+    take_turn(&store, "i").await;
+    let reading = |_| {
+        let store = store.clone();
+        tokio::spawn(async move {
+            for _ in 0..200 {
+                assert_eq!(store.read("i").await.unwrap().len(), 1);
+            }
+        })
+    };
+    let all: Vec<_> = (0..16).map(reading).collect();
+    for one in all {
+        one.await.unwrap();
+    }
+}
+
 /// A server that crashes while its pooler lives on ends no connection of ours.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_may_crash_behind_its_pooler() {
@@ -159,6 +180,14 @@ async fn nothing_is_done_in_a_session_that_is_not_ours_any_more() {
     // A read meets somebody else's session.
     store.execute_sql("SELECT set_config('duroxide.session', 'theirs', false)").await.unwrap();
     assert_eq!(store.read("before").await.unwrap().len(), 1);
+
+    // Another one finds its prepared statements gone.
+    let forgotten = world.sound_store().await;
+    assert_eq!(forgotten.read("before").await.unwrap().len(), 1);
+    forgotten.execute_sql("DEALLOCATE ALL").await.unwrap();
+    assert_eq!(forgotten.read("before").await.unwrap().len(), 1);
+    let unprepared = "SELECT count(*) FROM pg_prepared_statements";
+    assert_eq!(forgotten.query_number(unprepared).await.unwrap(), 0);
 
     // A commit does, after one that is made.
     let other = world.sound_store().await;
