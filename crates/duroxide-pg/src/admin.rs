@@ -42,7 +42,9 @@ const PRUNABLE: &str = "SELECT i.instance_id FROM instances i
 #[async_trait]
 impl ProviderAdmin for PostgresProvider {
     async fn list_instances(&self) -> Result<Vec<String>, ProviderError> {
-        self.names("list_instances", "SELECT instance_id FROM instances ORDER BY incarnation DESC", &[]).await
+        const SQL: &str = "SELECT instance_id, incarnation FROM instances WHERE incarnation < $1
+            ORDER BY incarnation DESC LIMIT $2";
+        self.pages("list_instances", SQL).await
     }
 
     async fn list_instances_by_status(&self, status: &str) -> Result<Vec<String>, ProviderError> {

@@ -9,7 +9,7 @@ use crate::columns::{
     WorkColumns,
 };
 use crate::encode::{NewActivity, NewMessage, TurnCommit};
-use crate::error::Failure;
+use crate::error::{Failure, QueryError};
 use crate::fetch::{Activities, Fetched, InstanceOrder, Instances, StoredWork, WorkOrder, new_seed};
 use crate::gather::{Claimed, Order};
 use crate::give_backs::LeaseReturner;
@@ -49,6 +49,8 @@ pub(crate) struct Verdicts {
     pub(crate) turn_details: Vec<Option<i64>>,
     /// The number of the server that committed the batch.
     pub(crate) server: u64,
+    /// The commit was on the server's disk when it was answered.
+    pub(crate) is_synced: bool,
     /// Activities that were not held, counted from 1.
     pub(crate) refused_work: Vec<i32>,
     /// Starts of ids that were taken, counted from 1.
@@ -206,7 +208,7 @@ impl Batch {
     }
 
     /// Prepares the statements that this batch needs, so that they can be sent without waiting for each other.
-    pub(crate) async fn prepare(&self, session: &Session) -> Result<(), tokio_postgres::Error> {
+    pub(crate) async fn prepare(&self, session: &Session) -> Result<(), QueryError> {
         for sql in self.shared_statements().chain(self.calls.iter().map(|call| call.sql())) {
             session.prepare(sql).await?;
         }
@@ -226,7 +228,7 @@ impl Batch {
         shared: &Shared,
         mark: Mark<'_>,
         careful: bool,
-    ) -> Vec<Result<Vec<Row>, tokio_postgres::Error>> {
+    ) -> Vec<Result<Vec<Row>, QueryError>> {
         let now = shared.time.given_ms();
         let turns = TurnColumns::new(&self.turns, shared);
         let acks = WorkAckColumns::new(&self.acks, shared);

@@ -5,6 +5,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use crate::encode::{NewActivity, NewMessage, TurnCommit};
+use crate::error::QueryError;
 use crate::fetch::{InstanceOrder, WorkOrder};
 use crate::gather::Order;
 use crate::jobs::{Pending, ResultToCommit, StartWithMessage, TurnStored, TurnToCommit};
@@ -12,7 +13,7 @@ use crate::session::Session;
 use crate::shared::Shared;
 use crate::shared_connection::Columns;
 
-type Answer = Result<Vec<Row>, tokio_postgres::Error>;
+type Answer = Result<Vec<Row>, QueryError>;
 
 /// Which batch a statement belongs to. A statement that is a batch by itself makes the note that the batch was made.
 #[derive(Clone, Copy)]

@@ -27,13 +27,14 @@ use tokio_postgres::error::Severity;
 
 use crate::batch::{Batch, Verdicts};
 use crate::columns::Mark;
-use crate::error::{Failure, FailureKind, StoreError};
+use crate::error::{Failure, FailureKind, QueryError, StoreError};
 use crate::give_backs::LeaseReturner;
 use crate::jobs::{Answer, Job};
 use crate::pipeline::in_order;
-use crate::session::{Connector, Purpose, Session};
+use crate::session::{Connector, Session};
+use crate::settings::Purpose;
 use crate::shared::Effects;
-use crate::shared_connection::{Trials, in_time};
+use crate::shared_connection::{Trials, in_time, within};
 
 /// Jobs that wait, at most; more callers wait outside.
 const INBOX_SIZE: usize = 4_096;
@@ -78,10 +79,22 @@ struct Marks {
 }
 
 impl Committer {
-    /// Starts one whose commits are durable when they are answered.
+    /// Starts one whose commits are durable when they are answered. It connects when there is something to do.
     pub(crate) fn start(connector: Arc<Connector>, returner: LeaseReturner, patience: Duration) -> Self {
-        let (this, committing) = Self::new(connector, Purpose::Data, returner, patience);
-        tokio::spawn(run(committing));
+        let (this, committing) = Self::new(connector, Purpose::Commits, returner, patience);
+        tokio::spawn(run(committing, None));
+        this
+    }
+
+    /// Starts one for deletes and prunes, which gives its connection up when there has been nothing to do for so long.
+    pub(crate) fn start_removals(
+        connector: Arc<Connector>,
+        returner: LeaseReturner,
+        patience: Duration,
+        idle: Duration,
+    ) -> Self {
+        let (this, committing) = Self::new(connector, Purpose::Removals, returner, patience);
+        tokio::spawn(run(committing, Some(idle)));
         this
     }
 
@@ -211,15 +224,20 @@ enum Attempt {
     Unresolved(Failure),
 }
 
-/// Commits until the handle is dropped.
-async fn run(mut committing: Committing) {
-    // If that fails, the first job finds out.
-    let _ = committing.connect().await;
+/// Commits until the handle is dropped. Without a job for `idle` it gives its connection up.
+async fn run(mut committing: Committing, idle: Option<Duration>) {
     let mut waiting: Vec<Job> = Vec::new();
     loop {
-        if waiting.is_empty() && committing.jobs.recv_many(&mut waiting, BATCH_SIZE).await == 0 {
-            committing.end_epoch().await;
-            return;
+        if waiting.is_empty() {
+            if let Some(idle) = idle.filter(|_| committing.connection.is_some())
+                && within(idle, committing.jobs.recv_many(&mut waiting, 1)).await.is_none()
+            {
+                committing.connection = None;
+            }
+            if waiting.is_empty() && committing.jobs.recv_many(&mut waiting, BATCH_SIZE).await == 0 {
+                committing.end_epoch().await;
+                return;
+            }
         }
         let (batch, later) = committing.gather(waiting).await;
         waiting = later;
@@ -340,6 +358,7 @@ impl Committing {
                 self.heard_at_ms = Some(SystemClock.now_ms());
                 let (mut verdicts, effects) = batch.read(&self.returner, answers);
                 verdicts.server = connection.session.server();
+                verdicts.is_synced = connection.session.is_synced();
                 if connection.session.is_over() {
                     // Others may have reached another server, of which this commit proves nothing.
                     self.connection = None;
@@ -374,6 +393,11 @@ impl Committing {
                     tracing::info!(target: "duroxide::providers::postgres", "a commit whose answer was lost had been made");
                     let verdicts = Verdicts {
                         turns: row.get(2),
+                        // The look itself was a later commit.
+                        is_synced: self
+                            .connection
+                            .as_ref()
+                            .is_some_and(|connected| connected.session.is_synced()),
                         refused_work: row.get::<_, Option<Vec<i32>>>(3).unwrap_or_default(),
                         taken_starts: row.get::<_, Option<Vec<i32>>>(4).unwrap_or_default(),
                         deliveries: row.get::<_, Option<Vec<i32>>>(5).unwrap_or_default(),
@@ -487,10 +511,10 @@ impl Committing {
         if batch.is_only_syncs() {
             return alone(in_time(noted).await.ok_or_else(silence)?).map(|_| Vec::new());
         }
-        let begin: Parts<'_> = Box::pin(async { vec![session.run("BEGIN").await.map(|()| Vec::new())] });
+        let begin: Parts<'_> = Box::pin(async { vec![session.begin().await.map(|()| Vec::new())] });
         let statements: Parts<'_> =
             Box::pin(batch.execute(session, shared, Mark { batch: None, ..mark }, careful));
-        let commit: Parts<'_> = Box::pin(async { vec![session.run("COMMIT").await.map(|()| Vec::new())] });
+        let commit: Parts<'_> = Box::pin(async { vec![session.commit().await.map(|()| Vec::new())] });
         let all = in_order(vec![begin, noted, statements, commit]);
         together(in_time(all).await.ok_or_else(silence)?.into_iter().flatten().collect())
     }
@@ -504,26 +528,28 @@ enum Unfinished {
     Unknown(Failure),
 }
 
-type Answers = Vec<Result<Vec<Row>, tokio_postgres::Error>>;
+type Answers = Vec<Result<Vec<Row>, QueryError>>;
 type Parts<'a> = Pin<Box<dyn Future<Output = Answers> + Send + 'a>>;
 
 fn silence() -> Unfinished {
     Unfinished::Unknown(Failure::lost("PostgreSQL does not answer"))
 }
 
-fn unknown(error: tokio_postgres::Error) -> Unfinished {
+fn unknown(error: QueryError) -> Unfinished {
     Unfinished::Unknown(Failure { kind: FailureKind::Lost, ..error.into() })
 }
 
 /// Reads the answer to a statement that is a transaction by itself.
 fn alone(answers: Answers) -> Result<Vec<Vec<Row>>, Unfinished> {
-    let judge = |error: tokio_postgres::Error| {
-        // A backend that is told to end may say so instead of answering a commit that it has made.
-        let severity = error.as_db_error().and_then(|said| said.parsed_severity());
-        match severity {
-            Some(Severity::Error) => Unfinished::RolledBack(error.into()),
-            _ => unknown(error),
-        }
+    let judge = |error: QueryError| {
+        let was_refused = match &error {
+            // A backend that is told to end may say so instead of answering a commit that it has made.
+            QueryError::Driver(error) => {
+                error.as_db_error().and_then(|said| said.parsed_severity()) == Some(Severity::Error)
+            }
+            QueryError::NotOurs => true,
+        };
+        if was_refused { Unfinished::RolledBack(error.into()) } else { unknown(error) }
     };
     answers.into_iter().collect::<Result<Vec<_>, _>>().map_err(judge)
 }
@@ -532,8 +558,11 @@ fn alone(answers: Answers) -> Result<Vec<Vec<Row>>, Unfinished> {
 fn together(mut answers: Answers) -> Result<Vec<Vec<Row>>, Unfinished> {
     // A backend that is told to end may say so instead of answering a commit that it has made.
     let committed = answers.pop();
-    let refused =
-        answers.iter().position(|answer| answer.as_ref().is_err_and(|error| error.code().is_some()));
+    let was_refused = |error: &QueryError| match error {
+        QueryError::Driver(error) => error.code().is_some(),
+        QueryError::NotOurs => true,
+    };
+    let refused = answers.iter().position(|answer| answer.as_ref().is_err_and(was_refused));
     if let Some(position) = refused
         && let Err(error) = answers.swap_remove(position)
     {

@@ -7,6 +7,9 @@
 //!
 //! Until then the batches are kept. A server that crashes may have forgotten the last of them; it is asked which, and what
 //! it has forgotten is committed again. That is why nothing is lost, and nothing is done twice.
+//!
+//! Behind a pooler nobody can tell whether the server has crashed, because connections outlive it. There these commits wait
+//! for the disk like all others, and are answered at once.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,7 +22,8 @@ use crate::committer::{BATCH_SIZE, Committed, Committer, Committing, Progress};
 use crate::error::Failure;
 use crate::give_backs::LeaseReturner;
 use crate::jobs::{Job, Reply};
-use crate::session::{Connector, Purpose};
+use crate::session::Connector;
+use crate::settings::Purpose;
 
 /// How long the turn that a result or a message leads to may take before that is synced by itself.
 const LINGER: Duration = Duration::from_millis(2);
@@ -31,7 +35,7 @@ pub(crate) fn start(
     patience: Duration,
     synced: Arc<Committer>,
 ) -> Committer {
-    let (committer, committing) = Committer::new(connector, Purpose::Unsynced, returner, patience);
+    let (committer, committing) = Committer::new(connector, Purpose::Messages, returner, patience);
     let (failed, failures) = mpsc::unbounded_channel();
     let progress = synced.progress();
     let early = Early { committing, synced, progress, kept: VecDeque::new(), failed, failures };
@@ -70,8 +74,6 @@ enum Next {
 
 impl Early {
     async fn run(mut self) {
-        // If that fails, the first job finds out.
-        let _ = self.committing.connect().await;
         let mut waiting: Vec<Job> = Vec::new();
         loop {
             match self.next(std::mem::take(&mut waiting)).await {
@@ -139,6 +141,9 @@ impl Early {
     fn keep(&mut self, mut committed: Committed, connection: u64) {
         let is_urgent = committed.batch.is_urgent(&committed.verdicts);
         committed.batch.hand_out(&mut committed.verdicts);
+        if committed.verdicts.is_synced {
+            return committed.batch.answer(committed.verdicts);
+        }
         let sent = self.synced.sent();
         let sync_at = if is_urgent { SystemClock.monotonic() } else { SystemClock.monotonic() + LINGER };
         self.kept.push_back(Kept { committed, connection, sent, sync_at: Some(sync_at) });

@@ -125,7 +125,7 @@ impl PgError {
         )
     }
 
-    pub(crate) fn database(action: &'static str) -> impl FnOnce(tokio_postgres::Error) -> Self {
+    pub(crate) fn database(action: &'static str) -> impl FnOnce(QueryError) -> Self {
         move |error| {
             let code = error.code().cloned();
             let Failure { kind, message: reason } = Failure::from(error);
@@ -151,6 +151,31 @@ pub(crate) enum StoreError {
     Database(Failure),
     /// The store is gone.
     Closed,
+}
+
+/// Why a statement has no answer.
+#[derive(Debug)]
+pub(crate) enum QueryError {
+    /// What the driver says.
+    Driver(tokio_postgres::Error),
+    /// It was not in the session that was set up for it, and did nothing.
+    NotOurs,
+}
+
+impl QueryError {
+    /// The server's code, if it gave one.
+    pub(crate) fn code(&self) -> Option<&SqlState> {
+        match self {
+            Self::Driver(error) => error.code(),
+            Self::NotOurs => None,
+        }
+    }
+}
+
+impl From<tokio_postgres::Error> for QueryError {
+    fn from(error: tokio_postgres::Error) -> Self {
+        Self::Driver(error)
+    }
 }
 
 /// A failure of the database.
@@ -183,12 +208,6 @@ impl From<Failure> for StoreError {
     }
 }
 
-impl From<tokio_postgres::Error> for StoreError {
-    fn from(error: tokio_postgres::Error) -> Self {
-        Self::Database(Failure::from(error))
-    }
-}
-
 impl StoreError {
     pub(crate) fn into_provider_error(self, operation: &str) -> ProviderError {
         match self {
@@ -217,6 +236,17 @@ impl Failure {
 impl From<tokio_postgres::Error> for Failure {
     fn from(error: tokio_postgres::Error) -> Self {
         Self { kind: kind_of(&error), message: describe(&error) }
+    }
+}
+
+impl From<QueryError> for Failure {
+    fn from(error: QueryError) -> Self {
+        match error {
+            QueryError::Driver(error) => error.into(),
+            QueryError::NotOurs => {
+                Self::lost("the session belongs to somebody else; a pooler stands in between")
+            }
+        }
     }
 }
 

@@ -16,6 +16,7 @@ use duroxide::providers::{
 use crate::PostgresProvider;
 use crate::claims::work_order;
 use crate::encode::{self, NewMessage, leased_by, leased_work};
+use crate::histories::OF_CURRENT;
 use crate::jobs::{Job, StartWithMessage, TurnStored};
 use crate::shared::{clamp, positive};
 use crate::shared_connection::Columns;
@@ -23,11 +24,6 @@ use crate::text::original;
 
 const LEASE: &str =
     "SELECT locked_until, now_ms_1($3) FROM instance_schedule WHERE instance_id = $1 AND lock_token = $2";
-/// The execution whose history a turn needs: the row's, or the highest that there is anything of.
-const HISTORY_AFTER: &str =
-    "SELECT event_data FROM history WHERE instance_id = $1 AND execution_id = coalesce(
-        (SELECT current_execution_id FROM instances WHERE instance_id = $1), (SELECT execution FROM rowless_1($1)))
-    AND event_id > $2 ORDER BY event_id";
 const SNAPSHOT: &str = "SELECT key, value, last_updated_at_ms FROM kv_store WHERE instance_id = $1";
 
 #[async_trait]
@@ -222,7 +218,7 @@ impl ExtendedProvider for PostgresProvider {
 }
 
 impl PostgresProvider {
-    /// Loads the history of a leased instance, in one round trip.
+    /// Loads the history of a leased instance, in one round trip unless it is long.
     pub(crate) async fn load(
         &self,
         operation: &'static str,
@@ -235,7 +231,7 @@ impl PostgresProvider {
         let lease_params: Columns<'_> = &[&instance, &lock_token, &now];
         let history_params: Columns<'_> = &[&instance, &after];
         let snapshot_params: Columns<'_> = &[&instance];
-        let mut statements = vec![(LEASE, lease_params), (HISTORY_AFTER, history_params)];
+        let mut statements = vec![(LEASE, lease_params), (OF_CURRENT, history_params)];
         if after == 0 {
             statements.push((SNAPSHOT, snapshot_params));
         }
@@ -247,6 +243,8 @@ impl PostgresProvider {
         if lease.get::<_, i64>(0) <= lease.get::<_, i64>(1) {
             return Err(ProviderError::permanent(operation, "Instance lock expired"));
         }
+        // What is deleted has no lease.
+        let events = self.rest_of_history(operation, instance, events).await?.ok_or_else(unknown)?;
         let entry = |row: &tokio_postgres::Row| {
             let entry = KvEntry { value: original(row.get(1)), last_updated_at_ms: positive(row.get(2)) };
             (original(row.get(0)), entry)

@@ -28,15 +28,32 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `migrations/*.sql`, `migrate`, `grants` | tables and functions, how a schema comes to have them, and who may use them |
-//! | `address`, `tls`, `session`, `shared_connection`, `server_identity` | where the database is, and connections to it |
+//! | `address`, `tls`, `session`, `settings`, `server_identity` | where the database is, and connections to it |
+//! | `proof`, `pooling` | how a statement is kept out of sessions that are not ours, and what is done without sessions |
+//! | `shared_connection`, `listings` | connections that many callers share |
 //! | `jobs`, `columns`, `batch`, `pipeline`, `committer` | group commit |
 //! | `early` | what is made durable after it was committed |
 //! | `claims`, `fetch`, `gather`, `waiting_dispatchers`, `give_backs` | leasing together, and giving back what nobody took |
 //! | `shared`, `signals`, `clock` | who is told of what, and when |
 //! | `encode`, `text` | values on their way in and out |
-//! | `provider`, `extended`, `admin`, `reads` | the traits |
+//! | `provider`, `extended`, `admin`, `reads`, `histories`, `blocked` | the traits |
 //!
-//! A session pool in front of the database must keep sessions (PgBouncer: `pool_mode = session`).
+//! # Connections
+//!
+//! | `application_name` | what for | there |
+//! |---|---|---|
+//! | `duroxide reads` | reads that are soon done, LISTEN and NOTIFY | always |
+//! | `duroxide commits` | turns, and syncs of what was committed early | from the first write |
+//! | `duroxide messages` | messages and results | from the first write |
+//! | `duroxide leases` | leases | from the first fetch |
+//! | `duroxide listings` (two at most), `duroxide removals` | what may take long | while needed, and half a minute longer |
+//!
+//! So a worker has four, and a client that starts orchestrations and waits for them three. If the URL gives an
+//! `application_name`, they are called `NAME (commits)` and so on. Stores in other schemas have connections of their own,
+//! because a session has one search path.
+//!
+//! A pooler in front of the database may share sessions among its clients (PgBouncer: `pool_mode = transaction`). The store
+//! notices that, makes its settings in each transaction, and looks for work of other processes instead of listening.
 
 mod address;
 mod admin;
@@ -54,15 +71,20 @@ mod fetch;
 mod gather;
 mod give_backs;
 mod grants;
+mod histories;
 mod jobs;
+mod listings;
 mod migrate;
 mod open;
 mod options;
 mod pipeline;
+mod pooling;
+mod proof;
 mod provider;
 mod reads;
 mod server_identity;
 mod session;
+mod settings;
 mod shared;
 mod shared_connection;
 mod signals;
@@ -71,9 +93,10 @@ mod tls;
 mod waiting_dispatchers;
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use duroxide::providers::InstanceWatchers;
+use tokio::sync::mpsc;
 
 pub use error::PgError;
 pub use migrate::Migrations;
@@ -85,8 +108,10 @@ use address::{DatabaseAddress, Protection};
 use clock::DatabaseClock;
 use committer::Committer;
 use give_backs::{LeaseReturner, PendingGiveBacks};
+use listings::Listings;
 use migrate::{SchemaSetup, StoreFacts};
-use session::{Connector, Purpose};
+use session::Connector;
+use settings::Purpose;
 use shared::{DueSignal, Shared, Time, whole_ms};
 use shared_connection::SharedConnection;
 use signals::PendingNotifications;
@@ -106,9 +131,10 @@ pub struct PostgresProvider {
     early: Committer,
     /// Deletes and prunes, which may take long.
     removals: Committer,
-    reads: SharedConnection,
+    /// Reads that are soon done, and notifications.
+    reads: Arc<SharedConnection>,
     /// Reads that may take long, so that others do not wait for them.
-    listings: SharedConnection,
+    listings: Listings,
     returner: LeaseReturner,
     instance_claims: gather::Gatherer<fetch::InstanceOrder>,
     work_claims: gather::Gatherer<fetch::WorkOrder>,
@@ -214,6 +240,8 @@ impl PostgresProvider {
             schema: settings.schema.clone(),
             limits: settings.limits,
             server_identity: Arc::default(),
+            pooling: Arc::default(),
+            synced: OnceLock::new(),
         });
         let session = connector.open().await?;
         let facts = settings.schema_setup().prepare(&session).await?;
@@ -243,13 +271,26 @@ impl PostgresProvider {
             turns_in_the_way: false.into(),
             waiting_dispatchers: WaitingDispatchers::default(),
         });
-        let looking = signals::look_now_and_then(Arc::downgrade(&shared), clock, settings.poll_interval);
+        let (patience, idle) = (settings.patience, settings.idle);
+        let looking = signals::look_now_and_then(
+            Arc::downgrade(&shared),
+            clock,
+            settings.poll_interval,
+            connector.pooling.clone(),
+        );
         let mut background = Background(vec![tokio::spawn(looking)]);
-        if settings.notifications {
-            background.0.push(tokio::spawn(signals::Notifier::new(connector.clone(), &shared).run()));
-        }
-        let patience = settings.patience;
-        let leases = Arc::new(SharedConnection::new(connector.clone(), Purpose::Unsynced, patience));
+        let reads = SharedConnection::new(connector.clone(), Purpose::Reads, patience);
+        let reads = if settings.notifications {
+            let channel = signals::channel_of(&connector.schema);
+            let (told, connections) = mpsc::unbounded_channel();
+            let reads = Arc::new(reads.listen(channel.clone(), told));
+            let notifier = signals::Notifier::new(reads.clone(), connections, channel, &shared);
+            background.0.push(tokio::spawn(notifier.run()));
+            reads
+        } else {
+            Arc::new(reads)
+        };
+        let leases = Arc::new(SharedConnection::new(connector.clone(), Purpose::Leases, patience));
         let returner = LeaseReturner {
             connection: leases,
             shared: shared.clone(),
@@ -259,9 +300,9 @@ impl PostgresProvider {
         Self {
             early: early::start(connector.clone(), returner.clone(), patience, committer.clone()),
             committer,
-            removals: Committer::start(connector.clone(), returner.clone(), patience),
-            reads: SharedConnection::new(connector.clone(), Purpose::Reads, patience),
-            listings: SharedConnection::new(connector.clone(), Purpose::Reads, patience),
+            removals: Committer::start_removals(connector.clone(), returner.clone(), patience, idle),
+            reads,
+            listings: Listings::new(&connector, patience, idle),
             _background: background,
             instance_claims: fetch::gather_instances(returner.clone()),
             work_claims: fetch::gather_work(returner.clone()),

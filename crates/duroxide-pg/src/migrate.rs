@@ -15,7 +15,7 @@ use std::time::Duration;
 use md5::{Digest, Md5};
 
 use crate::address::quoted;
-use crate::error::PgError;
+use crate::error::{PgError, QueryError};
 use crate::grants;
 use crate::session::{ANSWER_TIMEOUT, Session};
 use crate::shared_connection::{Trials, within};
@@ -355,7 +355,7 @@ impl SchemaSetup {
 /// Waits for the answer to something that never takes long.
 pub(crate) async fn in_time<T>(
     action: &'static str,
-    answer: impl Future<Output = Result<T, tokio_postgres::Error>>,
+    answer: impl Future<Output = Result<T, QueryError>>,
 ) -> Result<T, PgError> {
     let answer = crate::shared_connection::in_time(answer).await;
     answer.ok_or_else(PgError::silence)?.map_err(PgError::database(action))

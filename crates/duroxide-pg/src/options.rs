@@ -29,7 +29,9 @@ pub struct PostgresBuilder {
     pub(crate) clock: Option<Arc<dyn Clock>>,
     pub(crate) limits: StoreLimits,
     pub(crate) parking_time: Duration,
-    pub(crate) poll_interval: Duration,
+    pub(crate) poll_interval: Option<Duration>,
+    /// How long a connection that is not always needed may be idle before it is given up.
+    pub(crate) idle: Duration,
     pub(crate) patience: Duration,
     pub(crate) notifications: bool,
     pub(crate) migrations: Migrations,
@@ -46,7 +48,8 @@ impl Default for PostgresBuilder {
             clock: None,
             limits: StoreLimits::default(),
             parking_time: DEFAULT_PARKING_TIME,
-            poll_interval: Duration::from_secs(1),
+            poll_interval: None,
+            idle: Duration::from_secs(30),
             patience: Duration::from_secs(5),
             notifications: true,
             migrations: Migrations::default(),
@@ -86,8 +89,16 @@ impl PostgresBuilder {
     }
 
     /// Sets how often an idle process looks for work by itself, in case a notification was lost; one second if not called.
+    /// Behind a pooler that shares sessions there are no notifications, so there it is a quarter of a second if not called.
     pub fn poll_interval(mut self, poll_interval: Duration) -> Self {
-        self.poll_interval = bounded(poll_interval);
+        self.poll_interval = Some(bounded(poll_interval));
+        self
+    }
+
+    /// Sets how long the connections for removals and listings may be idle, for tests.
+    #[cfg(feature = "test-hooks")]
+    pub fn close_idle_after(mut self, idle: Duration) -> Self {
+        self.idle = bounded(idle);
         self
     }
 

@@ -103,33 +103,6 @@ impl PostgresProvider {
         self.listings.query(sql, params).await.map_err(named(operation))
     }
 
-    pub(crate) async fn read_events(
-        &self,
-        operation: &'static str,
-        instance: &str,
-        execution_id: Option<u64>,
-    ) -> Result<Vec<Event>, ProviderError> {
-        let instance = stored(instance);
-        let rows = match execution_id.map(i64::try_from) {
-            Some(Ok(id)) => {
-                const ONE: &str =
-                    "SELECT event_data FROM history WHERE instance_id = $1 AND execution_id = $2
-                    ORDER BY event_id";
-                self.rows(operation, ONE, &[&instance.as_ref(), &id]).await?
-            }
-            // Beyond what the store can hold, so there is nothing.
-            Some(Err(_)) => return Ok(Vec::new()),
-            None => {
-                const NEWEST: &str = latest!(
-                    "SELECT event_data FROM history WHERE instance_id = $1 AND execution_id = ",
-                    " ORDER BY event_id"
-                );
-                self.rows(operation, NEWEST, &[&instance.as_ref()]).await?
-            }
-        };
-        decode(&rows).map_err(|reason| refusal::undecodable_history(operation, &reason))
-    }
-
     pub(crate) async fn recent_events(
         &self,
         instance: &str,
@@ -208,7 +181,7 @@ impl PostgresProvider {
             FROM executions WHERE instance_id = $1 AND execution_id = $2";
         let not_found = || refusal::execution_not_found(instance, execution_id);
         let stored_id = i64::try_from(execution_id).map_err(|_| not_found())?;
-        let rows = self.rows("get_execution_info", SQL, &[&stored(instance).as_ref(), &stored_id]).await?;
+        let rows = self.listing("get_execution_info", SQL, &[&stored(instance).as_ref(), &stored_id]).await?;
         let row = rows.first().ok_or_else(not_found)?;
         Ok(ExecutionInfo {
             execution_id,
@@ -228,6 +201,25 @@ impl PostgresProvider {
         params: &[&(dyn ToSql + Sync)],
     ) -> Result<Vec<String>, ProviderError> {
         Ok(self.listing(operation, sql, params).await?.iter().map(|row| text(row, 0)).collect())
+    }
+
+    /// Reads ids of instances in bounded parts, from the highest incarnation downwards. The statement's first parameter is
+    /// the incarnation to stay below, its second one how many to read.
+    pub(crate) async fn pages(
+        &self,
+        operation: &'static str,
+        sql: &'static str,
+    ) -> Result<Vec<String>, ProviderError> {
+        const PAGE: i64 = 10_000;
+        let (mut below, mut ids) = (i64::MAX, Vec::new());
+        loop {
+            let rows = self.listing(operation, sql, &[&below, &PAGE]).await?;
+            ids.extend(rows.iter().map(|row| text(row, 0)));
+            match rows.last() {
+                Some(last) if rows.len() as i64 == PAGE => below = last.get(1),
+                _ => return Ok(ids),
+            }
+        }
     }
 
     pub(crate) async fn system_metrics(&self) -> Result<SystemMetrics, ProviderError> {
@@ -311,7 +303,7 @@ impl PostgresProvider {
                 (SELECT event_data FROM history h WHERE h.instance_id = i.instance_id
                     AND h.execution_id = i.current_execution_id AND h.event_id = 1)
             FROM instances i WHERE i.instance_id = $1";
-        let rows = self.rows(OPERATION, SQL, &[&stored(instance).as_ref()]).await?;
+        let rows = self.listing(OPERATION, SQL, &[&stored(instance).as_ref()]).await?;
         let Some(row) = rows.first() else { return Ok(None) };
         let queue_pending_count = match row.get::<_, Option<&str>>(2) {
             None => 0,

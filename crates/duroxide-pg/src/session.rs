@@ -1,8 +1,10 @@
-//! One connection, set up for what it is used for, with its prepared statements.
+//! Connections: made for a purpose, proven to be ours, with their prepared statements.
 
 use std::collections::HashMap;
-use std::future::poll_fn;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -10,15 +12,20 @@ use duroxide::providers::StoreLimits;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use tokio_postgres::types::ToSql;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{
     AsyncMessage, Client, Config, Connection, NoTls, Notification, Row, SimpleQueryMessage, Statement,
 };
 
 use crate::PgError;
-use crate::address::{DatabaseAddress, Protection, quoted};
-use crate::error::{Failure, FailureKind};
+use crate::address::{DatabaseAddress, Protection};
+use crate::error::{Failure, FailureKind, QueryError};
+use crate::pipeline::{Sent, in_one_piece, in_order};
+use crate::pooling::Pooling;
+use crate::proof::{ProvenStatement, SECRET, wire_type};
 use crate::server_identity::ServerIdentity;
+use crate::settings::{Purpose, STARTED, Settings, Way};
 use crate::shared_connection::within;
 use crate::tls::{self, Tls};
 
@@ -51,33 +58,17 @@ pub trait TokenSource: Send + Sync {
     async fn token(&self) -> Result<String, String>;
 }
 
-/// What a connection is used for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Purpose {
-    /// Writes data: what is acknowledged is on the server's disk.
-    Data,
-    /// Commits without waiting for the disk: leases, which need not survive a crash of the server, and what is made
-    /// durable afterwards.
-    Unsynced,
-    /// Reads.
-    Reads,
-    /// Hears of other processes' writes and tells them of ours.
-    Signals,
-    /// Creates and checks the schema, before there is one.
-    Setup,
-}
-
-/// A statement waits so long for a lock, and then is tried again.
-const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 /// What takes longer is not coming: the connection is given up.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
-
-const WHEN_STARTED: &str = "SELECT extract(epoch FROM pg_postmaster_start_time())::text;";
+/// How far a commit goes that is on the disk, unless the server says otherwise.
+const USUAL_LEVEL: &str = "on";
 
 /// Why there is no connection.
 enum NotConnected {
     NoAnswer,
     NoToken(String),
+    /// There is a pooler that takes no transactions.
+    PoolsStatements,
     Driver(tokio_postgres::Error),
 }
 
@@ -91,11 +82,14 @@ impl NotConnected {
     /// What is wrong with the encryption, if that is it.
     fn tls_trouble(&self) -> Option<String> {
         match self {
-            Self::NoAnswer | Self::NoToken(_) => None,
+            Self::NoAnswer | Self::NoToken(_) | Self::PoolsStatements => None,
             Self::Driver(error) => tls::trouble(error),
         }
     }
 }
+
+const POOLS_STATEMENTS: &str = "a pooler in front of it takes no transactions; set pool_mode = transaction or session \
+    there, or let the URL lead to the server itself";
 
 /// Makes connections.
 pub(crate) struct Connector {
@@ -105,6 +99,21 @@ pub(crate) struct Connector {
     pub(crate) schema: String,
     pub(crate) limits: StoreLimits,
     pub(crate) server_identity: Arc<ServerIdentity>,
+    pub(crate) pooling: Arc<Pooling>,
+    /// How far a commit goes that is on the disk, as the server had it when the store was opened.
+    pub(crate) synced: OnceLock<String>,
+}
+
+/// The two ends of a connection, and what it says about itself.
+struct Login {
+    client: Client,
+    driver: JoinHandle<()>,
+}
+
+impl Drop for Login {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
 }
 
 impl Connector {
@@ -112,6 +121,9 @@ impl Connector {
     pub(crate) async fn open(&self) -> Result<Session, PgError> {
         let (sender, _) = mpsc::unbounded_channel();
         self.connect_in_time(Purpose::Setup, sender).await.map_err(|error| {
+            if matches!(error, NotConnected::PoolsStatements) {
+                return PgError::Unsupported { reason: POOLS_STATEMENTS.into() };
+            }
             let (tls, failure) = (error.tls_trouble(), self.failure(error));
             match tls {
                 Some(reason) => PgError::Tls { reason },
@@ -179,30 +191,131 @@ impl Connector {
         purpose: Purpose,
         heard: mpsc::UnboundedSender<Notification>,
     ) -> Result<Session, NotConnected> {
-        let (client, driver) = match &self.tls {
+        if self.pooling.way() == Way::Pooled {
+            return self.connect_pooled(config, purpose, heard).await;
+        }
+        match self.connect_directly(config, purpose, heard.clone()).await {
+            Ok(Some(session)) => Ok(session),
+            Ok(None) => {
+                let session = self.connect_pooled(config, purpose, heard).await?;
+                self.pooling.is_met("it ignores the settings of a new connection");
+                Ok(session)
+            }
+            Err(NotConnected::Driver(error)) if refuses_settings(&error) => {
+                let session = self.connect_pooled(config, purpose, heard).await?;
+                self.pooling.is_met("it refuses the settings of a new connection");
+                Ok(session)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes a connection whose settings are there from the beginning; `None` if they are not.
+    async fn connect_directly(
+        &self,
+        given: &Config,
+        purpose: Purpose,
+        heard: mpsc::UnboundedSender<Notification>,
+    ) -> Result<Option<Session>, NotConnected> {
+        let mut config = given.clone();
+        let secret = new_secret();
+        let settings = self.settings(purpose, Way::Direct);
+        config.options(settings.as_options(given.get_options(), &secret));
+        config.application_name(purpose.application_name(given.get_application_name()));
+        let login = self.log_in(config, heard).await?;
+        let answers = login.client.simple_query(&ask_for_session()).await?;
+        let Some([found, started, level]) = first_row(&answers) else { return Ok(None) };
+        if found != secret {
+            return Ok(None);
+        }
+        self.note_level(purpose, &level);
+        Ok(Some(self.session(login, purpose, secret, &started, None)))
+    }
+
+    /// Makes a connection of which nothing is expected between two transactions.
+    async fn connect_pooled(
+        &self,
+        given: &Config,
+        purpose: Purpose,
+        heard: mpsc::UnboundedSender<Notification>,
+    ) -> Result<Session, NotConnected> {
+        let mut config = given.clone();
+        // The same for all: a pooler sets it anew whenever a session goes from one of us to another.
+        config.application_name(given.get_application_name().unwrap_or("duroxide").to_string());
+        let secret = new_secret();
+        let begin = self.settings(purpose, Way::Pooled).as_beginning(&secret);
+        let login = self.log_in(config, heard).await?;
+        // Three messages, so that whoever takes them for three transactions shows it here.
+        let ask = ask_for_session();
+        let parts = [begin.as_str(), &ask, "COMMIT"].map(|sql| -> Pin<Box<dyn Future<Output = _> + Send>> {
+            Box::pin(login.client.simple_query(sql))
+        });
+        let answers: Result<Vec<_>, tokio_postgres::Error> =
+            in_order(parts.into()).await.into_iter().collect();
+        let answers = answers.map_err(|error| match pools_statements(&error) {
+            true => NotConnected::PoolsStatements,
+            false => NotConnected::Driver(error),
+        })?;
+        let [found, started, level] = answers.get(1).and_then(|rows| first_row(rows)).unwrap_or_default();
+        if !found.starts_with(&secret) {
+            return Err(NotConnected::PoolsStatements);
+        }
+        self.note_level(purpose, &level);
+        Ok(self.session(login, purpose, found, &started, Some(begin)))
+    }
+
+    async fn log_in(
+        &self,
+        config: Config,
+        heard: mpsc::UnboundedSender<Notification>,
+    ) -> Result<Login, NotConnected> {
+        Ok(match &self.tls {
             Some(tls) if self.target.protection != Protection::Plain => {
                 let (client, connection) = config.connect(tls.clone()).await?;
-                (client, tokio::spawn(drive(connection, heard)))
+                Login { client, driver: tokio::spawn(drive(connection, heard)) }
             }
             _ => {
                 let (client, connection) = config.connect(NoTls).await?;
-                (client, tokio::spawn(drive(connection, heard)))
+                Login { client, driver: tokio::spawn(drive(connection, heard)) }
             }
-        };
-        let answers = client.simple_query(&format!("{} {WHEN_STARTED}", self.settings(purpose))).await;
-        let answers = answers.inspect_err(|_| driver.abort())?;
-        let started = answers.iter().rev().find_map(|answer| match answer {
-            SimpleQueryMessage::Row(row) => row.get(0),
-            _ => None,
-        });
-        let server = self.server_identity.reach(started.unwrap_or_default());
-        Ok(Session {
-            client,
-            driver,
-            statements: Mutex::default(),
-            server,
-            server_identity: self.server_identity.clone(),
         })
+    }
+
+    fn session(
+        &self,
+        login: Login,
+        purpose: Purpose,
+        secret: String,
+        started: &str,
+        begin: Option<String>,
+    ) -> Session {
+        Session {
+            login,
+            purpose,
+            secret,
+            begin,
+            statements: Mutex::default(),
+            sending: Mutex::default(),
+            has_begun: AtomicBool::new(false),
+            is_foreign: AtomicBool::new(false),
+            server: self.server_identity.reach(started),
+            server_identity: self.server_identity.clone(),
+            pooling: self.pooling.clone(),
+        }
+    }
+
+    fn settings(&self, purpose: Purpose, way: Way) -> Settings {
+        let synced = self.synced.get().map_or(USUAL_LEVEL, String::as_str);
+        Settings::new(purpose, way, &self.schema, &self.limits, synced)
+    }
+
+    /// Takes note of how far commits go, on the one connection that leaves it as the server has it. Whatever the server's
+    /// default is or will be, data is on its disk before it is acknowledged.
+    fn note_level(&self, purpose: Purpose, level: &str) {
+        if purpose == Purpose::Setup {
+            let synced = if level.is_empty() || level == "off" { USUAL_LEVEL } else { level };
+            let _ = self.synced.set(synced.to_string());
+        }
     }
 
     /// What a caller hears who may try again.
@@ -211,6 +324,7 @@ impl Connector {
         let error = match error {
             NotConnected::NoAnswer => return Failure::lost("PostgreSQL does not answer"),
             NotConnected::NoToken(why) => return Failure::lost(format!("no token to log in with: {why}")),
+            NotConnected::PoolsStatements => return Failure::lost(POOLS_STATEMENTS),
             NotConnected::Driver(error) => error,
         };
         let is_refused = error.code().is_some_and(|code| code.code().starts_with("28"));
@@ -228,34 +342,40 @@ impl Connector {
         }
         failure
     }
+}
 
-    fn settings(&self, purpose: Purpose) -> String {
-        let lock_timeout = LOCK_TIMEOUT.as_millis();
-        let path = quoted(&self.schema);
-        let StoreLimits { max_turn_messages, max_turn_bytes, .. } = self.limits;
-        // All statements are index probes, whatever the planner thinks of tables that it has not analysed yet, and
-        // planning them once is enough.
-        let probes = "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off;
-            SET plan_cache_mode = force_generic_plan;";
-        let common = format!(
-            "SET search_path TO {path}, pg_temp; SET lock_timeout = {lock_timeout}; SET jit = off;
-             SET idle_in_transaction_session_timeout = 60000; SET client_min_messages = warning;
-             SET default_transaction_isolation = 'read committed'; SET standard_conforming_strings = on;
-             SET duroxide.max_turn_messages = {}; SET duroxide.max_turn_bytes = {};",
-            i32::try_from(max_turn_messages.max(1)).unwrap_or(i32::MAX - 1),
-            i64::try_from(max_turn_bytes).unwrap_or(i64::MAX),
-        );
-        match purpose {
-            // Whatever the server's default, data is on its disk before it is acknowledged.
-            Purpose::Data => format!(
-                "{common} {probes}
-                 SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off';"
-            ),
-            Purpose::Unsynced => format!("{common} {probes} SET synchronous_commit = off;"),
-            Purpose::Reads | Purpose::Signals => common,
-            Purpose::Setup => "SET client_min_messages = warning;".into(),
-        }
-    }
+fn new_secret() -> String {
+    uuid::Uuid::new_v4().simple().to_string()
+}
+
+/// Asks for the session's secret, when the server was started, and how far its commits go.
+fn ask_for_session() -> String {
+    format!("SELECT current_setting('{SECRET}', true), {STARTED}, current_setting('synchronous_commit')")
+}
+
+fn first_row(answers: &[SimpleQueryMessage]) -> Option<[String; 3]> {
+    let row = answers.iter().find_map(|answer| match answer {
+        SimpleQueryMessage::Row(row) => Some(row),
+        _ => None,
+    })?;
+    Some([0, 1, 2].map(|column| row.get(column).unwrap_or_default().to_string()))
+}
+
+/// Tells whether a new connection was refused because of its settings: as a break of the protocol (PgBouncer), as something
+/// that is not supported (hosted proxies), or as a setting that nobody knows.
+fn refuses_settings(error: &tokio_postgres::Error) -> bool {
+    let codes = [
+        SqlState::PROTOCOL_VIOLATION,
+        SqlState::FEATURE_NOT_SUPPORTED,
+        SqlState::INVALID_PARAMETER_VALUE,
+        SqlState::UNDEFINED_OBJECT,
+    ];
+    error.code().is_some_and(|code| codes.contains(code))
+}
+
+/// Tells whether a pooler has refused a transaction. It has the same code for all that it refuses, and says so in English.
+fn pools_statements(error: &tokio_postgres::Error) -> bool {
+    error.as_db_error().is_some_and(|said| said.message().contains("statement pooling"))
 }
 
 /// Moves bytes and hands on notifications until the connection ends.
@@ -274,18 +394,48 @@ where
 
 /// A connection. It ends when it is dropped.
 pub(crate) struct Session {
-    client: Client,
-    driver: JoinHandle<()>,
-    statements: Mutex<HashMap<&'static str, Statement>>,
+    login: Login,
+    purpose: Purpose,
+    /// What the setting `duroxide.session` is where our statements run.
+    secret: String,
+    /// What begins a transaction in a session that others use too, with all settings.
+    begin: Option<String>,
+    statements: Mutex<HashMap<&'static str, Arc<Ready>>>,
+    /// Held while a whole transaction is being sent, so that those of concurrent callers do not mix.
+    sending: Mutex<()>,
+    /// A transaction was begun, and what follows is part of it.
+    has_begun: AtomicBool,
+    /// A statement was not in our session.
+    is_foreign: AtomicBool,
     /// The number of the server at its other end.
     server: u64,
     server_identity: Arc<ServerIdentity>,
+    pooling: Arc<Pooling>,
 }
 
+/// A statement that can be sent.
+struct Ready {
+    proven: ProvenStatement,
+    how: How,
+}
+
+enum How {
+    /// The server knows it.
+    Prepared(Statement),
+    /// It goes along whole, with the types of its parameters.
+    Whole(Vec<Type>),
+}
+
+type Answer = Result<Vec<Row>, QueryError>;
+
 impl Session {
-    /// Tells whether it should be used no more: it has ended, or another has reached another server since.
+    /// Tells whether it should be used no more: it has ended, or another has reached another server since, or it is not ours.
     pub(crate) fn is_over(&self) -> bool {
-        self.client.is_closed() || self.server != self.server_identity.number()
+        let was_direct = self.begin.is_none() && self.pooling.way() == Way::Pooled;
+        self.login.client.is_closed()
+            || self.server != self.server_identity.number()
+            || was_direct
+            || self.is_foreign.load(Ordering::SeqCst)
     }
 
     /// The number of the server at its other end.
@@ -293,47 +443,148 @@ impl Session {
         self.server
     }
 
+    /// Tells whether the session may be given to others between two transactions.
+    pub(crate) fn is_pooled(&self) -> bool {
+        self.begin.is_some()
+    }
+
+    /// Tells whether what it has committed is on the server's disk.
+    pub(crate) fn is_synced(&self) -> bool {
+        match self.purpose {
+            Purpose::Commits | Purpose::Removals => true,
+            Purpose::Messages => self.is_pooled(),
+            Purpose::Leases | Purpose::Reads | Purpose::Listings | Purpose::Setup => false,
+        }
+    }
+
     /// Ends the connection at once, without a word to the server.
     pub(crate) fn cut(&self) {
-        self.driver.abort();
+        self.login.driver.abort();
     }
 
-    /// Prepares a statement, unless it has been.
-    pub(crate) async fn prepare(&self, sql: &'static str) -> Result<Statement, tokio_postgres::Error> {
-        let known = self.statements().get(sql).cloned();
-        if let Some(statement) = known {
-            return Ok(statement);
+    /// Prepares a statement, unless it has been. A session that others use too cannot keep it, so there it goes along whole.
+    pub(crate) async fn prepare(&self, sql: &'static str) -> Result<(), QueryError> {
+        if self.is_pooled() || self.statements().contains_key(sql) {
+            return Ok(());
         }
-        let statement = self.client.prepare(sql).await?;
-        self.statements().insert(sql, statement.clone());
-        Ok(statement)
+        let proven = ProvenStatement::new(sql, &self.secret);
+        let prepared = self.login.client.prepare(&proven.sql).await;
+        let how = match prepared {
+            Ok(statement) => How::Prepared(statement),
+            Err(error) => return Err(self.judge(error).await),
+        };
+        self.statements().insert(sql, Arc::new(Ready { proven, how }));
+        Ok(())
     }
 
-    /// Runs a prepared statement. What is sent before the answer to this arrives is pipelined.
-    pub(crate) async fn query(
-        &self,
-        sql: &'static str,
-        params: &[&(dyn ToSql + Sync)],
-    ) -> Result<Vec<Row>, tokio_postgres::Error> {
-        let statement = self.prepare(sql).await?;
-        self.client.query(&statement, params).await
+    /// Runs a statement, in a transaction of its own unless one has begun. What is sent before the answer to this arrives is
+    /// pipelined.
+    pub(crate) async fn query(&self, sql: &'static str, params: &[&(dyn ToSql + Sync)]) -> Answer {
+        if self.purpose == Purpose::Setup {
+            return self.query_once(sql, params).await;
+        }
+        self.prepare(sql).await?;
+        let known = self.statements().get(sql).cloned();
+        let ready = known.unwrap_or_else(|| {
+            let proven = ProvenStatement::new(sql, &self.secret);
+            let types = params.iter().map(|value| wire_type(*value)).collect();
+            let ready = Arc::new(Ready { proven, how: How::Whole(types) });
+            self.statements().insert(sql, ready.clone());
+            ready
+        });
+        let rows = match &ready.how {
+            How::Prepared(statement) => {
+                self.login.client.query(statement, params).await.map_err(QueryError::from)
+            }
+            How::Whole(types) => {
+                let typed = params.iter().copied().zip(types.iter().cloned()).collect();
+                self.send_whole(&ready.proven.sql, typed).await
+            }
+        };
+        match rows {
+            Ok(rows) => ready
+                .proven
+                .read(rows)
+                .ok_or_else(|| self.not_ours("a statement met a session that is not ours")),
+            Err(QueryError::Driver(error)) => Err(self.judge(error).await),
+            Err(foreign) => Err(foreign),
+        }
+    }
+
+    /// Runs a statement that is made up at run time. Whoever calls this knows that the session is ours, or does not care.
+    pub(crate) async fn query_once(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Answer {
+        let typed = params.iter().map(|value| (*value, wire_type(*value))).collect();
+        self.send_whole(sql, typed).await
+    }
+
+    /// Sends a statement with the types of its parameters. In a session that others use too it goes with its settings, all
+    /// in one round trip.
+    async fn send_whole(&self, sql: &str, params: Vec<(&(dyn ToSql + Sync), Type)>) -> Answer {
+        let client = &self.login.client;
+        let has_begun = self.has_begun.load(Ordering::SeqCst);
+        let Some(begin) = self.begin.as_ref().filter(|_| !has_begun && self.purpose != Purpose::Setup) else {
+            return Ok(client.query_typed(sql, &params).await?);
+        };
+        let parts: Vec<Sent<'_>> = vec![
+            Box::pin(async { Ok(client.batch_execute(begin).await.map(|()| Vec::new())?) }),
+            Box::pin(async { Ok(client.query_typed(sql, &params).await?) }),
+            Box::pin(async { Ok(client.batch_execute("COMMIT").await.map(|()| Vec::new())?) }),
+        ];
+        let answers = in_one_piece(&self.sending, parts).await;
+        let parts: Result<Vec<Vec<Row>>, QueryError> = answers.into_iter().collect();
+        Ok(parts?.swap_remove(1))
+    }
+
+    /// Begins a transaction; what is sent after this is part of it.
+    pub(crate) async fn begin(&self) -> Result<(), QueryError> {
+        self.has_begun.store(true, Ordering::SeqCst);
+        self.run(self.begin.as_deref().unwrap_or("BEGIN")).await
+    }
+
+    /// Commits the transaction that was begun.
+    pub(crate) async fn commit(&self) -> Result<(), QueryError> {
+        self.has_begun.store(false, Ordering::SeqCst);
+        self.run("COMMIT").await
     }
 
     /// Runs statements without parameters and without answers.
-    pub(crate) async fn run(&self, sql: &str) -> Result<(), tokio_postgres::Error> {
-        self.client.batch_execute(sql).await
+    pub(crate) async fn run(&self, sql: &str) -> Result<(), QueryError> {
+        Ok(self.login.client.batch_execute(sql).await?)
     }
 
-    /// Runs a statement that is made up at run time, without preparing it for others.
-    pub(crate) async fn query_once(
-        &self,
-        sql: &str,
-        params: &[&(dyn ToSql + Sync)],
-    ) -> Result<Vec<Row>, tokio_postgres::Error> {
-        self.client.query(sql, params).await
+    /// Finds out whether a statement was refused because the session is not ours.
+    async fn judge(&self, error: tokio_postgres::Error) -> QueryError {
+        let Some(code) = error.code().filter(|_| !self.is_pooled()) else { return error.into() };
+        let unknown_statement = [SqlState::INVALID_SQL_STATEMENT_NAME, SqlState::DUPLICATE_PSTATEMENT];
+        if unknown_statement.contains(code) {
+            return self.not_ours("it does not keep prepared statements");
+        }
+        // What the schema holds is found only by the session's search path.
+        let unknown_name = [
+            SqlState::UNDEFINED_TABLE,
+            SqlState::UNDEFINED_FUNCTION,
+            SqlState::UNDEFINED_COLUMN,
+            SqlState::INVALID_SCHEMA_NAME,
+        ];
+        if unknown_name.contains(code)
+            && let Ok(answers) = self.login.client.simple_query(&ask_for_session()).await
+            && first_row(&answers).is_some_and(|[found, ..]| found != self.secret)
+        {
+            return self.not_ours("a statement met a session that is not ours");
+        }
+        error.into()
     }
 
-    fn statements(&self) -> std::sync::MutexGuard<'_, HashMap<&'static str, Statement>> {
+    /// The session is not ours: it is not used again, and no other is relied on.
+    fn not_ours(&self, how: &'static str) -> QueryError {
+        self.is_foreign.store(true, Ordering::SeqCst);
+        if !self.is_pooled() {
+            self.pooling.is_met(how);
+        }
+        QueryError::NotOurs
+    }
+
+    fn statements(&self) -> std::sync::MutexGuard<'_, HashMap<&'static str, Arc<Ready>>> {
         self.statements.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -342,20 +593,26 @@ impl Session {
 mod tests {
     use super::*;
 
+    fn connector(target: DatabaseAddress, tokens: Option<Arc<dyn TokenSource>>) -> Connector {
+        Connector {
+            target,
+            tls: None,
+            tokens,
+            schema: "public".into(),
+            limits: Default::default(),
+            server_identity: Arc::default(),
+            pooling: Arc::default(),
+            synced: OnceLock::new(),
+        }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_server_that_says_nothing_is_given_up() {
         let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = silent.local_addr().unwrap().port();
         let target = DatabaseAddress::parse(&format!("postgres://u:secret@127.0.0.1:{port}/d")).unwrap();
-        let connector = Connector {
-            target,
-            tls: None,
-            tokens: None,
-            schema: "public".into(),
-            limits: Default::default(),
-            server_identity: Arc::default(),
-        };
-        let failure = connector.connect(Purpose::Data).await.err().unwrap();
+        let connector = connector(target, None);
+        let failure = connector.connect(Purpose::Commits).await.err().unwrap();
         assert!(failure.may_pass() && failure.message.contains("does not answer"), "{}", failure.message);
         drop(silent);
     }
@@ -373,14 +630,7 @@ mod tests {
     async fn a_token_that_never_comes_is_not_waited_for() {
         let target = DatabaseAddress::parse("postgres://u@127.0.0.1:1/d").unwrap();
         let tokens: Option<Arc<dyn TokenSource>> = Some(Arc::new(Never));
-        let connector = Connector {
-            target,
-            tls: None,
-            tokens,
-            schema: "public".into(),
-            limits: Default::default(),
-            server_identity: Arc::default(),
-        };
-        assert!(connector.connect(Purpose::Data).await.is_err_and(|failure| failure.may_pass()));
+        let connector = connector(target, tokens);
+        assert!(connector.connect(Purpose::Commits).await.is_err_and(|failure| failure.may_pass()));
     }
 }

@@ -3,17 +3,21 @@
 //! Statements of concurrent callers are pipelined on it; each is a transaction of its own.
 
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use duroxide::providers::{Clock, SystemClock};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, mpsc};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use crate::error::{Failure, FailureKind};
+use crate::address::quoted;
+use crate::error::{Failure, FailureKind, QueryError};
 use crate::pipeline::{Sent, in_order};
-use crate::session::{ANSWER_TIMEOUT, Connector, Purpose, Session};
+use crate::session::{ANSWER_TIMEOUT, Connector, Session};
+use crate::settings::Purpose;
+use crate::signals::Hearing;
 
 /// The values of a statement's parameters.
 pub(crate) type Columns<'a> = &'a [&'a (dyn ToSql + Sync)];
@@ -25,12 +29,50 @@ pub(crate) struct SharedConnection {
     /// How long a call is tried again before its caller hears of the failure.
     patience: Duration,
     /// Held while connecting, so that one caller connects and the others wait for it.
-    current: Mutex<Option<Arc<Session>>>,
+    current: Arc<Mutex<Option<Arc<Session>>>>,
+    /// How often it was used.
+    uses: Arc<AtomicU64>,
+    /// How long it may be idle before it is given up; `None` if it is kept.
+    idle: Option<Duration>,
+    listener: Option<Listener>,
+}
+
+/// Whom to tell of each new connection, and what is to be heard there.
+struct Listener {
+    channel: String,
+    connections: mpsc::UnboundedSender<Hearing>,
 }
 
 impl SharedConnection {
     pub(crate) fn new(connector: Arc<Connector>, purpose: Purpose, patience: Duration) -> Self {
-        Self { connector, purpose, patience, current: Mutex::default() }
+        let (current, uses) = (Arc::default(), Arc::default());
+        Self { connector, purpose, patience, current, uses, idle: None, listener: None }
+    }
+
+    /// Gives the connection up when nobody has used it for so long.
+    pub(crate) fn close_after(self, idle: Duration) -> Self {
+        Self { idle: Some(idle), ..self }
+    }
+
+    /// Listens to a channel; what is heard there on each new connection goes to `connections`.
+    pub(crate) fn listen(self, channel: String, connections: mpsc::UnboundedSender<Hearing>) -> Self {
+        Self { listener: Some(Listener { channel, connections }), ..self }
+    }
+
+    /// Connects, unless there is a connection.
+    pub(crate) async fn keep_up(&self) -> Result<(), Failure> {
+        self.session().await.map(drop)
+    }
+
+    /// Runs one statement, once.
+    pub(crate) async fn query_briefly(
+        &self,
+        sql: &'static str,
+        params: Columns<'_>,
+    ) -> Result<Vec<Row>, Failure> {
+        let session = self.session().await?;
+        let outcome = in_time(session.query(sql, params)).await;
+        self.judge(&session, outcome).await
     }
 
     /// Runs one statement, again if the failure may pass.
@@ -73,7 +115,7 @@ impl SharedConnection {
     async fn judge<T>(
         &self,
         session: &Arc<Session>,
-        outcome: Option<Result<T, tokio_postgres::Error>>,
+        outcome: Option<Result<T, QueryError>>,
     ) -> Result<T, Failure> {
         let failure = match outcome {
             Some(Ok(value)) => return Ok(value),
@@ -90,13 +132,34 @@ impl SharedConnection {
     }
 
     async fn session(&self) -> Result<Arc<Session>, Failure> {
+        self.uses.fetch_add(1, Ordering::Relaxed);
         let mut current = self.current.lock().await;
         if let Some(session) = current.as_ref().filter(|session| !session.is_over()) {
             return Ok(session.clone());
         }
         *current = None;
-        let session = Arc::new(self.connector.connect(self.purpose).await?);
+        let session = Arc::new(self.connect().await?);
         *current = Some(session.clone());
+        drop(current);
+        if let Some(idle) = self.idle {
+            let (current, uses) = (Arc::downgrade(&self.current), self.uses.clone());
+            tokio::spawn(give_up_when_idle(current, uses, idle));
+        }
+        Ok(session)
+    }
+
+    async fn connect(&self) -> Result<Session, Failure> {
+        let Some(listener) = &self.listener else { return self.connector.connect(self.purpose).await };
+        let (heard, hearing) = mpsc::unbounded_channel();
+        let session = self.connector.connect_and_hear(self.purpose, heard).await?;
+        if !session.is_pooled() {
+            let listen = format!("LISTEN {}", quoted(&listener.channel));
+            in_time(session.run(&listen))
+                .await
+                .ok_or_else(|| Failure::lost("PostgreSQL does not answer"))??;
+        }
+        // If nobody hears it, the store is being dropped.
+        let _ = listener.connections.send(hearing);
         Ok(session)
     }
 
@@ -108,10 +171,27 @@ impl SharedConnection {
     }
 }
 
+/// Gives a connection up when nobody has used it for a while.
+async fn give_up_when_idle(current: Weak<Mutex<Option<Arc<Session>>>>, uses: Arc<AtomicU64>, idle: Duration) {
+    let mut seen = uses.load(Ordering::Relaxed);
+    loop {
+        SystemClock.sleep(idle).await;
+        let Some(current) = current.upgrade() else { return };
+        let mut current = current.lock().await;
+        let is_in_use = current.as_ref().is_some_and(|session| Arc::strong_count(session) > 1);
+        let now = uses.load(Ordering::Relaxed);
+        if now == seen && !is_in_use {
+            *current = None;
+            return;
+        }
+        seen = now;
+    }
+}
+
 async fn all(
     session: &Session,
     statements: &[(&'static str, Columns<'_>)],
-) -> Result<Vec<Vec<Row>>, tokio_postgres::Error> {
+) -> Result<Vec<Vec<Row>>, QueryError> {
     for (sql, _) in statements {
         session.prepare(sql).await?;
     }

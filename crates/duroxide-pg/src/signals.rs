@@ -1,8 +1,9 @@
 //! Telling other processes that there is something new, and hearing of theirs.
 //!
 //! NOTIFY holds a lock of the whole server until its transaction is over, so it is never part of a commit of ours: what
-//! was committed is noted, and one task tells all of it at once, at most every few milliseconds, on a connection of its
-//! own, which also listens. Notifications may be lost (a connection breaks); then everybody looks for themselves, now and then.
+//! was committed is noted, and one task tells all of it at once, at most every few milliseconds, on the connection of the
+//! reads, which also listens. Notifications may be lost (a connection breaks); then everybody looks for themselves, now and
+//! then. A session that a pooler shares cannot listen; then everybody looks more often.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -13,9 +14,10 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tokio::sync::{Notify, mpsc};
 
-use crate::session::{Connector, Purpose, Session};
+use crate::pooling::Pooling;
+use crate::settings::Way;
 use crate::shared::{Effects, Shared};
-use crate::shared_connection::jittered;
+use crate::shared_connection::{SharedConnection, jittered};
 use crate::text;
 
 /// How often others are told, at most.
@@ -116,21 +118,36 @@ impl PendingNotifications {
     }
 }
 
-/// The task that tells and hears.
+/// The task that tells and hears, on the connection on which others read.
 pub(crate) struct Notifier {
-    connector: Arc<Connector>,
+    connection: Arc<SharedConnection>,
+    /// Each new connection, with what is heard on it.
+    connections: mpsc::UnboundedReceiver<Hearing>,
     shared: Weak<Shared>,
     notifications: Arc<PendingNotifications>,
     own_name: String,
     channel: String,
 }
 
+/// What is heard on one connection, until it is lost.
+pub(crate) type Hearing = mpsc::UnboundedReceiver<tokio_postgres::Notification>;
+
+/// The name by which the processes of a schema hear of each other. A name may be longer than PostgreSQL takes for a channel;
+/// two that collide only wake each other in vain.
+pub(crate) fn channel_of(schema: &str) -> String {
+    format!("duroxide_{schema}").chars().take(63).collect()
+}
+
 impl Notifier {
-    pub(crate) fn new(connector: Arc<Connector>, shared: &Arc<Shared>) -> Self {
-        // A name may be longer than PostgreSQL takes for a channel; two that collide only wake each other in vain.
-        let channel: String = format!("duroxide_{}", connector.schema).chars().take(63).collect();
+    pub(crate) fn new(
+        connection: Arc<SharedConnection>,
+        connections: mpsc::UnboundedReceiver<Hearing>,
+        channel: String,
+        shared: &Arc<Shared>,
+    ) -> Self {
         Self {
-            connector,
+            connection,
+            connections,
             shared: Arc::downgrade(shared),
             notifications: shared.notifications.clone(),
             own_name: uuid::Uuid::new_v4().simple().to_string(),
@@ -139,19 +156,12 @@ impl Notifier {
     }
 
     /// Runs until the store is dropped.
-    pub(crate) async fn run(self) {
+    pub(crate) async fn run(mut self) {
         let mut pause = RECONNECT.0;
         while self.shared.strong_count() > 0 {
-            let (heard, mut hearing) = mpsc::unbounded_channel();
-            if let Ok(session) = self.connector.connect_and_hear(Purpose::Signals, heard).await
-                && session.run(&format!("LISTEN {}", crate::address::quoted(&self.channel))).await.is_ok()
-            {
+            if self.connection.keep_up().await.is_ok() {
                 pause = RECONNECT.0;
-                // What happened while nobody listened is not known.
-                if let Some(shared) = self.shared.upgrade() {
-                    shared.announce_everything();
-                }
-                self.converse(&session, &mut hearing).await;
+                self.converse().await;
             }
             SystemClock.sleep(jittered(pause)).await;
             pause = (pause * 2).min(RECONNECT.1);
@@ -159,40 +169,40 @@ impl Notifier {
     }
 
     /// Tells and hears until the connection is lost.
-    async fn converse(
-        &self,
-        session: &Session,
-        hearing: &mut mpsc::UnboundedReceiver<tokio_postgres::Notification>,
-    ) {
+    async fn converse(&mut self) {
+        let mut hearing = None;
         loop {
             tokio::select! {
-                heard = hearing.recv() => match heard {
+                biased;
+                Some(new) = self.connections.recv() => {
+                    hearing = Some(new);
+                    // What happened while nobody listened is not known.
+                    if let Some(shared) = self.shared.upgrade() {
+                        shared.announce_everything();
+                    }
+                }
+                heard = next(&mut hearing) => match heard {
                     Some(notification) => self.hear(notification.payload()),
                     None => return,
                 },
                 () = self.notifications.something.notified() => {
-                    if let Some(message) = self.notifications.take(&self.own_name)
-                        && self.tell(session, &message).await.is_err()
-                    {
-                        return;
+                    if let Some(message) = self.notifications.take(&self.own_name) {
+                        self.tell(&message).await;
                     }
                     SystemClock.sleep(BETWEEN_NOTIFICATIONS).await;
                 }
             }
-            if self.shared.strong_count() == 0 || session.is_over() {
+            if self.shared.strong_count() == 0 {
                 return;
             }
         }
     }
 
-    async fn tell(&self, session: &Session, message: &Message) -> Result<(), ()> {
-        let payload = text::stored(&serde_json::to_string(message).map_err(drop)?).into_owned();
-        let params: crate::shared_connection::Columns<'_> = &[&self.channel, &payload];
-        crate::shared_connection::in_time(session.query("SELECT pg_notify($1, $2)", params))
-            .await
-            .ok_or(())?
-            .map(drop)
-            .map_err(drop)
+    /// Tells others. If that fails, they look for themselves, now and then.
+    async fn tell(&self, message: &Message) {
+        let Ok(payload) = serde_json::to_string(message) else { return };
+        let payload = text::stored(&payload).into_owned();
+        let _ = self.connection.query_briefly("SELECT pg_notify($1, $2)", &[&self.channel, &payload]).await;
     }
 
     fn hear(&self, payload: &str) {
@@ -222,10 +232,27 @@ impl Notifier {
     }
 }
 
+/// The next notification; `None` if the connection is lost.
+async fn next(hearing: &mut Option<Hearing>) -> Option<tokio_postgres::Notification> {
+    hearing.as_mut()?.recv().await
+}
+
+/// How often to look, if nobody has said so: where others tell of what they do, and where they cannot be heard.
+const LOOK_EVERY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_millis(250));
+
 /// Looks now and then, in case a notification was lost. On a clock that is moved by hand it looks when that is moved.
-pub(crate) async fn look_now_and_then(shared: Weak<Shared>, clock: Arc<dyn Clock>, interval: Duration) {
+pub(crate) async fn look_now_and_then(
+    shared: Weak<Shared>,
+    clock: Arc<dyn Clock>,
+    given: Option<Duration>,
+    pooling: Arc<Pooling>,
+) {
     loop {
-        clock.sleep(jittered(interval)).await;
+        let usual = match pooling.way() {
+            Way::Direct => LOOK_EVERY.0,
+            Way::Pooled => LOOK_EVERY.1,
+        };
+        clock.sleep(jittered(given.unwrap_or(usual))).await;
         match shared.upgrade() {
             Some(shared) => shared.announce_everything(),
             None => return,

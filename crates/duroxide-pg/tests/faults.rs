@@ -296,7 +296,7 @@ async fn a_lost_listener_costs_no_more_than_a_poll() {
     let killer = world.connect().await;
     for round in 0..5 {
         let sql = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-            WHERE (query LIKE 'LISTEN%' OR query LIKE '%pg_notify%') AND pid <> pg_backend_pid()";
+            WHERE application_name = 'duroxide reads'";
         killer.batch_execute(sql).await.unwrap();
         let instance = format!("i-{round}");
         here.enqueue_for_orchestrator(start(&instance), None).await.unwrap();

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use duroxide::providers::{ExecutionMetadata, ExtendedProvider, Provider, ProviderError, SystemMetrics};
 use duroxide_pg::PostgresProvider;
-use support::world::{World, metadata, start, started_event};
+use support::world::{World, metadata, signal, start, started_event};
 
 const LEASE: Duration = Duration::from_secs(30);
 /// Holds up a turn's commit before it has made its note.
@@ -87,6 +87,8 @@ async fn what_a_process_counted_stays_when_it_is_long_gone() {
     for round in 1..=2 {
         world.run("UPDATE committers SET seen_at = now() - interval '31 days', begun_at = now() - interval '31 days'").await;
         let next = world.sound_store().await;
+        // It connects when it writes.
+        next.enqueue_for_orchestrator(signal("nobody"), None).await.unwrap();
         world.until("NOT EXISTS (SELECT 1 FROM committers WHERE seen_at < now() - interval '1 day')").await;
         let counted = "SELECT count(*) FROM committers WHERE instances <> 0";
         assert_eq!(world.number(counted).await, 0, "the row is gone");

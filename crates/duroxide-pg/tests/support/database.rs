@@ -2,6 +2,7 @@
 //! over.
 
 use duroxide_pg::PostgresProvider;
+use tokio_postgres::types::Type;
 use tokio_postgres::{Client, NoTls};
 
 use super::cluster::Cluster;
@@ -70,8 +71,9 @@ pub async fn connect(url: &str) -> Client {
 async fn template(client: &Client, server: &str) -> String {
     let name = format!("duroxide_template_{:016x}", fingerprint());
     let is_there = async || {
-        let found = client.query("SELECT 1 FROM pg_database WHERE datname = $1", &[&name]).await;
-        !found.unwrap().is_empty()
+        // Not prepared, for the URL may lead to a pooler.
+        let sql = "SELECT 1 FROM pg_database WHERE datname = $1";
+        !client.query_typed(sql, &[(&name, Type::TEXT)]).await.unwrap().is_empty()
     };
     if is_there().await {
         return name;

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test file uses what it needs")]
 
+pub mod bouncer;
 pub mod cluster;
 pub mod database;
 pub mod load;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use duroxide::providers::{Clock, ExecutionMetadata, SystemClock, WorkItem};
+use duroxide::providers::{Clock, ExecutionMetadata, Provider, SystemClock, WorkItem};
 use duroxide::{Client, Event, EventKind};
 use duroxide_pg::PostgresProvider;
 
@@ -142,6 +142,16 @@ pub async fn until(database: &tokio_postgres::Client, condition: &str) {
         assert!(SystemClock.monotonic() < deadline, "not so: {condition}");
         SystemClock.sleep(Duration::from_millis(10)).await;
     }
+}
+
+/// Runs a turn of a new instance.
+pub async fn take_turn(store: &PostgresProvider, instance: &str) {
+    store.enqueue_for_orchestrator(start(instance), None).await.unwrap();
+    let (_, token, _) =
+        store.fetch_orchestration_item(Duration::from_secs(30), Duration::ZERO, None).await.unwrap().unwrap();
+    let events = vec![started_event(instance)];
+    store.ack_orchestration_item(&token, 1, events, vec![], vec![], metadata(), vec![]).await.unwrap();
+    assert_eq!(store.read(instance).await.unwrap().len(), 1);
 }
 
 pub fn start(instance: &str) -> WorkItem {

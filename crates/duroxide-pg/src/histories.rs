@@ -1,0 +1,93 @@
+//! Reading histories in bounded parts, each a query of its own, so that other reads come in between.
+
+use duroxide::Event;
+use duroxide::providers::{ProviderError, refusal};
+use tokio_postgres::Row;
+
+use crate::PostgresProvider;
+use crate::reads::decode;
+use crate::text::stored;
+
+/// A part has so many events and so many bytes, at most, and one event at least. Its rows: the event, its id, its execution,
+/// whether more events follow, and which creation of its id the instance is.
+macro_rules! part {
+    ($execution:literal) => {
+        concat!(
+            "SELECT event_data, event_id, execution_id, more,
+                (SELECT incarnation FROM instances WHERE instance_id = $1) AS incarnation
+            FROM (
+                SELECT event_data, event_id, execution_id, lead(event_id) OVER w IS NOT NULL AS more,
+                    row_number() OVER w AS place,
+                    sum(octet_length(event_data)) OVER w - octet_length(event_data) AS bytes_before
+                FROM (
+                    SELECT event_data, event_id, execution_id FROM history
+                    WHERE instance_id = $1 AND event_id > $2 AND execution_id = ",
+            $execution,
+            " ORDER BY event_id LIMIT 1001) h
+                WINDOW w AS (ORDER BY event_id)) p
+            WHERE place <= 1000 AND bytes_before < 1048576 ORDER BY event_id"
+        )
+    };
+}
+
+/// A part of one execution.
+const OF_EXECUTION: &str = part!("$3");
+/// A part of the newest execution.
+const OF_NEWEST: &str =
+    part!("coalesce((SELECT max(execution_id) FROM executions WHERE instance_id = $1), 1)");
+/// A part of the execution whose history a turn needs: the row's, or the highest that there is anything of.
+pub(crate) const OF_CURRENT: &str = part!(
+    "coalesce((SELECT current_execution_id FROM instances WHERE instance_id = $1), (SELECT execution FROM rowless_1($1)))"
+);
+
+/// An instance may be deleted and started again while its history is being read; then it is read again, so often.
+const TRIALS: usize = 5;
+
+impl PostgresProvider {
+    /// Reads the history of an execution, or of the newest one.
+    pub(crate) async fn read_events(
+        &self,
+        operation: &'static str,
+        instance: &str,
+        execution_id: Option<u64>,
+    ) -> Result<Vec<Event>, ProviderError> {
+        let stored_instance = stored(instance);
+        let instance = stored_instance.as_ref();
+        for _ in 0..TRIALS {
+            let first = match execution_id.map(i64::try_from) {
+                Some(Ok(id)) => self.rows(operation, OF_EXECUTION, &[&instance, &0_i64, &id]).await?,
+                // Beyond what the store can hold, so there is nothing.
+                Some(Err(_)) => return Ok(Vec::new()),
+                None => self.rows(operation, OF_NEWEST, &[&instance, &0_i64]).await?,
+            };
+            if let Some(rows) = self.rest_of_history(operation, instance, first).await? {
+                return decode(&rows).map_err(|reason| refusal::undecodable_history(operation, &reason));
+            }
+        }
+        Err(changed_meanwhile(operation))
+    }
+
+    /// Reads what follows a history's first part; `None` if the instance was deleted meanwhile.
+    pub(crate) async fn rest_of_history(
+        &self,
+        operation: &'static str,
+        instance: &str,
+        mut rows: Vec<Row>,
+    ) -> Result<Option<Vec<Row>>, ProviderError> {
+        while let Some(last) = rows.last().filter(|last| last.get(3)) {
+            let (after, execution): (i64, i64) = (last.get(1), last.get(2));
+            let incarnation: Option<i64> = last.get(4);
+            let next = self.rows(operation, OF_EXECUTION, &[&instance, &after, &execution]).await?;
+            if next.first().is_none_or(|row| row.get::<_, Option<i64>>(4) != incarnation) {
+                return Ok(None);
+            }
+            rows.extend(next);
+        }
+        Ok(Some(rows))
+    }
+}
+
+/// What a caller hears whose instance was deleted again and again.
+pub(crate) fn changed_meanwhile(operation: &'static str) -> ProviderError {
+    ProviderError::retryable(operation, "the instance was deleted while its history was being read")
+}

@@ -1,0 +1,189 @@
+//! What a session is used for, what it has to be set to for that, and the two ways to say so.
+//!
+//! Settings are never made with SET: a pooler may give the session to somebody else with what was set. They go with the
+//! request for a new connection, which a pooler that shares sessions refuses or ignores; or they are made for one
+//! transaction, and end with it.
+
+use std::time::Duration;
+
+use duroxide::providers::StoreLimits;
+
+use crate::address::quoted;
+use crate::proof::SECRET;
+
+/// What a connection is used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Commits turns: what is acknowledged is on the server's disk.
+    Commits,
+    /// Commits messages and results, which are made durable afterwards.
+    Messages,
+    /// Deletes and prunes, which may take long.
+    Removals,
+    /// Takes leases and gives them back, which need not survive a crash of the server.
+    Leases,
+    /// Reads what is read soon, tells other processes of our writes and hears of theirs.
+    Reads,
+    /// Reads what may take long.
+    Listings,
+    /// Creates and checks the schema, before there is one.
+    Setup,
+}
+
+impl Purpose {
+    /// What operators see in `pg_stat_activity`.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Commits => "commits",
+            Self::Messages => "messages",
+            Self::Removals => "removals",
+            Self::Leases => "leases",
+            Self::Reads => "reads",
+            Self::Listings => "listings",
+            Self::Setup => "setup",
+        }
+    }
+
+    /// The name of a connection; `given` is what the URL calls this application.
+    pub(crate) fn application_name(self, given: Option<&str>) -> String {
+        match given {
+            Some(given) => format!("{given} ({})", self.name()),
+            None => format!("duroxide {}", self.name()),
+        }
+    }
+}
+
+/// Whether a session is ours from its beginning to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// It is.
+    Direct,
+    /// Others may use it between two of our transactions.
+    Pooled,
+}
+
+/// A statement waits so long for a lock, and then is tried again.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
+/// A server that waits so long for the rest of a transaction gives it up.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// What a session is set to.
+pub(crate) struct Settings(Vec<(&'static str, String)>);
+
+impl Settings {
+    /// Those of a purpose. `synced` is how far a commit goes that is on the disk.
+    pub(crate) fn new(purpose: Purpose, way: Way, schema: &str, limits: &StoreLimits, synced: &str) -> Self {
+        let mut all = vec![("client_min_messages", "warning".to_string())];
+        if purpose == Purpose::Setup {
+            return Self(all);
+        }
+        all.extend([
+            // Nothing that somebody else has made, in a temporary schema for instance, takes the place of ours.
+            ("search_path", format!("{}, pg_temp", quoted(schema))),
+            ("lock_timeout", LOCK_TIMEOUT.as_millis().to_string()),
+            ("idle_in_transaction_session_timeout", IDLE_TIMEOUT.as_millis().to_string()),
+            ("jit", "off".into()),
+            ("standard_conforming_strings", "on".into()),
+        ]);
+        let commit = match purpose {
+            Purpose::Commits | Purpose::Removals => synced,
+            // Only a session that is ours shows by its end that the server has crashed and may have forgotten something.
+            Purpose::Messages if way == Way::Pooled => synced,
+            Purpose::Messages | Purpose::Leases | Purpose::Reads | Purpose::Listings | Purpose::Setup => {
+                "off"
+            }
+        };
+        all.push(("synchronous_commit", commit.into()));
+        if !matches!(purpose, Purpose::Reads | Purpose::Listings) {
+            // All statements are index probes, whatever the planner thinks of tables that it has not analysed yet, and
+            // planning them once is enough.
+            all.extend(
+                ["enable_seqscan", "enable_hashjoin", "enable_mergejoin"].map(|name| (name, "off".into())),
+            );
+            all.push(("plan_cache_mode", "force_generic_plan".into()));
+            let StoreLimits { max_turn_messages, max_turn_bytes, .. } = limits;
+            let messages = i32::try_from((*max_turn_messages).max(1)).unwrap_or(i32::MAX - 1);
+            all.push(("duroxide.max_turn_messages", messages.to_string()));
+            let bytes = i64::try_from(*max_turn_bytes).unwrap_or(i64::MAX);
+            all.push(("duroxide.max_turn_bytes", bytes.to_string()));
+        }
+        Self(all)
+    }
+
+    /// As options of a new connection, after those that the URL gives.
+    pub(crate) fn as_options(&self, given: Option<&str>, secret: &str) -> String {
+        let own = [("default_transaction_isolation", "read committed"), (SECRET, secret)];
+        let settings = self.0.iter().map(|(name, value)| (*name, value.as_str())).chain(own);
+        let own = settings.map(|(name, value)| format!("-c {name}={}", escaped(value)));
+        given.map(str::to_string).into_iter().chain(own).collect::<Vec<_>>().join(" ")
+    }
+
+    /// As statements that begin a transaction. The secret ends with when the server was started, so that a transaction on
+    /// another server is not ours.
+    pub(crate) fn as_beginning(&self, secret: &str) -> String {
+        let settings =
+            self.0.iter().map(|(name, value)| format!("set_config('{name}', {}, true)", literal(value)));
+        let settings: Vec<String> = settings.collect();
+        format!(
+            "BEGIN ISOLATION LEVEL READ COMMITTED; SELECT {}, set_config('{SECRET}', '{secret} ' || {STARTED}, true)",
+            settings.join(", ")
+        )
+    }
+}
+
+/// When the server was started, as text: no two servers at one address have that in common.
+pub(crate) const STARTED: &str = "extract(epoch FROM pg_catalog.pg_postmaster_start_time())::text";
+
+/// A value as it stands in the options of a new connection, which are separated by blanks.
+fn escaped(value: &str) -> String {
+    let escape = |letter: char| match letter == '\\' || letter.is_whitespace() {
+        true => vec!['\\', letter],
+        false => vec![letter],
+    };
+    value.chars().flat_map(escape).collect()
+}
+
+fn literal(value: &str) -> String {
+    format!("'{}'", value.replace('\'', "''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(purpose: Purpose, way: Way, synced: &str) -> Settings {
+        Settings::new(purpose, way, "tenant_1", &StoreLimits::default(), synced)
+    }
+
+    #[test]
+    fn options_follow_those_of_the_url_and_may_hold_blanks() {
+        let options = settings(Purpose::Reads, Way::Direct, "on").as_options(Some("-c geqo=off"), "abc");
+        assert!(options.starts_with("-c geqo=off -c client_min_messages=warning "), "{options}");
+        assert!(options.contains(" -c search_path=\"tenant_1\",\\ pg_temp "), "{options}");
+        assert!(options.contains(" -c default_transaction_isolation=read\\ committed "), "{options}");
+        assert!(options.ends_with(" -c duroxide.session=abc"), "{options}");
+        assert_eq!(escaped("a b\\c\td"), "a\\ b\\\\c\\\td");
+    }
+
+    #[test]
+    fn data_waits_for_the_disk_and_leases_do_not() {
+        let commit = |purpose, way| {
+            let settings = settings(purpose, way, "remote_apply").0;
+            settings.into_iter().find(|(name, _)| *name == "synchronous_commit").unwrap().1
+        };
+        for way in [Way::Direct, Way::Pooled] {
+            for synced in [Purpose::Commits, Purpose::Removals] {
+                assert_eq!(commit(synced, way), "remote_apply");
+            }
+            assert_eq!(commit(Purpose::Leases, way), "off");
+        }
+        assert_eq!(commit(Purpose::Messages, Way::Direct), "off");
+        assert_eq!(commit(Purpose::Messages, Way::Pooled), "remote_apply");
+    }
+
+    #[test]
+    fn a_connection_says_what_it_is_for() {
+        assert_eq!(Purpose::Commits.application_name(None), "duroxide commits");
+        assert_eq!(Purpose::Reads.application_name(Some("shop")), "shop (reads)");
+    }
+}
