@@ -1402,3 +1402,299 @@ BEGIN
     PERFORM set_config('duroxide.committer_row', v_row::text, false);
     RETURN true;
 END $$;
+
+-- WHAT CANNOT BE CLAIMED. A claim that fails for a reason that will not pass is made again by these functions, one candidate
+-- after the other, each in a subtransaction. They are slower; nobody calls them otherwise.
+
+-- Tells what a failure is about: 2 what is stored (it is damaged, or too large), 1 perhaps that, perhaps the server (its
+-- memory, an error in itself), 0 something else: rights, the schema, locks, the connection.
+CREATE FUNCTION blame_1(p_state text) RETURNS integer
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE
+        WHEN left(p_state, 2) IN ('21', '22', '23', '54', 'P0') OR p_state IN ('XX001', 'XX002') THEN 2
+        WHEN p_state IN ('XX000', '53200') THEN 1
+        ELSE 0 END
+$$;
+
+-- The reason that is kept with what cannot be claimed.
+CREATE FUNCTION unclaimable_1(p_message text, p_state text) RETURNS text
+LANGUAGE sql IMMUTABLE AS $$ SELECT 'it cannot be claimed: ' || p_message || ' (' || p_state || ')' $$;
+
+-- Keeps an instance that nobody holds from being claimed; see `block_instance_1`.
+CREATE FUNCTION block_unclaimed_1(p_now bigint, p_instance text, p_reason text) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO instance_schedule AS s (instance_id, lock_token, locked_until, locked_at, batch, blocked_at, blocked_reason)
+    VALUES (p_instance, 'blocked_' || gen_random_uuid(), 9223372036854775807, now_ms_1(p_now), '{}', now_ms_1(p_now),
+        p_reason)
+    ON CONFLICT (instance_id) DO UPDATE SET ready_seq = NULL, due_at = NULL, lock_token = excluded.lock_token,
+        locked_until = excluded.locked_until, locked_at = excluded.locked_at, batch = '{}',
+        blocked_at = excluded.blocked_at, blocked_reason = excluded.blocked_reason;
+END $$;
+
+-- As `claim_instances_1`, and blocks instances that cannot be claimed; the last row lists them with the reasons. What may be
+-- the server's fault counts as the instance's only if another one could be claimed. What is neither's is raised.
+CREATE FUNCTION claim_carefully_1(
+    p_now bigint, p_max integer, p_lease_ms bigint, p_parking_ms bigint, p_known text[], p_allowed text[], p_seed text)
+RETURNS TABLE (
+    instance text, token text, name text, version text, execution bigint, incarnation bigint, last_event bigint,
+    status text, start_event text, message_ids bigint[], attempts bigint[], texts text[],
+    now_at bigint, next_due bigint, more boolean, busy boolean, unknown_classes text[],
+    dropped_for text[], dropped_count bigint[], in_line boolean, blocked text[], blocked_reasons text[])
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    v_now bigint := now_ms_1(p_now);
+    v_note record;
+    v_one text;
+    v_class text;
+    v_place bigint;
+    v_dropped bigint;
+    v_claimed integer := 0;
+    v_row record;
+    v_state text;
+    v_message text;
+    v_suspects text[] := '{}';
+BEGIN
+    PERFORM set_config('synchronous_commit', 'on', true);
+    blocked := '{}';
+    blocked_reasons := '{}';
+    -- Instances that others touched get their places.
+    FOR v_note IN SELECT a.id, a.instances FROM arrivals a ORDER BY a.id LIMIT 32 FOR UPDATE SKIP LOCKED LOOP
+        DELETE FROM arrivals a WHERE a.id = v_note.id;
+        FOREACH v_one IN ARRAY v_note.instances LOOP
+            IF EXISTS (SELECT 1 FROM instance_schedule s WHERE s.instance_id = v_one) THEN
+                PERFORM 1 FROM instance_schedule s WHERE s.instance_id = v_one FOR UPDATE SKIP LOCKED;
+                IF NOT FOUND THEN
+                    -- Somebody is committing a turn of it.
+                    INSERT INTO arrivals (instances) VALUES (ARRAY[v_one]);
+                    busy := true;
+                    CONTINUE;
+                END IF;
+                CONTINUE WHEN EXISTS (SELECT 1 FROM instance_schedule s WHERE s.instance_id = v_one
+                    AND (s.lock_token IS NOT NULL OR s.ready_seq IS NOT NULL));
+            END IF;
+            BEGIN
+                PERFORM place_1(ARRAY[v_one], v_now, p_parking_ms);
+            EXCEPTION WHEN OTHERS THEN
+                GET STACKED DIAGNOSTICS v_state = RETURNED_SQLSTATE, v_message = MESSAGE_TEXT;
+                IF blame_1(v_state) < 2 THEN
+                    RAISE;
+                END IF;
+                blocked := blocked || v_one;
+                blocked_reasons := blocked_reasons || unclaimable_1(v_message, v_state);
+            END;
+        END LOOP;
+    END LOOP;
+    -- Those whose time has come are moved.
+    FOR v_one IN SELECT s.instance_id FROM instance_schedule s WHERE s.due_at <= v_now ORDER BY s.due_at LIMIT 256
+        FOR UPDATE SKIP LOCKED LOOP
+        BEGIN
+            PERFORM promote_instances_1(ARRAY[v_one], v_now, p_parking_ms);
+        EXCEPTION WHEN OTHERS THEN
+            GET STACKED DIAGNOSTICS v_state = RETURNED_SQLSTATE, v_message = MESSAGE_TEXT;
+            IF blame_1(v_state) < 2 THEN
+                RAISE;
+            END IF;
+            blocked := blocked || v_one;
+            blocked_reasons := blocked_reasons || unclaimable_1(v_message, v_state);
+        END;
+    END LOOP;
+    FOR v_at IN 1..cardinality(blocked) LOOP
+        PERFORM block_unclaimed_1(p_now, blocked[v_at], blocked_reasons[v_at]);
+    END LOOP;
+    -- Then the line, from its head on.
+    SELECT array_agg(c) INTO unknown_classes FROM unnest(ready_classes_1()) c
+    WHERE p_known IS NOT NULL AND c <> ALL (p_known);
+    FOR v_round IN 1..64 LOOP
+        EXIT WHEN unknown_classes IS NOT NULL OR v_claimed >= least(p_max, 16);
+        SELECT x.instance_id, x.class, x.ready_seq INTO v_one, v_class, v_place FROM (
+            SELECT h.* FROM unnest(ready_classes_1()) c(class) CROSS JOIN LATERAL (
+                SELECT s.instance_id, s.class, s.ready_seq FROM instance_schedule s
+                WHERE s.class = c.class AND s.ready_seq IS NOT NULL
+                ORDER BY s.ready_seq LIMIT 1 FOR UPDATE SKIP LOCKED) h
+            WHERE p_allowed IS NULL OR c.class = ANY (p_allowed) ORDER BY h.ready_seq LIMIT 1) x;
+        EXIT WHEN NOT FOUND;
+        BEGIN
+            IF (SELECT o.head FROM outlook_1(v_one, v_now) o) IS NULL THEN
+                DELETE FROM instance_schedule s WHERE s.instance_id = v_one;
+                PERFORM place_1(ARRAY[v_one], v_now, p_parking_ms);
+                CONTINUE;
+            END IF;
+            IF NOT EXISTS (SELECT 1 FROM instances n WHERE n.instance_id = v_one)
+                AND NOT EXISTS (SELECT 1 FROM history h WHERE h.instance_id = v_one)
+                AND NOT EXISTS (SELECT 1 FROM orchestrator_queue q WHERE q.instance_id = v_one AND q.parked_at IS NULL
+                                AND q.visible_at <= v_now AND q.class = 'start') THEN
+                v_dropped := set_aside_1(v_one, v_now, p_parking_ms);
+                IF v_dropped > 0 THEN
+                    dropped_for := dropped_for || v_one;
+                    dropped_count := dropped_count || v_dropped;
+                END IF;
+                CONTINUE;
+            END IF;
+            -- With such floors a claim finds nobody but this one.
+            PERFORM are_slow_now_1('instances');
+            PERFORM set_config(floors_setting_1('instances', p_allowed), jsonb_build_object(
+                'schema', current_schema(), 'asked', p_allowed, 'full_at', now_ms_1(NULL) + 30000,
+                'marked_at', now_ms_1(NULL), 'keys', ARRAY[v_class], 'floor', jsonb_build_object(
+                    'arrival', 9223372036854775807, 'due', 9223372036854775807, 'ready', v_place))::text, true);
+            FOR v_row IN SELECT c.* FROM claim_instances_1(
+                    p_now, 1, p_lease_ms, p_parking_ms, p_known, p_allowed, p_seed, NULL) c WHERE c.instance IS NOT NULL LOOP
+                instance := v_row.instance;
+                token := v_row.token;
+                name := v_row.name;
+                version := v_row.version;
+                execution := v_row.execution;
+                incarnation := v_row.incarnation;
+                last_event := v_row.last_event;
+                status := v_row.status;
+                start_event := v_row.start_event;
+                message_ids := v_row.message_ids;
+                attempts := v_row.attempts;
+                texts := v_row.texts;
+                -- It is read here, so that a text that cannot be is noticed.
+                PERFORM octet_length(start_event || '');
+                RETURN NEXT;
+                v_claimed := v_claimed + 1;
+            END LOOP;
+        EXCEPTION WHEN OTHERS THEN
+            GET STACKED DIAGNOSTICS v_state = RETURNED_SQLSTATE, v_message = MESSAGE_TEXT;
+            IF blame_1(v_state) = 0 THEN
+                RAISE;
+            END IF;
+            PERFORM block_unclaimed_1(p_now, v_one, unclaimable_1(v_message, v_state));
+            IF blame_1(v_state) = 1 THEN
+                v_suspects := v_suspects || v_one;
+            END IF;
+            blocked := blocked || v_one;
+            blocked_reasons := blocked_reasons || unclaimable_1(v_message, v_state);
+        END;
+    END LOOP;
+    PERFORM set_config(floors_setting_1('instances', p_allowed), '', false);
+    IF v_claimed = 0 AND cardinality(v_suspects) > 0 THEN
+        IF cardinality(v_suspects) = cardinality(blocked) THEN
+            RAISE EXCEPTION '%', v_message USING ERRCODE = v_state;
+        END IF;
+        DELETE FROM instance_schedule s WHERE s.instance_id = ANY (v_suspects);
+        INSERT INTO arrivals (instances) VALUES (v_suspects);
+        SELECT array_agg(b.i), array_agg(b.reason) INTO blocked, blocked_reasons
+        FROM unnest(blocked, blocked_reasons) b(i, reason) WHERE b.i <> ALL (v_suspects);
+    END IF;
+    instance := NULL;
+    start_event := NULL;
+    texts := NULL;
+    now_at := now_ms_1(p_now);
+    more := v_claimed > 0 OR cardinality(blocked) > 0 OR EXISTS (SELECT 1 FROM arrivals);
+    next_due := (SELECT s.due_at FROM instance_schedule s WHERE s.due_at IS NOT NULL ORDER BY s.due_at LIMIT 1);
+    RETURN NEXT;
+END $$;
+
+-- Moves an activity into quarantine, without its text if that cannot be read.
+CREATE FUNCTION quarantine_unclaimable_1(p_now bigint, p_id bigint, p_reason text) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM quarantine_work_1(p_now, ARRAY[p_id], ARRAY[p_reason]);
+EXCEPTION WHEN OTHERS THEN
+    WITH gone AS (DELETE FROM worker_queue w WHERE w.id = p_id RETURNING w.instance_id, w.session_id, w.route),
+    seats AS (
+        INSERT INTO session_arrivals (sessions, routes)
+        SELECT array_agg(session_id), array_agg(route) FROM gone WHERE session_id IS NOT NULL HAVING count(*) > 0)
+    INSERT INTO quarantine (queue, instance_id, reason, quarantined_at, work_item)
+    SELECT 'worker_queue', nullif(instance_id, ''), p_reason || '; its text cannot be read', now_ms_1(p_now), '' FROM gone;
+END $$;
+
+-- As `claim_work_1`, and moves activities that cannot be claimed into quarantine; the last row lists them with the reasons.
+-- What may be the server's fault counts as the activity's only if another one could be claimed.
+CREATE FUNCTION claim_work_carefully_1(
+    p_now bigint, p_max integer, p_lease_ms bigint, p_owner text, p_session_ms bigint, p_routes text[], p_seed text)
+RETURNS TABLE (
+    id bigint, token text, attempts bigint, item text, now_at bigint, next_due bigint, more boolean,
+    quarantined bigint[], reasons text[])
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    v_now bigint := now_ms_1(p_now);
+    v_id bigint;
+    v_due record;
+    v_seated record;
+    v_row record;
+    v_claimed integer := 0;
+    v_state text;
+    v_message text;
+    v_suspects bigint[] := '{}';
+BEGIN
+    PERFORM set_config('synchronous_commit', 'on', true);
+    quarantined := '{}';
+    reasons := '{}';
+    FOR v_due IN SELECT w.id, w.session_id, w.route FROM worker_queue w WHERE w.due_at <= v_now ORDER BY w.due_at LIMIT 256
+        FOR UPDATE SKIP LOCKED LOOP
+        BEGIN
+            UPDATE worker_queue w SET due_at = NULL WHERE w.id = v_due.id;
+            IF v_due.session_id IS NOT NULL THEN
+                INSERT INTO session_arrivals (sessions, routes) VALUES (ARRAY[v_due.session_id], ARRAY[v_due.route]);
+            END IF;
+        EXCEPTION WHEN OTHERS THEN
+            GET STACKED DIAGNOSTICS v_state = RETURNED_SQLSTATE, v_message = MESSAGE_TEXT;
+            IF blame_1(v_state) < 2 THEN
+                RAISE;
+            END IF;
+            quarantined := quarantined || v_due.id;
+            reasons := reasons || unclaimable_1(v_message, v_state);
+        END;
+    END LOOP;
+    FOR v_round IN 1..64 LOOP
+        EXIT WHEN v_claimed >= least(p_max, 16);
+        v_id := NULL;
+        IF v_round = 1 AND p_owner IS NOT NULL THEN
+            v_seated := promote_work_2(v_now, 9223372036854775807, -9223372036854775807, 0);
+            v_seated := take_seated_2(v_now, p_owner, p_session_ms, p_routes, 9223372036854775807, 0);
+            v_id := v_seated.id;
+        END IF;
+        v_id := coalesce(v_id, (
+            SELECT min(h.id) FROM unnest(coalesce(p_routes, ready_routes_1())) r(route) CROSS JOIN LATERAL (
+                SELECT w.id FROM worker_queue w
+                WHERE w.route = r.route AND w.due_at IS NULL AND w.session_id IS NULL AND w.id <> ALL (quarantined)
+                ORDER BY w.id LIMIT 1 FOR UPDATE SKIP LOCKED) h));
+        EXIT WHEN v_id IS NULL;
+        BEGIN
+            FOR v_row IN SELECT l.* FROM lease_work_1(p_now, ARRAY[v_id], p_lease_ms, p_seed) l LOOP
+                id := v_row.id;
+                token := v_row.token;
+                attempts := v_row.attempts;
+                item := v_row.item;
+                -- It is read here, so that a text that cannot be is noticed.
+                PERFORM octet_length(item || '');
+                RETURN NEXT;
+                v_claimed := v_claimed + 1;
+            END LOOP;
+        EXCEPTION WHEN OTHERS THEN
+            GET STACKED DIAGNOSTICS v_state = RETURNED_SQLSTATE, v_message = MESSAGE_TEXT;
+            IF blame_1(v_state) = 0 THEN
+                RAISE;
+            END IF;
+            IF blame_1(v_state) = 1 THEN
+                v_suspects := v_suspects || v_id;
+            END IF;
+            quarantined := quarantined || v_id;
+            reasons := reasons || unclaimable_1(v_message, v_state);
+        END;
+    END LOOP;
+    IF v_claimed = 0 AND cardinality(v_suspects) > 0 THEN
+        IF cardinality(v_suspects) = cardinality(quarantined) THEN
+            RAISE EXCEPTION '%', v_message USING ERRCODE = v_state;
+        END IF;
+        SELECT array_agg(b.i), array_agg(b.reason) INTO quarantined, reasons
+        FROM unnest(quarantined, reasons) b(i, reason) WHERE b.i <> ALL (v_suspects);
+    END IF;
+    FOR v_at IN 1..cardinality(quarantined) LOOP
+        PERFORM quarantine_unclaimable_1(p_now, quarantined[v_at], reasons[v_at]);
+    END LOOP;
+    id := NULL;
+    token := NULL;
+    item := NULL;
+    now_at := now_ms_1(p_now);
+    next_due := least((SELECT w.due_at FROM worker_queue w WHERE w.due_at IS NOT NULL ORDER BY w.due_at LIMIT 1),
+        (SELECT s.due_at FROM sessions s WHERE s.due_at IS NOT NULL ORDER BY s.due_at LIMIT 1));
+    more := v_claimed = 0 AND cardinality(quarantined) > 0;
+    RETURN NEXT;
+END $$;

@@ -95,7 +95,7 @@ impl PgError {
 
     pub(crate) fn database(action: &'static str) -> impl FnOnce(tokio_postgres::Error) -> Self {
         move |error| {
-            let Failure { kind, message: reason } = Failure::from(error);
+            let Failure { kind, message: reason, .. } = Failure::from(error);
             Self::Database { action, reason, retryable: kind != FailureKind::Permanent }
         }
     }
@@ -117,6 +117,8 @@ pub(crate) enum StoreError {
 pub(crate) struct Failure {
     pub(crate) kind: FailureKind,
     pub(crate) message: String,
+    /// The server's code, if it was the server that said something.
+    pub(crate) code: Option<SqlState>,
 }
 
 /// What a failure asks for.
@@ -165,17 +167,22 @@ impl StoreError {
 
 impl Failure {
     pub(crate) fn lost(message: impl Into<String>) -> Self {
-        Self { kind: FailureKind::Lost, message: message.into() }
+        Self { kind: FailureKind::Lost, message: message.into(), code: None }
     }
 
     pub(crate) fn may_pass(&self) -> bool {
         self.kind != FailureKind::Permanent
     }
+
+    /// Tells whether it may be about one of the rows that a statement reads, so that the others can be had without it.
+    pub(crate) fn may_be_about_a_row(&self) -> bool {
+        !self.may_pass() || self.code == Some(SqlState::OUT_OF_MEMORY)
+    }
 }
 
 impl From<tokio_postgres::Error> for Failure {
     fn from(error: tokio_postgres::Error) -> Self {
-        Self { kind: kind_of(&error), message: describe(&error) }
+        Self { kind: kind_of(&error), message: describe(&error), code: error.code().cloned() }
     }
 }
 
