@@ -170,6 +170,22 @@ BEGIN
         coalesce(v_is_left, false));
 END $$;
 
+-- As before. `id + 0` keeps the planner from the index of ids, in which it would look for this instance among all that there
+-- ever were.
+CREATE OR REPLACE FUNCTION outlook_1(p_instance text, p_now bigint)
+RETURNS TABLE (head bigint, next_visible bigint, parked_since bigint)
+LANGUAGE sql STABLE AS $$
+    SELECT
+        least(
+            (SELECT id FROM orchestrator_queue
+             WHERE instance_id = p_instance AND parked_at IS NULL AND visible_at = 0 ORDER BY visible_at, id LIMIT 1),
+            (SELECT min(id + 0) FROM orchestrator_queue
+             WHERE instance_id = p_instance AND parked_at IS NULL AND visible_at > 0 AND visible_at <= p_now)),
+        (SELECT visible_at FROM orchestrator_queue
+         WHERE instance_id = p_instance AND parked_at IS NULL AND visible_at > p_now ORDER BY visible_at LIMIT 1),
+        (SELECT min(parked_at) FROM orchestrator_queue WHERE instance_id = p_instance AND parked_at IS NOT NULL)
+$$;
+
 -- As `absorb_1`, from a floor on.
 CREATE FUNCTION absorb_2(p_touched text[], p_from bigint, OUT more boolean, OUT busy boolean, OUT fresh text[],
     OUT waiting text[])
@@ -183,8 +199,10 @@ BEGIN
     busy := false;
     fresh := p_touched;
     IF EXISTS (SELECT 1 FROM arrivals WHERE id >= p_from) THEN
-        WITH oldest AS (SELECT id FROM arrivals WHERE id >= p_from ORDER BY id LIMIT 32 FOR UPDATE SKIP LOCKED),
-             gone AS (DELETE FROM arrivals a USING oldest o WHERE a.id = o.id RETURNING a.instances)
+        WITH gone AS (
+            DELETE FROM arrivals a WHERE a.id = ANY (ARRAY(
+                SELECT o.id FROM arrivals o WHERE o.id >= p_from ORDER BY o.id LIMIT 32 FOR UPDATE SKIP LOCKED))
+            RETURNING a.instances)
         SELECT count(*), (SELECT array_agg(DISTINCT i) FROM gone g, unnest(g.instances || p_touched) i)
         INTO v_rows, v_taken FROM gone;
         fresh := coalesce(v_taken, p_touched);
@@ -209,7 +227,8 @@ BEGIN
     SELECT array_agg(t.i) FILTER (WHERE s.instance_id IS NULL),
         array_agg(t.i) FILTER (WHERE t.i = ANY (v_free) AND s.ready_seq IS NULL AND s.lock_token IS NULL)
     INTO fresh, waiting
-    FROM unnest(fresh) t(i) LEFT JOIN instance_schedule s ON s.instance_id = t.i;
+    FROM unnest(fresh) t(i)
+    LEFT JOIN instance_schedule s ON s.instance_id = t.i AND s.instance_id = ANY (fresh);
 END $$;
 
 -- Moves these instances, which the caller has locked, to where they belong now.
@@ -236,7 +255,7 @@ BEGIN
         parked = o.parked_since IS NOT NULL,
         lock_token = CASE WHEN o.head IS NOT NULL THEN s.lock_token END
     FROM unnest(p_due) t(i) CROSS JOIN LATERAL outlook_1(t.i, p_now) o
-    WHERE s.instance_id = t.i;
+    WHERE s.instance_id = t.i AND s.instance_id = ANY (p_due);
     DELETE FROM instance_schedule WHERE instance_id = ANY (p_due) AND ready_seq IS NULL AND due_at IS NULL;
 END $$;
 
@@ -369,7 +388,7 @@ BEGIN
                 SELECT array_agg(f.i) FILTER (WHERE f.place <= p_max), array_agg(f.i) FILTER (WHERE f.place > p_max)
                 INTO v_candidates, v_fresh FROM (
                     SELECT i, row_number() OVER (ORDER BY (
-                        SELECT min(q.id) FROM orchestrator_queue q
+                        SELECT min(q.id + 0) FROM orchestrator_queue q
                         WHERE q.instance_id = i AND q.parked_at IS NULL AND q.visible_at <= v_now)) AS place
                     FROM unnest(v_candidates) i) f;
             END IF;
@@ -434,11 +453,12 @@ BEGIN
             v_place := v_place + 1;
             IF NOT v_is_fresh AND v_are_lapsed[v_place] THEN
                 -- An attempt whose lease ran out is counted by whoever takes over.
-                UPDATE orchestrator_queue q SET attempt_count = q.attempt_count + 1 WHERE q.id IN (
-                    SELECT b FROM instance_schedule s, unnest(s.batch) b WHERE s.instance_id = v_one);
+                UPDATE orchestrator_queue q SET attempt_count = q.attempt_count + 1 WHERE q.id = ANY (ARRAY(
+                    SELECT b FROM instance_schedule s, unnest(s.batch) b WHERE s.instance_id = v_one));
             END IF;
 
-            -- The oldest ones, as many as fit. Sizes are known without reading the texts.
+            -- The oldest ones, as many as fit. Sizes are known without reading the texts. `id + 0` keeps the planner from
+            -- the index of ids, in which it would look for this instance among all that there ever were.
             SELECT array_agg(m.id ORDER BY m.id) FILTER (WHERE m.fits),
                 array_agg(m.attempt_count ORDER BY m.id) FILTER (WHERE m.fits),
                 array_agg(m.work_item ORDER BY m.id) FILTER (WHERE m.fits),
@@ -456,7 +476,7 @@ BEGIN
                         UNION ALL
                         (SELECT id, class, attempt_count, work_item FROM orchestrator_queue
                          WHERE instance_id = v_one AND parked_at IS NULL AND visible_at > 0 AND visible_at <= v_now
-                         ORDER BY id LIMIT v_max_messages + 1)) q) u) m;
+                         ORDER BY id + 0 LIMIT v_max_messages + 1)) q) u) m;
             SELECT n.orchestration_name, n.orchestration_version, n.current_execution_id, n.incarnation, n.pinned_version,
                 (SELECT e.status FROM executions e
                  WHERE e.instance_id = n.instance_id AND e.execution_id = n.current_execution_id),
@@ -477,7 +497,7 @@ BEGIN
                     FROM (
                         (SELECT id, class, attempt_count, work_item FROM orchestrator_queue
                          WHERE instance_id = v_one AND parked_at IS NULL AND visible_at <= v_now AND class = 'start'
-                         ORDER BY id LIMIT v_max_messages)
+                         ORDER BY id + 0 LIMIT v_max_messages)
                         UNION ALL
                         (SELECT id, class, attempt_count, work_item FROM orchestrator_queue
                          WHERE instance_id = v_one AND parked_at IS NULL AND visible_at = 0 AND class <> 'start'
@@ -486,7 +506,7 @@ BEGIN
                         (SELECT id, class, attempt_count, work_item FROM orchestrator_queue
                          WHERE instance_id = v_one AND parked_at IS NULL AND visible_at > 0 AND visible_at <= v_now
                             AND class <> 'start'
-                         ORDER BY id LIMIT v_max_messages)) q) m
+                         ORDER BY id + 0 LIMIT v_max_messages)) q) m
                 WHERE m.place <= v_max_messages AND (m.upto <= v_max_bytes OR m.place = 1);
             END IF;
             start_event := NULL;
@@ -708,10 +728,11 @@ BEGIN
     INTO promoted, v_sessions, v_routes FROM (
         SELECT w.id, w.session_id, w.route FROM worker_queue w WHERE w.due_at <= p_now AND w.due_at >= p_from_due
         ORDER BY w.due_at LIMIT 256 FOR UPDATE SKIP LOCKED) d;
-    WITH oldest AS (
-        SELECT id FROM session_arrivals WHERE id >= p_from_arrival ORDER BY id LIMIT 32 FOR UPDATE SKIP LOCKED),
-    gone AS (
-        DELETE FROM session_arrivals a USING oldest o WHERE a.id = o.id RETURNING a.sessions, a.routes)
+    WITH gone AS (
+        DELETE FROM session_arrivals a WHERE a.id = ANY (ARRAY(
+            SELECT o.id FROM session_arrivals o WHERE o.id >= p_from_arrival ORDER BY o.id LIMIT 32
+            FOR UPDATE SKIP LOCKED))
+        RETURNING a.sessions, a.routes)
     SELECT count(*), (SELECT array_agg(s) FROM gone g, unnest(g.sessions) s),
         (SELECT array_agg(r) FROM gone g, unnest(g.routes) r)
     INTO v_notes, v_more_sessions, v_more_routes FROM gone;
@@ -739,11 +760,11 @@ BEGIN
                 SELECT i.id FROM worker_queue i WHERE i.session_id = p.s AND i.route = p.r AND i.due_at IS NULL
                 ORDER BY i.id LIMIT 1) f)
         ORDER BY w.id FOR UPDATE;
-        WITH due AS (
-            SELECT s.session_id FROM sessions s WHERE s.session_id = ANY (v_due_sessions) AND s.due_at <= p_now
-            ORDER BY s.session_id FOR UPDATE SKIP LOCKED),
-        freed AS (
-            UPDATE sessions s SET due_at = NULL FROM due d WHERE s.session_id = d.session_id RETURNING s.session_id)
+        WITH freed AS (
+            UPDATE sessions s SET due_at = NULL WHERE s.session_id = ANY (ARRAY(
+                SELECT d.session_id FROM sessions d WHERE d.session_id = ANY (v_due_sessions) AND d.due_at <= p_now
+                ORDER BY d.session_id FOR UPDATE SKIP LOCKED))
+            RETURNING s.session_id)
         SELECT array_agg(session_id) INTO v_freed FROM freed;
         IF v_freed IS NOT NULL THEN
             UPDATE worker_queue w SET ready_for = '' WHERE w.session_id = ANY (v_freed) AND w.ready_for IS NOT NULL;

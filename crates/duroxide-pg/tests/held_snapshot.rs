@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use duroxide::providers::{Clock, Provider, SystemClock, TagFilter};
 use duroxide_pg::PostgresProvider;
+use support::load;
 use support::world::{World, activity, start};
 use tokio_postgres::Client;
 
@@ -33,7 +34,8 @@ const DEAD_LEASES: &str = "
     INSERT INTO worker_queue (instance_id, execution_id, activity_id, created_at, work_item)
         SELECT 'x' || g, 1, 1, 0, '{}' FROM generate_series(1, 20000) g;
     UPDATE worker_queue SET due_at = now_ms_1(NULL) - 600000 + id * 30, lock_token = 't' WHERE starts_with(instance_id, 'x');
-    DELETE FROM worker_queue WHERE starts_with(instance_id, 'x');";
+    DELETE FROM worker_queue WHERE starts_with(instance_id, 'x');
+    ANALYZE;";
 
 struct Held {
     world: World,
@@ -118,11 +120,26 @@ impl Held {
     }
 }
 
+/// A claim that finds something touches few pages. The first ones also plan their statements, and now and then one begins at
+/// the lowest entries.
+fn check_median(mut pages: Vec<i64>) {
+    pages.sort_unstable();
+    assert!(pages[pages.len() / 2] < FEW_PAGES, "claims that find something touch so many pages: {pages:?}");
+}
+
+// semantics: LEASE-9
 #[tokio::test(flavor = "multi_thread")]
 async fn claims_of_instances_do_not_pass_what_is_dead() {
     let (held, turn, _) = Held::new().await;
     let at_first = held.settle(INSTANCES).await;
     assert!(at_first > 2 * FEW_PAGES, "there is something to pass: {at_first}");
+
+    let mut pages = Vec::new();
+    for number in 0..9 {
+        held.store.enqueue_for_orchestrator(start(&format!("first-{number}")), None).await.unwrap();
+        pages.push(held.pages(INSTANCES).await);
+    }
+    check_median(pages);
 
     // What comes is found at once, and in its order.
     for instance in ["a", "b", "c"] {
@@ -142,11 +159,19 @@ async fn claims_of_instances_do_not_pass_what_is_dead() {
     assert_eq!(held.claim_some("c.instance", INSTANCES).await, ["old"]);
 }
 
+// semantics: LEASE-9
 #[tokio::test(flavor = "multi_thread")]
 async fn claims_of_activities_do_not_pass_what_is_dead() {
     let (held, _, work) = Held::new().await;
     let at_first = held.settle(WORK).await;
     assert!(at_first > 2 * FEW_PAGES, "there is something to pass: {at_first}");
+
+    let mut pages = Vec::new();
+    for number in 0..9 {
+        held.store.enqueue_for_worker(activity(&format!("first-{number}"))).await.unwrap();
+        pages.push(held.pages(WORK).await);
+    }
+    check_median(pages);
 
     for instance in ["a", "b", "c"] {
         held.store.enqueue_for_worker(activity(instance)).await.unwrap();
@@ -160,6 +185,7 @@ async fn claims_of_activities_do_not_pass_what_is_dead() {
     assert_eq!(held.claim_some(instance, WORK).await, ["old"]);
 }
 
+// semantics: LEASE-9
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_claim_itself_puts_back_in_line_is_not_passed_by() {
     let (held, turn, work) = Held::new().await;
@@ -174,6 +200,24 @@ async fn what_a_claim_itself_puts_back_in_line_is_not_passed_by() {
     drop((turn, work));
 }
 
+// semantics: LEASE-9
+#[tokio::test(flavor = "multi_thread")]
+async fn orchestrations_come_to_their_end_among_what_is_dead() {
+    const JOBS: usize = 60;
+    let (held, ..) = Held::new().await;
+    let runtime = load::runtime(held.store.clone()).await;
+    let client = duroxide::Client::new(held.store.clone());
+    load::start(&client, 0, JOBS / 2).await;
+    load::check(&client, JOBS / 2).await;
+    // By now its connections have their floors.
+    load::start(&client, JOBS / 2, JOBS / 2).await;
+    load::check(&client, JOBS).await;
+    runtime.shutdown(None).await;
+    let left = "SELECT count(*) FROM worker_queue WHERE instance_id <> 'old'";
+    assert_eq!(held.world.number(left).await, 0);
+}
+
+// semantics: LEASE-9
 #[tokio::test(flavor = "multi_thread")]
 async fn commits_do_not_pass_the_dead_versions_of_their_own_row() {
     let world = World::new(&["autovacuum = off"]).await;

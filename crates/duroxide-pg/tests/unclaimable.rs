@@ -75,6 +75,7 @@ async fn refuse_leases(world: &World, code: &str) {
     world.run(&refuse("worker_queue", "NEW.instance_id = 'bad'")).await;
 }
 
+// semantics: FAIL-11
 #[tokio::test(flavor = "multi_thread")]
 async fn texts_that_a_disk_has_lost_stop_nobody_else() {
     let world = World::new(&[]).await;
@@ -132,6 +133,7 @@ async fn texts_that_a_disk_has_lost_stop_nobody_else() {
     assert_eq!(claims[0].messages, [start("bad")]);
 }
 
+// semantics: FAIL-11
 #[tokio::test(flavor = "multi_thread")]
 async fn a_result_is_stored_though_an_instance_cannot_be_claimed_along_with_it() {
     let world = World::new(&[]).await;
@@ -158,6 +160,7 @@ async fn a_result_is_stored_though_an_instance_cannot_be_claimed_along_with_it()
     claim_all(&store, &["bad"]).await;
 }
 
+// semantics: FAIL-11
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_is_stored_though_an_activity_cannot_be_claimed_along_with_it() {
     let world = World::new(&[]).await;
@@ -188,6 +191,7 @@ async fn a_turn_is_stored_though_an_activity_cannot_be_claimed_along_with_it() {
     assert_eq!(row.raw, serde_json::to_string(&activity("bad")).unwrap());
 }
 
+// semantics: FAIL-11
 #[tokio::test(flavor = "multi_thread")]
 async fn messages_are_stored_though_an_instance_cannot_be_claimed_for_whoever_waits() {
     let world = World::new(&[]).await;
@@ -217,6 +221,7 @@ async fn messages_are_stored_though_an_instance_cannot_be_claimed_for_whoever_wa
     assert_eq!(blocked(&store).await.len(), 1);
 }
 
+// semantics: FAIL-11
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_is_blocked_for_what_is_not_theirs() {
     let world = World::new(&[]).await;
@@ -231,6 +236,7 @@ async fn nobody_is_blocked_for_what_is_not_theirs() {
     assert!(store.list_quarantined(10).await.unwrap().is_empty());
 }
 
+// semantics: FAIL-11
 #[tokio::test(flavor = "multi_thread")]
 async fn an_error_of_the_server_is_an_instances_own_if_others_can_be_claimed() {
     let world = World::new(&[]).await;
@@ -249,6 +255,7 @@ async fn an_error_of_the_server_is_an_instances_own_if_others_can_be_claimed() {
     assert_eq!(store.list_quarantined(10).await.unwrap().len(), 1);
 }
 
+// semantics: FAIL-11
 #[tokio::test(flavor = "multi_thread")]
 async fn big_messages_for_the_oldest_instance_stop_nobody_else() {
     const MESSAGES: usize = 40;
