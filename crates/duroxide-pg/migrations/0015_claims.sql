@@ -6,8 +6,8 @@
 -- connection counts what its claims pass. If that is much, it remembers floors, in settings of its session, and begins
 -- there.
 --
---   - A floor is where the first live entry was a moment ago (half a second to one), or where the next new one would have
---     been. Whoever commits within that moment is found above it.
+--   - A floor is where the first live entry was a moment ago (half a second to one; at first, where it is), or where the
+--     next new one would have been. Whoever commits within that moment is found above it.
 --   - The connection also finds what its own calls put below a floor.
 --   - Everything else below a floor is found by the next claim that uses no floor: after one to thirty seconds, so
 --     that such claims take about a tenth of the time. It also forgets the floors if few dead entries are left.
@@ -68,7 +68,8 @@ BEGIN
     END IF;
     IF p_here IS NOT NULL THEN
         -- Where they were a moment ago, and where they are.
-        v_floors := v_floors || jsonb_build_object('floor', v_floors -> 'mark', 'mark', p_here, 'marked_at', v_clock);
+        v_floors := v_floors || jsonb_build_object(
+            'floor', coalesce(v_floors -> 'mark', p_here), 'mark', p_here, 'marked_at', v_clock);
     END IF;
     IF v_floors -> 'floor' IS NULL OR v_floors -> 'floor' = 'null' THEN
         v_full_at := 0;
@@ -122,10 +123,10 @@ BEGIN
         OR (p_placed IS NOT NULL AND EXISTS (SELECT 1 FROM ready_among_1(p_placed)));
 END $$;
 
--- Moves the floors for instances, begins to use some, or forgets them.
+-- Moves the floors for instances, begins to use some, or forgets them. `p_is_exhausted` tells that the claim has left nobody.
 CREATE FUNCTION move_instance_floors_1(
     p_setting text, p_floors jsonb, p_is_bounded boolean, p_is_slow boolean, p_began timestamptz, p_now bigint,
-    p_next_due bigint, p_allowed text[], p_placed text[])
+    p_next_due bigint, p_allowed text[], p_placed text[], p_is_exhausted boolean)
 RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -143,7 +144,7 @@ BEGIN
     PERFORM are_slow_now_1('instances');
     IF v_classes IS NULL THEN
         v_classes := CASE WHEN p_is_bounded THEN ARRAY(SELECT jsonb_array_elements_text(p_floors -> 'keys'))
-            ELSE ready_classes_1() END;
+            WHEN p_is_exhausted THEN '{}' ELSE ready_classes_1() END;
         v_classes := ARRAY(
             SELECT '' UNION SELECT unnest(v_classes)
             UNION SELECT r.class FROM ready_among_1(p_placed) r);
@@ -151,7 +152,7 @@ BEGIN
     IF p_is_bounded THEN
         v_is_left := p_placed IS NOT NULL
             AND EXISTS (SELECT 1 FROM ready_among_1(p_placed) r WHERE r.ready_seq < v_from);
-    ELSIF v_from > 0 THEN
+    ELSIF v_from > 0 AND NOT p_is_exhausted THEN
         v_is_left := coalesce(first_in_line_1(v_classes, 0) < v_from, false);
     END IF;
     IF p_floors IS NULL OR now_ms_1(NULL) - (p_floors ->> 'marked_at')::bigint >= 500 THEN
@@ -159,11 +160,12 @@ BEGIN
         v_arrival := next_id_1('arrivals_id_seq');
         v_ready := next_id_1('orchestrator_queue_id_seq');
         v_here := jsonb_build_object(
-            'arrival', coalesce(
+            'arrival', CASE WHEN p_floors IS NULL AND p_is_exhausted THEN v_arrival ELSE coalesce(
                 (SELECT a.id FROM arrivals a WHERE a.id >= coalesce((p_floors -> 'floor' ->> 'arrival')::bigint, 0)
-                 ORDER BY a.id LIMIT 1), v_arrival),
+                 ORDER BY a.id LIMIT 1), v_arrival) END,
             'due', least(p_now, p_next_due),
-            'ready', coalesce(first_in_line_1(v_classes, v_from), v_ready));
+            'ready', CASE WHEN p_floors IS NULL AND p_is_exhausted THEN v_ready
+                ELSE coalesce(first_in_line_1(v_classes, v_from), v_ready) END);
     END IF;
     PERFORM keep_floors_1(p_setting, p_floors, p_is_bounded,
         (extract(epoch FROM clock_timestamp() - p_began) * 1000)::bigint, p_allowed, v_classes, v_here,
@@ -341,6 +343,7 @@ DECLARE
     v_until_due bigint := 9223372036854775807;
     v_from_ready bigint := 0;
     v_ready_classes text[];
+    v_all_classes text[];
     v_placed text[];
     v_low text[];
 BEGIN
@@ -360,7 +363,7 @@ BEGIN
     SELECT EXISTS (SELECT 1 FROM arrivals a WHERE a.id >= v_from_arrival)
             OR EXISTS (SELECT 1 FROM instance_schedule s WHERE s.instance_id = ANY (p_touched)),
         EXISTS (SELECT 1 FROM instance_schedule s WHERE s.due_at <= v_now AND s.due_at >= v_from_due),
-        NOT v_is_bounded AND EXISTS (SELECT 1 FROM instance_schedule s WHERE s.ready_seq IS NOT NULL)
+        v_setting IS NULL AND EXISTS (SELECT 1 FROM instance_schedule s WHERE s.ready_seq IS NOT NULL)
     INTO v_some_arrived, v_some_are_due, v_is_line;
     IF v_some_arrived THEN
         SELECT a.more, a.busy, a.fresh, a.waiting INTO v_more, v_busy, v_fresh, v_waiting
@@ -376,6 +379,10 @@ BEGIN
     IF v_is_bounded THEN
         v_placed := v_placed || v_waiting;
         v_is_line := v_fresh IS NOT NULL AND is_line_1(v_ready_classes, v_from_ready, v_placed);
+    ELSIF v_setting IS NOT NULL THEN
+        -- One look has to do.
+        v_all_classes := ready_classes_1();
+        v_is_line := v_all_classes <> '{}';
     ELSIF v_waiting IS NOT NULL OR v_some_are_due THEN
         v_is_line := EXISTS (SELECT 1 FROM instance_schedule s WHERE s.ready_seq IS NOT NULL);
     END IF;
@@ -410,6 +417,9 @@ BEGIN
                     v_low := ARRAY(
                         SELECT r.instance_id FROM ready_among_1(v_placed) r WHERE r.ready_seq < v_from_ready);
                 END IF;
+            ELSIF v_all_classes IS NOT NULL AND NOT v_in_line THEN
+                v_classes := v_all_classes;
+                v_all_classes := NULL;
             ELSE
                 v_classes := ready_classes_1();
             END IF;
@@ -623,6 +633,9 @@ BEGIN
     start_event := NULL;
     texts := NULL;
     now_at := now_ms_1(p_now);
+    IF NOT v_some_are_due THEN
+        v_from_due := v_now;
+    END IF;
     next_due := least(
         (SELECT s.due_at FROM instance_schedule s WHERE s.due_at >= v_from_due AND s.due_at <= v_until_due
          ORDER BY s.due_at LIMIT 1),
@@ -632,11 +645,12 @@ BEGIN
         + pg_stat_get_xact_tuples_returned('arrivals_pkey'::regclass) - v_read;
     IF v_setting IS NULL THEN
         IF v_read > 1000 + 8 * least(p_max, 1000) THEN
-            PERFORM are_slow_now_1('instances');
+            PERFORM move_instance_floors_1(floors_setting_1('instances', p_allowed), NULL, false, true, v_began, v_now,
+                next_due, p_allowed, v_placed, v_found < p_max AND NOT v_more);
         END IF;
     ELSIF NOT v_is_bounded OR v_placed IS NOT NULL OR now_ms_1(NULL) - (v_floors -> 'marked_at')::bigint >= 500 THEN
         PERFORM move_instance_floors_1(v_setting, v_floors, v_is_bounded, v_read > 1000 + 8 * least(p_max, 1000), v_began,
-            v_now, next_due, p_allowed, v_placed);
+            v_now, next_due, p_allowed, v_placed, v_found < p_max AND NOT v_more);
     END IF;
     more := v_more;
     busy := v_busy;
@@ -834,10 +848,11 @@ BEGIN
     id := v_id;
 END $$;
 
--- Moves the floors for activities, begins to use some, or forgets them.
+-- Moves the floors for activities, begins to use some, or forgets them. `p_is_exhausted` tells that nothing is left that is due,
+-- and no activity without a session.
 CREATE FUNCTION move_work_floors_1(
     p_setting text, p_floors jsonb, p_is_bounded boolean, p_is_slow boolean, p_began timestamptz, p_now bigint,
-    p_routes text[], p_all_routes text[], p_taken bigint[], p_is_left boolean)
+    p_routes text[], p_all_routes text[], p_taken bigint[], p_is_left boolean, p_is_exhausted boolean)
 RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -856,7 +871,7 @@ BEGIN
         RETURN;
     END IF;
     PERFORM are_slow_now_1('work');
-    IF NOT p_is_bounded AND v_from > 0 THEN
+    IF NOT p_is_bounded AND v_from > 0 AND NOT p_is_exhausted THEN
         v_is_left := EXISTS (
             SELECT 1 FROM unnest(p_all_routes) r(route) CROSS JOIN LATERAL (
                 SELECT 1 FROM worker_queue w WHERE w.route = r.route AND w.due_at IS NULL AND w.session_id IS NULL
@@ -872,18 +887,18 @@ BEGIN
             'arrival', coalesce(
                 (SELECT a.id FROM session_arrivals a WHERE a.id >= coalesce((v_floor ->> 'arrival')::bigint, 0)
                  ORDER BY a.id LIMIT 1), v_arrival),
-            'due', least(p_now, (
+            'due', CASE WHEN p_is_exhausted THEN p_now ELSE least(p_now, (
                 SELECT w.due_at FROM worker_queue w
                 WHERE w.due_at >= coalesce((v_floor ->> 'due')::bigint, v_earliest) AND w.due_at <= p_now
-                ORDER BY w.due_at LIMIT 1)),
+                ORDER BY w.due_at LIMIT 1)) END,
             'session_due', least(p_now, (
                 SELECT s.due_at FROM sessions s
                 WHERE s.due_at >= coalesce((v_floor ->> 'session_due')::bigint, v_earliest) AND s.due_at <= p_now
                 ORDER BY s.due_at LIMIT 1)),
-            'ready', coalesce((
+            'ready', CASE WHEN p_floors IS NULL AND p_is_exhausted THEN v_id ELSE coalesce((
                 SELECT min(f.id) FROM unnest(p_all_routes) r(route) CROSS JOIN LATERAL (
                     SELECT w.id FROM worker_queue w WHERE w.route = r.route AND w.due_at IS NULL AND w.session_id IS NULL
-                        AND w.id >= v_from ORDER BY w.id LIMIT 1) f), v_id),
+                        AND w.id >= v_from ORDER BY w.id LIMIT 1) f), v_id) END,
             'seated', coalesce(first_seated_1(v_owners, v_from_seated), v_id), 'owners', v_owners);
     END IF;
     PERFORM keep_floors_1(p_setting, p_floors, p_is_bounded,
@@ -956,6 +971,9 @@ BEGIN
         v_routes := coalesce(v_routes, ready_routes_1());
         ids := oldest_work_2(p_max, v_routes, v_from, v_ready);
     END IF;
+    IF NOT some_due THEN
+        v_from_due := p_now;
+    END IF;
     IF p_promote THEN
         next_due := least(
             (SELECT w.due_at FROM worker_queue w WHERE w.due_at >= v_from_due AND w.due_at <= v_until
@@ -976,7 +994,8 @@ BEGIN
     IF NOT v_is_marked THEN
         PERFORM move_work_floors_1(v_setting, v_floors, v_is_bounded, v_read > 1000 + 8 * least(p_max, 1000), v_began, p_now,
             p_routes,
-            coalesce(p_routes, ARRAY(SELECT '' UNION SELECT unnest(coalesce(v_routes, ready_routes_1())))), ids, v_is_left);
+            coalesce(p_routes, ARRAY(SELECT '' UNION SELECT unnest(coalesce(v_routes, ready_routes_1())))), ids, v_is_left,
+            NOT some_due AND coalesce(cardinality(ids), 0) < p_max);
     END IF;
 END $$;
 
