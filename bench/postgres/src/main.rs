@@ -16,6 +16,7 @@ mod report;
 mod rows;
 mod server;
 mod sleepers;
+mod snapshot;
 #[path = "../../store/src/stats.rs"]
 #[allow(dead_code, reason = "shared with the SQLite benchmark")]
 mod stats;
@@ -37,6 +38,8 @@ const USAGE: &str = "postgres-bench PROGRAM [--dir DIR] [--json] [options]
              --rounds 150  --samples 4  --scale 1.0
   pruning  the size of the tables while finished instances are deleted
              --size 1000000  --keep 10000
+  snapshot fetch latency while somebody holds a snapshot, with dead rows of finished leases
+             --rounds 150  --samples 4  --scale 1.0
 
 The server is the one that BENCH_DATABASE_URL names, in schemas that are removed afterwards; or one that is started for
 the program and thrown away.";
@@ -62,6 +65,7 @@ fn run() -> Outcome<bool> {
             "bare" => bare::run(&args, &mut report).await,
             "fetch" => fetch::run(&args, &mut report).await,
             "pruning" => pruning::run(&args, &mut report).await,
+            "snapshot" => snapshot::run(&args, &mut report).await,
             "help" | "--help" | "-h" => {
                 println!("{USAGE}");
                 Ok(())

@@ -7,6 +7,9 @@ use crate::stats::now;
 use crate::subject::{Subject, tabulate};
 use crate::{Outcome, machine, new_report, runtime};
 
+/// How many times the empty store's median another's may be.
+const GOAL: f64 = 2.0;
+
 pub fn run(args: &Args) -> Outcome<Report> {
     let rounds: usize = args.value("rounds", 150)?;
     let samples: usize = args.value("samples", 4)?;
@@ -45,7 +48,7 @@ pub fn run(args: &Args) -> Outcome<Report> {
         }
         let place = |subject: &Subject| STORES.iter().position(|(name, ..)| *name == subject.name);
         subjects.sort_by_key(place);
-        tabulate(&mut report, &subjects);
+        tabulate(&mut report, &subjects, GOAL);
         Ok(report)
     })
 }

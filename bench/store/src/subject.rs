@@ -10,8 +10,6 @@ use crate::report::{Report, Table};
 use crate::stats::{median, now, percentile, ratio};
 use crate::{Outcome, life};
 
-/// How many times the empty store's median another's may be.
-const GOAL: f64 = 2.0;
 const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 const KINDS: [&str; 4] =
     ["turn, none there", "turn, one there", "activity, none there", "activity, one there"];
@@ -98,8 +96,8 @@ impl Subject {
     }
 }
 
-/// Compares the stores with the one that is called `empty`.
-pub fn tabulate(report: &mut Report, subjects: &[Subject]) {
+/// Compares the stores with the one that is called `empty`; `goal` is how many times its median another's may be.
+pub fn tabulate(report: &mut Report, subjects: &[Subject], goal: f64) {
     let Some(empty) = subjects.iter().find(|subject| subject.name == "empty") else { return };
     let mut worst: f64 = 0.0;
     for (kind, title) in KINDS.iter().enumerate() {
@@ -121,5 +119,6 @@ pub fn tabulate(report: &mut Report, subjects: &[Subject]) {
         }
         report.table(table);
     }
-    report.goal("every median stays below 2 times that of the empty store", worst, worst < GOAL);
+    let text = format!("every median stays below {goal} times that of the empty store");
+    report.goal(&text, worst, worst < goal);
 }

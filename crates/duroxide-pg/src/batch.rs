@@ -129,6 +129,14 @@ impl Batch {
         None
     }
 
+    /// Leases nothing along with it: what callers would like to have may be what makes it fail. They ask for themselves.
+    pub(crate) fn without_claims(mut self) -> Self {
+        self.work_order = None;
+        self.instance_order = None;
+        self.waiting = None;
+        self
+    }
+
     /// Puts requests into the order in which the statements take their locks.
     pub(crate) fn sort(&mut self) {
         self.turns.sort_by(|one, other| one.request.turn.instance.cmp(&other.request.turn.instance));

@@ -8,7 +8,8 @@
 //! - A job that is refused leaves nothing behind and does not disturb its neighbours: the statements refuse each request
 //!   by itself, before they write.
 //! - A statement that fails all the same takes the batch with it. If the failure may pass (a deadlock, a lost
-//!   connection), the batch is tried again; if not, its jobs are tried one by one, so that each hears its own failure.
+//!   connection), the batch is tried again; if not, its jobs are tried one by one, so that each hears its own failure, and
+//!   without leasing anything along with them, so that none hears of what could not be leased.
 //! - A commit whose answer was lost is looked up before anything is tried again; see the table `committers`.
 //!
 //! There are two kinds: this one, whose commits are on the server's disk when they are answered, and `early`, whose
@@ -302,7 +303,7 @@ impl Committing {
             let mut alone = Batch::default();
             // A job alone never has to wait for the next batch.
             let _ = alone.add(job);
-            match self.commit(alone, true).await {
+            match self.commit(alone.without_claims(), true).await {
                 Ok(committed) => all.push(committed),
                 Err((alone, failure)) => alone.fail(&failure),
             }

@@ -128,7 +128,7 @@ impl PgError {
     pub(crate) fn database(action: &'static str) -> impl FnOnce(QueryError) -> Self {
         move |error| {
             let code = error.code().cloned();
-            let Failure { kind, message: reason } = Failure::from(error);
+            let Failure { kind, message: reason, .. } = Failure::from(error);
             // Somebody has to grant it first.
             let is_forbidden = code == Some(SqlState::INSUFFICIENT_PRIVILEGE);
             let retryable = kind != FailureKind::Permanent && !is_forbidden;
@@ -183,6 +183,8 @@ impl From<tokio_postgres::Error> for QueryError {
 pub(crate) struct Failure {
     pub(crate) kind: FailureKind,
     pub(crate) message: String,
+    /// The server's code, if it was the server that said something.
+    pub(crate) code: Option<SqlState>,
 }
 
 /// What a failure asks for.
@@ -225,17 +227,22 @@ impl StoreError {
 
 impl Failure {
     pub(crate) fn lost(message: impl Into<String>) -> Self {
-        Self { kind: FailureKind::Lost, message: message.into() }
+        Self { kind: FailureKind::Lost, message: message.into(), code: None }
     }
 
     pub(crate) fn may_pass(&self) -> bool {
         self.kind != FailureKind::Permanent
     }
+
+    /// Tells whether it may be about one of the rows that a statement reads, so that the others can be had without it.
+    pub(crate) fn may_be_about_a_row(&self) -> bool {
+        !self.may_pass() || self.code == Some(SqlState::OUT_OF_MEMORY)
+    }
 }
 
 impl From<tokio_postgres::Error> for Failure {
     fn from(error: tokio_postgres::Error) -> Self {
-        Self { kind: kind_of(&error), message: describe(&error) }
+        Self { kind: kind_of(&error), message: describe(&error), code: error.code().cloned() }
     }
 }
 

@@ -15,6 +15,9 @@ use crate::text::original;
 
 const CLAIM_INSTANCES: &str = "SELECT * FROM claim_instances_1($1, $2, $3, $4, $5, $6, $7, NULL)";
 const CLAIM_WORK: &str = "SELECT * FROM claim_work_1($1, $2, $3, $4, $5, $6, $7)";
+/// One candidate after the other; those that cannot be claimed are set aside.
+const CLAIM_CAREFULLY: &str = "SELECT * FROM claim_carefully_1($1, $2, $3, $4, $5, $6, $7)";
+const CLAIM_WORK_CAREFULLY: &str = "SELECT * FROM claim_work_carefully_1($1, $2, $3, $4, $5, $6, $7)";
 
 /// Asks for instances.
 #[derive(Debug, Clone)]
@@ -220,7 +223,14 @@ async fn fetch_instances(returner: &LeaseReturner, order: InstanceOrder) -> Resu
     let (known, allowed) = order.classes.unzip();
     let now = shared.time.given_ms();
     let params: Columns<'_> = &[&now, &max, &order.lease_ms, &shared.parking_ms, &known, &allowed, &seed];
-    let rows = returner.connection.query(CLAIM_INSTANCES, params).await?;
+    let rows = match returner.connection.query(CLAIM_INSTANCES, params).await {
+        Err(failure) if failure.may_be_about_a_row() => {
+            let rows = returner.connection.query(CLAIM_CAREFULLY, params).await?;
+            rows.last().into_iter().for_each(report_blocked);
+            rows
+        }
+        answer => answer?,
+    };
     Ok(Instances::read(returner, &rows, DueSignal::is_due_at))
 }
 
@@ -230,7 +240,14 @@ async fn fetch_work(returner: &LeaseReturner, order: WorkOrder) -> Result<Activi
     let now = shared.time.given_ms();
     let params: Columns<'_> =
         &[&now, &max, &order.lease_ms, &order.owner, &order.session_ms, &order.routes, &seed];
-    let mut rows = returner.connection.query(CLAIM_WORK, params).await?;
+    let mut rows = match returner.connection.query(CLAIM_WORK, params).await {
+        Err(failure) if failure.may_be_about_a_row() => {
+            let rows = returner.connection.query(CLAIM_WORK_CAREFULLY, params).await?;
+            rows.last().into_iter().for_each(report_quarantined);
+            rows
+        }
+        answer => answer?,
+    };
     let about = rows.pop();
     let claims: VecDeque<StoredWork> = rows.iter().map(StoredWork::read).collect();
     let tokens = claims.iter().map(|claim| claim.token.clone()).collect();
@@ -318,6 +335,30 @@ fn report_dropped(about: &Row) {
         tracing::warn!(
             target: "duroxide::providers::postgres",
             instance, messages, "dropped messages for an instance that does not exist"
+        );
+    }
+}
+
+/// Tells of instances that could not be claimed.
+fn report_blocked(about: &Row) {
+    let instances: Vec<String> = about.get::<_, Option<Vec<String>>>(20).unwrap_or_default();
+    let reasons: Vec<String> = about.get::<_, Option<Vec<String>>>(21).unwrap_or_default();
+    for (instance, reason) in instances.into_iter().map(original).zip(reasons) {
+        tracing::error!(
+            target: "duroxide::providers::postgres",
+            instance, reason, "an instance cannot be claimed and was blocked, so that it is not in the way of others"
+        );
+    }
+}
+
+/// Tells of activities that could not be claimed.
+fn report_quarantined(about: &Row) {
+    let ids: Vec<i64> = about.get::<_, Option<Vec<i64>>>(7).unwrap_or_default();
+    let reasons: Vec<String> = about.get::<_, Option<Vec<String>>>(8).unwrap_or_default();
+    for (row, reason) in ids.into_iter().zip(reasons) {
+        tracing::error!(
+            target: "duroxide::providers::postgres",
+            row, reason, "an activity cannot be claimed and was set aside in the table `quarantine`"
         );
     }
 }
