@@ -34,7 +34,7 @@
 //! | `claims`, `fetch`, `gather`, `waiting_dispatchers`, `give_backs` | leasing together, and giving back what nobody took |
 //! | `shared`, `signals`, `clock` | who is told of what, and when |
 //! | `encode`, `text` | values on their way in and out |
-//! | `provider`, `extended`, `admin`, `reads` | the traits |
+//! | `provider`, `extended`, `admin`, `reads`, `blocked`, `quarantine` | the traits |
 //!
 //! A session pool in front of the database must keep sessions (PgBouncer: `pool_mode = session`).
 
@@ -59,6 +59,7 @@ mod open;
 mod options;
 mod pipeline;
 mod provider;
+mod quarantine;
 mod reads;
 mod server_identity;
 mod session;

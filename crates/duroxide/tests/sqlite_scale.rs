@@ -37,8 +37,11 @@ const ON_PURPOSE: [(&str, &str); 14] = [
 
 /// Statements that look at all rows of a small or rarely visited table. `cleanup_orphaned_sessions` runs once in minutes,
 /// and activities are searched for by a damaged tag once.
-const RARE: [&str; 2] =
-    ["DELETE FROM sessions WHERE locked_until <= ?1", "FROM worker_queue WHERE tag = CAST(?1 AS TEXT)"];
+const RARE: [&str; 3] = [
+    "DELETE FROM sessions WHERE locked_until <= ?1",
+    "FROM worker_queue WHERE tag = CAST(?1 AS TEXT)",
+    "DELETE FROM quarantine WHERE quarantined_at < ?1",
+];
 
 fn sources() -> Vec<(String, String)> {
     let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/src/providers/sqlite");

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use super::GatheredLooks;
 use crate::model::Clock;
 
 /// The wall clock may be stepped while somebody waits for a due time; after so long, we look at it again.
@@ -121,28 +122,32 @@ impl WorkSignal {
 /// The watchers of all instances of a store.
 #[derive(Default)]
 pub struct InstanceWatchers {
-    by_instance: Mutex<HashMap<String, watch::Sender<()>>>,
+    /// With how often each instance has changed.
+    by_instance: Mutex<HashMap<String, watch::Sender<u64>>>,
+    looks: GatheredLooks,
 }
 
 impl InstanceWatchers {
     /// Returns a watch on one instance; it reports what is notified from now on.
     pub fn watch(self: &Arc<Self>, instance: &str) -> InstanceWatch {
         let mut by_instance = self.lock();
-        let sender = by_instance.entry(instance.to_string()).or_insert_with(|| watch::Sender::new(()));
-        InstanceWatch { changes: sender.subscribe(), instance: instance.to_string(), watchers: self.clone() }
+        let sender = by_instance.entry(instance.to_string()).or_insert_with(|| watch::Sender::new(0));
+        let changes = sender.subscribe();
+        let seen = *changes.borrow();
+        InstanceWatch { changes, seen, instance: instance.to_string(), watchers: self.clone() }
     }
 
     /// Says that something about this instance changed.
     pub fn notify(&self, instance: &str) {
         if let Some(sender) = self.lock().get(instance) {
-            sender.send_replace(());
+            sender.send_modify(|changes| *changes += 1);
         }
     }
 
     /// Says that something about any instance may have changed.
     pub fn notify_all(&self) {
         for sender in self.lock().values() {
-            sender.send_replace(());
+            sender.send_modify(|_| {});
         }
     }
 
@@ -151,15 +156,25 @@ impl InstanceWatchers {
         self.lock().is_empty()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, watch::Sender<()>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, watch::Sender<u64>>> {
         // The map is consistent after every statement, so a panic elsewhere does not spoil it.
         self.by_instance.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
+/// What a watch was told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// The instance has changed.
+    Certain,
+    /// Anything may have changed.
+    Possible,
+}
+
 /// Wakes somebody who waits for an instance to change: its status, custom status or key-value store.
 pub struct InstanceWatch {
-    changes: watch::Receiver<()>,
+    changes: watch::Receiver<u64>,
+    seen: u64,
     instance: String,
     watchers: Arc<InstanceWatchers>,
 }
@@ -167,10 +182,41 @@ pub struct InstanceWatch {
 impl InstanceWatch {
     /// Waits until the instance may have changed since the watch was made or this last returned.
     pub async fn changed(&mut self) {
+        self.next_change().await;
+    }
+
+    /// Waits as [`changed`](Self::changed) does, and says what it was told.
+    pub(crate) async fn next_change(&mut self) -> Change {
         // The sender lives in the map that `watchers` keeps alive, and leaves it only with the last watch.
         if self.changes.changed().await.is_err() {
             std::future::pending::<()>().await;
         }
+        let changes = *self.changes.borrow_and_update();
+        let is_certain = changes != self.seen;
+        self.seen = changes;
+        if is_certain { Change::Certain } else { Change::Possible }
+    }
+
+    /// Waits until the instance has certainly changed.
+    pub(crate) async fn certain_change(&mut self) {
+        while self.next_change().await != Change::Certain {}
+    }
+
+    /// Returns the watchers of the store, who look together.
+    pub(crate) fn looks(&self) -> Looks {
+        Looks(self.watchers.clone())
+    }
+}
+
+/// The looks of all watchers of a store.
+#[derive(Clone)]
+pub(crate) struct Looks(Arc<InstanceWatchers>);
+
+impl std::ops::Deref for Looks {
+    type Target = GatheredLooks;
+
+    fn deref(&self) -> &GatheredLooks {
+        &self.0.looks
     }
 }
 
@@ -253,5 +299,18 @@ mod tests {
         assert!(!watchers.is_empty());
         drop(second);
         assert!(watchers.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_watch_knows_a_change_of_its_instance_from_one_that_may_be_any() {
+        let watchers = Arc::new(InstanceWatchers::default());
+        let mut watch = watchers.watch("a");
+        watchers.notify_all();
+        assert_eq!(watch.next_change().await, Change::Possible);
+        watchers.notify("a");
+        watchers.notify_all();
+        assert_eq!(watch.next_change().await, Change::Certain);
+        watchers.notify_all();
+        assert!(is_pending(watch.certain_change()).await);
     }
 }
