@@ -75,6 +75,9 @@ use std::sync::{Arc, Mutex};
 
 use duroxide::providers::InstanceWatchers;
 
+#[cfg(feature = "test-hooks")]
+#[doc(hidden)]
+pub use admin::bulk_statements;
 pub use error::PgError;
 pub use migrate::Migrations;
 pub use open::{OpenError, open};
