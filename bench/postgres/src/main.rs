@@ -5,6 +5,7 @@
 #[allow(dead_code, reason = "shared with the SQLite benchmark")]
 mod args;
 mod bare;
+mod deletion;
 mod fetch;
 #[path = "../../store/src/life.rs"]
 #[allow(dead_code, reason = "shared with the SQLite benchmark")]
@@ -37,6 +38,8 @@ const USAGE: &str = "postgres-bench PROGRAM [--dir DIR] [--json] [options]
              --rounds 150  --samples 4  --scale 1.0
   pruning  the size of the tables while finished instances are deleted
              --size 1000000  --keep 10000
+  deletion bulk deletion by completion time, at the first and at the last page
+             --size 2000000  --page 1000
 
 The server is the one that BENCH_DATABASE_URL names, in schemas that are removed afterwards; or one that is started for
 the program and thrown away.";
@@ -62,6 +65,7 @@ fn run() -> Outcome<bool> {
             "bare" => bare::run(&args, &mut report).await,
             "fetch" => fetch::run(&args, &mut report).await,
             "pruning" => pruning::run(&args, &mut report).await,
+            "deletion" => deletion::run(&args, &mut report).await,
             "help" | "--help" | "-h" => {
                 println!("{USAGE}");
                 Ok(())

@@ -81,9 +81,9 @@ const FINISHED_ROOTS: Selection = Selection {
     by_time: [
         ended!("i.parent_instance_id IS NULL"),
         continued!(
-            "i.parent_instance_id IS NULL AND NOT EXISTS (
+            "i.parent_instance_id IS NULL AND (
                 SELECT 1 FROM orchestrator_queue q
-                WHERE q.instance_id = i.instance_id AND q.parked_at IS NULL AND q.class = 'start')"
+                WHERE q.instance_id = i.instance_id AND q.parked_at IS NULL AND q.class = 'start' LIMIT 1) IS NULL"
         ),
     ],
 };
@@ -105,7 +105,10 @@ pub fn bulk_statements() -> [&'static str; 4] {
 }
 
 /// What a bulk prune without conditions looks at, oldest first.
-const OLDEST: &str = "SELECT i.instance_id FROM instances i ORDER BY i.incarnation LIMIT $1";
+const OLDEST: &str = "SELECT i.instance_id FROM instances i WHERE EXISTS (
+        SELECT 1 FROM executions e
+        WHERE e.instance_id = i.instance_id AND e.execution_id = i.current_execution_id)
+    ORDER BY i.incarnation LIMIT $1";
 
 #[async_trait]
 impl ProviderAdmin for PostgresProvider {

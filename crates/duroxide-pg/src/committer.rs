@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
+use duroxide::providers::{Clock, SystemClock};
 use tokio::sync::{mpsc, watch};
 use tokio_postgres::Row;
 use tokio_postgres::error::Severity;
@@ -30,7 +31,7 @@ use crate::error::{Failure, FailureKind, StoreError};
 use crate::give_backs::LeaseReturner;
 use crate::jobs::{Answer, Job};
 use crate::pipeline::in_order;
-use crate::session::{Connector, Purpose, Session};
+use crate::session::{Connector, METRICS, Purpose, Session};
 use crate::shared::Effects;
 use crate::shared_connection::{Trials, in_time};
 
@@ -320,7 +321,12 @@ impl Committing {
         self.batches += 1;
         let number = self.batches;
         self.marks.sent.store(number, Ordering::SeqCst);
+        let began = SystemClock.monotonic();
         let outcome = self.transact(connection, number, batch, careful).await;
+        if outcome.is_ok() {
+            let took = SystemClock.monotonic().saturating_sub(began);
+            METRICS.committed(self.purpose == Purpose::Data, batch.len(), took);
+        }
         self.marks.ended.store(number, Ordering::SeqCst);
         match outcome {
             Ok(answers) => {

@@ -1,6 +1,7 @@
 //! What this store can do beyond the documented contract.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -56,6 +57,7 @@ impl ExtendedProvider for PostgresProvider {
         &self,
         request: &InstanceRequest<'_>,
     ) -> Result<Vec<InstanceClaim>, ProviderError> {
+        self.shared.takes_work.store(true, Ordering::Relaxed);
         let (claims, held) = self.claim("claim_instances", request).await?;
         held.hand_over();
         Ok(claims)
@@ -95,6 +97,7 @@ impl ExtendedProvider for PostgresProvider {
     }
 
     async fn claim_work(&self, request: &WorkRequest<'_>) -> Result<Vec<WorkClaim>, ProviderError> {
+        self.shared.takes_work.store(true, Ordering::Relaxed);
         self.claim_activities("claim_work", request).await
     }
 

@@ -33,6 +33,7 @@
 //! | `early` | what is made durable after it was committed |
 //! | `claims`, `fetch`, `gather`, `waiting_dispatchers`, `give_backs` | leasing together, and giving back what nobody took |
 //! | `shared`, `signals`, `clock` | who is told of what, and when |
+//! | `figures` | how the store is, as metrics tell it |
 //! | `encode`, `text` | values on their way in and out |
 //! | `provider`, `extended`, `admin`, `reads`, `blocked`, `quarantine` | the traits |
 //!
@@ -51,6 +52,7 @@ mod encode;
 mod error;
 mod extended;
 mod fetch;
+mod figures;
 mod gather;
 mod give_backs;
 mod jobs;
@@ -109,7 +111,7 @@ pub struct PostgresProvider {
     removals: Committer,
     reads: SharedConnection,
     /// Reads that may take long, so that others do not wait for them.
-    listings: SharedConnection,
+    listings: Arc<SharedConnection>,
     returner: LeaseReturner,
     instance_claims: gather::Gatherer<fetch::InstanceOrder>,
     work_claims: gather::Gatherer<fetch::WorkOrder>,
@@ -193,6 +195,7 @@ impl PostgresProvider {
             schema: settings.schema.clone(),
             limits: settings.limits,
             server_identity: Arc::default(),
+            open_sessions: Arc::default(),
         });
         let session = connector.open().await?;
         migrate::prepare(&session, &settings.schema, settings.migrations).await?;
@@ -219,6 +222,7 @@ impl PostgresProvider {
             notifications: Arc::default(),
             server_identity: connector.server_identity.clone(),
             turns_in_the_way: false.into(),
+            takes_work: false.into(),
             waiting_dispatchers: WaitingDispatchers::default(),
         });
         let looking = signals::look_now_and_then(Arc::downgrade(&shared), clock, settings.poll_interval);
@@ -227,6 +231,11 @@ impl PostgresProvider {
             background.0.push(tokio::spawn(signals::Notifier::new(connector.clone(), &shared).run()));
         }
         let patience = settings.patience;
+        let listings = Arc::new(SharedConnection::new(connector.clone(), Purpose::Reads, patience));
+        if let Some(interval) = settings.figures_every {
+            let figures = figures::Figures::new(Arc::downgrade(&shared), listings.clone(), connector.clone());
+            background.0.push(tokio::spawn(figures.tell_every(interval)));
+        }
         let leases = Arc::new(SharedConnection::new(connector.clone(), Purpose::Unsynced, patience));
         let returner = LeaseReturner {
             connection: leases,
@@ -239,7 +248,7 @@ impl PostgresProvider {
             committer,
             removals: Committer::start(connector.clone(), returner.clone(), patience),
             reads: SharedConnection::new(connector.clone(), Purpose::Reads, patience),
-            listings: SharedConnection::new(connector.clone(), Purpose::Reads, patience),
+            listings,
             _background: background,
             instance_claims: fetch::gather_instances(returner.clone()),
             work_claims: fetch::gather_work(returner.clone()),

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use duroxide::providers::StoreLimits;
+use duroxide::providers::{StoreLimits, StoreMetrics};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -67,6 +67,9 @@ pub(crate) enum Purpose {
     Setup,
 }
 
+/// What this store tells of itself.
+pub(crate) const METRICS: StoreMetrics = StoreMetrics::new("postgres");
+
 /// A statement waits so long for a lock, and then is tried again.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 /// What takes longer is not coming: the connection is given up.
@@ -97,6 +100,19 @@ impl NotConnected {
     }
 }
 
+impl Purpose {
+    /// What metrics call it.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Data => "commits",
+            Self::Unsynced => "leases",
+            Self::Reads => "reads",
+            Self::Signals => "signals",
+            Self::Setup => "setup",
+        }
+    }
+}
+
 /// Makes connections.
 pub(crate) struct Connector {
     pub(crate) target: DatabaseAddress,
@@ -105,6 +121,8 @@ pub(crate) struct Connector {
     pub(crate) schema: String,
     pub(crate) limits: StoreLimits,
     pub(crate) server_identity: Arc<ServerIdentity>,
+    /// Each session holds it, so it counts them.
+    pub(crate) open_sessions: Arc<()>,
 }
 
 impl Connector {
@@ -170,6 +188,7 @@ impl Connector {
             SimpleQueryMessage::Row(row) => row.get(0),
             _ => None,
         });
+        METRICS.connected(purpose.name());
         let server = self.server_identity.reach(started.unwrap_or_default());
         Ok(Session {
             client,
@@ -177,6 +196,7 @@ impl Connector {
             statements: Mutex::default(),
             server,
             server_identity: self.server_identity.clone(),
+            _is_open: self.open_sessions.clone(),
         })
     }
 
@@ -255,6 +275,7 @@ pub(crate) struct Session {
     /// The number of the server at its other end.
     server: u64,
     server_identity: Arc<ServerIdentity>,
+    _is_open: Arc<()>,
 }
 
 impl Session {
@@ -329,6 +350,7 @@ mod tests {
             schema: "public".into(),
             limits: Default::default(),
             server_identity: Arc::default(),
+            open_sessions: Arc::default(),
         };
         let failure = connector.connect(Purpose::Data).await.err().unwrap();
         assert!(failure.may_pass() && failure.message.contains("does not answer"), "{}", failure.message);
@@ -355,6 +377,7 @@ mod tests {
             schema: "public".into(),
             limits: Default::default(),
             server_identity: Arc::default(),
+            open_sessions: Arc::default(),
         };
         assert!(connector.connect(Purpose::Data).await.is_err_and(|failure| failure.may_pass()));
     }

@@ -13,7 +13,7 @@ use tokio_postgres::types::ToSql;
 
 use crate::error::{Failure, FailureKind};
 use crate::pipeline::{Sent, in_order};
-use crate::session::{ANSWER_TIMEOUT, Connector, Purpose, Session};
+use crate::session::{ANSWER_TIMEOUT, Connector, METRICS, Purpose, Session};
 
 /// The values of a statement's parameters.
 pub(crate) type Columns<'a> = &'a [&'a (dyn ToSql + Sync)];
@@ -157,6 +157,7 @@ impl Trials {
         if now >= self.deadline {
             return false;
         }
+        METRICS.retried();
         let wait = jittered(self.next).min(self.deadline - now);
         self.next = (self.next * 2).min(LONGEST_WAIT);
         SystemClock.sleep(wait).await;

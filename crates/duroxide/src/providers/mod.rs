@@ -38,6 +38,7 @@ mod store_limits;
 
 pub use crate::model::limits::MAX_WORKER_TAGS;
 pub use crate::model::{Clock, KvEntry, ManualClock, SystemClock, WorkItem};
+pub use crate::observability::StoreMetrics;
 pub use admin::ProviderAdmin;
 pub use awaited::{AwaitedInstance, AwaitedLook};
 pub use delivery::{DeliveryOutcome, DroppedMessage, DroppedMessages};

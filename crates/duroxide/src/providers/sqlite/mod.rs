@@ -31,6 +31,7 @@ mod dropped;
 mod encode;
 mod error;
 mod extended;
+mod figures;
 mod hand_over;
 mod held;
 mod history;
@@ -165,6 +166,7 @@ impl SqliteProvider {
             watchers: Arc::new(InstanceWatchers::default()),
             running: Arc::default(),
             ledger: work_done::Ledger::default(),
+            takes_work: false.into(),
         });
         let readers = match location {
             Location::Memory => None,

@@ -208,7 +208,10 @@ pub(super) fn prunable(connection: &Connection, filter: &InstanceFilter) -> rusq
     if filter.completed_before.is_some() {
         return by_time(connection, filter, [(ENDED, "true"), (CONTINUED, "true")]);
     }
-    let oldest = "SELECT instance_id FROM instances ORDER BY incarnation LIMIT ?1";
+    let oldest = "SELECT i.instance_id FROM instances i WHERE EXISTS (
+            SELECT 1 FROM executions e
+            WHERE e.instance_id = i.instance_id AND e.execution_id = i.current_execution_id)
+        ORDER BY i.incarnation LIMIT ?1";
     read_rows(connection, oldest, [page(filter)], |row| row.get(0))
 }
 
