@@ -36,6 +36,7 @@ async fn a_sqlite_store_tells_of_its_commits_its_log_and_its_queues() {
         let samples = &histograms[&format!("{name}{{committer=synced,store=sqlite}}")];
         assert!(samples.len() >= 2 && samples.iter().all(|sample| *sample > 0.0), "{name}: {samples:?}");
     }
+    assert!(!recorder.counters().contains_key("duroxide_store_failed_syncs_total{store=sqlite}"));
     // The writer tells it between two commits.
     let gauges = loop {
         client.start_orchestration("again", "Echo", "x").await.unwrap();
