@@ -357,8 +357,8 @@ async fn quarantined_rows_are_listed_retried_and_purged() {
     let lease = Duration::from_secs(30);
     assert!(store.fetch_orchestration_item(lease, Duration::ZERO, None).await.unwrap().is_none());
     let listed = client.list_quarantined(0, 10).await.unwrap();
-    let [first, second] = &listed[..] else { panic!("{listed:?}") };
-    assert_eq!(client.list_quarantined(first.id, 10).await.unwrap(), [second.clone()]);
+    let [first, _] = &listed[..] else { panic!("{listed:?}") };
+    assert_eq!(client.list_quarantined(first.id, 10).await.unwrap(), listed[1..]);
     let kept = client.retry_quarantined(&[first.id]).await.unwrap();
     assert!(matches!(&kept[..], [QuarantineRetry::Kept { .. }]), "{kept:?}");
     assert_eq!(client.purge_quarantined(QuarantinePurge::Ids(&[first.id])).await.unwrap(), 1);
