@@ -5,6 +5,7 @@
 #[allow(dead_code, reason = "shared with the SQLite benchmark")]
 mod args;
 mod bare;
+mod deletion;
 mod fetch;
 #[path = "../../store/src/life.rs"]
 #[allow(dead_code, reason = "shared with the SQLite benchmark")]
@@ -40,6 +41,8 @@ const USAGE: &str = "postgres-bench PROGRAM [--dir DIR] [--json] [options]
              --size 1000000  --keep 10000
   snapshot fetch latency while somebody holds a snapshot, with dead rows of finished leases
              --rounds 150  --samples 4  --scale 1.0
+  deletion bulk deletion by completion time, at the first and at the last page
+             --size 2000000  --page 1000
 
 The server is the one that BENCH_DATABASE_URL names, in schemas that are removed afterwards; or one that is started for
 the program and thrown away.";
@@ -66,6 +69,7 @@ fn run() -> Outcome<bool> {
             "fetch" => fetch::run(&args, &mut report).await,
             "pruning" => pruning::run(&args, &mut report).await,
             "snapshot" => snapshot::run(&args, &mut report).await,
+            "deletion" => deletion::run(&args, &mut report).await,
             "help" | "--help" | "-h" => {
                 println!("{USAGE}");
                 Ok(())

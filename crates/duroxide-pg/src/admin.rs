@@ -12,6 +12,7 @@ use crate::PostgresProvider;
 use crate::committer::Committer;
 use crate::error::StoreError;
 use crate::jobs::{CallOf, Job, Params, Reply};
+use crate::reads::row_limit;
 use crate::shared::{Effects, clamp, positive};
 use crate::text::{original, stored};
 
@@ -22,22 +23,92 @@ const DELETE: &str = "SELECT * FROM delete_instances_1($1, $2, $3)";
 const DELETE_TREE: &str = "SELECT * FROM delete_tree_1($1, $2)";
 const PRUNE: &str = "SELECT * FROM prune_1($1, $2, $3, $4)";
 
+/// Instances that have ended, those that ended first in front: `executions_ended` finds them.
+macro_rules! ended {
+    ($condition:literal) => {
+        concat!(
+            "SELECT i.instance_id FROM executions e
+            JOIN instances i ON i.instance_id = e.instance_id AND i.current_execution_id = e.execution_id
+            WHERE e.status IN ('Completed', 'Failed') AND e.completed_at < $1 AND ",
+            $condition,
+            " ORDER BY e.completed_at, i.incarnation LIMIT $2"
+        )
+    };
+}
+
+/// Instances whose last execution was continued as new. They are found by skipping from instance to instance in
+/// `executions_continued`, however many executions each has had. OFFSET 0 keeps the planner from reading all of those.
+macro_rules! continued {
+    ($condition:literal) => {
+        concat!(
+            "WITH RECURSIVE continued (id) AS (
+                (SELECT instance_id FROM executions WHERE status = 'ContinuedAsNew' ORDER BY instance_id LIMIT 1)
+                UNION ALL
+                SELECT (SELECT n.instance_id FROM executions n
+                    WHERE n.status = 'ContinuedAsNew' AND n.instance_id > c.id ORDER BY n.instance_id LIMIT 1)
+                FROM continued c WHERE c.id IS NOT NULL)
+            SELECT i.instance_id FROM continued c
+            CROSS JOIN LATERAL (SELECT * FROM instances WHERE instance_id = c.id OFFSET 0) i
+            CROSS JOIN LATERAL (
+                SELECT status, completed_at FROM executions
+                WHERE instance_id = i.instance_id AND execution_id = i.current_execution_id OFFSET 0) e
+            WHERE e.status = 'ContinuedAsNew' AND e.completed_at < $1 AND ",
+            $condition,
+            " ORDER BY e.completed_at, i.incarnation LIMIT $2"
+        )
+    };
+}
+
+/// How a bulk operation finds its instances.
+struct Selection {
+    /// Those of a list of ids.
+    listed: &'static str,
+    /// Those that have ended, and those that were continued as new and not yet begun again.
+    by_time: [&'static str; 2],
+}
+
 /// A finished root is at rest: nothing of it runs, and no next execution waits to be started. Those that ended first are
 /// in front.
-const FINISHED_ROOTS: &str = "SELECT i.instance_id FROM instances i
-    JOIN executions e ON e.instance_id = i.instance_id AND e.execution_id = i.current_execution_id
-    WHERE ($1::text[] IS NULL OR i.instance_id = ANY ($1)) AND ($2::bigint IS NULL OR e.completed_at < $2)
-        AND i.parent_instance_id IS NULL AND (e.status IN ('Completed', 'Failed') OR (
-            e.status = 'ContinuedAsNew' AND NOT EXISTS (
+const FINISHED_ROOTS: Selection = Selection {
+    listed: "SELECT i.instance_id FROM instances i
+        JOIN executions e ON e.instance_id = i.instance_id AND e.execution_id = i.current_execution_id
+        WHERE i.instance_id = ANY ($1) AND ($2::bigint IS NULL OR e.completed_at < $2)
+            AND i.parent_instance_id IS NULL AND (e.status IN ('Completed', 'Failed') OR (
+                e.status = 'ContinuedAsNew' AND NOT EXISTS (
+                    SELECT 1 FROM orchestrator_queue q
+                    WHERE q.instance_id = i.instance_id AND q.parked_at IS NULL AND q.class = 'start')))
+        ORDER BY e.completed_at, i.incarnation LIMIT $3",
+    by_time: [
+        ended!("i.parent_instance_id IS NULL"),
+        continued!(
+            "i.parent_instance_id IS NULL AND (
                 SELECT 1 FROM orchestrator_queue q
-                WHERE q.instance_id = i.instance_id AND q.parked_at IS NULL AND q.class = 'start')))
-    ORDER BY e.completed_at, i.incarnation LIMIT $3";
+                WHERE q.instance_id = i.instance_id AND q.parked_at IS NULL AND q.class = 'start' LIMIT 1) IS NULL"
+        ),
+    ],
+};
 
-/// What a bulk prune looks at: any status, children too, oldest first.
-const PRUNABLE: &str = "SELECT i.instance_id FROM instances i
-    JOIN executions e ON e.instance_id = i.instance_id AND e.execution_id = i.current_execution_id
-    WHERE ($1::text[] IS NULL OR i.instance_id = ANY ($1)) AND ($2::bigint IS NULL OR e.completed_at < $2)
-    ORDER BY i.incarnation LIMIT $3";
+/// What a bulk prune looks at: any status, children too.
+const PRUNABLE: Selection = Selection {
+    listed: "SELECT i.instance_id FROM instances i
+        JOIN executions e ON e.instance_id = i.instance_id AND e.execution_id = i.current_execution_id
+        WHERE i.instance_id = ANY ($1) AND ($2::bigint IS NULL OR e.completed_at < $2)
+        ORDER BY i.incarnation LIMIT $3",
+    by_time: [ended!("true"), continued!("true")],
+};
+
+/// The statements by which bulk operations find what has ended, for tests of their plans.
+#[cfg(feature = "test-hooks")]
+pub fn bulk_statements() -> [&'static str; 4] {
+    let ([ended, continued], [all_ended, all_continued]) = (FINISHED_ROOTS.by_time, PRUNABLE.by_time);
+    [ended, continued, all_ended, all_continued]
+}
+
+/// What a bulk prune without conditions looks at, oldest first.
+const OLDEST: &str = "SELECT i.instance_id FROM instances i WHERE EXISTS (
+        SELECT 1 FROM executions e
+        WHERE e.instance_id = i.instance_id AND e.execution_id = i.current_execution_id)
+    ORDER BY i.incarnation LIMIT $1";
 
 #[async_trait]
 impl ProviderAdmin for PostgresProvider {
@@ -131,7 +202,7 @@ impl ProviderAdmin for PostgresProvider {
         const OPERATION: &str = "delete_instance_bulk";
         let mut total = DeleteInstanceResult::default();
         // A transaction for each tree, so that others can write in between.
-        for root in self.select(OPERATION, FINISHED_ROOTS, &filter).await? {
+        for root in self.select(OPERATION, &FINISHED_ROOTS, &filter).await? {
             let params: Params = vec![Box::new(self.removal_slot()), Box::new(stored(&root).into_owned())];
             let read = |rows: Vec<Row>, effects: &mut Effects| {
                 let tree: Option<Vec<String>> = rows.first().and_then(|row| row.get(6));
@@ -167,7 +238,12 @@ impl ProviderAdmin for PostgresProvider {
     ) -> Result<PruneResult, ProviderError> {
         const OPERATION: &str = "prune_executions_bulk";
         let mut total = PruneResult::default();
-        for instance in self.select(OPERATION, PRUNABLE, &filter).await? {
+        let has_no_condition = filter.instance_ids.is_none() && filter.completed_before.is_none();
+        let instances = match has_no_condition {
+            true => self.names(OPERATION, OLDEST, &[&page(&filter)]).await?,
+            false => self.select(OPERATION, &PRUNABLE, &filter).await?,
+        };
+        for instance in instances {
             // One that has been deleted in the meantime does not count.
             let pruned = self.prune(OPERATION, &instance, &options).await?.unwrap_or_default();
             total.instances_processed += pruned.instances_processed;
@@ -196,14 +272,23 @@ impl PostgresProvider {
     async fn select(
         &self,
         operation: &'static str,
-        sql: &'static str,
+        selection: &Selection,
         filter: &InstanceFilter,
     ) -> Result<Vec<String>, ProviderError> {
-        let ids: Option<Vec<String>> =
-            filter.instance_ids.as_ref().map(|ids| ids.iter().map(|id| stored(id).into_owned()).collect());
-        let before = filter.completed_before.map(clamp);
-        let limit = i64::from(filter.limit.unwrap_or(DEFAULT_LIMIT));
-        self.names(operation, sql, &[&ids, &before, &limit]).await
+        let (before, limit) = (filter.completed_before.map(clamp), page(filter));
+        if let Some(ids) = &filter.instance_ids {
+            let ids: Vec<String> = ids.iter().map(|id| stored(id).into_owned()).collect();
+            return self.names(operation, selection.listed, &[&ids, &before, &limit]).await;
+        }
+        let before = before.unwrap_or(i64::MAX);
+        let mut found: Vec<String> = Vec::new();
+        for sql in selection.by_time {
+            let room = limit - row_limit(found.len());
+            if room > 0 {
+                found.extend(self.names(operation, sql, &[&before, &room]).await?);
+            }
+        }
+        Ok(found)
     }
 
     /// Removes old executions; `None` if there is no such instance.
@@ -236,6 +321,11 @@ impl PostgresProvider {
     fn removal_slot(&self) -> i32 {
         self.shared.slot + crate::SLOTS
     }
+}
+
+/// How many instances a bulk operation takes.
+fn page(filter: &InstanceFilter) -> i64 {
+    i64::from(filter.limit.unwrap_or(DEFAULT_LIMIT))
 }
 
 fn read_deletion(

@@ -32,7 +32,7 @@ use crate::error::{Failure, FailureKind, QueryError, StoreError};
 use crate::give_backs::LeaseReturner;
 use crate::jobs::{Answer, Job};
 use crate::pipeline::in_order;
-use crate::session::{Connector, Session};
+use crate::session::{Connector, METRICS, Session};
 use crate::settings::Purpose;
 use crate::shared::Effects;
 use crate::shared_connection::{Trials, in_time, within};
@@ -352,7 +352,12 @@ impl Committing {
         self.batches += 1;
         let number = self.batches;
         self.marks.sent.store(number, Ordering::SeqCst);
+        let began = SystemClock.monotonic();
         let outcome = self.transact(connection, number, batch, careful).await;
+        if outcome.is_ok() {
+            let took = SystemClock.monotonic().saturating_sub(began);
+            METRICS.committed(connection.session.is_synced(), batch.len(), took);
+        }
         self.marks.ended.store(number, Ordering::SeqCst);
         match outcome {
             Ok(answers) => {

@@ -1,16 +1,18 @@
 //! What this store can do beyond the documented contract.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use duroxide::Event;
 use duroxide::providers::inspect::{self, MessageClass};
 use duroxide::providers::{
-    BlockedInstance, Clock, DeliveryOutcome, DroppedMessages, Durable, ExtendedProvider, HistoryPart,
-    InstanceClaim, InstanceMetadata, InstanceRequest, InstanceWatch, KvEntry, LeaseState, ParkedMessage,
-    ProviderError, QuarantinedRow, RunningActivities, RunningInstances, StartOutcome, StoredResult,
-    StoredTurn, TagFilter, TurnToStore, WorkClaim, WorkItem, WorkQueue, WorkRequest, WorkSignal, refusal,
+    AwaitedInstance, AwaitedLook, BlockedInstance, Clock, DeliveryOutcome, DroppedMessages, Durable,
+    ExtendedProvider, HistoryPart, InstanceClaim, InstanceMetadata, InstanceRequest, InstanceWatch, KvEntry,
+    LeaseState, ParkedMessage, ProviderError, QuarantineEntry, QuarantinePurge, QuarantineRetry,
+    QuarantinedRow, RunningActivities, RunningInstances, StartOutcome, StoredResult, StoredTurn, TagFilter,
+    TurnToStore, WorkClaim, WorkItem, WorkQueue, WorkRequest, WorkSignal, refusal,
 };
 
 use crate::PostgresProvider;
@@ -51,6 +53,7 @@ impl ExtendedProvider for PostgresProvider {
         &self,
         request: &InstanceRequest<'_>,
     ) -> Result<Vec<InstanceClaim>, ProviderError> {
+        self.shared.takes_work.store(true, Ordering::Relaxed);
         let (claims, held) = self.claim("claim_instances", request).await?;
         held.hand_over();
         Ok(claims)
@@ -90,6 +93,7 @@ impl ExtendedProvider for PostgresProvider {
     }
 
     async fn claim_work(&self, request: &WorkRequest<'_>) -> Result<Vec<WorkClaim>, ProviderError> {
+        self.shared.takes_work.store(true, Ordering::Relaxed);
         self.claim_activities("claim_work", request).await
     }
 
@@ -153,6 +157,10 @@ impl ExtendedProvider for PostgresProvider {
         self.metadata_or_pending("read_metadata", instance).await
     }
 
+    async fn read_awaited(&self, awaited: &[AwaitedInstance<'_>]) -> Result<Vec<AwaitedLook>, ProviderError> {
+        self.awaited(awaited).await
+    }
+
     async fn read_recent(&self, instance: &str, limit: usize) -> Result<Vec<Event>, ProviderError> {
         self.recent_events(instance, limit).await
     }
@@ -193,7 +201,24 @@ impl ExtendedProvider for PostgresProvider {
     }
 
     async fn list_quarantined(&self, limit: usize) -> Result<Vec<QuarantinedRow>, ProviderError> {
-        self.quarantined(limit).await
+        let listed = self.quarantine("list_quarantined", 0, limit).await?;
+        Ok(listed.into_iter().map(|entry| entry.row).collect())
+    }
+
+    async fn list_quarantine(
+        &self,
+        after_id: u64,
+        limit: usize,
+    ) -> Result<Vec<QuarantineEntry>, ProviderError> {
+        self.quarantine("list_quarantine", after_id, limit).await
+    }
+
+    async fn retry_quarantined(&self, ids: &[u64]) -> Result<Vec<QuarantineRetry>, ProviderError> {
+        self.retry_rows(ids).await
+    }
+
+    async fn purge_quarantined(&self, purge: QuarantinePurge<'_>) -> Result<u64, ProviderError> {
+        self.purge_rows(purge).await
     }
 
     async fn list_parked(&self, limit: usize) -> Result<Vec<ParkedMessage>, ProviderError> {

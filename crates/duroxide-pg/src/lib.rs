@@ -35,8 +35,9 @@
 //! | `early` | what is made durable after it was committed |
 //! | `claims`, `fetch`, `gather`, `waiting_dispatchers`, `give_backs` | leasing together, and giving back what nobody took |
 //! | `shared`, `signals`, `clock` | who is told of what, and when |
+//! | `figures` | how the store is, as metrics tell it |
 //! | `encode`, `text` | values on their way in and out |
-//! | `provider`, `extended`, `admin`, `reads`, `histories`, `blocked` | the traits |
+//! | `provider`, `extended`, `admin`, `reads`, `histories`, `blocked`, `quarantine` | the traits |
 //!
 //! # Connections
 //!
@@ -68,6 +69,7 @@ mod encode;
 mod error;
 mod extended;
 mod fetch;
+mod figures;
 mod gather;
 mod give_backs;
 mod grants;
@@ -81,6 +83,7 @@ mod pipeline;
 mod pooling;
 mod proof;
 mod provider;
+mod quarantine;
 mod reads;
 mod server_identity;
 mod session;
@@ -98,6 +101,9 @@ use std::sync::{Arc, Mutex, OnceLock};
 use duroxide::providers::InstanceWatchers;
 use tokio::sync::mpsc;
 
+#[cfg(feature = "test-hooks")]
+#[doc(hidden)]
+pub use admin::bulk_statements;
 pub use error::PgError;
 pub use migrate::Migrations;
 pub use open::{OpenError, open};
@@ -242,6 +248,7 @@ impl PostgresProvider {
             server_identity: Arc::default(),
             pooling: Arc::default(),
             synced: OnceLock::new(),
+            open_sessions: Arc::default(),
         });
         let session = connector.open().await?;
         let facts = settings.schema_setup().prepare(&session).await?;
@@ -269,6 +276,7 @@ impl PostgresProvider {
             notifications: Arc::new(PendingNotifications::new(settings.notifications)),
             server_identity: connector.server_identity.clone(),
             turns_in_the_way: false.into(),
+            takes_work: false.into(),
             waiting_dispatchers: WaitingDispatchers::default(),
         });
         let (patience, idle) = (settings.patience, settings.idle);
@@ -290,6 +298,10 @@ impl PostgresProvider {
         } else {
             Arc::new(reads)
         };
+        if let Some(interval) = settings.figures_every {
+            let figures = figures::Figures::new(Arc::downgrade(&shared), reads.clone(), connector.clone());
+            background.0.push(tokio::spawn(figures.tell_every(interval)));
+        }
         let leases = Arc::new(SharedConnection::new(connector.clone(), Purpose::Leases, patience));
         let returner = LeaseReturner {
             connection: leases,

@@ -34,6 +34,7 @@ pub struct PostgresBuilder {
     pub(crate) idle: Duration,
     pub(crate) patience: Duration,
     pub(crate) notifications: bool,
+    pub(crate) figures_every: Option<Duration>,
     pub(crate) migrations: Migrations,
     pub(crate) migration_wait: Duration,
     pub(crate) later_migrations: Vec<Migration>,
@@ -52,6 +53,7 @@ impl Default for PostgresBuilder {
             idle: Duration::from_secs(30),
             patience: Duration::from_secs(5),
             notifications: true,
+            figures_every: Some(Duration::from_secs(15)),
             migrations: Migrations::default(),
             migration_wait: Duration::from_secs(60),
             later_migrations: Vec::new(),
@@ -112,6 +114,15 @@ impl PostgresBuilder {
     /// Says whether processes tell each other of new work by LISTEN and NOTIFY. Without it they find it by polling.
     pub fn notifications(mut self, notifications: bool) -> Self {
         self.notifications = notifications;
+        self
+    }
+
+    /// Sets how often a process that takes work reads the gauges of [`StoreMetrics`], by one query; `None` for never. 15
+    /// seconds if not called.
+    ///
+    /// [`StoreMetrics`]: duroxide::providers::StoreMetrics
+    pub fn figures_every(mut self, interval: Option<Duration>) -> Self {
+        self.figures_every = interval;
         self
     }
 

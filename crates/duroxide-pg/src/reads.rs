@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 
 use duroxide::providers::{
-    DroppedMessage, DroppedMessages, ExecutionInfo, InstanceInfo, InstanceMetadata, ParkedMessage,
-    ProviderError, QuarantinedRow, QueueDepths, RunningInstances, SystemMetrics, WorkQueue, inspect, refusal,
+    AwaitedInstance, AwaitedLook, DroppedMessage, DroppedMessages, ExecutionInfo, InstanceInfo,
+    InstanceMetadata, ParkedMessage, ProviderError, QueueDepths, RunningInstances, SystemMetrics, inspect,
+    refusal,
 };
 use duroxide::{Event, SystemStats};
 use tokio_postgres::Row;
@@ -29,7 +30,7 @@ pub(crate) fn text(row: &Row, column: usize) -> String {
     original(row.get(column))
 }
 
-fn optional_text(row: &Row, column: usize) -> Option<String> {
+pub(crate) fn optional_text(row: &Row, column: usize) -> Option<String> {
     row.get::<_, Option<String>>(column).map(original)
 }
 
@@ -152,6 +153,42 @@ impl PostgresProvider {
         const SQL: &str = described!("");
         let rows = self.rows(operation, SQL, &[&stored(instance).as_ref()]).await?;
         Ok(rows.first().map(metadata))
+    }
+
+    /// Looks at instances that are waited for. Outputs come along as long as they fit; the first always does.
+    pub(crate) async fn awaited(
+        &self,
+        awaited: &[AwaitedInstance<'_>],
+    ) -> Result<Vec<AwaitedLook>, ProviderError> {
+        const SQL: &str = "SELECT instance_id, orchestration_name, orchestration_version, parent_instance_id,
+                current_execution_id, incarnation, status, CASE WHEN fits THEN output END, CASE WHEN fits THEN custom_status END,
+                custom_status_version, created_at, updated_at, place, is_known AND fits
+            FROM (
+                SELECT i.*, e.status, e.output, a.place, e.status IS NOT NULL AS is_known,
+                    row_number() OVER w = 1 OR $3 >= sum(
+                        coalesce(octet_length(e.output), 0) + coalesce(octet_length(i.custom_status), 0)) OVER w AS fits
+                FROM unnest($1::text[], $2::bigint[]) WITH ORDINALITY a (id, seen, place)
+                LEFT JOIN instances i ON i.instance_id = a.id
+                LEFT JOIN executions e
+                    ON e.instance_id = i.instance_id AND e.execution_id = i.current_execution_id
+                WHERE CASE
+                    WHEN i.instance_id IS NULL THEN EXISTS (SELECT 1 FROM history h WHERE h.instance_id = a.id)
+                    ELSE e.status IS NULL OR e.status NOT IN ('Running', 'ContinuedAsNew')
+                        OR i.custom_status_version > a.seen END
+                WINDOW w AS (ORDER BY a.place)) found";
+        let ids: Vec<_> = awaited.iter().map(|one| stored(one.instance).into_owned()).collect();
+        let seen: Vec<_> = awaited.iter().map(|one| one.custom_status_after.map(clamp)).collect();
+        let largest = row_limit(AwaitedInstance::LARGEST_ANSWER);
+        let rows = self.rows("read_awaited", SQL, &[&ids, &seen, &largest]).await?;
+        let mut looks = vec![AwaitedLook::Waiting; awaited.len()];
+        for row in &rows {
+            let place = usize::try_from(row.get::<_, i64>(12)).unwrap_or(0).saturating_sub(1);
+            if let (Some(look), Some(one)) = (looks.get_mut(place), awaited.get(place)) {
+                let is_told = row.get::<_, Option<bool>>(13) == Some(true);
+                *look = if is_told { one.judge(metadata(row)) } else { AwaitedLook::Unclear };
+            }
+        }
+        Ok(looks)
     }
 
     pub(crate) async fn instance_info(&self, instance: &str) -> Result<InstanceInfo, ProviderError> {
@@ -338,22 +375,6 @@ impl PostgresProvider {
             orchestration_name: text(row, 0),
             orchestration_version: text(row, 1),
             instances: number(row, 2),
-        };
-        Ok(rows.iter().map(read).collect())
-    }
-
-    pub(crate) async fn quarantined(&self, limit: usize) -> Result<Vec<QuarantinedRow>, ProviderError> {
-        const SQL: &str = "SELECT queue, instance_id, work_item, reason, quarantined_at FROM quarantine ORDER BY id LIMIT $1";
-        let rows = self.listing("list_quarantined", SQL, &[&row_limit(limit)]).await?;
-        let read = |row: &Row| QuarantinedRow {
-            queue: match row.get(0) {
-                "worker_queue" => WorkQueue::Worker,
-                _ => WorkQueue::Orchestrator,
-            },
-            instance: optional_text(row, 1),
-            raw: row.get(2),
-            reason: row.get(3),
-            quarantined_at: number(row, 4),
         };
         Ok(rows.iter().map(read).collect())
     }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use duroxide::providers::StoreLimits;
+use duroxide::providers::{StoreLimits, StoreMetrics};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -58,6 +58,9 @@ pub trait TokenSource: Send + Sync {
     async fn token(&self) -> Result<String, String>;
 }
 
+/// What this store tells of itself.
+pub(crate) const METRICS: StoreMetrics = StoreMetrics::new("postgres");
+
 /// What takes longer is not coming: the connection is given up.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// How far a commit goes that is on the disk, unless the server says otherwise.
@@ -102,6 +105,8 @@ pub(crate) struct Connector {
     pub(crate) pooling: Arc<Pooling>,
     /// How far a commit goes that is on the disk, as the server had it when the store was opened.
     pub(crate) synced: OnceLock<String>,
+    /// Each session holds it, so it counts them.
+    pub(crate) open_sessions: Arc<()>,
 }
 
 /// The two ends of a connection, and what it says about itself.
@@ -289,6 +294,7 @@ impl Connector {
         started: &str,
         begin: Option<String>,
     ) -> Session {
+        METRICS.connected(purpose.name());
         Session {
             login,
             purpose,
@@ -301,6 +307,7 @@ impl Connector {
             server: self.server_identity.reach(started),
             server_identity: self.server_identity.clone(),
             pooling: self.pooling.clone(),
+            _is_open: self.open_sessions.clone(),
         }
     }
 
@@ -411,6 +418,7 @@ pub(crate) struct Session {
     server: u64,
     server_identity: Arc<ServerIdentity>,
     pooling: Arc<Pooling>,
+    _is_open: Arc<()>,
 }
 
 /// A statement that can be sent.
@@ -603,6 +611,7 @@ mod tests {
             server_identity: Arc::default(),
             pooling: Arc::default(),
             synced: OnceLock::new(),
+            open_sessions: Arc::default(),
         }
     }
 

@@ -31,8 +31,8 @@ pub(crate) enum Purpose {
 }
 
 impl Purpose {
-    /// What operators see in `pg_stat_activity`.
-    fn name(self) -> &'static str {
+    /// What operators see in `pg_stat_activity` and in metrics.
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Commits => "commits",
             Self::Messages => "messages",

@@ -28,6 +28,8 @@ pub(crate) struct Shared {
     pub(crate) server_identity: Arc<ServerIdentity>,
     /// Somebody was committing a turn of an instance that has new messages: when that is over, it is to be looked at.
     pub(crate) turns_in_the_way: AtomicBool,
+    /// This handle claims work, so it also tells how the store is.
+    pub(crate) takes_work: AtomicBool,
     /// What dispatchers wait for.
     pub(crate) waiting_dispatchers: WaitingDispatchers,
 }

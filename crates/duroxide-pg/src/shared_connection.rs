@@ -15,7 +15,7 @@ use tokio_postgres::types::ToSql;
 use crate::address::quoted;
 use crate::error::{Failure, FailureKind, QueryError};
 use crate::pipeline::{Sent, in_order};
-use crate::session::{ANSWER_TIMEOUT, Connector, Session};
+use crate::session::{ANSWER_TIMEOUT, Connector, METRICS, Session};
 use crate::settings::Purpose;
 use crate::signals::Hearing;
 
@@ -237,6 +237,7 @@ impl Trials {
         if now >= self.deadline {
             return false;
         }
+        METRICS.retried();
         let wait = jittered(self.next).min(self.deadline - now);
         self.next = (self.next * 2).min(LONGEST_WAIT);
         SystemClock.sleep(wait).await;

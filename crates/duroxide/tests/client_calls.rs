@@ -6,8 +6,10 @@ mod runtime_support;
 
 use std::time::Duration;
 
+use duroxide::Client;
 use duroxide::client::{ClientError, StartOptions};
-use duroxide::providers::{ProviderError, StartOutcome};
+use duroxide::providers::memory::MemoryProvider;
+use duroxide::providers::{Provider, ProviderError, QuarantinePurge, QuarantineRetry, StartOutcome};
 use duroxide::{ActivityContext, InstanceFilter, OrchestrationContext, OrchestrationStatus, PruneOptions};
 use runtime_support::faulty::Call;
 use runtime_support::{SOON, World, activities, faulty_world, orchestrations, plain_world};
@@ -341,4 +343,29 @@ async fn a_store_without_management_says_so() {
         "Management features not available - provider doesn't implement ProviderAdmin"
     );
     assert!(!world.client.has_management_capability() && !error.is_retryable());
+}
+
+// semantics: MGMT-11
+#[tokio::test]
+async fn quarantined_rows_are_listed_retried_and_purged() {
+    let store = std::sync::Arc::new(MemoryProvider::default());
+    let client = Client::new(store.clone());
+    for instance in ["a", "b"] {
+        client.start_orchestration(instance, "Echo", "").await.unwrap();
+        store.corrupt_messages(instance);
+    }
+    let lease = Duration::from_secs(30);
+    assert!(store.fetch_orchestration_item(lease, Duration::ZERO, None).await.unwrap().is_none());
+    let listed = client.list_quarantined(0, 10).await.unwrap();
+    let [first, _] = &listed[..] else { panic!("{listed:?}") };
+    assert_eq!(client.list_quarantined(first.id, 10).await.unwrap(), listed[1..]);
+    let kept = client.retry_quarantined(&[first.id]).await.unwrap();
+    assert!(matches!(&kept[..], [QuarantineRetry::Kept { .. }]), "{kept:?}");
+    assert_eq!(client.purge_quarantined(QuarantinePurge::Ids(&[first.id])).await.unwrap(), 1);
+    assert_eq!(client.retry_quarantined(&[first.id]).await.unwrap(), [QuarantineRetry::NotFound]);
+    assert_eq!(client.purge_quarantined(QuarantinePurge::SetAsideBefore(u64::MAX)).await.unwrap(), 1);
+
+    let (plain, _) = plain_world();
+    let refused = plain.client.list_quarantined(0, 10).await.unwrap_err();
+    assert!(matches!(refused, ClientError::ManagementNotAvailable));
 }

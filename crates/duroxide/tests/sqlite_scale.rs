@@ -18,13 +18,14 @@ use rusqlite::Connection;
 use support::{LEASE, StoreFile, activity, create, fetch, signal, start};
 
 /// Parts of statements that may scan or sort, and why.
-const ON_PURPOSE: [(&str, &str); 14] = [
+const ON_PURPOSE: [(&str, &str); 15] = [
     ("FROM sqlite_schema", "looks at a file once, when it is opened"),
     ("SELECT id, class, attempt_count, work_item FROM orchestrator_queue", "sorts what it hands out"),
     ("SELECT work_item, created_at FROM orchestrator_queue", "sorts the starts of one instance"),
     ("FROM totals", "one row"),
     ("UPDATE totals", "one row"),
     ("FROM instances ORDER BY incarnation DESC", "lists all instances"),
+    ("ORDER BY i.incarnation LIMIT ?1", "takes a page of the oldest instances"),
     ("WHERE e.status = ?1 ORDER BY i.incarnation DESC", "lists all instances of a status"),
     ("SELECT (SELECT count(*) FROM orchestrator_queue)", "counts a queue for an operator"),
     ("SELECT (SELECT count(*) FROM worker_queue)", "counts a queue for an operator"),
@@ -37,8 +38,11 @@ const ON_PURPOSE: [(&str, &str); 14] = [
 
 /// Statements that look at all rows of a small or rarely visited table. `cleanup_orphaned_sessions` runs once in minutes,
 /// and activities are searched for by a damaged tag once.
-const RARE: [&str; 2] =
-    ["DELETE FROM sessions WHERE locked_until <= ?1", "FROM worker_queue WHERE tag = CAST(?1 AS TEXT)"];
+const RARE: [&str; 3] = [
+    "DELETE FROM sessions WHERE locked_until <= ?1",
+    "FROM worker_queue WHERE tag = CAST(?1 AS TEXT)",
+    "DELETE FROM quarantine WHERE quarantined_at < ?1",
+];
 
 fn sources() -> Vec<(String, String)> {
     let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/src/providers/sqlite");

@@ -59,6 +59,11 @@ impl ProviderFactory for MemoryFactory {
         true
     }
 
+    async fn repair_quarantined(&self, instance: &str, text: &str) -> bool {
+        self.store().repair_quarantined(instance, text);
+        true
+    }
+
     async fn corrupt_work_items(&self, instance: &str) -> bool {
         self.store().corrupt_work_items(instance);
         true

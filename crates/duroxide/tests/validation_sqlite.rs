@@ -95,6 +95,12 @@ impl ProviderFactory for SqliteFactory {
         true
     }
 
+    async fn repair_quarantined(&self, instance: &str, text: &str) -> bool {
+        self.run(format!("UPDATE quarantine SET work_item = '{text}' WHERE instance_id = '{instance}'"))
+            .await;
+        true
+    }
+
     async fn corrupt_work_items(&self, instance: &str) -> bool {
         self.run(format!("UPDATE worker_queue SET work_item = '{{\"Cut' WHERE instance_id = '{instance}'"))
             .await;

@@ -4,8 +4,8 @@ use super::{Client, ClientError, TARGET};
 use crate::model::Event;
 use crate::providers::{
     BlockedInstance, DeleteInstanceResult, DroppedMessages, ExecutionInfo, InstanceFilter, InstanceInfo,
-    InstanceMetadata, InstanceTree, ParkedMessage, ProviderAdmin, PruneOptions, PruneResult, QueueDepths,
-    SystemMetrics,
+    InstanceMetadata, InstanceTree, ParkedMessage, ProviderAdmin, PruneOptions, PruneResult, QuarantineEntry,
+    QuarantinePurge, QuarantineRetry, QueueDepths, SystemMetrics,
 };
 
 /// All of these fail with [`ClientError::ManagementNotAvailable`] on a store without management, and with
@@ -177,6 +177,36 @@ impl Client {
         let was_blocked = store.unblock_instance(instance).await?;
         tracing::info!(target: TARGET, instance_id = instance, was_blocked, "unblocked instance");
         Ok(was_blocked)
+    }
+
+    /// Lists rows of the queues that could not be decoded and were set aside, oldest first: up to `limit` of those with an
+    /// id above `after_id`. They hold nobody up; their texts are kept as they were.
+    pub async fn list_quarantined(
+        &self,
+        after_id: u64,
+        limit: usize,
+    ) -> Result<Vec<QuarantineEntry>, ClientError> {
+        let store = self.extended().ok_or(ClientError::ManagementNotAvailable)?;
+        Ok(store.list_quarantine(after_id, limit).await?)
+    }
+
+    /// Puts rows that were set aside back into their queues, in the order of `ids`, and says what became of each: for
+    /// when a build runs that can decode them, or their texts were repaired. Each goes to the end of its queue, and counts
+    /// as never delivered. One that still does not decode stays in quarantine.
+    pub async fn retry_quarantined(&self, ids: &[u64]) -> Result<Vec<QuarantineRetry>, ClientError> {
+        let store = self.extended().ok_or(ClientError::ManagementNotAvailable)?;
+        let retried = store.retry_quarantined(ids).await?;
+        let enqueued = retried.iter().filter(|retry| **retry == QuarantineRetry::Enqueued).count();
+        tracing::info!(target: TARGET, rows = ids.len(), enqueued, "retried quarantined rows");
+        Ok(retried)
+    }
+
+    /// Removes rows that were set aside, for good. Returns how many.
+    pub async fn purge_quarantined(&self, purge: QuarantinePurge<'_>) -> Result<u64, ClientError> {
+        let store = self.extended().ok_or(ClientError::ManagementNotAvailable)?;
+        let purged = store.purge_quarantined(purge).await?;
+        tracing::info!(target: TARGET, purged, "purged quarantined rows");
+        Ok(purged)
     }
 
     fn admin(&self) -> Result<&dyn ProviderAdmin, ClientError> {

@@ -43,6 +43,16 @@ impl Client {
             // History can be there without a row, if it was written without a turn.
             return self.status_from_history(instance).await;
         };
+        self.described(store, instance, metadata).await
+    }
+
+    /// Makes a status of a description.
+    pub(super) async fn described(
+        &self,
+        store: &dyn ExtendedProvider,
+        instance: &str,
+        metadata: InstanceMetadata,
+    ) -> Result<OrchestrationStatus, ClientError> {
         let InstanceMetadata { status, output, custom_status, custom_status_version, .. } = metadata;
         match (ExecutionStatus::parse(&status), output) {
             (Some(ExecutionStatus::Running | ExecutionStatus::ContinuedAsNew), _) => {

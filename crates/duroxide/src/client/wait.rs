@@ -1,8 +1,9 @@
 //! Waiting until something about an instance is so.
 //!
-//! A store that can be watched wakes the waiter; any other is asked again after growing pauses. Errors that may go away
-//! by themselves do not end a wait. Time-outs and pauses go by the client's clock, not by the store's: whoever waits
-//! means time that passes for him, also on a store whose time stands still.
+//! A store that can be watched wakes the waiter; any other is asked again after growing pauses. All waiters of a store
+//! that wait for the end or the custom status of an instance look together, so that thousands of them cost a few reads a
+//! second. Errors that may go away by themselves do not end a wait. Time-outs and pauses go by the client's clock, not by
+//! the store's: whoever waits means time that passes for him, also on a store whose time stands still.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use serde::de::DeserializeOwned;
 
 use super::{Client, ClientError};
 use crate::model::{Clock, ClockSleep, OrchestrationStatus, codec};
-use crate::providers::InstanceWatch;
+use crate::providers::{AwaitedInstance, AwaitedLook, Cause, Change, InstanceWatch, Looks};
 
 /// The pauses between two looks at a store that cannot be watched, or that failed: 5, 10, 20, 40, 80, 100, 100 ... ms.
 #[derive(Debug, Clone, Copy)]
@@ -41,6 +42,8 @@ struct Wait {
     clock: Arc<dyn Clock>,
     deadline: ClockSleep,
     is_late: bool,
+    /// Why the next look is made.
+    cause: Cause,
 }
 
 impl Wait {
@@ -57,18 +60,47 @@ impl Wait {
         }
         let woken = async {
             match &mut self.watch {
-                Some(watch) if failure.is_none() => watch.changed().await,
-                _ => {
+                Some(watch) if failure.is_none() => match watch.next_change().await {
+                    Change::Certain => Cause::Change,
+                    Change::Possible => Cause::Suspicion,
+                },
+                watch => {
                     let pause = self.pauses.take();
                     self.clock.sleep(pause).await;
+                    if watch.is_some() { Cause::Suspicion } else { Cause::Change }
                 }
             }
         };
-        tokio::select! {
-            () = woken => {}
-            () = &mut self.deadline => self.is_late = true,
-        }
+        self.cause = tokio::select! {
+            cause = woken => cause,
+            () = &mut self.deadline => self.give_up(),
+        };
         None
+    }
+
+    /// Makes a look: one that waits its turn, until there is a reason not to, or one at once.
+    async fn look<T>(&mut self, in_turn: impl Future<Output = T>, at_once: impl Future<Output = T>) -> T {
+        if self.cause == Cause::Suspicion {
+            let hurry = async {
+                match &mut self.watch {
+                    Some(watch) => watch.certain_change().await,
+                    None => std::future::pending().await,
+                }
+            };
+            self.cause = tokio::select! {
+                biased;
+                looked = in_turn => return looked,
+                () = hurry => Cause::Change,
+                () = &mut self.deadline => self.give_up(),
+            };
+        }
+        at_once.await
+    }
+
+    /// The next look is the last one, and does not wait its turn.
+    fn give_up(&mut self) -> Cause {
+        self.is_late = true;
+        Cause::Change
     }
 }
 
@@ -83,14 +115,8 @@ impl Client {
         instance: &str,
         timeout: Duration,
     ) -> Result<OrchestrationStatus, ClientError> {
-        let mut wait = self.begin_wait(instance, Pauses::GROWING, timeout);
-        loop {
-            let status = self.get_orchestration_status(instance).await;
-            let look = status.map(|status| is_final(&status).then_some(status));
-            if let Some(end) = wait.after(look).await {
-                return end;
-            }
-        }
+        let wait = self.begin_wait(instance, Pauses::GROWING, timeout);
+        self.wait_for_news(wait, AwaitedInstance { instance, custom_status_after: None }).await
     }
 
     /// Waits for an instance and decodes its output; the inner error is the text of a failed orchestration.
@@ -132,17 +158,9 @@ impl Client {
         if timeout.is_zero() {
             return Err(ClientError::Timeout);
         }
-        let is_news = |status: &OrchestrationStatus| {
-            is_final(status) || custom_status_version(status) > last_seen_version
-        };
-        let mut wait = self.begin_wait(instance, Pauses::every(poll_interval), timeout);
-        loop {
-            let status = self.get_orchestration_status(instance).await;
-            let look = status.map(|status| is_news(&status).then_some(status));
-            if let Some(end) = wait.after(look).await {
-                return end;
-            }
-        }
+        let wait = self.begin_wait(instance, Pauses::every(poll_interval), timeout);
+        let custom_status_after = Some(last_seen_version);
+        self.wait_for_news(wait, AwaitedInstance { instance, custom_status_after }).await
     }
 
     /// Waits until a key has a value.
@@ -156,24 +174,77 @@ impl Client {
         timeout: Duration,
     ) -> Result<String, ClientError> {
         let mut wait = self.begin_wait(instance, Pauses::GROWING, timeout);
+        let looks = wait.watch.as_ref().map(InstanceWatch::looks);
         loop {
-            let look = self.get_kv_value(instance, key).await;
+            let in_turn = async {
+                if let Some(looks) = &looks {
+                    looks.single_read().await;
+                }
+                self.get_kv_value(instance, key).await
+            };
+            let look = wait.look(in_turn, self.get_kv_value(instance, key)).await;
             if let Some(end) = wait.after(look).await {
                 return end;
             }
         }
     }
 
+    /// Waits until a look at the instance finds what is waited for.
+    async fn wait_for_news(
+        &self,
+        mut wait: Wait,
+        awaited: AwaitedInstance<'_>,
+    ) -> Result<OrchestrationStatus, ClientError> {
+        let looks = wait.watch.as_ref().map(InstanceWatch::looks);
+        loop {
+            let in_turn = self.look_for_news(looks.as_ref(), awaited, Cause::Suspicion);
+            let at_once = self.look_for_news(looks.as_ref(), awaited, Cause::Change);
+            let look = wait.look(in_turn, at_once).await;
+            if let Some(end) = wait.after(look).await {
+                return end;
+            }
+        }
+    }
+
+    async fn look_for_news(
+        &self,
+        looks: Option<&Looks>,
+        awaited: AwaitedInstance<'_>,
+        cause: Cause,
+    ) -> Result<Option<OrchestrationStatus>, ClientError> {
+        let (Some(store), Some(looks)) = (self.extended(), looks) else {
+            return self.look_alone(awaited).await;
+        };
+        match looks.look(store, awaited, cause).await? {
+            AwaitedLook::Waiting => Ok(None),
+            AwaitedLook::News(metadata) => {
+                let status = self.described(store, awaited.instance, *metadata).await?;
+                Ok(is_news(&status, awaited).then_some(status))
+            }
+            AwaitedLook::Unclear => self.look_alone(awaited).await,
+        }
+    }
+
+    async fn look_alone(
+        &self,
+        awaited: AwaitedInstance<'_>,
+    ) -> Result<Option<OrchestrationStatus>, ClientError> {
+        let status = self.get_orchestration_status(awaited.instance).await?;
+        Ok(is_news(&status, awaited).then_some(status))
+    }
+
     /// Watching begins before the first look, so that nothing falls between look and wait.
     fn begin_wait(&self, instance: &str, pauses: Pauses, timeout: Duration) -> Wait {
         let clock = self.clock.clone();
         let watch = self.extended().map(|store| store.watch_instance(instance));
-        Wait { watch, pauses, deadline: clock.sleep(timeout), clock, is_late: false }
+        Wait { watch, pauses, deadline: clock.sleep(timeout), clock, is_late: false, cause: Cause::Change }
     }
 }
 
-fn is_final(status: &OrchestrationStatus) -> bool {
-    matches!(status, OrchestrationStatus::Completed { .. } | OrchestrationStatus::Failed { .. })
+fn is_news(status: &OrchestrationStatus, awaited: AwaitedInstance<'_>) -> bool {
+    let is_final =
+        matches!(status, OrchestrationStatus::Completed { .. } | OrchestrationStatus::Failed { .. });
+    is_final || awaited.custom_status_after.is_some_and(|seen| custom_status_version(status) > seen)
 }
 
 fn custom_status_version(status: &OrchestrationStatus) -> u64 {

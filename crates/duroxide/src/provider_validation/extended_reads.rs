@@ -7,7 +7,7 @@ use super::support::{
     started,
 };
 use super::{Event, EventKind, ExecutionMetadata, ProviderFactory};
-use crate::providers::{InstanceMetadata, RunningInstances, StartOutcome};
+use crate::providers::{AwaitedInstance, AwaitedLook, InstanceMetadata, RunningInstances, StartOutcome};
 
 /// An instance is described without its history.
 pub async fn metadata_describes_an_instance(factory: &dyn ProviderFactory) {
@@ -211,4 +211,58 @@ pub async fn running_instances_are_counted_by_orchestration(factory: &dyn Provid
     let all = [of("A", "1.0.0", 1), of("B", "1.0.0", 2), of("B", "2.0.0", 1)];
     assert_eq!(count(10).await, Some(all.to_vec()));
     assert_eq!(count(5).await, Some(all[1..].to_vec()), "the oldest is not looked at");
+}
+
+/// A look at many instances at once finds those that have ended or have a new custom status, and nothing else.
+pub async fn awaited_instances_are_looked_at_together(factory: &dyn ProviderFactory) {
+    let store = Store::new(factory).await;
+    let Some(extended) = store.extended() else { return };
+    let ending = |status: &str| ExecutionMetadata {
+        status: Some(status.to_string()),
+        output: Some(format!("output of {status}")),
+        ..named()
+    };
+    for (instance, status) in [("done", "Completed"), ("failed", "Failed")] {
+        let commit =
+            Commit { events: vec![started(instance, 1)], metadata: ending(status), ..Commit::default() };
+        store.start_and_ack(instance, commit).await;
+    }
+    store.create("running").await;
+    let custom = event("telling", 2, EventKind::CustomStatusUpdated { status: Some("half".into()) });
+    let commit =
+        Commit { events: vec![started("telling", 1), custom], metadata: named(), ..Commit::default() };
+    store.start_and_ack("telling", commit).await;
+    store.start("queued").await;
+
+    let asked = [
+        ("done", None),
+        ("nobody", None),
+        ("running", Some(0)),
+        ("telling", Some(0)),
+        ("telling", Some(1)),
+        ("telling", None),
+        ("failed", Some(0)),
+        ("queued", Some(0)),
+        ("done", Some(7)),
+    ];
+    let awaited =
+        asked.map(|(instance, custom_status_after)| AwaitedInstance { instance, custom_status_after });
+    let looks = extended.read_awaited(&awaited).await.expect("read_awaited should work");
+    assert_eq!(looks.len(), asked.len(), "every instance should get an answer");
+    let described = async |instance: &str| {
+        let metadata = extended.read_metadata(instance).await.expect("read_metadata should work");
+        AwaitedLook::News(Box::new(metadata.expect("the instance exists")))
+    };
+    for ((instance, seen), look) in asked.into_iter().zip(looks) {
+        let expected = match (instance, seen) {
+            ("done" | "failed", _) | ("telling", Some(0)) => described(instance).await,
+            _ => AwaitedLook::Waiting,
+        };
+        // A store may leave it to the waiter to find out.
+        let is_left_open = expected == AwaitedLook::Waiting && look == AwaitedLook::Unclear;
+        assert!(
+            look == expected || is_left_open,
+            "{instance} after {seen:?}: {look:?} instead of {expected:?}"
+        );
+    }
 }

@@ -291,7 +291,8 @@ macro_rules! __validation_of_our_own {
         }
         $crate::__validation_module! { $factory; extended_reads;
             metadata_describes_an_instance, a_queued_start_is_described_as_pending,
-            a_message_alone_is_not_pending, recent_events_are_the_newest,
+            a_message_alone_is_not_pending, awaited_instances_are_looked_at_together,
+            recent_events_are_the_newest,
             start_if_absent_sees_every_way_to_be_taken, start_if_absent_after_a_signal_is_new,
             start_if_absent_takes_starts_only, start_if_absent_is_won_once,
             running_instances_are_counted_by_orchestration,
@@ -384,6 +385,7 @@ macro_rules! __validation_of_our_own {
         $crate::__validation_module! { $factory; undecodable_rows;
             damaged_message_blocks_nobody, damaged_message_is_left_out_of_the_batch,
             damaged_activity_blocks_nobody, damaged_rows_are_stepped_over_in_batches,
+            repaired_message_is_delivered, repaired_activity_is_handed_out, quarantined_rows_are_purged,
         }
         $crate::__validation_module! { $factory; unknown_instances;
             signals_for_unknown_instances_block_nobody, parked_messages_come_with_the_start,

@@ -15,9 +15,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::{
-    DeliveryOutcome, DispatcherCapabilityFilter, DroppedMessages, InstanceWatch, ProviderError,
-    RunningActivities, RunningMark, SessionFetchConfig, StoredResult, StoredTurn, TagFilter, TurnToStore,
-    WorkSignal, refusal,
+    AwaitedInstance, AwaitedLook, DeliveryOutcome, DispatcherCapabilityFilter, DroppedMessages,
+    InstanceWatch, ProviderError, QuarantineEntry, QuarantinePurge, QuarantineRetry, RunningActivities,
+    RunningMark, SessionFetchConfig, StoredResult, StoredTurn, TagFilter, TurnToStore, WorkSignal, refusal,
 };
 use crate::model::{Clock, Event, INITIAL_EXECUTION_ID, KvEntry, WorkItem};
 
@@ -119,6 +119,18 @@ pub trait ExtendedProvider: Send + Sync {
     /// [`PENDING`](InstanceMetadata::PENDING).
     async fn read_metadata(&self, instance: &str) -> Result<Option<InstanceMetadata>, ProviderError>;
 
+    /// Looks at many instances on behalf of those who wait for them, in one step; answers in the same order.
+    ///
+    /// The default reads one after the other.
+    async fn read_awaited(&self, awaited: &[AwaitedInstance<'_>]) -> Result<Vec<AwaitedLook>, ProviderError> {
+        let mut looks = Vec::with_capacity(awaited.len());
+        for one in awaited {
+            let metadata = self.read_metadata(one.instance).await?;
+            looks.push(metadata.map_or(AwaitedLook::Unclear, |metadata| one.judge(metadata)));
+        }
+        Ok(looks)
+    }
+
     /// Reads the newest `limit` events of the latest execution, in ascending order.
     async fn read_recent(&self, instance: &str, limit: usize) -> Result<Vec<Event>, ProviderError>;
 
@@ -163,6 +175,34 @@ pub trait ExtendedProvider: Send + Sync {
 
     /// Lists rows that could not be decoded and were set aside, oldest first.
     async fn list_quarantined(&self, limit: usize) -> Result<Vec<QuarantinedRow>, ProviderError>;
+
+    /// Lists rows that were set aside with their ids, oldest first: up to `limit` of those with an id above `after_id`.
+    ///
+    /// Refused by a store that cannot retry or purge them ([`refusal::not_supported`]).
+    async fn list_quarantine(
+        &self,
+        after_id: u64,
+        limit: usize,
+    ) -> Result<Vec<QuarantineEntry>, ProviderError> {
+        let _ = (after_id, limit);
+        Err(refusal::not_supported("list_quarantine"))
+    }
+
+    /// Puts rows that were set aside back into their queues, in the order of `ids`; answers in the same order.
+    ///
+    /// Each goes to the end of its queue with its text as it was, as if it had never been delivered. A message for an
+    /// instance that does not exist is parked, and not dropped. A row that still does not decode stays where it is. All of
+    /// it is one step, and a row is put back once, however many retry it.
+    async fn retry_quarantined(&self, ids: &[u64]) -> Result<Vec<QuarantineRetry>, ProviderError> {
+        let _ = ids;
+        Err(refusal::not_supported("retry_quarantined"))
+    }
+
+    /// Removes rows that were set aside, for good. Returns how many.
+    async fn purge_quarantined(&self, purge: QuarantinePurge<'_>) -> Result<u64, ProviderError> {
+        let _ = purge;
+        Err(refusal::not_supported("purge_quarantined"))
+    }
 
     /// Lists messages that wait for an instance that does not exist, oldest first.
     ///

@@ -8,12 +8,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::{
-    BlockedInstance, DeliveryOutcome, DispatcherCapabilityFilter, DroppedMessages, ExecutionMetadata,
-    ExtendedProvider, HistoryPart, InstanceClaim, InstanceMetadata, InstanceRequest, InstanceWatch,
-    InstanceWatchers, LeaseState, OrchestrationItem, ParkedMessage, Provider, ProviderAdmin, ProviderError,
-    QuarantinedRow, RunningActivities, RunningInstances, RunningMark, ScheduledActivityIdentifier,
-    SessionFetchConfig, StartOutcome, StoredResult, StoredTurn, TagFilter, TurnToStore, WorkClaim, WorkQueue,
-    WorkRequest, WorkSignal, WorkSignalSource,
+    AwaitedInstance, AwaitedLook, BlockedInstance, DeliveryOutcome, DispatcherCapabilityFilter,
+    DroppedMessages, ExecutionMetadata, ExtendedProvider, HistoryPart, InstanceClaim, InstanceMetadata,
+    InstanceRequest, InstanceWatch, InstanceWatchers, LeaseState, OrchestrationItem, ParkedMessage, Provider,
+    ProviderAdmin, ProviderError, QuarantineEntry, QuarantinePurge, QuarantineRetry, QuarantinedRow,
+    RunningActivities, RunningInstances, RunningMark, ScheduledActivityIdentifier, SessionFetchConfig,
+    StartOutcome, StoredResult, StoredTurn, TagFilter, TurnToStore, WorkClaim, WorkQueue, WorkRequest,
+    WorkSignal, WorkSignalSource,
 };
 use crate::model::{Clock, Event, SystemClock, SystemStats, WorkItem};
 use crate::observability::MetricsProvider;
@@ -28,7 +29,7 @@ use crate::observability::MetricsProvider;
 /// |---|---|
 /// | `fetch_orchestration_item` | itself and `claim_instances` |
 /// | `ack_orchestration_item` | itself and `store_turn` |
-/// | `read` | itself, `load_history`, `read_recent` and `read_metadata` |
+/// | `read` | itself, `load_history`, `read_recent`, `read_metadata` and `read_awaited` |
 /// | `fetch_work_item` | itself and `claim_work` |
 /// | `ack_work_item` | itself and `store_result` |
 /// | `renew_session_lock` | itself |
@@ -361,6 +362,11 @@ impl ExtendedProvider for InstrumentedProvider {
         self.measure("read", extended.read_metadata(instance)).await
     }
 
+    async fn read_awaited(&self, awaited: &[AwaitedInstance<'_>]) -> Result<Vec<AwaitedLook>, ProviderError> {
+        let extended = self.extended("read_awaited")?;
+        self.measure("read", extended.read_awaited(awaited)).await
+    }
+
     async fn read_recent(&self, instance: &str, limit: usize) -> Result<Vec<Event>, ProviderError> {
         let extended = self.extended("read_recent")?;
         self.measure("read", extended.read_recent(instance, limit)).await
@@ -391,6 +397,22 @@ impl ExtendedProvider for InstrumentedProvider {
 
     async fn list_quarantined(&self, limit: usize) -> Result<Vec<QuarantinedRow>, ProviderError> {
         self.extended("list_quarantined")?.list_quarantined(limit).await
+    }
+
+    async fn list_quarantine(
+        &self,
+        after_id: u64,
+        limit: usize,
+    ) -> Result<Vec<QuarantineEntry>, ProviderError> {
+        self.extended("list_quarantine")?.list_quarantine(after_id, limit).await
+    }
+
+    async fn retry_quarantined(&self, ids: &[u64]) -> Result<Vec<QuarantineRetry>, ProviderError> {
+        self.extended("retry_quarantined")?.retry_quarantined(ids).await
+    }
+
+    async fn purge_quarantined(&self, purge: QuarantinePurge<'_>) -> Result<u64, ProviderError> {
+        self.extended("purge_quarantined")?.purge_quarantined(purge).await
     }
 
     async fn list_parked(&self, limit: usize) -> Result<Vec<ParkedMessage>, ProviderError> {

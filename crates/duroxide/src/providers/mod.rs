@@ -14,10 +14,12 @@
 //! ([`recover_lease`](ExtendedProvider::recover_lease)).
 
 mod admin;
+mod awaited;
 mod delivery;
 pub mod error;
 mod extended;
 mod filters;
+mod gathered_looks;
 mod hand_over;
 pub mod inspect;
 pub mod instrumented;
@@ -25,6 +27,7 @@ mod items;
 pub mod management;
 pub mod memory;
 mod provider;
+mod quarantine;
 pub mod refusal;
 pub mod rows;
 mod running_activities;
@@ -36,7 +39,9 @@ mod store_limits;
 
 pub use crate::model::limits::MAX_WORKER_TAGS;
 pub use crate::model::{Clock, KvEntry, ManualClock, SystemClock, WorkItem};
+pub use crate::observability::StoreMetrics;
 pub use admin::ProviderAdmin;
+pub use awaited::{AwaitedInstance, AwaitedLook};
 pub use delivery::{DeliveryOutcome, DroppedMessage, DroppedMessages};
 pub use error::ProviderError;
 pub use extended::{
@@ -45,6 +50,7 @@ pub use extended::{
     WorkQueue, WorkRequest,
 };
 pub use filters::{DispatcherCapabilityFilter, SemverRange, TagFilter, current_build_version};
+pub(crate) use gathered_looks::{Cause, GatheredLooks};
 pub use hand_over::{Durable, StoredResult, StoredTurn, TurnToStore};
 pub use items::{ExecutionMetadata, OrchestrationItem, ScheduledActivityIdentifier, SessionFetchConfig};
 pub use management::{
@@ -52,8 +58,10 @@ pub use management::{
     PruneOptions, PruneResult, QueueDepths, SystemMetrics,
 };
 pub use provider::Provider;
+pub use quarantine::{QuarantineEntry, QuarantinePurge, QuarantineRetry, decode_quarantined};
 pub(crate) use running_activities::Registration;
 pub use running_activities::RunningActivities;
 pub use running_mark::RunningMark;
+pub(crate) use signal::{Change, Looks};
 pub use signal::{InstanceWatch, InstanceWatchers, WorkSignal, WorkSignalSource};
 pub use store_limits::StoreLimits;

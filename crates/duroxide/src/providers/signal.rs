@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use super::GatheredLooks;
 use crate::model::Clock;
 
 /// The wall clock may be stepped while somebody waits for a due time; after so long, we look at it again.
@@ -124,13 +125,15 @@ pub struct InstanceWatchers {
     watched: Mutex<Watched>,
     /// By which name other processes speak of an instance, if not by its id.
     hash: Option<InstanceHash>,
+    looks: GatheredLooks,
 }
 
 type InstanceHash = Box<dyn Fn(&str) -> u64 + Send + Sync>;
 
 #[derive(Default)]
 struct Watched {
-    by_instance: HashMap<String, watch::Sender<()>>,
+    /// With how often each instance has changed.
+    by_instance: HashMap<String, watch::Sender<u64>>,
     /// Instances that are watched, by their hashes, if there are any.
     by_hash: HashMap<u64, Vec<String>>,
 }
@@ -139,7 +142,7 @@ impl InstanceWatchers {
     /// Makes watchers that can also be notified by the hash of an instance's id: for stores whose processes tell each other
     /// of instances where others may listen.
     pub fn with_hash(hash: impl Fn(&str) -> u64 + Send + Sync + 'static) -> Self {
-        Self { watched: Mutex::default(), hash: Some(Box::new(hash)) }
+        Self { hash: Some(Box::new(hash)), ..Self::default() }
     }
 
     /// Returns a watch on one instance; it reports what is notified from now on.
@@ -151,20 +154,17 @@ impl InstanceWatchers {
             if let Some(hash) = hash {
                 by_hash.entry(hash).or_default().push(instance.to_string());
             }
-            watch::Sender::new(())
+            watch::Sender::new(0)
         });
-        InstanceWatch {
-            changes: sender.subscribe(),
-            instance: instance.to_string(),
-            hash,
-            watchers: self.clone(),
-        }
+        let changes = sender.subscribe();
+        let seen = *changes.borrow();
+        InstanceWatch { changes, seen, instance: instance.to_string(), hash, watchers: self.clone() }
     }
 
     /// Says that something about this instance changed.
     pub fn notify(&self, instance: &str) {
         if let Some(sender) = self.lock().by_instance.get(instance) {
-            sender.send_replace(());
+            sender.send_modify(|changes| *changes += 1);
         }
     }
 
@@ -173,7 +173,7 @@ impl InstanceWatchers {
         let watched = self.lock();
         let instances = watched.by_hash.get(&hash).into_iter().flatten();
         for sender in instances.filter_map(|instance| watched.by_instance.get(instance)) {
-            sender.send_replace(());
+            sender.send_modify(|changes| *changes += 1);
         }
     }
 
@@ -185,7 +185,7 @@ impl InstanceWatchers {
     /// Says that something about any instance may have changed.
     pub fn notify_all(&self) {
         for sender in self.lock().by_instance.values() {
-            sender.send_replace(());
+            sender.send_modify(|_| {});
         }
     }
 
@@ -200,9 +200,19 @@ impl InstanceWatchers {
     }
 }
 
+/// What a watch was told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// The instance has changed.
+    Certain,
+    /// Anything may have changed.
+    Possible,
+}
+
 /// Wakes somebody who waits for an instance to change: its status, custom status or key-value store.
 pub struct InstanceWatch {
-    changes: watch::Receiver<()>,
+    changes: watch::Receiver<u64>,
+    seen: u64,
     instance: String,
     hash: Option<u64>,
     watchers: Arc<InstanceWatchers>,
@@ -211,10 +221,41 @@ pub struct InstanceWatch {
 impl InstanceWatch {
     /// Waits until the instance may have changed since the watch was made or this last returned.
     pub async fn changed(&mut self) {
+        self.next_change().await;
+    }
+
+    /// Waits as [`changed`](Self::changed) does, and says what it was told.
+    pub(crate) async fn next_change(&mut self) -> Change {
         // The sender lives in the map that `watchers` keeps alive, and leaves it only with the last watch.
         if self.changes.changed().await.is_err() {
             std::future::pending::<()>().await;
         }
+        let changes = *self.changes.borrow_and_update();
+        let is_certain = changes != self.seen;
+        self.seen = changes;
+        if is_certain { Change::Certain } else { Change::Possible }
+    }
+
+    /// Waits until the instance has certainly changed.
+    pub(crate) async fn certain_change(&mut self) {
+        while self.next_change().await != Change::Certain {}
+    }
+
+    /// Returns the watchers of the store, who look together.
+    pub(crate) fn looks(&self) -> Looks {
+        Looks(self.watchers.clone())
+    }
+}
+
+/// The looks of all watchers of a store.
+#[derive(Clone)]
+pub(crate) struct Looks(Arc<InstanceWatchers>);
+
+impl std::ops::Deref for Looks {
+    type Target = GatheredLooks;
+
+    fn deref(&self) -> &GatheredLooks {
+        &self.0.looks
     }
 }
 
@@ -323,5 +364,18 @@ mod tests {
         other.changed().await;
         drop((other, third));
         assert!(watchers.is_empty() && watchers.lock().by_hash.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_watch_knows_a_change_of_its_instance_from_one_that_may_be_any() {
+        let watchers = Arc::new(InstanceWatchers::default());
+        let mut watch = watchers.watch("a");
+        watchers.notify_all();
+        assert_eq!(watch.next_change().await, Change::Possible);
+        watchers.notify("a");
+        watchers.notify_all();
+        assert_eq!(watch.next_change().await, Change::Certain);
+        watchers.notify_all();
+        assert!(is_pending(watch.certain_change()).await);
     }
 }

@@ -389,6 +389,11 @@ impl ExtendedProvider for Faulty {
         self.ext().read_metadata(instance).await
     }
 
+    async fn read_awaited(&self, awaited: &[AwaitedInstance<'_>]) -> Result<Vec<AwaitedLook>, ProviderError> {
+        self.before(Call::Read).await?;
+        self.ext().read_awaited(awaited).await
+    }
+
     async fn read_recent(&self, instance: &str, limit: usize) -> Result<Vec<Event>, ProviderError> {
         self.before(Call::Read).await?;
         self.ext().read_recent(instance, limit).await

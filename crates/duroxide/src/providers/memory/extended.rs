@@ -8,10 +8,12 @@ use async_trait::async_trait;
 use super::MemoryProvider;
 use super::state::{Message, State};
 use crate::model::{Clock, Event, ExecutionStatus, WorkItem};
+use crate::providers::awaited::AnswerSize;
 use crate::providers::inspect::{self, MessageClass};
 use crate::providers::{
-    BlockedInstance, DeliveryOutcome, DroppedMessages, Durable, ExtendedProvider, HistoryPart, InstanceClaim,
-    InstanceMetadata, InstanceRequest, InstanceWatch, LeaseState, ParkedMessage, ProviderError,
+    AwaitedInstance, AwaitedLook, BlockedInstance, DeliveryOutcome, DroppedMessages, Durable,
+    ExtendedProvider, HistoryPart, InstanceClaim, InstanceMetadata, InstanceRequest, InstanceWatch,
+    LeaseState, ParkedMessage, ProviderError, QuarantineEntry, QuarantinePurge, QuarantineRetry,
     QuarantinedRow, RunningActivities, RunningInstances, StartOutcome, StoredResult, StoredTurn, TurnToStore,
     WorkClaim, WorkQueue, WorkRequest, WorkSignal, refusal,
 };
@@ -106,6 +108,17 @@ impl ExtendedProvider for MemoryProvider {
         Ok(self.read_state(|state| state.instance_metadata(instance)))
     }
 
+    async fn read_awaited(&self, awaited: &[AwaitedInstance<'_>]) -> Result<Vec<AwaitedLook>, ProviderError> {
+        let mut size = AnswerSize::default();
+        let mut look = |state: &State, one: &AwaitedInstance<'_>| match state.instance_metadata(one.instance)
+        {
+            Some(metadata) => size.bounded(one.judge(metadata)),
+            None if state.has_history(one.instance) => AwaitedLook::Unclear,
+            None => AwaitedLook::Waiting,
+        };
+        Ok(self.read_state(|state| awaited.iter().map(|one| look(state, one)).collect()))
+    }
+
     async fn read_recent(&self, instance: &str, limit: usize) -> Result<Vec<Event>, ProviderError> {
         self.read_state(|state| state.read_recent(instance, limit))
     }
@@ -131,7 +144,25 @@ impl ExtendedProvider for MemoryProvider {
     }
 
     async fn list_quarantined(&self, limit: usize) -> Result<Vec<QuarantinedRow>, ProviderError> {
-        Ok(self.read_state(|state| state.quarantine.iter().take(limit).cloned().collect()))
+        Ok(self
+            .read_state(|state| state.quarantine.iter().take(limit).map(|entry| entry.row.clone()).collect()))
+    }
+
+    async fn list_quarantine(
+        &self,
+        after_id: u64,
+        limit: usize,
+    ) -> Result<Vec<QuarantineEntry>, ProviderError> {
+        let is_listed = |entry: &&QuarantineEntry| entry.id > after_id;
+        Ok(self.read_state(|state| state.quarantine.iter().filter(is_listed).take(limit).cloned().collect()))
+    }
+
+    async fn retry_quarantined(&self, ids: &[u64]) -> Result<Vec<QuarantineRetry>, ProviderError> {
+        Ok(self.change(|state, now| ids.iter().map(|id| state.retry_quarantined(*id, now)).collect()))
+    }
+
+    async fn purge_quarantined(&self, purge: QuarantinePurge<'_>) -> Result<u64, ProviderError> {
+        Ok(self.change(|state, _| state.purge_quarantined(purge)))
     }
 
     async fn list_parked(&self, limit: usize) -> Result<Vec<ParkedMessage>, ProviderError> {

@@ -35,6 +35,15 @@ impl MemoryProvider {
         });
     }
 
+    /// Gives all rows of an instance that were set aside this text instead of theirs.
+    pub fn repair_quarantined(&self, instance: &str, text: &str) {
+        self.change(|state, _| {
+            let rows = state.quarantine.iter_mut().map(|entry| &mut entry.row);
+            let rows = rows.filter(|row| row.instance.as_deref() == Some(instance));
+            rows.for_each(|row| row.raw = text.to_string());
+        });
+    }
+
     /// Returns the highest attempt count among the queued messages of an instance; 0 if there is none.
     pub fn max_attempt_count(&self, instance: &str) -> u32 {
         self.read_state(|state| state.messages_of(instance).map(|message| message.attempts).max())
@@ -156,7 +165,7 @@ fn dump_queues(state: &State, text: &mut String) -> fmt::Result {
             session.owner_id, session.locked_until, session.last_activity_at,
         )?;
     }
-    for row in &state.quarantine {
+    for row in state.quarantine.iter().map(|entry| &entry.row) {
         writeln!(
             text,
             "quarantined {:?} {:?} at={} reason={:?} {}",

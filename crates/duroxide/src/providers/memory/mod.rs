@@ -24,6 +24,7 @@ mod hooks;
 mod key_values;
 mod orphans;
 mod provider;
+mod quarantine;
 mod reads;
 mod removal;
 mod state;

@@ -10,7 +10,7 @@ use super::state::{Message, State};
 use crate::model::payload::{self, PAYLOAD_TARGET};
 use crate::model::{ExecutionStatus, WorkItem};
 use crate::providers::inspect::{self, MessageClass};
-use crate::providers::{DroppedMessage, ParkedMessage, QuarantinedRow, WorkQueue};
+use crate::providers::{DroppedMessage, ParkedMessage, QuarantineEntry, QuarantinedRow, WorkQueue};
 
 impl State {
     /// Chooses the messages of an instance's next turn, by their positions: the oldest, as many as a turn has room for.
@@ -77,7 +77,9 @@ impl State {
             "a queue row does not decode and was set aside"
         );
         let instance = Some(instance.to_string());
-        self.quarantine.push(QuarantinedRow { queue, instance, raw, reason, quarantined_at: now });
+        self.set_aside_rows += 1;
+        let row = QuarantinedRow { queue, instance, raw, reason, quarantined_at: now };
+        self.quarantine.push(QuarantineEntry { id: self.set_aside_rows, row });
     }
 
     /// Tells whether messages for this instance can be delivered: it exists, or a visible message starts it.

@@ -60,18 +60,17 @@ impl State {
 
     /// Deletes the roots that have ended and match the filter, each with its descendants.
     pub fn delete_bulk(&mut self, filter: &InstanceFilter) -> Result<DeleteInstanceResult, ProviderError> {
-        let mut roots: Vec<(u64, u64, String)> = Vec::new();
+        let mut roots: Vec<(EndOrder, String)> = Vec::new();
         for (id, row) in &self.instances {
             let is_ended = inspect::is_terminal_status(self.status(id, row)) && !self.is_running(id, row);
             if row.parent_instance_id.is_none() && is_ended && self.is_selected(id, row, filter) {
-                let completed_at = self.completed_at(id, row).unwrap_or(0);
-                roots.push((completed_at, row.incarnation, id.clone()));
+                roots.push((self.end_order(id, row, filter), id.clone()));
             }
         }
         roots.sort();
         roots.truncate(bulk_limit(filter));
         let mut total = DeleteInstanceResult::default();
-        for (_, _, root) in roots {
+        for (_, root) in roots {
             let deleted = self.delete_all(&self.tree(&root), true)?;
             total.instances_deleted += deleted.instances_deleted;
             total.executions_deleted += deleted.executions_deleted;
@@ -79,6 +78,13 @@ impl State {
             total.queue_messages_deleted += deleted.queue_messages_deleted;
         }
         Ok(total)
+    }
+
+    /// The order in which bulk operations take what has ended: those that ended first are in front. Among all instances,
+    /// those that are between two executions are looked for last.
+    fn end_order(&self, instance: &str, row: &InstanceRow, filter: &InstanceFilter) -> EndOrder {
+        let is_last = filter.instance_ids.is_none() && self.status(instance, row) == "ContinuedAsNew";
+        (is_last, self.completed_at(instance, row).unwrap_or(0), row.incarnation)
     }
 
     /// An instance runs while its current execution does, and between two executions.
@@ -187,6 +193,10 @@ impl State {
     ) -> Result<PruneResult, ProviderError> {
         let mut selected = self.list_instances(|id, row| self.is_selected(id, row, filter));
         selected.reverse();
+        if filter.instance_ids.is_none() && filter.completed_before.is_some() {
+            let order = |id: &String| self.instances.get(id).map(|row| self.end_order(id, row, filter));
+            selected.sort_by_key(order);
+        }
         selected.truncate(bulk_limit(filter));
         let mut total = PruneResult::default();
         for instance in selected {
@@ -198,6 +208,9 @@ impl State {
         Ok(total)
     }
 }
+
+/// Whether it is looked for last, when it ended, and its incarnation.
+type EndOrder = (bool, u64, u64);
 
 fn bulk_limit(filter: &InstanceFilter) -> usize {
     filter.limit.unwrap_or(DEFAULT_BULK_LIMIT) as usize

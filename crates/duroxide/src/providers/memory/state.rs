@@ -11,7 +11,7 @@ use super::key_values::KeyValues;
 use crate::model::{WorkItem, whole_ms};
 use crate::providers::inspect::MessageClass;
 use crate::providers::{
-    BlockedInstance, DEFAULT_PARKING_TIME, ProviderError, QuarantinedRow, ScheduledActivityIdentifier,
+    BlockedInstance, DEFAULT_PARKING_TIME, ProviderError, QuarantineEntry, ScheduledActivityIdentifier,
     StoreLimits,
 };
 
@@ -34,7 +34,9 @@ pub(super) struct State {
     /// The worker queue, in the order of enqueueing.
     pub activities: Vec<Activity>,
     pub sessions: BTreeMap<String, Session>,
-    pub quarantine: Vec<QuarantinedRow>,
+    pub quarantine: Vec<QuarantineEntry>,
+    /// How many rows were ever set aside; the last one's id.
+    pub set_aside_rows: u64,
     /// Instances that nobody can claim, in the order in which they were blocked.
     pub blocked: Vec<BlockedInstance>,
     pub dropped: Dropped,
@@ -55,6 +57,7 @@ impl Default for State {
             activities: Vec::new(),
             sessions: BTreeMap::new(),
             quarantine: Vec::new(),
+            set_aside_rows: 0,
             blocked: Vec::new(),
             dropped: Dropped::default(),
         }

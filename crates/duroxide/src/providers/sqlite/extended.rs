@@ -1,6 +1,7 @@
 //! What this store can do beyond the documented contract.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -10,14 +11,16 @@ use super::error::StoreError;
 use super::inbox::JobClass;
 use super::shared::clamp_ms;
 use super::write_transaction::read_row;
-use super::{SqliteProvider, blocked, dropped, history, kv, reads, turns, work};
+use super::{SqliteProvider, blocked, dropped, history, kv, quarantine, reads, turns, work};
 use crate::model::{Clock, Event, WorkItem, whole_ms};
+use crate::providers::awaited::AnswerSize;
 use crate::providers::rows::lease_token;
 use crate::providers::{
-    BlockedInstance, DeliveryOutcome, DroppedMessages, ExtendedProvider, HistoryPart, InstanceClaim,
-    InstanceMetadata, InstanceRequest, InstanceWatch, LeaseState, ParkedMessage, ProviderError,
-    QuarantinedRow, RunningActivities, RunningInstances, RunningMark, StartOutcome, StoredResult, StoredTurn,
-    TurnToStore, WorkClaim, WorkQueue, WorkRequest, WorkSignal, refusal,
+    AwaitedInstance, AwaitedLook, BlockedInstance, DeliveryOutcome, DroppedMessages, ExtendedProvider,
+    HistoryPart, InstanceClaim, InstanceMetadata, InstanceRequest, InstanceWatch, LeaseState, ParkedMessage,
+    ProviderError, QuarantineEntry, QuarantinePurge, QuarantineRetry, QuarantinedRow, RunningActivities,
+    RunningInstances, RunningMark, StartOutcome, StoredResult, StoredTurn, TurnToStore, WorkClaim, WorkQueue,
+    WorkRequest, WorkSignal, refusal,
 };
 
 #[async_trait]
@@ -41,6 +44,7 @@ impl ExtendedProvider for SqliteProvider {
         &self,
         request: &InstanceRequest<'_>,
     ) -> Result<Vec<InstanceClaim>, ProviderError> {
+        self.shared.takes_work.store(true, Ordering::Relaxed);
         let (claims, undelivered) = self.claim_turns("claim_instances", request).await?;
         undelivered.hand_over();
         Ok(claims)
@@ -55,6 +59,7 @@ impl ExtendedProvider for SqliteProvider {
     }
 
     async fn claim_work(&self, request: &WorkRequest<'_>) -> Result<Vec<WorkClaim>, ProviderError> {
+        self.shared.takes_work.store(true, Ordering::Relaxed);
         self.claim_activities("claim_work", request).await
     }
 
@@ -109,6 +114,20 @@ impl ExtendedProvider for SqliteProvider {
         .await
     }
 
+    async fn read_awaited(&self, awaited: &[AwaitedInstance<'_>]) -> Result<Vec<AwaitedLook>, ProviderError> {
+        let awaited: Vec<(String, Option<u64>)> =
+            awaited.iter().map(|one| (one.instance.to_string(), one.custom_status_after)).collect();
+        self.read("read_awaited", move |connection| {
+            let mut size = AnswerSize::default();
+            let looks = awaited.iter().map(|(instance, custom_status_after)| {
+                let one = AwaitedInstance { instance, custom_status_after: *custom_status_after };
+                reads::look(connection, one).map(|look| size.bounded(look))
+            });
+            Ok(looks.collect::<rusqlite::Result<_>>()?)
+        })
+        .await
+    }
+
     async fn read_recent(&self, instance: &str, limit: usize) -> Result<Vec<Event>, ProviderError> {
         const OPERATION: &str = "read_recent";
         let instance = instance.to_string();
@@ -144,7 +163,40 @@ impl ExtendedProvider for SqliteProvider {
     }
 
     async fn list_quarantined(&self, limit: usize) -> Result<Vec<QuarantinedRow>, ProviderError> {
-        self.read("list_quarantined", move |connection| Ok(reads::quarantined(connection, row_limit(limit))?))
+        let listed = self.list_quarantine(0, limit).await?;
+        Ok(listed.into_iter().map(|entry| entry.row).collect())
+    }
+
+    async fn list_quarantine(
+        &self,
+        after_id: u64,
+        limit: usize,
+    ) -> Result<Vec<QuarantineEntry>, ProviderError> {
+        let after_id = clamp_ms(after_id);
+        self.read("list_quarantine", move |connection| {
+            Ok(quarantine::list(connection, after_id, row_limit(limit))?)
+        })
+        .await
+    }
+
+    async fn retry_quarantined(&self, ids: &[u64]) -> Result<Vec<QuarantineRetry>, ProviderError> {
+        let ids = ids.to_vec();
+        self.writer
+            .submit("retry_quarantined", JobClass::Data, move |batch| {
+                batch.atomically(|batch| ids.iter().map(|id| quarantine::retry(batch, *id)).collect())
+            })
+            .await
+    }
+
+    async fn purge_quarantined(&self, purge: QuarantinePurge<'_>) -> Result<u64, ProviderError> {
+        let (ids, before) = match purge {
+            QuarantinePurge::Ids(ids) => (ids.to_vec(), None),
+            QuarantinePurge::SetAsideBefore(time) => (Vec::new(), Some(clamp_ms(time))),
+        };
+        self.writer
+            .submit("purge_quarantined", JobClass::Data, move |batch| {
+                batch.atomically(|batch| Ok(quarantine::purge(batch, &ids, before)?))
+            })
             .await
     }
 

@@ -46,6 +46,11 @@ impl Log {
         Ok(Self { path: path.into(), disk, file: None, frame_bytes: None })
     }
 
+    /// How large its file is.
+    pub(super) fn bytes(&self) -> u64 {
+        std::fs::metadata(&self.path).map_or(0, |file| file.len())
+    }
+
     /// Tells whether there is nothing in it, and never was since its file was made.
     pub(super) fn is_blank(&self) -> bool {
         std::fs::metadata(&self.path).map_or(true, |file| file.len() == 0)

@@ -17,6 +17,7 @@ use rusqlite::{ErrorCode, ffi};
 
 use super::connection::LogPages;
 use super::log::{Log, LogEnd, Salt};
+use super::shared::Shared;
 use super::write_transaction::WriteTransaction;
 use super::writer::Writing;
 
@@ -52,6 +53,11 @@ impl LogKeeper {
         Self { log, trust, pages, last_move: None, is_partly_moved: false }
     }
 
+    /// How large the log's file is.
+    pub(super) fn log_bytes(&self) -> u64 {
+        self.log.bytes()
+    }
+
     /// Tells whether a synced commit makes all durable that is before it.
     fn is_trusted(&self) -> bool {
         self.trust == Trust::Given
@@ -67,6 +73,9 @@ impl LogKeeper {
         // A file system in a network reports with any write that an earlier one has failed, also that there is no room.
         let may_be_sync =
             matches!(error.sqlite_error_code(), Some(ErrorCode::SystemIoFailure | ErrorCode::DiskFull));
+        if may_be_sync {
+            Shared::METRICS.sync_failed();
+        }
         if may_be_sync && self.trust == Trust::Given {
             tracing::error!(target: TARGET, %error, "the log has to be made safe before more is acknowledged");
             self.trust = Trust::Withheld;

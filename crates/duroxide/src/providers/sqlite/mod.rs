@@ -29,6 +29,7 @@ mod disk;
 mod dropped;
 mod error;
 mod extended;
+mod figures;
 mod give_backs;
 mod hand_over;
 mod history;
@@ -164,6 +165,7 @@ impl SqliteProvider {
             watchers: Arc::new(InstanceWatchers::default()),
             running: Arc::default(),
             ledger: work_done::Ledger::default(),
+            takes_work: false.into(),
         });
         let readers = match location {
             Location::Memory => None,

@@ -1,11 +1,21 @@
 //! Rows that do not decode: set aside with their text, reported, and out of everybody's way.
 
-use rusqlite::params;
+use rusqlite::{Connection, params};
 
+use super::error::StoreError;
+use super::reads::number;
 use super::schedule::{self, LeaseChange};
-use super::write_transaction::{DamagedId, WriteTransaction, stored_id};
-use crate::providers::WorkQueue;
-use crate::providers::rows::{UndecodableRow, table_of};
+use super::shared::clamp_ms;
+use super::write_transaction::{
+    DamagedId, WriteTransaction, read_rows, shown_optional, shown_text, stored_id,
+};
+use super::{messages, work};
+use crate::providers::inspect::MessageClass;
+use crate::providers::rows::{ActivityRow, MessageRow, UndecodableRow, table_of};
+use crate::providers::{
+    ProviderError, QuarantineEntry, QuarantineRetry, QuarantinedRow, StoreLimits, WorkQueue,
+    decode_quarantined,
+};
 
 /// Moves rows into quarantine. A row that is no longer there has been dealt with by somebody else.
 pub(super) fn set_aside(
@@ -91,4 +101,87 @@ fn receiver(
     message: i64,
 ) -> rusqlite::Result<Option<Result<String, DamagedId>>> {
     tx.row("SELECT instance_id FROM orchestrator_queue WHERE id = ?1", [message], |row| stored_id(row, 0))
+}
+
+/// Lists what was set aside, oldest first.
+pub(super) fn list(
+    connection: &Connection,
+    after_id: i64,
+    limit: i64,
+) -> rusqlite::Result<Vec<QuarantineEntry>> {
+    read_rows(
+        connection,
+        "SELECT queue, instance_id, work_item, reason, quarantined_at, id FROM quarantine
+         WHERE id > ?1 ORDER BY id LIMIT ?2",
+        [after_id, limit],
+        |row| {
+            let queue: String = row.get(0)?;
+            let is_work = queue == table_of(WorkQueue::Worker);
+            let entry = QuarantinedRow {
+                queue: if is_work { WorkQueue::Worker } else { WorkQueue::Orchestrator },
+                instance: shown_optional(row, 1)?,
+                raw: shown_text(row, 2)?,
+                reason: row.get(3)?,
+                quarantined_at: number(row, 4)?,
+            };
+            Ok(QuarantineEntry { id: number(row, 5)?, row: entry })
+        },
+    )
+}
+
+/// A row that goes back into its queue.
+enum Retried {
+    Message(MessageRow),
+    Activity(ActivityRow),
+}
+
+/// Puts a row back at the end of its queue, as if it had never been delivered.
+pub(super) fn retry(tx: &mut WriteTransaction<'_, '_>, id: u64) -> Result<QuarantineRetry, StoreError> {
+    let (id, now) = (clamp_ms(id), tx.now_ms());
+    let found =
+        tx.row("SELECT queue, CAST(work_item AS BLOB) FROM quarantine WHERE id = ?1", [id], |row| {
+            Ok((row.get::<_, String>(0)?, row.get::<_, Vec<u8>>(1)?))
+        })?;
+    let Some((queue, text)) = found else { return Ok(QuarantineRetry::NotFound) };
+    match encode_again(&tx.shared.limits, &queue, text) {
+        Err(reason) => return Ok(QuarantineRetry::Kept { reason }),
+        Ok(Retried::Message(message)) => messages::insert(tx, &message, message.due_at_ms, now)?,
+        Ok(Retried::Activity(activity)) => work::insert(tx, &activity, now)?,
+    }
+    tx.execute("DELETE FROM quarantine WHERE id = ?1", [id])?;
+    Ok(QuarantineRetry::Enqueued)
+}
+
+fn encode_again(limits: &StoreLimits, queue: &str, text: Vec<u8>) -> Result<Retried, String> {
+    const OPERATION: &str = "retry_quarantined";
+    let text = String::from_utf8(text).map_err(|_| "it is not UTF-8".to_string())?;
+    let refused = |error: ProviderError| error.message;
+    if queue == table_of(WorkQueue::Worker) {
+        let item = decode_quarantined(WorkQueue::Worker, &text)?;
+        let activity = ActivityRow::encode(limits, OPERATION, &item).map_err(refused)?;
+        return Ok(Retried::Activity(ActivityRow { text, ..activity }));
+    }
+    let item = decode_quarantined(WorkQueue::Orchestrator, &text)?;
+    let mut message = MessageRow::encode(limits, OPERATION, &item).map_err(refused)?;
+    // Whoever retries a message does not want it dropped.
+    if message.class == MessageClass::Queue {
+        message.class = MessageClass::Signal;
+    }
+    Ok(Retried::Message(MessageRow { text, ..message }))
+}
+
+/// Removes rows for good: those with these ids, and those that were set aside before a time.
+pub(super) fn purge(
+    tx: &WriteTransaction<'_, '_>,
+    ids: &[u64],
+    before: Option<i64>,
+) -> rusqlite::Result<u64> {
+    let mut purged = 0;
+    for id in ids {
+        purged += tx.execute("DELETE FROM quarantine WHERE id = ?1", [clamp_ms(*id)])?;
+    }
+    if let Some(before) = before {
+        purged += tx.execute("DELETE FROM quarantine WHERE quarantined_at < ?1", [before])?;
+    }
+    Ok(purged as u64)
 }

@@ -4,12 +4,11 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::error::StoreError;
 use super::history;
-use super::write_transaction::{read_row, read_rows, shown_optional, shown_text, text_bytes};
+use super::write_transaction::{read_row, read_rows, shown_text, text_bytes};
 use crate::model::{Event, SystemStats};
-use crate::providers::rows::table_of;
 use crate::providers::{
-    ExecutionInfo, InstanceInfo, InstanceMetadata, ParkedMessage, QuarantinedRow, QueueDepths,
-    RunningInstances, SystemMetrics, WorkQueue, inspect, refusal,
+    AwaitedInstance, AwaitedLook, ExecutionInfo, InstanceInfo, InstanceMetadata, ParkedMessage, QueueDepths,
+    RunningInstances, SystemMetrics, inspect, refusal,
 };
 
 pub(super) fn number(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
@@ -51,6 +50,33 @@ pub(super) fn metadata(
             })
         },
     )
+}
+
+/// Looks at an instance that somebody waits for. Of one that goes on, its output is not read.
+pub(super) fn look(connection: &Connection, awaited: AwaitedInstance<'_>) -> rusqlite::Result<AwaitedLook> {
+    let found = read_row(
+        connection,
+        "SELECT i.custom_status_version, e.status FROM instances i
+         LEFT JOIN executions e ON e.instance_id = i.instance_id AND e.execution_id = i.current_execution_id
+         WHERE i.instance_id = ?1",
+        [awaited.instance],
+        |row| Ok((number(row, 0)?, row.get::<_, Option<String>>(1)?)),
+    )?;
+    let Some((version, status)) = found else {
+        let has_history = read_row(
+            connection,
+            "SELECT 1 FROM history WHERE instance_id = ?1 LIMIT 1",
+            [awaited.instance],
+            |_| Ok(()),
+        )?;
+        return Ok(if has_history.is_some() { AwaitedLook::Unclear } else { AwaitedLook::Waiting });
+    };
+    let goes_on = matches!(status.as_deref(), Some("Running" | "ContinuedAsNew"));
+    if goes_on && awaited.custom_status_after.is_none_or(|seen| version <= seen) {
+        return Ok(AwaitedLook::Waiting);
+    }
+    let metadata = metadata(connection, awaited.instance)?;
+    Ok(metadata.map_or(AwaitedLook::Unclear, |metadata| awaited.judge(metadata)))
 }
 
 /// Describes an instance of which there is nothing but a queued start.
@@ -287,25 +313,6 @@ pub(super) fn count_running(connection: &Connection, among: i64) -> rusqlite::Re
                 orchestration_name: shown_text(row, 0)?,
                 orchestration_version: shown_text(row, 1)?,
                 instances: u64::try_from(row.get::<_, i64>(2)?).unwrap_or_default(),
-            })
-        },
-    )
-}
-
-pub(super) fn quarantined(connection: &Connection, limit: i64) -> rusqlite::Result<Vec<QuarantinedRow>> {
-    read_rows(
-        connection,
-        "SELECT queue, instance_id, work_item, reason, quarantined_at FROM quarantine ORDER BY id LIMIT ?1",
-        [limit],
-        |row| {
-            let queue: String = row.get(0)?;
-            let worker = queue == table_of(WorkQueue::Worker);
-            Ok(QuarantinedRow {
-                queue: if worker { WorkQueue::Worker } else { WorkQueue::Orchestrator },
-                instance: shown_optional(row, 1)?,
-                raw: shown_text(row, 2)?,
-                reason: row.get(3)?,
-                quarantined_at: number(row, 4)?,
             })
         },
     )

@@ -157,52 +157,104 @@ fn has_history(tx: &WriteTransaction<'_, '_>, instance: &str) -> rusqlite::Resul
     Ok(found.is_some())
 }
 
-/// A finished root is at rest: nothing of it runs, and no next execution waits to be started.
-const FINISHED_ROOT: &str = "i.parent_instance_id IS NULL AND (e.status IN ('Completed', 'Failed') OR (
-    e.status = 'ContinuedAsNew' AND NOT EXISTS (
-        SELECT 1 FROM orchestrator_queue q WHERE q.instance_id = i.instance_id AND q.parked_at IS NULL AND q.class = 'start')))";
+/// No next execution waits to be started.
+const AT_REST: &str = "NOT EXISTS (
+    SELECT 1 FROM orchestrator_queue q WHERE q.instance_id = i.instance_id AND q.parked_at IS NULL AND q.class = 'start')";
 
-/// Finds finished roots, those that ended first in front.
+/// Instances that have ended: the index `executions_ended` finds them. CROSS JOIN keeps its order.
+const ENDED: &str = "FROM executions e
+    CROSS JOIN instances i ON i.instance_id = e.instance_id AND i.current_execution_id = e.execution_id
+    WHERE e.status IN ('Completed', 'Failed') AND e.completed_at < ?1";
+
+/// Instances whose last execution was continued as new. They are found by skipping from instance to instance in the index
+/// `executions_continued`, however many executions each has had.
+const CONTINUED: &str = "FROM (
+        WITH RECURSIVE continued (id) AS (
+            SELECT min(instance_id) FROM executions WHERE status = 'ContinuedAsNew'
+            UNION ALL
+            SELECT (SELECT min(n.instance_id) FROM executions n
+                WHERE n.status = 'ContinuedAsNew' AND n.instance_id > c.id)
+            FROM continued c WHERE c.id IS NOT NULL)
+        SELECT id FROM continued WHERE id IS NOT NULL) c
+    CROSS JOIN instances i ON i.instance_id = c.id
+    CROSS JOIN executions e ON e.instance_id = i.instance_id AND e.execution_id = i.current_execution_id
+    WHERE e.status = 'ContinuedAsNew' AND e.completed_at < ?1";
+
+/// Instances of a list, which travels as one JSON array, however many they are.
+const LISTED: &str = "FROM (SELECT DISTINCT value FROM json_each(?3)) wanted
+    JOIN instances i ON i.instance_id = wanted.value
+    JOIN executions e ON e.instance_id = i.instance_id AND e.execution_id = i.current_execution_id
+    WHERE (?1 IS NULL OR e.completed_at < ?1)";
+
+/// Finds finished roots, those that ended first in front. A finished root is at rest: nothing of it runs, and no next
+/// execution waits to be started.
 pub(super) fn finished_roots(
     connection: &Connection,
     filter: &InstanceFilter,
 ) -> rusqlite::Result<Vec<String>> {
-    select(connection, filter, FINISHED_ROOT, "e.completed_at, i.incarnation")
+    const IS_ROOT: &str = "i.parent_instance_id IS NULL";
+    const BY_END: &str = "e.completed_at, i.incarnation";
+    let root_at_rest = format!("{IS_ROOT} AND {AT_REST}");
+    if filter.instance_ids.is_some() {
+        let finished = format!(
+            "{IS_ROOT} AND (e.status IN ('Completed', 'Failed') OR (e.status = 'ContinuedAsNew' AND {AT_REST}))"
+        );
+        return listed(connection, filter, &finished, BY_END);
+    }
+    by_time(connection, filter, [(ENDED, IS_ROOT), (CONTINUED, &root_at_rest)])
 }
 
-/// Finds the instances that a bulk prune looks at: any status, children too, oldest first.
+/// Finds the instances that a bulk prune looks at: any status, children too. Those that were created first are in front, or
+/// those that ended first if that is a condition.
 pub(super) fn prunable(connection: &Connection, filter: &InstanceFilter) -> rusqlite::Result<Vec<String>> {
-    select(connection, filter, "true", "i.incarnation")
+    if filter.instance_ids.is_some() {
+        return listed(connection, filter, "true", "i.incarnation");
+    }
+    if filter.completed_before.is_some() {
+        return by_time(connection, filter, [(ENDED, "true"), (CONTINUED, "true")]);
+    }
+    let oldest = "SELECT i.instance_id FROM instances i WHERE EXISTS (
+            SELECT 1 FROM executions e
+            WHERE e.instance_id = i.instance_id AND e.execution_id = i.current_execution_id)
+        ORDER BY i.incarnation LIMIT ?1";
+    read_rows(connection, oldest, [page(filter)], |row| row.get(0))
 }
 
-fn select(
+/// How many instances a bulk operation takes.
+fn page(filter: &InstanceFilter) -> i64 {
+    i64::from(filter.limit.unwrap_or(DEFAULT_LIMIT))
+}
+
+fn listed(
     connection: &Connection,
     filter: &InstanceFilter,
-    condition: &'static str,
-    order: &'static str,
+    condition: &str,
+    order: &str,
 ) -> rusqlite::Result<Vec<String>> {
-    // The wanted ids travel as one JSON array, however many they are.
-    let source = match filter.instance_ids {
-        Some(_) => {
-            "(SELECT DISTINCT value FROM json_each(?3)) wanted JOIN instances i ON i.instance_id = wanted.value"
-        }
-        None => "instances i",
-    };
-    let sql = format!(
-        "SELECT i.instance_id FROM {source}
-         JOIN executions e ON e.instance_id = i.instance_id AND e.execution_id = i.current_execution_id
-         WHERE (?1 IS NULL OR e.completed_at < ?1) AND {condition}
-         ORDER BY {order} LIMIT ?2"
-    );
+    let sql = format!("SELECT i.instance_id {LISTED} AND {condition} ORDER BY {order} LIMIT ?2");
+    let ids = serde_json::json!(filter.instance_ids).to_string();
     let before = filter.completed_before.map(clamp_ms);
-    let limit = i64::from(filter.limit.unwrap_or(DEFAULT_LIMIT));
-    let read = |row: &rusqlite::Row<'_>| row.get(0);
-    match &filter.instance_ids {
-        Some(ids) => {
-            read_rows(connection, &sql, params![before, limit, serde_json::json!(ids).to_string()], read)
-        }
-        None => read_rows(connection, &sql, params![before, limit], read),
+    read_rows(connection, &sql, params![before, page(filter), ids], |row| row.get(0))
+}
+
+fn by_time_sql(source: &str, condition: &str) -> String {
+    format!("SELECT i.instance_id {source} AND {condition} ORDER BY e.completed_at, i.incarnation LIMIT ?2")
+}
+
+/// Takes from each source what the ones before have left room for.
+fn by_time(
+    connection: &Connection,
+    filter: &InstanceFilter,
+    sources: [(&str, &str); 2],
+) -> rusqlite::Result<Vec<String>> {
+    let before = filter.completed_before.map_or(i64::MAX, clamp_ms);
+    let mut found: Vec<String> = Vec::new();
+    for (source, condition) in sources {
+        let sql = by_time_sql(source, condition);
+        let room = page(filter).saturating_sub(i64::try_from(found.len()).unwrap_or(i64::MAX));
+        found.extend(read_rows(connection, &sql, [before, room], |row| row.get(0))?);
     }
+    Ok(found)
 }
 
 /// Deletes a finished root with all its descendants, running ones too. A root that is running after all stays.
@@ -269,4 +321,27 @@ pub(super) fn prune(
         tx.effects.totals.executions -= result.executions_deleted as i64;
         Ok(result)
     })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "helpers of tests, too")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bulk_removal_finds_what_has_ended_by_an_index() {
+        let connection = Connection::open_in_memory().unwrap();
+        let location = super::super::url::parse("sqlite::memory:").unwrap();
+        super::super::schema::prepare(&connection, &location).unwrap();
+        for (source, index) in [(ENDED, "executions_ended"), (CONTINUED, "executions_continued")] {
+            let sql = format!("EXPLAIN QUERY PLAN {}", by_time_sql(source, "true"));
+            let mut statement = connection.prepare(&sql).unwrap();
+            let steps = statement.raw_query().mapped(|row| row.get::<_, String>(3));
+            let steps: Vec<String> = steps.collect::<Result<_, _>>().unwrap();
+            assert!(steps.iter().any(|step| step.contains(index)), "{steps:#?}");
+            let scans = |step: &&String| step.starts_with("SCAN i") || step.starts_with("SCAN e");
+            let scanned: Vec<_> = steps.iter().filter(scans).collect();
+            assert!(scanned.is_empty(), "{steps:#?}");
+        }
+    }
 }

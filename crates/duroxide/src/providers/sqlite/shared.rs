@@ -1,6 +1,7 @@
 //! What the writer thread and the provider's methods share: settings, signals, watchers.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use rusqlite::Connection;
@@ -10,7 +11,7 @@ use super::owners::Owners;
 use super::work_done::Ledger;
 use super::write_transaction::Effects;
 use crate::model::Clock;
-use crate::providers::{InstanceWatchers, RunningActivities, StoreLimits, WorkSignalSource};
+use crate::providers::{InstanceWatchers, RunningActivities, StoreLimits, StoreMetrics, WorkSignalSource};
 
 /// When dispatchers look again if the store could not read when something is due.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -32,9 +33,14 @@ pub(super) struct Shared {
     pub(super) watchers: Arc<InstanceWatchers>,
     pub(super) running: Arc<RunningActivities>,
     pub(super) ledger: Ledger,
+    /// This handle claims work, so it also tells how the store is.
+    pub(super) takes_work: AtomicBool,
 }
 
 impl Shared {
+    /// What this store tells of itself.
+    pub(super) const METRICS: StoreMetrics = StoreMetrics::new("sqlite");
+
     /// The wall time, as it is stored.
     pub(super) fn now_ms(&self) -> i64 {
         clamp_ms(self.clock.now_ms())

@@ -15,6 +15,7 @@
 //!   the job's own (a full disk): nothing of the batch is kept, and everybody is told.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rusqlite::Connection;
@@ -22,6 +23,7 @@ use tokio::sync::oneshot;
 
 use super::connection::{self, SyncLevel};
 use super::error::{StoreError, classify};
+use super::figures;
 use super::give_backs::GiveBacks;
 use super::inbox::{Envelope, Inbox, Job, JobClass, SyncWaiter, Taken};
 use super::jobs::{AwaitedJob, Unattended, no_claim};
@@ -175,7 +177,11 @@ pub(super) struct Writing<'c, 's> {
     /// How many transactions were committed since the first of them began to wait.
     unsynced: usize,
     next_owner_check: Duration,
+    next_figures: Duration,
 }
+
+/// How often it is told how the store is, at most.
+const FIGURES_INTERVAL: Duration = Duration::from_secs(15);
 
 impl<'c, 's> Writing<'c, 's> {
     fn new(
@@ -194,10 +200,12 @@ impl<'c, 's> Writing<'c, 's> {
             sync_waiters: Vec::new(),
             unsynced: 0,
             next_owner_check: Duration::ZERO,
+            next_figures: Duration::ZERO,
         }
     }
 
     fn run(mut self) {
+        Shared::METRICS.describe();
         self.release_dead_owners();
         self.other_process_wrote();
         self.shared.announce_due_times(self.connection());
@@ -220,6 +228,7 @@ impl<'c, 's> Writing<'c, 's> {
             }
             self.keep_log_short();
             self.release_dead_owners();
+            self.tell_figures();
         }
     }
 
@@ -276,6 +285,7 @@ impl<'c, 's> Writing<'c, 's> {
         let is_overdue = self.unsynced >= MOST_UNSYNCED;
         let durable = has_data || is_overdue;
         let is_awaited = !self.sync_waiters.is_empty() || jobs.iter().any(|job| job.class == JobClass::Ahead);
+        let (requests, began) = (jobs.len(), SystemClock.monotonic());
         if let Err(error) = self.begin(durable) {
             self.note_failure(&error);
             jobs.into_iter().for_each(|envelope| envelope.job.fail(&error));
@@ -293,7 +303,11 @@ impl<'c, 's> Writing<'c, 's> {
             is_settlement: false,
         });
         match &committed {
-            Ok(()) => self.shared.announce(effects, self.connection()),
+            Ok(()) => {
+                let took = SystemClock.monotonic().saturating_sub(began);
+                Shared::METRICS.committed(durable && self.syncs(), requests, took);
+                self.shared.announce(effects, self.connection());
+            }
             Err(error) => {
                 self.note_failure(error);
             }
@@ -388,6 +402,19 @@ impl<'c, 's> Writing<'c, 's> {
         Ok(())
     }
 
+    /// Tells now and then how the store is, if this handle takes work.
+    fn tell_figures(&mut self) {
+        let now = SystemClock.monotonic();
+        if now < self.next_figures || !self.shared.takes_work.load(Ordering::Relaxed) {
+            return;
+        }
+        self.next_figures = now + FIGURES_INTERVAL;
+        figures::tell(self.connection(), self.shared.now_ms());
+        if let Some(keeper) = &self.keeper {
+            Shared::METRICS.log_bytes(keeper.log_bytes());
+        }
+    }
+
     /// Begins a transaction that will be synced if it must be durable.
     pub(super) fn begin(&mut self, durable: bool) -> rusqlite::Result<()> {
         work_done::forget();
@@ -416,6 +443,9 @@ impl<'c, 's> Writing<'c, 's> {
                     if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy)
                         && waited < self.shared.busy_timeout =>
                 {
+                    if waited.is_zero() {
+                        Shared::METRICS.retried();
+                    }
                     block_thread(BUSY_STEP);
                     waited += BUSY_STEP;
                 }

@@ -1,0 +1,86 @@
+//! How the store is, as metrics tell it: read by one cheap query now and then, by processes that take work.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use duroxide::providers::{Clock, SystemClock};
+
+use crate::reads::number;
+use crate::session::{Connector, METRICS};
+use crate::shared::{Shared, positive};
+use crate::shared_connection::{SharedConnection, jittered};
+
+/// Versions and tags are few, and each has its place in an index: the first of each is one probe.
+const FIGURES: &str = "WITH RECURSIVE t AS MATERIALIZED (SELECT now_ms_1($1) AS now),
+    classes (class) AS (
+        (SELECT class FROM instance_schedule WHERE ready_seq IS NOT NULL ORDER BY class LIMIT 1)
+        UNION ALL
+        SELECT (SELECT s.class FROM instance_schedule s
+            WHERE s.ready_seq IS NOT NULL AND s.class > c.class ORDER BY s.class LIMIT 1)
+        FROM classes c WHERE c.class IS NOT NULL),
+    routes (route) AS (
+        (SELECT route FROM worker_queue WHERE due_at IS NULL AND session_id IS NULL ORDER BY route LIMIT 1)
+        UNION ALL
+        SELECT (SELECT w.route FROM worker_queue w
+            WHERE w.due_at IS NULL AND w.session_id IS NULL AND w.route > r.route ORDER BY w.route LIMIT 1)
+        FROM routes r WHERE r.route IS NOT NULL)
+    SELECT (SELECT count(*) FROM (SELECT 1 FROM arrivals LIMIT 10000) a),
+        (SELECT t.now - greatest(q.created_at, q.visible_at) FROM t, orchestrator_queue q WHERE q.id = (
+            SELECT min((SELECT s.ready_seq FROM instance_schedule s
+                WHERE s.class = c.class AND s.ready_seq IS NOT NULL ORDER BY s.ready_seq LIMIT 1))
+            FROM classes c)),
+        (SELECT t.now - greatest(w.created_at, w.visible_at) FROM t, worker_queue w WHERE w.id = (
+            SELECT min((SELECT f.id FROM worker_queue f
+                WHERE f.route = r.route AND f.due_at IS NULL AND f.session_id IS NULL ORDER BY f.id LIMIT 1))
+            FROM routes r))";
+
+/// The server's estimates, which cost no look at the tables.
+const DEAD_ROWS: &str = "SELECT relname::text, n_dead_tup FROM pg_stat_user_tables
+    WHERE schemaname = current_schema() AND relname IN (
+        'arrivals', 'instance_schedule', 'orchestrator_queue', 'worker_queue', 'sessions', 'session_arrivals')";
+
+/// Tells how the store is.
+pub(crate) struct Figures {
+    shared: Weak<Shared>,
+    connection: Arc<SharedConnection>,
+    connector: Arc<Connector>,
+}
+
+impl Figures {
+    pub(crate) fn new(
+        shared: Weak<Shared>,
+        connection: Arc<SharedConnection>,
+        connector: Arc<Connector>,
+    ) -> Self {
+        METRICS.describe();
+        Self { shared, connection, connector }
+    }
+
+    /// Runs until the store is dropped.
+    pub(crate) async fn tell_every(self, interval: Duration) {
+        loop {
+            SystemClock.sleep(interval.max(jittered(interval))).await;
+            let Some(shared) = self.shared.upgrade() else { return };
+            if shared.takes_work.load(Ordering::Relaxed) {
+                self.tell(shared.time.given_ms()).await;
+            }
+        }
+    }
+
+    /// What cannot be read now is read next time.
+    async fn tell(&self, now: Option<i64>) {
+        METRICS.connections(Arc::strong_count(&self.connector.open_sessions).saturating_sub(1));
+        let figures = self.connection.pipeline(&[(FIGURES, &[&now]), (DEAD_ROWS, &[])]).await;
+        let Ok([figures, dead]) = figures.as_deref() else { return };
+        if let Some(row) = figures.first() {
+            let age = |column| Duration::from_millis(row.get::<_, Option<i64>>(column).map_or(0, positive));
+            METRICS.arrivals(number(row, 0));
+            METRICS.oldest("orchestrator", age(1));
+            METRICS.oldest("worker", age(2));
+        }
+        for row in dead {
+            METRICS.dead_rows(row.get(0), number(row, 1));
+        }
+    }
+}

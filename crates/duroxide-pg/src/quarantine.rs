@@ -1,0 +1,178 @@
+//! Rows that do not decode and were set aside: listed, put back into their queues, removed.
+
+use std::collections::HashSet;
+
+use duroxide::providers::inspect::MessageClass;
+use duroxide::providers::{
+    ProviderError, QuarantineEntry, QuarantinePurge, QuarantineRetry, QuarantinedRow, WorkQueue,
+    decode_quarantined,
+};
+use tokio_postgres::Row;
+
+use crate::PostgresProvider;
+use crate::encode::{self, NewActivity, NewMessage};
+use crate::jobs::Params;
+use crate::reads::{number, optional_text, row_limit};
+use crate::shared::{Effects, clamp, positive};
+
+const LIST: &str = "SELECT id, queue, instance_id, work_item, reason, quarantined_at FROM quarantine
+    WHERE id > $1 ORDER BY id LIMIT $2";
+const READ: &str = "SELECT id, queue, instance_id, work_item, reason, quarantined_at FROM quarantine
+    WHERE id = ANY ($1) ORDER BY id";
+const RETRY: &str = "SELECT retry_quarantined_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
+const PURGE: &str =
+    "WITH gone AS (DELETE FROM quarantine WHERE id = ANY ($1) RETURNING 1) SELECT count(*) FROM gone";
+const PURGE_OLD: &str =
+    "WITH gone AS (DELETE FROM quarantine WHERE quarantined_at < $1 RETURNING 1) SELECT count(*) FROM gone";
+
+/// The columns of rows that go back into their queues.
+#[derive(Default)]
+struct Retries {
+    id: Vec<i64>,
+    instance: Vec<String>,
+    class: Vec<Option<&'static str>>,
+    due: Vec<i64>,
+    parent: Vec<Option<String>>,
+    execution: Vec<i64>,
+    activity: Vec<i64>,
+    session: Vec<Option<String>>,
+    route: Vec<String>,
+}
+
+impl Retries {
+    fn add_message(&mut self, id: i64, message: NewMessage) {
+        self.id.push(id);
+        self.instance.push(message.instance);
+        // Whoever retries a message does not want it dropped.
+        let is_droppable = message.class == MessageClass::Queue.as_str();
+        self.class.push(Some(if is_droppable { MessageClass::Signal.as_str() } else { message.class }));
+        self.due.push(message.due_at);
+        self.parent.push(message.parent);
+        self.execution.push(0);
+        self.activity.push(0);
+        self.session.push(None);
+        self.route.push(String::new());
+    }
+
+    fn add_activity(&mut self, id: i64, activity: NewActivity) {
+        self.id.push(id);
+        self.instance.push(activity.instance);
+        self.class.push(None);
+        self.due.push(0);
+        self.parent.push(None);
+        self.execution.push(activity.execution_id);
+        self.activity.push(activity.activity_id);
+        self.session.push(activity.session_id);
+        self.route.push(activity.route);
+    }
+
+    fn into_params(self, now: Option<i64>) -> Params {
+        vec![
+            Box::new(now),
+            Box::new(self.id),
+            Box::new(self.instance),
+            Box::new(self.class),
+            Box::new(self.due),
+            Box::new(self.parent),
+            Box::new(self.execution),
+            Box::new(self.activity),
+            Box::new(self.session),
+            Box::new(self.route),
+        ]
+    }
+}
+
+impl PostgresProvider {
+    /// Lists what was set aside, oldest first.
+    pub(crate) async fn quarantine(
+        &self,
+        operation: &'static str,
+        after_id: u64,
+        limit: usize,
+    ) -> Result<Vec<QuarantineEntry>, ProviderError> {
+        let rows = self.listing(operation, LIST, &[&clamp(after_id), &row_limit(limit)]).await?;
+        Ok(rows.iter().map(entry).collect())
+    }
+
+    /// Puts rows back at the end of their queues, as if they had never been delivered.
+    pub(crate) async fn retry_rows(&self, ids: &[u64]) -> Result<Vec<QuarantineRetry>, ProviderError> {
+        const OPERATION: &str = "retry_quarantined";
+        let stored: Vec<i64> = ids.iter().map(|id| clamp(*id)).collect();
+        let rows = self.listing(OPERATION, READ, &[&stored]).await?;
+        let entries: Vec<QuarantineEntry> = rows.iter().map(entry).collect();
+        let (mut retries, mut answers) = (Retries::default(), Vec::with_capacity(ids.len()));
+        for id in ids {
+            let found = entries.binary_search_by_key(id, |entry| entry.id).ok();
+            // A row goes back once, however often it is asked for.
+            let entry = found.and_then(|at| entries.get(at)).filter(|_| !retries.id.contains(&clamp(*id)));
+            answers.push(match entry {
+                None => QuarantineRetry::NotFound,
+                Some(entry) => match self.add_retry(&mut retries, &entry.row, clamp(*id)) {
+                    Ok(()) => QuarantineRetry::Enqueued,
+                    Err(reason) => QuarantineRetry::Kept { reason },
+                },
+            });
+        }
+        if retries.id.is_empty() {
+            return Ok(answers);
+        }
+        let params = retries.into_params(self.shared.time.given_ms());
+        let read = |rows: Vec<Row>, effects: &mut Effects| {
+            effects.instances_touched = true;
+            effects.work_ready = true;
+            let retried: Vec<i64> = rows.first().map(|row| row.get(0)).unwrap_or_default();
+            Ok(retried.into_iter().map(positive).collect::<HashSet<u64>>())
+        };
+        let retried = self.call(&self.committer, OPERATION, RETRY, params, read).await?;
+        for (id, answer) in ids.iter().zip(&mut answers) {
+            // Somebody else has put it back, or removed it, in the meantime.
+            if *answer == QuarantineRetry::Enqueued && !retried.contains(id) {
+                *answer = QuarantineRetry::NotFound;
+            }
+        }
+        Ok(answers)
+    }
+
+    fn add_retry(&self, retries: &mut Retries, row: &QuarantinedRow, id: i64) -> Result<(), String> {
+        const OPERATION: &str = "retry_quarantined";
+        let item = decode_quarantined(row.queue, &row.raw)?;
+        let refused = |error: ProviderError| error.message;
+        let limits = &self.shared.limits;
+        match row.queue {
+            WorkQueue::Orchestrator => {
+                retries.add_message(id, encode::message(limits, OPERATION, &item).map_err(refused)?);
+            }
+            WorkQueue::Worker => {
+                retries.add_activity(id, encode::activity(limits, OPERATION, &item).map_err(refused)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes rows for good.
+    pub(crate) async fn purge_rows(&self, purge: QuarantinePurge<'_>) -> Result<u64, ProviderError> {
+        let (sql, params): (_, Params) = match purge {
+            QuarantinePurge::Ids(ids) => {
+                (PURGE, vec![Box::new(ids.iter().map(|id| clamp(*id)).collect::<Vec<i64>>())])
+            }
+            QuarantinePurge::SetAsideBefore(time) => (PURGE_OLD, vec![Box::new(clamp(time))]),
+        };
+        let read = |rows: Vec<Row>, _: &mut Effects| Ok(rows.first().map_or(0, |row| number(row, 0)));
+        self.call(&self.removals, "purge_quarantined", sql, params, read).await
+    }
+}
+
+fn entry(row: &Row) -> QuarantineEntry {
+    let queue = match row.get(1) {
+        "worker_queue" => WorkQueue::Worker,
+        _ => WorkQueue::Orchestrator,
+    };
+    let row_set_aside = QuarantinedRow {
+        queue,
+        instance: optional_text(row, 2),
+        raw: row.get(3),
+        reason: row.get(4),
+        quarantined_at: number(row, 5),
+    };
+    QuarantineEntry { id: number(row, 0), row: row_set_aside }
+}

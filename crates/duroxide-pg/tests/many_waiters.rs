@@ -1,0 +1,71 @@
+//! Ten thousand waiters in one process: what they cost the database, and that they hear.
+
+#![cfg(feature = "test")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
+
+mod support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use duroxide::providers::{Clock, ExecutionMetadata, Provider, SystemClock};
+use duroxide::{Client, OrchestrationStatus};
+use duroxide_pg::PostgresProvider;
+use support::database::{Database, connect};
+use support::world::{metadata, start, started_event};
+use tokio::task::JoinSet;
+
+const MANY: usize = 10_000;
+const LEASE: Duration = Duration::from_secs(30);
+
+/// Transactions that were committed in this database, up to about a second ago.
+async fn commits(database: &tokio_postgres::Client) -> i64 {
+    let sql = "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()";
+    database.query_one(sql, &[]).await.unwrap().get(0)
+}
+
+async fn complete(store: &PostgresProvider, instance: &str) {
+    store.enqueue_for_orchestrator(start(instance), None).await.unwrap();
+    let fetched = store.fetch_orchestration_item(LEASE, Duration::ZERO, None).await.unwrap();
+    let (item, token, _) = fetched.expect("its start is there");
+    assert_eq!(item.instance, instance);
+    let metadata =
+        ExecutionMetadata { status: Some("Completed".into()), output: Some(instance.into()), ..metadata() };
+    let events = vec![started_event(instance)];
+    store.ack_orchestration_item(&token, 1, events, vec![], vec![], metadata, vec![]).await.unwrap();
+}
+
+// semantics: CLIENT-12
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_waiters_cost_the_database_a_few_reads_a_second() {
+    let home = Database::new().await;
+    // Without notifications the waiters have nothing but their looks.
+    let deaf = PostgresProvider::builder().notifications(false).open(home.url()).await.unwrap();
+    let elsewhere = PostgresProvider::new(home.url()).await.unwrap();
+    let client = Client::new(Arc::new(deaf));
+    let mut waits = JoinSet::new();
+    for n in 0..MANY {
+        let client = client.clone();
+        waits.spawn(async move {
+            client.wait_for_orchestration(&format!("i{n}"), Duration::from_secs(600)).await
+        });
+    }
+    // All have come when the last of them has heard.
+    complete(&elsewhere, "i9999").await;
+    let first = waits.join_next().await.unwrap().unwrap().unwrap();
+    let OrchestrationStatus::Completed { output, .. } = first else { panic!("{first:?}") };
+    assert_eq!(output, "i9999");
+    SystemClock.sleep(Duration::from_secs(2)).await;
+    let database = connect(home.url()).await;
+    let before = commits(&database).await;
+    SystemClock.sleep(Duration::from_secs(4)).await;
+    let spent = commits(&database).await - before;
+    assert!(spent < 400, "{spent} transactions in four seconds");
+    for n in 0..10 {
+        complete(&elsewhere, &format!("i{n}")).await;
+    }
+    for _ in 0..10 {
+        waits.join_next().await.unwrap().unwrap().unwrap();
+    }
+    eprintln!("{spent} transactions in four seconds for {MANY} waiters");
+}

@@ -1,0 +1,54 @@
+//! What a PostgreSQL store tells of itself.
+
+#![cfg(feature = "test")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
+
+#[path = "../../duroxide/tests/support/metric_recorder.rs"]
+mod metric_recorder;
+mod support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use duroxide::Client;
+use duroxide::providers::{Clock, Provider, SystemClock};
+use duroxide_pg::PostgresProvider;
+use metric_recorder::MetricRecorder;
+use support::database::Database;
+use support::load;
+use support::world::activity;
+
+// semantics: OBS-9
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_tells_of_its_commits_its_connections_and_its_queues() {
+    let recorder = Arc::new(MetricRecorder::default());
+    metrics::set_global_recorder(recorder.clone()).ok().unwrap();
+    let home = Database::new().await;
+    let builder = PostgresProvider::builder().figures_every(Some(Duration::from_millis(20)));
+    let store = Arc::new(builder.open(home.url()).await.unwrap());
+    let client = Client::new(store.clone());
+    load::start(&client, 0, 1).await;
+    assert!(recorder.gauges().is_empty(), "nobody takes work yet");
+
+    let runtime = load::runtime(store.clone()).await;
+    load::check(&client, 1).await;
+    runtime.shutdown(None).await;
+    store.enqueue_for_worker(activity("nobody")).await.unwrap();
+    let oldest = "duroxide_queue_oldest_age_seconds{queue=worker,store=postgres}";
+    let deadline = SystemClock.monotonic() + Duration::from_secs(60);
+    while recorder.gauges().get(oldest).is_none_or(|age| *age == 0.0) {
+        assert!(SystemClock.monotonic() < deadline, "{:?}", recorder.gauges());
+        SystemClock.sleep(Duration::from_millis(10)).await;
+    }
+    let gauges = recorder.gauges();
+    assert!(gauges["duroxide_store_connections{store=postgres}"] >= 3.0, "{gauges:?}");
+    assert_eq!(gauges["duroxide_store_arrivals_depth{store=postgres}"], 0.0);
+    assert!(gauges.contains_key("duroxide_store_dead_rows{store=postgres,table=worker_queue}"), "{gauges:?}");
+    let histograms = recorder.histograms();
+    for committer in ["synced", "unsynced"] {
+        let sizes =
+            &histograms[&format!("duroxide_commit_batch_size{{committer={committer},store=postgres}}")];
+        assert!(sizes.iter().all(|size| *size >= 1.0), "{sizes:?}");
+    }
+    assert!(recorder.counters()["duroxide_store_connects_total{purpose=commits,store=postgres}"] >= 1);
+}

@@ -1,0 +1,182 @@
+//! Looks of all who wait for instances of a store, gathered: many waiters share a read.
+//!
+//! There is no task for this. Whoever wants to look notes what for; one of them at a time reads for all that are noted,
+//! until it has its own answer. Waiters may go away at any point: the next in line reads instead.
+//!
+//! Who was told that its instance has changed looks at once. Who was only told that anything may have changed waits its
+//! turn: such looks come at a bounded rate, however many waiters there are and however often they are told.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Notify, oneshot};
+
+use super::{AwaitedInstance, AwaitedLook, ExtendedProvider, ProviderError};
+use crate::model::{Clock, SystemClock};
+
+/// Instances that one read looks at.
+const TOGETHER: usize = 1_000;
+/// After a read on suspicion, the next one waits for so long at least, and for so long for each instance that it looked at.
+const PAUSE: Duration = Duration::from_millis(20);
+const PAUSE_FOR_EACH: Duration = Duration::from_micros(100);
+/// Reads on suspicion that cannot be shared are so far apart.
+const BETWEEN_SINGLE_READS: Duration = Duration::from_millis(10);
+
+/// Why somebody looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// The instance has changed, or the waiter has just come or is about to go.
+    Change,
+    /// Anything may have changed.
+    Suspicion,
+}
+
+type Answer = Result<AwaitedLook, ProviderError>;
+
+struct Asked {
+    instance: String,
+    custom_status_after: Option<u64>,
+    answer: oneshot::Sender<Answer>,
+}
+
+#[derive(Default)]
+struct Noted {
+    changed: VecDeque<Asked>,
+    suspected: VecDeque<Asked>,
+    /// When the next read on suspicion may be made.
+    suspicion_from: Duration,
+    /// When the next read on suspicion may be made that nobody shares.
+    single_from: Duration,
+}
+
+/// The looks at one store.
+#[derive(Default)]
+pub(crate) struct GatheredLooks {
+    noted: Mutex<Noted>,
+    /// Whoever holds it reads for everybody.
+    reading: tokio::sync::Mutex<()>,
+    /// Somebody wants to look at a change.
+    hurry: Notify,
+}
+
+impl GatheredLooks {
+    /// Looks at an instance, together with whoever else looks.
+    pub(crate) async fn look(
+        &self,
+        store: &dyn ExtendedProvider,
+        awaited: AwaitedInstance<'_>,
+        cause: Cause,
+    ) -> Answer {
+        loop {
+            let mut answer = self.note(awaited, cause);
+            let answered = tokio::select! {
+                biased;
+                answered = &mut answer => answered.ok(),
+                _reading = self.reading.lock() => loop {
+                    match answer.try_recv() {
+                        Ok(answered) => break Some(answered),
+                        Err(oneshot::error::TryRecvError::Closed) => break None,
+                        Err(oneshot::error::TryRecvError::Empty) => self.read_once(store).await,
+                    }
+                },
+            };
+            // Nobody answers if the reader went away in the middle; then we look again.
+            if let Some(answered) = answered {
+                return answered;
+            }
+        }
+    }
+
+    /// Waits until a read on suspicion may be made that cannot be shared.
+    pub(crate) async fn single_read(&self) {
+        let slot = {
+            let mut noted = self.lock();
+            let slot = noted.single_from.max(SystemClock.monotonic());
+            noted.single_from = slot + BETWEEN_SINGLE_READS;
+            slot
+        };
+        SystemClock.sleep_until(slot).await;
+    }
+
+    fn note(&self, awaited: AwaitedInstance<'_>, cause: Cause) -> oneshot::Receiver<Answer> {
+        let (answer, answered) = oneshot::channel();
+        let AwaitedInstance { instance, custom_status_after } = awaited;
+        let asked = Asked { instance: instance.to_string(), custom_status_after, answer };
+        match cause {
+            Cause::Change => {
+                self.lock().changed.push_back(asked);
+                self.hurry.notify_one();
+            }
+            Cause::Suspicion => self.lock().suspected.push_back(asked),
+        }
+        answered
+    }
+
+    /// Reads what is noted, as much as one read takes, or waits until there is something to read.
+    async fn read_once(&self, store: &dyn ExtendedProvider) {
+        let (asked, wait_until) = self.take();
+        if asked.is_empty() {
+            tokio::select! {
+                () = self.hurry.notified() => {}
+                () = SystemClock.sleep_until(wait_until) => {}
+            }
+            return;
+        }
+        let awaited: Vec<AwaitedInstance<'_>> = asked.iter().map(Asked::awaited).collect();
+        let read = store.read_awaited(&awaited).await;
+        match read {
+            Ok(looks) => {
+                // A store that answers too little leaves the rest to look by themselves.
+                let looks = looks.into_iter().chain(std::iter::repeat(AwaitedLook::Unclear));
+                for (asked, look) in asked.into_iter().zip(looks) {
+                    let _ = asked.answer.send(Ok(look));
+                }
+            }
+            Err(error) => {
+                for asked in asked {
+                    let _ = asked.answer.send(Err(error.clone()));
+                }
+            }
+        }
+    }
+
+    /// Takes what the next read looks at, and tells when to try again if that is nothing.
+    fn take(&self) -> (Vec<Asked>, Duration) {
+        let mut noted = self.lock();
+        let mut taken = Vec::new();
+        take_from(&mut noted.changed, &mut taken);
+        let now = SystemClock.monotonic();
+        if now >= noted.suspicion_from {
+            let changed = taken.len();
+            take_from(&mut noted.suspected, &mut taken);
+            let suspected = u32::try_from(taken.len() - changed).unwrap_or(u32::MAX);
+            if suspected > 0 {
+                noted.suspicion_from = now + PAUSE.max(PAUSE_FOR_EACH * suspected);
+            }
+        }
+        (taken, noted.suspicion_from)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Noted> {
+        // The lists are consistent after every statement, so a panic elsewhere does not spoil them.
+        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Asked {
+    fn awaited(&self) -> AwaitedInstance<'_> {
+        AwaitedInstance { instance: &self.instance, custom_status_after: self.custom_status_after }
+    }
+}
+
+/// Fills up what is taken with those that still wait for an answer.
+fn take_from(asked: &mut VecDeque<Asked>, taken: &mut Vec<Asked>) {
+    while taken.len() < TOGETHER
+        && let Some(one) = asked.pop_front()
+    {
+        if !one.answer.is_closed() {
+            taken.push(one);
+        }
+    }
+}

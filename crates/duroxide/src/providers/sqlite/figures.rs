@@ -1,0 +1,36 @@
+//! How the store is, as metrics tell it.
+
+use std::time::Duration;
+
+use rusqlite::Connection;
+
+use super::shared::Shared;
+
+/// The first message in line. Versions are few, and each has its place in the index `instance_schedule_ready`.
+const OLDEST_MESSAGE: &str = "WITH RECURSIVE classes (class) AS (
+        SELECT min(class) FROM instance_schedule WHERE ready_seq IS NOT NULL
+        UNION ALL
+        SELECT (SELECT min(s.class) FROM instance_schedule s WHERE s.ready_seq IS NOT NULL AND s.class > c.class)
+        FROM classes c WHERE c.class IS NOT NULL)
+    SELECT max(created_at, visible_at) FROM orchestrator_queue WHERE id = (
+        SELECT min((SELECT min(s.ready_seq) FROM instance_schedule s WHERE s.ready_seq IS NOT NULL AND s.class = c.class))
+        FROM classes c)";
+
+/// The first activity in line that has neither a tag nor a session.
+const OLDEST_ACTIVITY: &str = "SELECT max(created_at, visible_at) FROM worker_queue
+    WHERE due_at IS NULL AND session_id IS NULL AND tag IS NULL ORDER BY id LIMIT 1";
+
+/// Tells how long the first of each queue has been ready.
+pub(super) fn tell(connection: &Connection, now: i64) {
+    for (queue, sql) in [("orchestrator", OLDEST_MESSAGE), ("worker", OLDEST_ACTIVITY)] {
+        let ready_since = connection.prepare_cached(sql).and_then(|mut statement| {
+            let mut rows = statement.query([])?;
+            rows.next()?.map(|row| row.get::<_, Option<i64>>(0)).transpose()
+        });
+        // What cannot be read now is read next time.
+        if let Ok(since) = ready_since {
+            let age = since.flatten().map_or(0, |since| now.saturating_sub(since));
+            Shared::METRICS.oldest(queue, Duration::from_millis(u64::try_from(age).unwrap_or(0)));
+        }
+    }
+}
