@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use super::claim::Claim;
 use super::parents::{Addressee, Notice};
-use super::refused::{self, Refused};
+use super::refused::{self, NotStored, Refused};
 use super::report::Report;
 use super::residents::Resident;
 use crate::model::{ErrorDetails, Event, EventKind, WorkItem};
 use crate::providers::{
     ExecutionMetadata, ExtendedProvider, ProviderError, ScheduledActivityIdentifier, StoredTurn, TurnToStore,
+    refusal,
 };
 use crate::runtime::core::{Core, TARGET};
 use crate::runtime::worker;
@@ -105,7 +106,8 @@ pub(super) async fn store(core: &Arc<Core>, claim: &Claim, commit: Commit, worke
             worker::receive(core, claims).await;
             report.publish(core, &claim.instance, execution_id, worker_id);
         }
-        Err(error) => {
+        Err(NotStored::TakenOver) => refused::taken_over(core, claim),
+        Err(NotStored::Refused(error)) => {
             let cancelled = ack.cancelled_activities;
             let turn = Refused { execution_id, fallback, suspended, cancelled, error };
             Box::pin(refused::settle(core, claim, turn, worker_id)).await;
@@ -148,17 +150,22 @@ pub(super) struct Ack {
 
 impl Ack {
     /// Stores the turn, trying again if that may help.
-    pub async fn store(&self, core: &Core, claim: &Claim) -> Result<StoredTurn, ProviderError> {
+    pub async fn store(&self, core: &Core, claim: &Claim) -> Result<StoredTurn, NotStored> {
         let mut pauses = RETRY_PAUSES_MS.into_iter();
+        let mut is_recovered = false;
         loop {
             match self.store_once(core, claim).await {
+                Err(error) if refusal::is_about_turn_lease(&error) && !is_recovered => {
+                    refused::recover_lease(core, claim, error).await?;
+                    is_recovered = true;
+                }
                 Err(error) if error.retryable => {
-                    let Some(pause) = pauses.next() else { return Err(error) };
+                    let Some(pause) = pauses.next() else { return Err(error.into()) };
                     tracing::debug!(target: TARGET, instance = %claim.instance, %error, pause_ms = pause,
                         "turn not stored yet, trying again");
                     core.clock.sleep(Duration::from_millis(pause)).await;
                 }
-                result => return result,
+                result => return Ok(result?),
             }
         }
     }

@@ -3,6 +3,8 @@
 //! - A storage error that may pass, a full disk among them, never fails an instance. The turn is given back without
 //!   counting an attempt, and taken again after longer and longer waits.
 //! - A refusal that will not pass fails the instance, in a commit of its own that is small enough to be taken.
+//! - A turn whose lease ran out while it waited for the store is its holder's again, unless somebody has taken over: then
+//!   whoever did takes it, and this one leaves nothing behind. Neither is the fault of the messages.
 //! - If even the failure is refused, the turn is taken again as often as messages may be delivered. Then the instance is
 //!   *blocked*: it keeps its history and its messages, and waits with the reason for somebody to unblock it.
 
@@ -14,10 +16,24 @@ use super::parents::Notice;
 use super::report::{Ended, Report};
 use super::residents::Resident;
 use crate::model::{ErrorDetails, Event, EventKind, QUOTE_LIMIT, quote};
-use crate::providers::{ExecutionMetadata, ProviderError, ScheduledActivityIdentifier};
+use crate::providers::{ExecutionMetadata, LeaseState, ProviderError, ScheduledActivityIdentifier, refusal};
 use crate::replay::Ending;
 use crate::runtime::core::{Core, TARGET};
 use crate::runtime::postponed;
+
+/// Why a turn is not stored.
+#[derive(Debug)]
+pub(super) enum NotStored {
+    /// Somebody else has it now.
+    TakenOver,
+    Refused(ProviderError),
+}
+
+impl From<ProviderError> for NotStored {
+    fn from(error: ProviderError) -> Self {
+        Self::Refused(error)
+    }
+}
 
 /// A turn that the store did not take.
 pub(super) struct Refused {
@@ -45,7 +61,7 @@ impl Refused {
 /// Decides about a turn that the store did not take. What the turn left in memory is not what is stored, so it is
 /// dropped.
 pub(super) async fn settle(core: &Core, claim: &Claim, mut turn: Refused, worker_id: &str) {
-    if turn.error.retryable {
+    if may_pass(&turn.error) {
         return postpone(core, claim, &turn.error).await;
     }
     let (execution_id, error) = (turn.execution_id, turn.error.clone());
@@ -55,17 +71,41 @@ pub(super) async fn settle(core: &Core, claim: &Claim, mut turn: Refused, worker
     drop(turn.suspended);
     let failed = match turn.fallback {
         Some(fallback) => fail(core, claim, execution_id, *fallback, cancelled, &error).await,
-        None => Err(error),
+        None => Err(error.into()),
     };
     match failed {
         Ok(report) => report.publish(core, &claim.instance, execution_id, worker_id),
-        Err(error) => not_taken(core, claim, &error).await,
+        Err(NotStored::TakenOver) => taken_over(core, claim),
+        Err(NotStored::Refused(error)) => not_taken(core, claim, &error).await,
     }
+}
+
+/// Takes up the lease of a turn again that the store refused because of its lease.
+pub(super) async fn recover_lease(
+    core: &Core,
+    claim: &Claim,
+    refused: ProviderError,
+) -> Result<(), NotStored> {
+    match core.leases.recover(core.turn_lease(), &claim.token).await {
+        Ok(LeaseState::Held) => Ok(()),
+        Ok(LeaseState::Lost) => Err(NotStored::TakenOver),
+        // A store of the published contract does not tell.
+        Ok(LeaseState::Unknown) => Err(refused.into()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Leaves a turn to whoever has taken it over. The store has counted an attempt for that, though the messages did nothing
+/// wrong.
+pub(super) fn taken_over(core: &Core, claim: &Claim) {
+    tracing::warn!(target: TARGET, instance = %claim.instance,
+        "the store refuses the turn: its lease ran out, and somebody else has taken over");
+    core.postponed.note_counted_attempt(&claim.instance);
 }
 
 /// Gives back a turn that the store can neither load nor take, for now or for good.
 pub(super) async fn not_taken(core: &Core, claim: &Claim, error: &ProviderError) {
-    if error.retryable {
+    if may_pass(error) {
         postpone(core, claim, error).await;
     } else if claim.attempt_count <= core.options.max_attempts {
         let wait = postponed::wait(&claim.instance, claim.attempt_count);
@@ -76,6 +116,11 @@ pub(super) async fn not_taken(core: &Core, claim: &Claim, error: &ProviderError)
     } else {
         block(core, claim, error).await;
     }
+}
+
+/// Tells whether the turn may be stored another time. A lease that ran out says nothing about the turn.
+fn may_pass(error: &ProviderError) -> bool {
+    error.retryable || refusal::is_about_turn_lease(error)
 }
 
 /// Gives back a turn because of a storage error that may pass.
@@ -140,7 +185,7 @@ async fn fail(
     fallback: Fallback,
     cancelled_activities: Vec<ScheduledActivityIdentifier>,
     error: &ProviderError,
-) -> Result<Report, ProviderError> {
+) -> Result<Report, NotStored> {
     let details = fallback.details.unwrap_or_else(|| infrastructure(error));
     let at_ms = core.clock.now_ms();
     let failure =
@@ -159,7 +204,7 @@ async fn fail(
     };
     ack.events = start.into_iter().chain([failure.clone()]).collect();
     match (ack.store(core, claim).await, shortened) {
-        (Err(error), Some(start)) if !error.retryable => {
+        (Err(NotStored::Refused(error)), Some(start)) if !error.retryable => {
             ack.events = vec![start, failure];
             ack.store(core, claim).await?;
         }

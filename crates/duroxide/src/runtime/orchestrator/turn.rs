@@ -7,9 +7,9 @@ use super::check;
 use super::claim::{Claim, Stored};
 use super::commit::{self, Commit};
 use super::decide::{Decision, Known, Rules, decide};
-use super::refused;
+use super::refused::{self, NotStored};
 use super::seats::Slot;
-use crate::providers::ProviderError;
+use crate::providers::{ProviderError, refusal};
 use crate::runtime::core::{Core, TARGET};
 use crate::runtime::leases::Lease;
 
@@ -38,7 +38,8 @@ pub(super) async fn claimed(core: Arc<Core>, leased: LeasedClaim) {
     hold_for_test(&core, &leased.claim).await;
     let known = match recall(&core, &leased.claim).await {
         Ok(known) => known,
-        Err(error) => return refused::not_taken(&core, &leased.claim, &error).await,
+        Err(NotStored::TakenOver) => return refused::taken_over(&core, &leased.claim),
+        Err(NotStored::Refused(error)) => return refused::not_taken(&core, &leased.claim, &error).await,
     };
     let slot = tokio::select! {
         biased;
@@ -104,7 +105,7 @@ fn remember_origin(core: &Core, claim: &Claim, commit: &Commit) {
 
 /// Finds out about the instance: from memory if it is resident, from its history otherwise. Of one that has ended there
 /// is nothing to know; a timer that nobody waits for any more costs no more than its row.
-async fn recall(core: &Core, claim: &Claim) -> Result<Known, ProviderError> {
+async fn recall(core: &Core, claim: &Claim) -> Result<Known, NotStored> {
     if claim.is_known_to_have_ended() {
         return Ok(Known::Ended);
     }
@@ -114,10 +115,17 @@ async fn recall(core: &Core, claim: &Claim) -> Result<Known, ProviderError> {
     if let Some(resident) = core.residents.take(claim) {
         return Ok(Known::Resident(resident));
     }
-    match core.store.as_extended() {
-        Some(store) => Ok(Known::Stored(store.load_history(&claim.token, 0).await?.into())),
-        None => Err(ProviderError::permanent("load_history", "the store has no such ability")),
-    }
+    let Some(store) = core.store.as_extended() else {
+        return Err(ProviderError::permanent("load_history", "the store has no such ability").into());
+    };
+    let history = match store.load_history(&claim.token, 0).await {
+        Err(error) if refusal::is_about_turn_lease(&error) => {
+            refused::recover_lease(core, claim, error).await?;
+            store.load_history(&claim.token, 0).await
+        }
+        history => history,
+    };
+    Ok(Known::Stored(history?.into()))
 }
 
 /// Asks a store of the plain contract how an instance stands whose history cannot be decoded.
