@@ -139,6 +139,8 @@ async fn order(stage: Arc<Stage>, ctx: OrchestrationContext) -> Result<String, S
 fn stop() {
     let stopped = Command::new("kill").args(["-STOP", &std::process::id().to_string()]).status().unwrap();
     assert!(stopped.success());
+    // On a busy machine it takes a moment until all threads stand still.
+    std::thread::sleep(Duration::from_millis(200));
 }
 
 impl Stage {
