@@ -30,8 +30,10 @@
 //! | `migrations/*.sql`, `migrate` | tables and functions, and how a schema comes to have them |
 //! | `address`, `tls`, `session`, `shared_connection`, `server_identity` | where the database is, and connections to it |
 //! | `jobs`, `columns`, `batch`, `pipeline`, `committer` | group commit |
+//! | `set_aside` | what meets locks that others hold, and does not hold up the rest |
 //! | `early` | what is made durable after it was committed |
 //! | `claims`, `fetch`, `gather`, `waiting_dispatchers`, `give_backs` | leasing together, and giving back what nobody took |
+//! | `renewals` | keeping leases, together and on a connection of their own |
 //! | `shared`, `signals`, `clock` | who is told of what, and when |
 //! | `encode`, `text` | values on their way in and out |
 //! | `provider`, `extended`, `admin`, `reads` | the traits |
@@ -60,8 +62,10 @@ mod options;
 mod pipeline;
 mod provider;
 mod reads;
+mod renewals;
 mod server_identity;
 mod session;
+mod set_aside;
 mod shared;
 mod shared_connection;
 mod signals;
@@ -71,6 +75,7 @@ mod waiting_dispatchers;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use duroxide::providers::InstanceWatchers;
 
@@ -107,6 +112,7 @@ pub struct PostgresProvider {
     /// Reads that may take long, so that others do not wait for them.
     listings: SharedConnection,
     returner: LeaseReturner,
+    renewals: renewals::Renewals,
     instance_claims: gather::Gatherer<fetch::InstanceOrder>,
     work_claims: gather::Gatherer<fetch::WorkOrder>,
     /// Versions that instances are pinned to, as far as they were met.
@@ -214,7 +220,7 @@ impl PostgresProvider {
             running: Arc::default(),
             notifications: Arc::default(),
             server_identity: connector.server_identity.clone(),
-            turns_in_the_way: false.into(),
+            turns_in_the_way: shared::TurnsInTheWay::default(),
             waiting_dispatchers: WaitingDispatchers::default(),
         });
         let looking = signals::look_now_and_then(Arc::downgrade(&shared), clock, settings.poll_interval);
@@ -228,7 +234,11 @@ impl PostgresProvider {
             connection: leases,
             shared: shared.clone(),
             give_backs: PendingGiveBacks::default(),
+            patience,
         };
+        // Renewals are tried again by themselves, with what has changed meanwhile.
+        let renewing = SharedConnection::new(connector.clone(), Purpose::Unsynced, Duration::ZERO);
+        let renewals = renewals::start(renewing, &shared, patience);
         let committer = Arc::new(Committer::start(connector.clone(), returner.clone(), patience));
         Self {
             early: early::start(connector.clone(), returner.clone(), patience, committer.clone()),
@@ -240,6 +250,7 @@ impl PostgresProvider {
             instance_claims: fetch::gather_instances(returner.clone()),
             work_claims: fetch::gather_work(returner.clone()),
             returner,
+            renewals,
             known_classes: Mutex::new(BTreeSet::from([String::new()])),
             shared,
             connector,

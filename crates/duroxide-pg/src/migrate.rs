@@ -24,7 +24,7 @@ macro_rules! migration {
     };
 }
 
-const MIGRATIONS: [Migration; 11] = [
+const MIGRATIONS: [Migration; 12] = [
     migration!(1, "0001_tables"),
     migration!(2, "0002_scheduling"),
     migration!(3, "0003_turns"),
@@ -36,6 +36,7 @@ const MIGRATIONS: [Migration; 11] = [
     migration!(9, "0009_leaving"),
     migration!(10, "0010_bounded_turns"),
     migration!(11, "0011_deliveries"),
+    migration!(12, "0012_locks"),
 ];
 
 /// The oldest server that has what the functions need.

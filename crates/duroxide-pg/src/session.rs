@@ -17,7 +17,7 @@ use tokio_postgres::{
 
 use crate::PgError;
 use crate::address::{DatabaseAddress, Protection, quoted};
-use crate::error::{Failure, FailureKind};
+use crate::error::{Failure, FailureKind, describe, kind_of};
 use crate::server_identity::ServerIdentity;
 use crate::shared_connection::within;
 use crate::tls::{self, Tls};
@@ -67,10 +67,13 @@ pub(crate) enum Purpose {
     Setup,
 }
 
-/// A statement waits so long for a lock, and then is tried again.
-const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
+/// A statement waits so long for a lock, and then is tried again. Much shorter than a lease: what a turn's commit holds
+/// while it waits, the renewal of that turn needs.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 /// What takes longer is not coming: the connection is given up.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// Whoever is asked to cancel a statement gets so long to take note.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(2);
 
 const WHEN_STARTED: &str = "SELECT extract(epoch FROM pg_postmaster_start_time())::text;";
 
@@ -132,7 +135,9 @@ impl Connector {
         purpose: Purpose,
         heard: mpsc::UnboundedSender<Notification>,
     ) -> Result<Session, Failure> {
-        self.connect_in_time(purpose, heard).await.map_err(|error| self.failure(error))
+        // It could be made when the store was opened, so whatever is wrong now may pass.
+        let failed = |error| Failure { kind: FailureKind::Lost, ..self.failure(error) };
+        self.connect_in_time(purpose, heard).await.map_err(failed)
     }
 
     /// Connects, or gives up: a server that accepts and then says nothing must not hold anybody up for ever.
@@ -174,6 +179,8 @@ impl Connector {
         Ok(Session {
             client,
             driver,
+            purpose,
+            tls: self.tls.clone().filter(|_| self.target.protection != Protection::Plain),
             statements: Mutex::default(),
             server,
             server_identity: self.server_identity.clone(),
@@ -189,7 +196,7 @@ impl Connector {
             NotConnected::Driver(error) => error,
         };
         let is_refused = error.code().is_some_and(|code| code.code().starts_with("28"));
-        let mut failure = Failure::from(error);
+        let mut failure = Failure { kind: kind_of(&error), message: describe(&error) };
         if let Some(reason) = tls_trouble {
             failure.message = reason;
         }
@@ -251,6 +258,9 @@ where
 pub(crate) struct Session {
     client: Client,
     driver: JoinHandle<()>,
+    purpose: Purpose,
+    /// How it is encrypted, if it is.
+    tls: Option<Tls>,
     statements: Mutex<HashMap<&'static str, Statement>>,
     /// The number of the server at its other end.
     server: u64,
@@ -268,9 +278,27 @@ impl Session {
         self.server
     }
 
-    /// Ends the connection at once, without a word to the server.
+    /// Ends a connection on which an answer did not come in time, and lets the server cancel what it is at.
+    ///
+    /// Not so where data is committed: a commit that waits for a standby would be seen by others before the standby has it.
+    /// What such a connection leaves behind is ended by whoever begins the next epoch, if it is in the way.
     pub(crate) fn cut(&self) {
-        self.driver.abort();
+        let driver = self.driver.abort_handle();
+        if self.purpose == Purpose::Data {
+            return driver.abort();
+        }
+        let (token, tls) = (self.client.cancel_token(), self.tls.clone());
+        tokio::spawn(async move {
+            let cancelled = async {
+                match tls {
+                    Some(tls) => token.cancel_query(tls).await,
+                    None => token.cancel_query(NoTls).await,
+                }
+            };
+            // If that cannot be said either, the server notices by itself that nobody listens.
+            let _ = within(CANCEL_TIMEOUT, cancelled).await;
+            driver.abort();
+        });
     }
 
     /// Prepares a statement, unless it has been.
