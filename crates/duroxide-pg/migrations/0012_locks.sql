@@ -212,12 +212,26 @@ BEGIN
     SELECT array_agg(f.place ORDER BY f.place) INTO v_new FROM (
         SELECT min(s.place)::integer AS place FROM unnest(p_instance) WITH ORDINALITY s(i, place)
         WHERE NOT EXISTS (SELECT 1 FROM instances n WHERE n.instance_id = s.i)
+            AND NOT EXISTS (SELECT 1 FROM history h WHERE h.instance_id = s.i)
             AND NOT EXISTS (SELECT 1 FROM orchestrator_queue q
                             WHERE q.instance_id = s.i AND q.parked_at IS NULL AND q.class = 'start')
         GROUP BY s.i) f;
     IF v_new IS NOT NULL THEN
-        v_touched := queue_sole_starts_1(v_now, ARRAY(SELECT p_instance[o] FROM unnest(v_new) o),
-            ARRAY(SELECT p_item[o] FROM unnest(v_new) o), ARRAY(SELECT p_parent[o] FROM unnest(v_new) o));
+        -- As `queue_sole_starts_1` does; a call of it costs as much again.
+        WITH new AS (
+            INSERT INTO orchestrator_queue AS q (instance_id, class, created_at, work_item, parent_instance_id,
+                is_sole_start)
+            SELECT p_instance[o], 'start', v_now, p_item[o], p_parent[o], true FROM unnest(v_new) o
+            ORDER BY p_instance[o] COLLATE "C"
+            ON CONFLICT (instance_id) WHERE is_sole_start DO NOTHING
+            RETURNING q.instance_id)
+        SELECT array_agg(n.instance_id) INTO v_touched FROM new n;
+        IF EXISTS (SELECT 1 FROM instances n WHERE n.instance_id = ANY (v_touched)) THEN
+            DELETE FROM orchestrator_queue q USING instances n
+            WHERE q.instance_id = ANY (v_touched) AND q.is_sole_start AND n.instance_id = q.instance_id;
+            SELECT array_agg(i) INTO v_touched FROM unnest(v_touched) i
+            WHERE NOT EXISTS (SELECT 1 FROM instances n WHERE n.instance_id = i);
+        END IF;
         IF coalesce(cardinality(v_touched), 0) < cardinality(v_new) THEN
             SELECT array_agg(o ORDER BY o) INTO v_new FROM unnest(v_new) o WHERE p_instance[o] = ANY (v_touched);
         END IF;
