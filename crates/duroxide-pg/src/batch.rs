@@ -228,6 +228,13 @@ impl Batch {
         (self.work_order.is_some() || self.instance_order.is_some()).then_some(self.seed.as_str())
     }
 
+    /// How long the longest of these leases lasts.
+    pub(crate) fn lease_ms_of_claims(&self) -> i64 {
+        let work = self.work_order.as_ref().map(|order| order.lease_ms);
+        let instances = self.instance_order.as_ref().map(|order| order.lease_ms);
+        work.max(instances).unwrap_or(0)
+    }
+
     /// Sends all statements of the batch and waits for their answers. With `careful`, events that are there already are
     /// looked for; otherwise they make the statement fail.
     pub(crate) async fn execute(

@@ -7,9 +7,10 @@
 //!
 //! - A job that is refused leaves nothing behind and does not disturb its neighbours: the statements refuse each request
 //!   by itself, before they write.
-//! - A statement that fails all the same takes the batch with it. If the failure may pass (a deadlock, a lost
-//!   connection), the batch is tried again; if not, its jobs are tried one by one, so that each hears its own failure, and
-//!   without leasing anything along with them, so that none hears of what could not be leased.
+//! - A statement that fails all the same takes the batch with it. If the connection was lost, the batch is tried again on
+//!   another; otherwise its jobs are tried one by one. So each hears its own failure, and one that meets a lock does not
+//!   hold up the others (`set_aside`). Jobs that are tried alone for a failure that will not pass lease nothing along with
+//!   them, so that none hears of what could not be leased.
 //! - A commit whose answer was lost is looked up before anything is tried again; see the table `committers`.
 //!
 //! There are two kinds: this one, whose commits are on the server's disk when they are answered, and `early`, whose
@@ -24,18 +25,20 @@ use std::time::Duration;
 use duroxide::providers::{Clock, SystemClock};
 use tokio::sync::{mpsc, watch};
 use tokio_postgres::Row;
-use tokio_postgres::error::Severity;
+use tokio_postgres::error::{Severity, SqlState};
 
 use crate::batch::{Batch, Verdicts};
 use crate::columns::Mark;
 use crate::error::{Failure, FailureKind, QueryError, StoreError};
+use crate::fetch::RELEASE_CLAIMS;
 use crate::give_backs::LeaseReturner;
 use crate::jobs::{Answer, Job};
 use crate::pipeline::in_order;
 use crate::session::{Connector, METRICS, Session};
+use crate::set_aside::{SetAside, Waiting};
 use crate::settings::Purpose;
 use crate::shared::Effects;
-use crate::shared_connection::{Trials, in_time, within};
+use crate::shared_connection::{Columns, Trials, in_time, within};
 
 /// Jobs that wait, at most; more callers wait outside.
 const INBOX_SIZE: usize = 4_096;
@@ -52,7 +55,16 @@ const END_EPOCH: &str = "SELECT end_epoch_1($1, $2, $3)";
 /// The server forgets a committer that has shown no life for a day (`forget_committers_1`). Who was away for half of that
 /// and is not known any more was forgotten, and not lost in a crash of the server.
 pub(crate) const FORGOTTEN_AFTER: Duration = Duration::from_secs(12 * 60 * 60);
-const RELEASE_CLAIMS: &str = "SELECT release_claims_1($1)";
+/// Ends whoever holds a committer's row: a transaction of an earlier connection of the same process, which nobody hears any
+/// more. A commit that waits for a standby is left alone; ended, it would be seen by others before the standby has it.
+const END_HOLDER: &str = "SELECT l.pid, a.wait_event IS NOT DISTINCT FROM 'SyncRep',
+        CASE WHEN a.wait_event IS DISTINCT FROM 'SyncRep' THEN pg_terminate_backend(l.pid, 2000) END
+    FROM committers c
+    JOIN pg_locks l ON l.locktype = 'transactionid' AND l.transactionid = c.xmax AND l.granted
+    LEFT JOIN pg_stat_activity a ON a.pid = l.pid
+    WHERE c.committer = $1 AND l.pid <> pg_backend_pid()";
+/// What was set aside is tried for so long before new jobs have their turn.
+const SLICE: Duration = Duration::from_millis(100);
 
 /// How far a committer has come, as those see it who wait for what they committed elsewhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -123,6 +135,7 @@ impl Committer {
             known: Vec::new(),
             heard_at_ms: None,
             uncertain_up_to: None,
+            set_aside: SetAside::new(patience),
             progress: told,
             marks: marks.clone(),
         };
@@ -191,6 +204,8 @@ pub(crate) struct Committing {
     heard_at_ms: Option<u64>,
     /// The server has forgotten this committer, so nobody can tell which of the batches up to this one were made.
     uncertain_up_to: Option<i64>,
+    /// What met locks.
+    pub(crate) set_aside: SetAside,
     progress: watch::Sender<Progress>,
     marks: Arc<Marks>,
 }
@@ -229,27 +244,49 @@ enum Attempt {
 async fn run(mut committing: Committing, idle: Option<Duration>) {
     let mut waiting: Vec<Job> = Vec::new();
     loop {
-        if waiting.is_empty() {
-            if let Some(idle) = idle.filter(|_| committing.connection.is_some())
-                && within(idle, committing.jobs.recv_many(&mut waiting, 1)).await.is_none()
-            {
-                committing.connection = None;
-            }
-            if waiting.is_empty() && committing.jobs.recv_many(&mut waiting, BATCH_SIZE).await == 0 {
-                committing.end_epoch().await;
-                return;
-            }
+        if waiting.is_empty() && !committing.wait_for_jobs(&mut waiting, idle).await {
+            committing.end_epoch().await;
+            return;
         }
         let (batch, later) = committing.gather(waiting).await;
         waiting = later;
-        for Committed { mut batch, mut verdicts, .. } in committing.process(batch).await {
-            batch.hand_out(&mut verdicts);
-            batch.answer(verdicts);
-        }
+        committing.process(batch).await.into_iter().for_each(Committed::answer);
+        committing.try_set_aside().await.into_iter().for_each(Committed::answer);
+    }
+}
+
+impl Committed {
+    fn answer(self) {
+        let Self { mut batch, mut verdicts, .. } = self;
+        batch.hand_out(&mut verdicts);
+        batch.answer(verdicts);
     }
 }
 
 impl Committing {
+    /// Waits for jobs, or until something that was set aside is to be tried; `false` if there is nothing left to do.
+    /// Without a job for `idle` the connection is given up.
+    async fn wait_for_jobs(&mut self, waiting: &mut Vec<Job>, idle: Option<Duration>) -> bool {
+        let Some(due) = self.set_aside.next_due() else {
+            if let Some(idle) = idle.filter(|_| self.connection.is_some()) {
+                match within(idle, self.jobs.recv_many(waiting, BATCH_SIZE)).await {
+                    Some(count) => return count > 0,
+                    None => self.connection = None,
+                }
+            }
+            return self.jobs.recv_many(waiting, BATCH_SIZE).await > 0;
+        };
+        tokio::select! {
+            biased;
+            count = self.jobs.recv_many(waiting, BATCH_SIZE) => if count == 0 {
+                // The handle is gone; what was set aside is finished all the same.
+                SystemClock.sleep_until(due).await;
+            },
+            () = SystemClock.sleep_until(due) => {}
+        }
+        true
+    }
+
     /// Makes a batch of the jobs that wait and those that come with them; returns those that have to wait longer.
     pub(crate) async fn gather(&mut self, mut waiting: Vec<Job>) -> (Batch, Vec<Job>) {
         if self.is_busy {
@@ -261,7 +298,9 @@ impl Committing {
             waiting.push(job);
         }
         let (mut batch, mut bytes, mut later) = (Batch::default(), 0, Vec::new());
+        let now = SystemClock.monotonic();
         for job in waiting.into_iter().filter(|job| !job.is_moot()) {
+            let Some(job) = self.set_aside.take_known(job, now) else { continue };
             let size = job.size();
             if batch.len() > 0 && bytes + size > BATCH_BYTES {
                 later.push(job);
@@ -285,37 +324,127 @@ impl Committing {
         }
     }
 
-    /// Commits a batch, or its jobs one by one; tells those that failed, and returns what was committed.
+    /// Commits a batch, or its jobs one by one; tells those that failed, and returns what was committed. What meets a lock
+    /// is set aside.
     pub(crate) async fn process(&mut self, batch: Batch) -> Vec<Committed> {
         if batch.len() == 0 {
             return Vec::new();
         }
-        let (batch, failure) = match self.commit(batch, false).await {
+        let lock_timeout = self.set_aside.lock_timeout(SystemClock.monotonic());
+        let (batch, failure) = match self.commit(batch, false, lock_timeout).await {
             Ok(committed) => return vec![committed],
             Err(failed) => failed,
         };
-        if failure.may_pass() {
-            batch.fail(&failure);
-            return Vec::new();
+        match failure.kind {
+            FailureKind::Transient => self.set_batch_aside(batch, &failure),
+            FailureKind::Lost => batch.fail(&failure),
+            FailureKind::Permanent => return self.process_one_by_one(batch).await,
         }
+        Vec::new()
+    }
+
+    async fn process_one_by_one(&mut self, batch: Batch) -> Vec<Committed> {
         let mut all = Vec::new();
         for job in batch.into_jobs() {
-            let mut alone = Batch::default();
-            // A job alone never has to wait for the next batch.
-            let _ = alone.add(job);
-            match self.commit(alone.without_claims(), true).await {
+            let lock_timeout = self.set_aside.lock_timeout(SystemClock.monotonic());
+            match self.commit(alone(job).without_claims(), true, lock_timeout).await {
                 Ok(committed) => all.push(committed),
+                Err((alone, failure)) if failure.kind == FailureKind::Transient => {
+                    self.set_batch_aside(alone, &failure);
+                }
                 Err((alone, failure)) => alone.fail(&failure),
             }
         }
         all
     }
 
-    /// Commits a batch; gives it back if that failed for good or for too long.
-    async fn commit(&mut self, mut batch: Batch, careful: bool) -> Result<Committed, (Batch, Failure)> {
+    fn set_batch_aside(&mut self, batch: Batch, failure: &Failure) {
+        let now = SystemClock.monotonic();
+        if batch.len() > 1 {
+            tracing::debug!(target: "duroxide::providers::postgres", jobs = batch.len(), reason = failure.message,
+                "a batch met a lock or a conflict; its jobs are tried one by one");
+            return self.set_aside.suspect(batch.into_jobs(), now);
+        }
+        for job in batch.into_jobs() {
+            let waiting = self.set_aside.alone(job, now);
+            self.block(waiting, failure);
+        }
+    }
+
+    /// Sets a job aside that met a lock alone, or tells its caller.
+    fn block(&mut self, waiting: Waiting, failure: &Failure) {
+        if let Some(job) = self.set_aside.block(waiting, SystemClock.monotonic()) {
+            alone(job).fail(failure);
+        }
+    }
+
+    /// Tries what was set aside, for a short time; returns what was committed.
+    pub(crate) async fn try_set_aside(&mut self) -> Vec<Committed> {
+        let mut all = Vec::new();
+        let end = SystemClock.monotonic().saturating_add(SLICE);
+        loop {
+            let now = SystemClock.monotonic();
+            if now >= end {
+                return all;
+            }
+            let Some((waiting, lock_timeout)) = self.set_aside.next(now) else { return all };
+            all.extend(self.try_together(waiting, lock_timeout).await);
+        }
+    }
+
+    async fn try_together(&mut self, mut waiting: Vec<Waiting>, lock_timeout: Duration) -> Option<Committed> {
+        let subjects = waiting.iter().filter_map(|waiting| waiting.job.subject()).collect();
+        if waiting.len() == 1
+            && let Some(mut only) = waiting.pop()
+        {
+            match self.commit(alone(only.job), true, Some(lock_timeout)).await {
+                Ok(committed) => {
+                    self.set_aside.succeed(subjects);
+                    return Some(committed);
+                }
+                Err((batch, failure)) if failure.kind == FailureKind::Transient => {
+                    only.job = batch.into_jobs().pop()?;
+                    self.block(only, &failure);
+                }
+                Err((batch, failure)) => batch.fail(&failure),
+            }
+            return None;
+        }
+        let deadline = waiting.iter().map(Waiting::deadline).min().unwrap_or_default();
+        let mut batch = Batch::default();
+        let later: Vec<Job> = waiting.into_iter().filter_map(|waiting| batch.add(waiting.job)).collect();
+        batch.sort();
+        let tried = self.commit(batch, true, Some(lock_timeout)).await;
+        let now = SystemClock.monotonic();
+        let committed = match tried {
+            Ok(committed) => {
+                self.set_aside.succeed(subjects);
+                Some(committed)
+            }
+            Err((batch, failure)) if failure.kind == FailureKind::Lost => {
+                batch.fail(&failure);
+                None
+            }
+            Err((batch, _)) => {
+                self.set_aside.part(batch.into_jobs(), deadline, now);
+                None
+            }
+        };
+        self.set_aside.put_back(later, deadline, now);
+        committed
+    }
+
+    /// Commits a batch; gives it back if that failed for good or for too long, or if the same connection may do better at
+    /// another time.
+    async fn commit(
+        &mut self,
+        mut batch: Batch,
+        careful: bool,
+        lock_timeout: Option<Duration>,
+    ) -> Result<Committed, (Batch, Failure)> {
         let mut trials = Trials::new(self.patience);
         loop {
-            match self.attempt(&mut batch, careful).await {
+            match self.attempt(&mut batch, careful, lock_timeout).await {
                 Attempt::Committed(verdicts, effects) => {
                     self.returner.shared.announce(effects);
                     return Ok(Committed { number: self.batches, batch, verdicts: *verdicts });
@@ -324,7 +453,7 @@ impl Committing {
                     if failure.kind == FailureKind::Lost {
                         self.connection = None;
                     }
-                    if !failure.may_pass() || !trials.wait().await {
+                    if failure.kind != FailureKind::Lost || !trials.wait().await {
                         return Err((batch, failure));
                     }
                 }
@@ -333,7 +462,7 @@ impl Committing {
         }
     }
 
-    async fn attempt(&mut self, batch: &mut Batch, careful: bool) -> Attempt {
+    async fn attempt(&mut self, batch: &mut Batch, careful: bool, lock_timeout: Option<Duration>) -> Attempt {
         if let Err(failure) = self.connect().await {
             // Whoever is not let in has heard nothing about the batch. Its jobs are refused by the server or not at all.
             return Attempt::Failed(Failure::lost(failure.message));
@@ -353,7 +482,7 @@ impl Committing {
         let number = self.batches;
         self.marks.sent.store(number, Ordering::SeqCst);
         let began = SystemClock.monotonic();
-        let outcome = self.transact(connection, number, batch, careful).await;
+        let outcome = self.transact(connection, number, batch, careful, lock_timeout).await;
         if outcome.is_ok() {
             let took = SystemClock.monotonic().saturating_sub(began);
             METRICS.committed(connection.session.is_synced(), batch.len(), took);
@@ -410,8 +539,11 @@ impl Committing {
                         ..Verdicts::default()
                     };
                     if let Some((seed, connection)) = batch.seed_of_claims().zip(self.connection.as_ref()) {
+                        let (now, lease_ms) =
+                            (self.returner.shared.time.given_ms(), batch.lease_ms_of_claims());
+                        let params: Columns<'_> = &[&now, &seed, &lease_ms];
                         // If this fails they run out by themselves.
-                        let _ = in_time(connection.session.query(RELEASE_CLAIMS, &[&seed])).await;
+                        let _ = in_time(connection.session.query(RELEASE_CLAIMS, params)).await;
                     }
                     let effects = batch.all_effects(&verdicts);
                     return Attempt::Committed(Box::new(verdicts), effects);
@@ -462,12 +594,16 @@ impl Committing {
     async fn begin_epoch(&mut self) -> Result<(Row, bool), Failure> {
         self.connection = None;
         let session = self.connector.connect(self.purpose).await?;
-        let begun = async {
-            session.prepare(BEGIN_BATCH).await?;
-            session.query(BEGIN_EPOCH, &[&self.name]).await
-        };
-        let rows = in_time(begun).await;
-        let rows = rows.ok_or_else(|| Failure::lost("PostgreSQL does not answer"))??;
+        let mut asked = self.ask_for_epoch(&session).await?;
+        if asked.as_ref().is_err_and(|error| error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE)) {
+            self.end_holder(&session).await?;
+            asked = self.ask_for_epoch(&session).await?;
+        }
+        // Whatever it is, another connection is what may do better.
+        let rows = asked.map_err(|error| match Failure::from(error) {
+            Failure { kind: FailureKind::Transient, message, .. } => Failure::lost(message),
+            failure => failure,
+        })?;
         let row = rows.into_iter().next().ok_or_else(|| Failure::lost("no epoch"))?;
         self.connection = Some(Connected { session, epoch: row.get(0) });
         let now = SystemClock.now_ms();
@@ -497,33 +633,79 @@ impl Committing {
         self.uncertain_up_to.take()
     }
 
-    /// Sends a whole transaction at once and waits for it.
+    async fn ask_for_epoch(&self, session: &Session) -> Result<Result<Vec<Row>, QueryError>, Failure> {
+        let begun = async {
+            session.prepare(BEGIN_BATCH).await?;
+            session.query(BEGIN_EPOCH, &[&self.name]).await
+        };
+        in_time(begun).await.ok_or_else(|| Failure::lost("PostgreSQL does not answer"))
+    }
+
+    /// Ends a transaction of an earlier connection of this committer that is in the way of the next epoch.
+    async fn end_holder(&self, session: &Session) -> Result<(), Failure> {
+        let held = |pid: i32, why: &str| {
+            Failure::lost(format!(
+                "an earlier connection of this process, backend {pid}, still holds its row in the table `committers` {why}"
+            ))
+        };
+        let ended = in_time(session.query(END_HOLDER, &[&self.name])).await;
+        let ended = ended.ok_or_else(|| Failure::lost("PostgreSQL does not answer"))?;
+        let rows = ended.map_err(|error| {
+            let why = format!("and cannot be ended: {}", Failure::from(error).message);
+            Failure::lost(format!(
+                "an earlier connection of this process still holds its row in the table `committers`, {why}"
+            ))
+        })?;
+        for row in rows {
+            let pid: i32 = row.get(0);
+            if row.get(1) {
+                return Err(held(pid, "and waits for a standby"));
+            }
+            if !row.get::<_, Option<bool>>(2).unwrap_or(false) {
+                return Err(held(pid, "and does not end"));
+            }
+            tracing::warn!(target: "duroxide::providers::postgres", backend = pid,
+                "ended an earlier connection of this process, whose transaction was in the way");
+        }
+        Ok(())
+    }
+
+    /// Sends a whole transaction at once and waits for it. With `lock_timeout` it waits no longer than that for a lock.
     async fn transact(
         &self,
         connection: &Connected,
         number: i64,
         batch: &Batch,
         careful: bool,
+        lock_timeout: Option<Duration>,
     ) -> Result<Vec<Vec<Row>>, Unfinished> {
         let Connected { session, epoch } = connection;
         let (name, shared) = (&self.name, &*self.returner.shared);
         let mark = Mark { committer: name, epoch: *epoch, batch: Some(number) };
-        if batch.is_one_statement() {
+        if batch.is_one_statement() && lock_timeout.is_none() {
             let answers = in_time(batch.execute(session, shared, mark, careful)).await;
-            return alone(answers.ok_or_else(silence)?);
+            return judge_alone(answers.ok_or_else(silence)?);
         }
         let noted: Parts<'_> =
             Box::pin(async { vec![session.query(BEGIN_BATCH, &[name, epoch, &number]).await] });
         if batch.is_only_syncs() {
-            return alone(in_time(noted).await.ok_or_else(silence)?).map(|_| Vec::new());
+            return judge_alone(in_time(noted).await.ok_or_else(silence)?).map(|_| Vec::new());
         }
-        let begin: Parts<'_> = Box::pin(async { vec![session.begin().await.map(|()| Vec::new())] });
+        let begin: Parts<'_> =
+            Box::pin(async { vec![session.begin(lock_timeout).await.map(|()| Vec::new())] });
         let statements: Parts<'_> =
             Box::pin(batch.execute(session, shared, Mark { batch: None, ..mark }, careful));
         let commit: Parts<'_> = Box::pin(async { vec![session.commit().await.map(|()| Vec::new())] });
         let all = in_order(vec![begin, noted, statements, commit]);
         together(in_time(all).await.ok_or_else(silence)?.into_iter().flatten().collect())
     }
+}
+
+/// A batch of one. A job alone never has to wait for the next batch.
+fn alone(job: Job) -> Batch {
+    let mut batch = Batch::default();
+    let _ = batch.add(job);
+    batch
 }
 
 /// Why a transaction has no answer.
@@ -546,7 +728,7 @@ fn unknown(error: QueryError) -> Unfinished {
 }
 
 /// Reads the answer to a statement that is a transaction by itself.
-fn alone(answers: Answers) -> Result<Vec<Vec<Row>>, Unfinished> {
+fn judge_alone(answers: Answers) -> Result<Vec<Vec<Row>>, Unfinished> {
     let judge = |error: QueryError| {
         let was_refused = match &error {
             // A backend that is told to end may say so instead of answering a commit that it has made.

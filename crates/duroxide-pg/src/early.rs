@@ -85,6 +85,9 @@ impl Early {
                     let connection = self.progress.borrow().connection;
                     let committed = self.committing.process(batch).await;
                     committed.into_iter().for_each(|committed| self.keep(committed, connection));
+                    let connection = self.progress.borrow().connection;
+                    let committed = self.committing.try_set_aside().await;
+                    committed.into_iter().for_each(|committed| self.keep(committed, connection));
                     waiting.extend(self.forgotten());
                 }
                 Next::Settle => waiting = self.settle().await,
@@ -107,16 +110,18 @@ impl Early {
             return Next::Settle;
         }
         let sync_at = self.next_sync();
-        let is_idle = self.kept.is_empty();
+        let retry_at = self.committing.set_aside.next_due();
+        let (is_idle, is_over) = (self.kept.is_empty(), self.kept.is_empty() && retry_at.is_none());
         tokio::select! {
             count = self.committing.jobs.recv_many(&mut waiting, BATCH_SIZE) => match count {
-                0 if is_idle => Next::End,
-                // The handle is gone; what is kept is still made durable.
+                0 if is_over => Next::End,
+                // The handle is gone; what is kept is still made durable, and what was set aside is still tried.
                 0 => self.wait_to_end().await,
                 _ => Next::Commit(waiting),
             },
             _ = self.progress.changed(), if !is_idle => Next::Settle,
             () = wait_until(sync_at), if sync_at.is_some() => Next::Sync,
+            () = wait_until(retry_at), if retry_at.is_some() => Next::Commit(Vec::new()),
             Some(error) = self.failures.recv() => Next::Fail(error),
         }
     }
@@ -131,7 +136,9 @@ impl Early {
         }
         self.sync_what_has_lingered();
         let sync_at = self.next_sync();
+        let retry_at = self.committing.set_aside.next_due();
         tokio::select! {
+            () = wait_until(retry_at), if retry_at.is_some() => Next::Commit(Vec::new()),
             changed = self.progress.changed() => if changed.is_ok() { Next::Settle } else { Next::End },
             () = wait_until(sync_at), if sync_at.is_some() => Next::Sync,
             Some(error) = self.failures.recv() => Next::Fail(error),

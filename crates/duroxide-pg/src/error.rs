@@ -128,10 +128,15 @@ impl PgError {
     pub(crate) fn database(action: &'static str) -> impl FnOnce(QueryError) -> Self {
         move |error| {
             let code = error.code().cloned();
-            let Failure { kind, message: reason, .. } = Failure::from(error);
-            // Somebody has to grant it first.
-            let is_forbidden = code == Some(SqlState::INSUFFICIENT_PRIVILEGE);
-            let retryable = kind != FailureKind::Permanent && !is_forbidden;
+            // Nobody has asked for anything yet, so whatever has to be mended is said at once.
+            let (kind, reason) = match error {
+                QueryError::Driver(error) => (kind_of(&error), describe(&error)),
+                QueryError::NotOurs => {
+                    let failure = Failure::from(error);
+                    (failure.kind, failure.message)
+                }
+            };
+            let retryable = kind != FailureKind::Permanent;
             Self::Database { action, reason, code: code.map(|code| code.code().to_string()), retryable }
         }
     }
@@ -236,13 +241,25 @@ impl Failure {
 
     /// Tells whether it may be about one of the rows that a statement reads, so that the others can be had without it.
     pub(crate) fn may_be_about_a_row(&self) -> bool {
-        !self.may_pass() || self.code == Some(SqlState::OUT_OF_MEMORY)
+        !self.may_pass() || self.code == Some(SqlState::OUT_OF_MEMORY) || self.is_damage()
+    }
+
+    /// Tells whether the server met data or an index that is damaged. Trying the same again does not help, but the request
+    /// is not to blame.
+    pub(crate) fn is_damage(&self) -> bool {
+        self.code.as_ref().is_some_and(|code| code.code().starts_with("XX"))
     }
 }
 
 impl From<tokio_postgres::Error> for Failure {
+    /// Of an open store, only what is about the request itself will not pass. A privilege, a table or a login that was there
+    /// and is not now is for an operator to mend, and no reason to fail what somebody asked for.
     fn from(error: tokio_postgres::Error) -> Self {
-        Self { kind: kind_of(&error), message: describe(&error), code: error.code().cloned() }
+        let kind = match (kind_of(&error), error.code()) {
+            (FailureKind::Permanent, Some(code)) if !is_about_the_request(code) => FailureKind::Transient,
+            (kind, _) => kind,
+        };
+        Self { kind, message: describe(&error), code: error.code().cloned() }
     }
 }
 
@@ -257,8 +274,13 @@ impl From<QueryError> for Failure {
     }
 }
 
+/// Tells whether a code speaks of what was sent: its data, its constraints, its size, or a trigger that refuses it.
+fn is_about_the_request(code: &SqlState) -> bool {
+    matches!(code.code().get(..2), Some("21" | "22" | "23" | "44" | "54" | "P0"))
+}
+
 /// Decides by the server's code, never by its text.
-fn kind_of(error: &tokio_postgres::Error) -> FailureKind {
+pub(crate) fn kind_of(error: &tokio_postgres::Error) -> FailureKind {
     let Some(code) = error.code() else {
         // Without a code it is the connection; or a mistake of ours in types, which a test finds; or a way to log in that
         // the server asks for and the URL does not allow. The driver tells them apart by its own words only.
@@ -271,16 +293,8 @@ fn kind_of(error: &tokio_postgres::Error) -> FailureKind {
 }
 
 fn kind_of_code(code: &SqlState) -> FailureKind {
-    let transient = [
-        SqlState::T_R_SERIALIZATION_FAILURE,
-        SqlState::T_R_DEADLOCK_DETECTED,
-        SqlState::LOCK_NOT_AVAILABLE,
-        SqlState::QUERY_CANCELED,
-        // Grants are checked when a store is opened. Who takes one away later can give it back, and no work is to fail for
-        // good because of that.
-        SqlState::INSUFFICIENT_PRIVILEGE,
-    ];
-    if transient.contains(code) {
+    let transient = [SqlState::LOCK_NOT_AVAILABLE, SqlState::QUERY_CANCELED];
+    if transient.contains(code) || code.code().starts_with("40") {
         return FailureKind::Transient;
     }
     // A statement that was prepared before a migration has to be prepared anew.
@@ -348,5 +362,22 @@ mod tests {
         {
             assert_eq!(kind_of_code(&code), FailureKind::Permanent, "{code:?}");
         }
+    }
+
+    #[test]
+    fn what_an_operator_can_mend_is_not_about_the_request() {
+        let mendable = [
+            SqlState::INSUFFICIENT_PRIVILEGE,
+            SqlState::UNDEFINED_TABLE,
+            SqlState::UNDEFINED_FUNCTION,
+            SqlState::INVALID_PASSWORD,
+            SqlState::INVALID_CATALOG_NAME,
+            SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
+            SqlState::DATA_CORRUPTED,
+        ];
+        assert!(mendable.iter().all(|code| !is_about_the_request(code)));
+        let refused =
+            [SqlState::UNIQUE_VIOLATION, SqlState::PROGRAM_LIMIT_EXCEEDED, SqlState::RAISE_EXCEPTION];
+        assert!(refused.iter().all(is_about_the_request));
     }
 }

@@ -1,7 +1,7 @@
 //! Asking the database for leases, for many callers at once.
 
 use std::collections::VecDeque;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
 
 use duroxide::providers::{Clock, SystemClock};
 use tokio_postgres::Row;
@@ -9,7 +9,8 @@ use tokio_postgres::Row;
 use crate::error::StoreError;
 use crate::gather::{Claimed, Gatherer, Order};
 use crate::give_backs::{LeaseReturner, Queue, UntakenLeases};
-use crate::shared::DueSignal;
+use crate::jobs::Params;
+use crate::shared::{DueSignal, Shared};
 use crate::shared_connection::Columns;
 use crate::text::original;
 
@@ -101,8 +102,9 @@ impl Instances {
             if instances.unknown_classes.is_empty() {
                 take_note(&shared.instances_ready, about.get(13));
             }
-            if about.get::<_, Option<bool>>(15).unwrap_or(false) {
-                look_again(returner);
+            match about.get::<_, Option<bool>>(15).unwrap_or(false) {
+                true => look_again(shared),
+                false => shared.turns_in_the_way.are_over(),
             }
             report_dropped(about);
         }
@@ -223,7 +225,8 @@ async fn fetch_instances(returner: &LeaseReturner, order: InstanceOrder) -> Resu
     let (known, allowed) = order.classes.unzip();
     let now = shared.time.given_ms();
     let params: Columns<'_> = &[&now, &max, &order.lease_ms, &shared.parking_ms, &known, &allowed, &seed];
-    let rows = match returner.connection.query(CLAIM_INSTANCES, params).await {
+    let undo = release(now, &seed, order.lease_ms);
+    let rows = match returner.connection.query_or_undo((CLAIM_INSTANCES, params), undo).await {
         Err(failure) if failure.may_be_about_a_row() => {
             let rows = returner.connection.query(CLAIM_CAREFULLY, params).await?;
             rows.last().into_iter().for_each(report_blocked);
@@ -240,7 +243,8 @@ async fn fetch_work(returner: &LeaseReturner, order: WorkOrder) -> Result<Activi
     let now = shared.time.given_ms();
     let params: Columns<'_> =
         &[&now, &max, &order.lease_ms, &order.owner, &order.session_ms, &order.routes, &seed];
-    let mut rows = match returner.connection.query(CLAIM_WORK, params).await {
+    let undo = release(now, &seed, order.lease_ms);
+    let mut rows = match returner.connection.query_or_undo((CLAIM_WORK, params), undo).await {
         Err(failure) if failure.may_be_about_a_row() => {
             let rows = returner.connection.query(CLAIM_WORK_CAREFULLY, params).await?;
             rows.last().into_iter().for_each(report_quarantined);
@@ -259,6 +263,13 @@ async fn fetch_work(returner: &LeaseReturner, order: WorkOrder) -> Result<Activi
     }
     let may_have_sessions = order.owner.is_some() && !claims.is_empty();
     Ok(Activities { claims, held, unfinished, may_have_sessions })
+}
+
+/// Gives back what was leased by a call of which nobody knows what it leased.
+pub(crate) const RELEASE_CLAIMS: &str = "SELECT release_claims_2($1, $2, $3)";
+
+fn release(now: Option<i64>, seed: &str, lease_ms: i64) -> (&'static str, Params) {
+    (RELEASE_CLAIMS, vec![Box::new(now), Box::new(seed.to_string()), Box::new(lease_ms)])
 }
 
 /// What the tokens of one call have in common, and no others.
@@ -317,12 +328,13 @@ impl StoredWork {
 
 /// Somebody is committing a turn of an instance that has new messages. That takes about as long as a sync; if it is another
 /// process, nobody tells us when it is over.
-fn look_again(returner: &LeaseReturner) {
-    returner.shared.turns_in_the_way.store(true, Ordering::Relaxed);
-    let shared = std::sync::Arc::downgrade(&returner.shared);
+fn look_again(shared: &Arc<Shared>) {
+    let Some(pause) = shared.turns_in_the_way.met() else { return };
+    let shared = Arc::downgrade(shared);
     tokio::spawn(async move {
-        SystemClock.sleep(std::time::Duration::from_millis(3)).await;
+        SystemClock.sleep(pause).await;
         if let Some(shared) = shared.upgrade() {
+            shared.turns_in_the_way.looked();
             shared.instances_ready.source.notify();
         }
     });

@@ -6,16 +6,18 @@
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::{oneshot, watch};
 
 use crate::encode::{leased_by, leased_work};
 use crate::error::StoreError;
+use crate::renewals::busy;
 use crate::shared::{Effects, Shared};
-use crate::shared_connection::SharedConnection;
+use crate::shared_connection::{SharedConnection, Trials};
 
-pub(crate) const ABANDON_TURN: &str = "SELECT abandon_turn_1($1, $2, $3, $4, $5)";
-pub(crate) const ABANDON_WORK: &str = "SELECT abandon_work_1($1, $2, $3, $4, $5)";
+const ABANDON_TURN: &str = "SELECT abandon_turn_2($1, $2, $3, $4, $5)";
+const ABANDON_WORK: &str = "SELECT abandon_work_2($1, $2, $3, $4, $5)";
 
 /// Which queue a lease is from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,6 +107,18 @@ pub(crate) struct LeaseReturner {
     pub(crate) connection: Arc<SharedConnection>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) give_backs: PendingGiveBacks,
+    /// How long a lease whose row somebody holds is asked about.
+    pub(crate) patience: Duration,
+}
+
+/// What became of a lease that was to be given back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum GiveBack {
+    Done,
+    /// The token is not the lease's any more.
+    NotHeld,
+    /// Somebody holds its row just now.
+    Busy,
 }
 
 /// Leases that nobody has taken note of yet. Given back when dropped.
@@ -147,11 +161,18 @@ impl Drop for UntakenLeases {
         let (queue, returner, give_back) =
             (self.queue, self.returner.clone(), self.returner.give_backs.begin());
         runtime.spawn(async move {
+            let mut busy = Vec::new();
             for token in &tokens {
+                if let Ok(GiveBack::Busy) = returner.try_to_give_back(queue, token, 0, true).await {
+                    busy.push(token);
+                }
+            }
+            // Nobody waits for those that somebody holds.
+            drop(give_back);
+            for token in busy {
                 // What cannot be given back runs out by itself.
                 let _ = returner.give_back(queue, token, 0, true).await;
             }
-            drop(give_back);
         });
     }
 }
@@ -165,21 +186,43 @@ impl LeaseReturner {
         delay_ms: i64,
         ignore_attempt: bool,
     ) -> Result<bool, StoreError> {
+        let mut trials = Trials::new(self.patience);
+        loop {
+            match self.try_to_give_back(queue, token, delay_ms, ignore_attempt).await? {
+                GiveBack::Done => return Ok(true),
+                GiveBack::NotHeld => return Ok(false),
+                GiveBack::Busy if trials.wait().await => {}
+                GiveBack::Busy => return Err(busy().into()),
+            }
+        }
+    }
+
+    async fn try_to_give_back(
+        &self,
+        queue: Queue,
+        token: &str,
+        delay_ms: i64,
+        ignore_attempt: bool,
+    ) -> Result<GiveBack, StoreError> {
         let now = self.shared.time.given_ms();
         let rows = match queue {
             Queue::Orchestrator => {
-                let Some(instance) = leased_by(token) else { return Ok(false) };
+                let Some(instance) = leased_by(token) else { return Ok(GiveBack::NotHeld) };
                 self.connection
                     .query(ABANDON_TURN, &[&now, &instance, &token, &delay_ms, &ignore_attempt])
                     .await?
             }
             Queue::Worker => {
-                let Some(id) = leased_work(token) else { return Ok(false) };
+                let Some(id) = leased_work(token) else { return Ok(GiveBack::NotHeld) };
                 self.connection.query(ABANDON_WORK, &[&now, &id, &token, &delay_ms, &ignore_attempt]).await?
             }
         };
-        let done = rows.first().is_some_and(|row| row.get(0));
-        if done {
+        let done = match rows.first().map(|row| row.get::<_, i32>(0)) {
+            Some(1) => GiveBack::Done,
+            Some(2) => GiveBack::Busy,
+            _ => GiveBack::NotHeld,
+        };
+        if done == GiveBack::Done {
             self.shared.announce(match queue {
                 Queue::Orchestrator => Effects { instances_touched: true, ..Effects::default() },
                 Queue::Worker => Effects { work_ready: true, ..Effects::default() },

@@ -145,7 +145,29 @@ pub(crate) enum Job {
     Sync(Reply<()>),
 }
 
+/// What a job is about: what it locks, as far as others do too.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Subject {
+    Turn(String),
+    Work(i64),
+    Instance(String),
+}
+
 impl Job {
+    /// What it is about, unless that is nothing in particular.
+    pub(crate) fn subject(&self) -> Option<Subject> {
+        let instance = match self {
+            Self::AckTurn(pending) => return Some(Subject::Turn(pending.request.turn.instance.clone())),
+            Self::AckWork(pending) => return Some(Subject::Work(pending.request.ack.id)),
+            Self::Message(pending) => &pending.request.instance,
+            Self::Activity(pending) => &pending.request.instance,
+            Self::Start(pending) => &pending.request.instance,
+            Self::StartWithMessage(pending) => &pending.request.start.instance,
+            Self::Call(_) | Self::Sync(_) => return None,
+        };
+        Some(Subject::Instance(instance.clone()))
+    }
+
     /// About how many bytes it sends.
     pub(crate) fn size(&self) -> usize {
         match self {

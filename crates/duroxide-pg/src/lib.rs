@@ -32,8 +32,10 @@
 //! | `proof`, `pooling` | how a statement is kept out of sessions that are not ours, and what is done without sessions |
 //! | `shared_connection`, `listings` | connections that many callers share |
 //! | `jobs`, `columns`, `batch`, `pipeline`, `committer` | group commit |
+//! | `set_aside` | what meets locks that others hold, and does not hold up the rest |
 //! | `early` | what is made durable after it was committed |
 //! | `claims`, `fetch`, `gather`, `waiting_dispatchers`, `give_backs` | leasing together, and giving back what nobody took |
+//! | `renewals` | keeping leases, together and on a connection of their own |
 //! | `shared`, `signals`, `clock` | who is told of what, and when |
 //! | `figures` | how the store is, as metrics tell it |
 //! | `encode`, `text` | values on their way in and out |
@@ -47,9 +49,10 @@
 //! | `duroxide commits` | turns, and syncs of what was committed early | from the first write |
 //! | `duroxide messages` | messages and results | from the first write |
 //! | `duroxide leases` | leases | from the first fetch |
+//! | `duroxide renewals` | keeping leases | from the first renewal |
 //! | `duroxide listings` (two at most), `duroxide removals` | what may take long | while needed, and half a minute longer |
 //!
-//! So a worker has four, and a client that starts orchestrations and waits for them three. If the URL gives an
+//! So a worker has five, and a client that starts orchestrations and waits for them three. If the URL gives an
 //! `application_name`, they are called `NAME (commits)` and so on. Stores in other schemas have connections of their own,
 //! because a session has one search path.
 //!
@@ -85,8 +88,10 @@ mod proof;
 mod provider;
 mod quarantine;
 mod reads;
+mod renewals;
 mod server_identity;
 mod session;
+mod set_aside;
 mod settings;
 mod shared;
 mod shared_connection;
@@ -97,6 +102,7 @@ mod waiting_dispatchers;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
 
 use duroxide::providers::InstanceWatchers;
 use tokio::sync::mpsc;
@@ -142,6 +148,7 @@ pub struct PostgresProvider {
     /// Reads that may take long, so that others do not wait for them.
     listings: Listings,
     returner: LeaseReturner,
+    renewals: renewals::Renewals,
     instance_claims: gather::Gatherer<fetch::InstanceOrder>,
     work_claims: gather::Gatherer<fetch::WorkOrder>,
     setup: SchemaSetup,
@@ -275,7 +282,7 @@ impl PostgresProvider {
             running: Arc::default(),
             notifications: Arc::new(PendingNotifications::new(settings.notifications)),
             server_identity: connector.server_identity.clone(),
-            turns_in_the_way: false.into(),
+            turns_in_the_way: shared::TurnsInTheWay::default(),
             takes_work: false.into(),
             waiting_dispatchers: WaitingDispatchers::default(),
         });
@@ -307,7 +314,11 @@ impl PostgresProvider {
             connection: leases,
             shared: shared.clone(),
             give_backs: PendingGiveBacks::default(),
+            patience,
         };
+        // Renewals are tried again by themselves, with what has changed meanwhile.
+        let renewing = SharedConnection::new(connector.clone(), Purpose::Renewals, Duration::ZERO);
+        let renewals = renewals::start(renewing, &shared, patience);
         let committer = Arc::new(Committer::start(connector.clone(), returner.clone(), patience));
         Self {
             early: early::start(connector.clone(), returner.clone(), patience, committer.clone()),
@@ -320,6 +331,7 @@ impl PostgresProvider {
             work_claims: fetch::gather_work(returner.clone()),
             returner,
             setup: settings.schema_setup(),
+            renewals,
             known_classes: Mutex::new(BTreeSet::from([String::new()])),
             shared,
             connector,

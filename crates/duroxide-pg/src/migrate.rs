@@ -48,7 +48,7 @@ macro_rules! migration {
     };
 }
 
-const MIGRATIONS: [Migration; 14] = [
+const MIGRATIONS: [Migration; 15] = [
     migration!(1, "0001_tables"),
     migration!(2, "0002_scheduling"),
     migration!(3, "0003_turns"),
@@ -63,6 +63,7 @@ const MIGRATIONS: [Migration; 14] = [
     migration!(12, "0012_schema", needs_at_least 11),
     migration!(13, "0013_claims", needs_at_least 11),
     migration!(14, "0014_operate", needs_at_least 11),
+    migration!(15, "0015_locks", needs_at_least 11),
 ];
 
 /// The migration by which the ledger came to say who may still run. Builds that do not know it refuse every newer schema.

@@ -104,8 +104,9 @@ impl PostgresBuilder {
         self
     }
 
-    /// Sets how long an operation is tried again when the database cannot be reached or a deadlock was broken, before its
-    /// caller hears of it; five seconds if not called.
+    /// Sets how long an operation is tried again when the database cannot be reached, a lock is not to be had or a deadlock
+    /// was broken, before its caller hears of it; five seconds if not called. A turn that meets a lock is soon handed
+    /// back, for the runtime takes it again later.
     pub fn retry_for(mut self, patience: Duration) -> Self {
         self.patience = bounded(patience);
         self

@@ -18,20 +18,14 @@ use crate::error::StoreError;
 use crate::fetch::{Fetched, InstanceOrder, WorkOrder};
 use crate::give_backs::Queue;
 use crate::jobs::{Answer, Job, Pending, Reply, ResultToCommit, TurnStored, TurnToCommit};
+use crate::renewals::{Leased, LiveSince};
 use crate::shared::whole_ms;
 use crate::text::stored;
 
-const RENEW_TURN: &str = "SELECT renew_turn_1($1, $2, $3, $4, $5)";
-const RENEW_WORK: &str = "SELECT renew_work_1($1, $2, $3, $4, $5)";
 const RENEW_SESSIONS: &str = "SELECT renew_sessions_1($1, $2, $3, $4)";
 const REMOVE_SESSIONS: &str = "SELECT remove_sessions_1($1)";
 const ACK_WORK: &str = "ack_work_item";
 const APPEND: &str = "SELECT append_events_1($1, $2, $3, $4, $5, $6, $7)";
-
-/// How long a renewal has waited. A lease is honoured that was live when the renewal arrived.
-const ARRIVED_NOW: i64 = 0;
-/// Before any lease ran out, so that only a takeover counts.
-const ARRIVED_LONG_AGO: i64 = i64::MAX;
 
 #[async_trait]
 impl Provider for PostgresProvider {
@@ -116,8 +110,8 @@ impl Provider for PostgresProvider {
     ) -> Result<(), ProviderError> {
         const OPERATION: &str = "renew_orchestration_item_lock";
         let instance = leased_by(token).ok_or_else(refusal::turn_not_renewable)?;
-        let extend_ms = whole_ms(extend_for);
-        let renewed = self.renew(OPERATION, RENEW_TURN, &instance, token, ARRIVED_NOW, extend_ms).await?;
+        let leased = Leased::Turn(instance.to_string());
+        let renewed = self.renew(OPERATION, leased, token, LiveSince::Now, extend_for).await?;
         if renewed { Ok(()) } else { Err(refusal::turn_not_renewable()) }
     }
 
@@ -194,8 +188,7 @@ impl Provider for PostgresProvider {
     async fn renew_work_item_lock(&self, token: &str, extend_for: Duration) -> Result<(), ProviderError> {
         const OPERATION: &str = "renew_work_item_lock";
         let id = leased_work(token).ok_or_else(refusal::work_not_renewable)?;
-        let extend_ms = whole_ms(extend_for);
-        let renewed = self.renew(OPERATION, RENEW_WORK, &id, token, ARRIVED_NOW, extend_ms).await?;
+        let renewed = self.renew(OPERATION, Leased::Work(id), token, LiveSince::Now, extend_for).await?;
         if renewed { Ok(()) } else { Err(refusal::work_not_renewable()) }
     }
 
@@ -352,33 +345,24 @@ impl PostgresProvider {
         extend_for: Duration,
     ) -> Result<bool, ProviderError> {
         const OPERATION: &str = "recover_lease";
-        let extend_ms = whole_ms(extend_for);
-        match queue {
-            WorkQueue::Orchestrator => {
-                let Some(instance) = leased_by(token) else { return Ok(false) };
-                self.renew(OPERATION, RENEW_TURN, &instance, token, ARRIVED_LONG_AGO, extend_ms).await
-            }
-            WorkQueue::Worker => {
-                let Some(id) = leased_work(token) else { return Ok(false) };
-                self.renew(OPERATION, RENEW_WORK, &id, token, ARRIVED_LONG_AGO, extend_ms).await
-            }
-        }
+        let leased = match queue {
+            WorkQueue::Orchestrator => leased_by(token).map(|instance| Leased::Turn(instance.to_string())),
+            WorkQueue::Worker => leased_work(token).map(Leased::Work),
+        };
+        let Some(leased) = leased else { return Ok(false) };
+        self.renew(OPERATION, leased, token, LiveSince::Ever, extend_for).await
     }
 
     async fn renew(
         &self,
         operation: &'static str,
-        sql: &'static str,
-        leased: &(dyn tokio_postgres::types::ToSql + Sync),
+        leased: Leased,
         token: &str,
-        waited_ms: i64,
-        extend_ms: i64,
+        since: LiveSince,
+        extend_for: Duration,
     ) -> Result<bool, ProviderError> {
-        let now = self.shared.time.given_ms();
-        let rows = self.returner.connection.query(sql, &[&now, leased, &token, &waited_ms, &extend_ms]).await;
-        let rows =
-            rows.map_err(|failure| crate::error::StoreError::from(failure).into_provider_error(operation))?;
-        Ok(rows.first().is_some_and(|row| row.get(0)))
+        let renewed = self.renewals.renew(leased, token, since, whole_ms(extend_for)).await;
+        renewed.map_err(|error| error.into_provider_error(operation))
     }
 
     async fn count(

@@ -20,7 +20,7 @@ use tokio_postgres::{
 
 use crate::PgError;
 use crate::address::{DatabaseAddress, Protection};
-use crate::error::{Failure, FailureKind, QueryError};
+use crate::error::{Failure, FailureKind, QueryError, describe, kind_of};
 use crate::pipeline::{Sent, in_one_piece, in_order};
 use crate::pooling::Pooling;
 use crate::proof::{ProvenStatement, SECRET, wire_type};
@@ -65,6 +65,8 @@ pub(crate) const METRICS: StoreMetrics = StoreMetrics::new("postgres");
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// How far a commit goes that is on the disk, unless the server says otherwise.
 const USUAL_LEVEL: &str = "on";
+/// Whoever is asked to cancel a statement gets so long to take note.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Why there is no connection.
 enum NotConnected {
@@ -149,7 +151,9 @@ impl Connector {
         purpose: Purpose,
         heard: mpsc::UnboundedSender<Notification>,
     ) -> Result<Session, Failure> {
-        self.connect_in_time(purpose, heard).await.map_err(|error| self.failure(error))
+        // It could be made when the store was opened, so whatever is wrong now may pass.
+        let failed = |error| Failure { kind: FailureKind::Lost, ..self.failure(error) };
+        self.connect_in_time(purpose, heard).await.map_err(failed)
     }
 
     /// Connects, or gives up: a server that accepts and then says nothing must not hold anybody up for ever.
@@ -298,6 +302,7 @@ impl Connector {
         Session {
             login,
             purpose,
+            tls: self.tls.clone().filter(|_| self.target.protection != Protection::Plain),
             secret,
             begin,
             statements: Mutex::default(),
@@ -335,7 +340,8 @@ impl Connector {
             NotConnected::Driver(error) => error,
         };
         let is_refused = error.code().is_some_and(|code| code.code().starts_with("28"));
-        let mut failure = Failure::from(error);
+        let code = error.code().cloned();
+        let mut failure = Failure { kind: kind_of(&error), message: describe(&error), code };
         if let Some(reason) = tls_trouble {
             failure.message = reason;
         }
@@ -403,6 +409,8 @@ where
 pub(crate) struct Session {
     login: Login,
     purpose: Purpose,
+    /// How it is encrypted, if it is.
+    tls: Option<Tls>,
     /// What the setting `duroxide.session` is where our statements run.
     secret: String,
     /// What begins a transaction in a session that others use too, with all settings.
@@ -461,13 +469,33 @@ impl Session {
         match self.purpose {
             Purpose::Commits | Purpose::Removals => true,
             Purpose::Messages => self.is_pooled(),
-            Purpose::Leases | Purpose::Reads | Purpose::Listings | Purpose::Setup => false,
+            Purpose::Leases | Purpose::Renewals | Purpose::Reads | Purpose::Listings | Purpose::Setup => {
+                false
+            }
         }
     }
 
-    /// Ends the connection at once, without a word to the server.
+    /// Ends a connection on which an answer did not come in time, and lets the server cancel what it is at.
+    ///
+    /// Not so where data is committed: a commit that waits for a standby would be seen by others before the standby has it.
+    /// What such a connection leaves behind is ended by whoever begins the next epoch, if it is in the way.
     pub(crate) fn cut(&self) {
-        self.login.driver.abort();
+        let driver = self.login.driver.abort_handle();
+        if matches!(self.purpose, Purpose::Commits | Purpose::Messages | Purpose::Removals) {
+            return driver.abort();
+        }
+        let (token, tls) = (self.login.client.cancel_token(), self.tls.clone());
+        tokio::spawn(async move {
+            let cancelled = async {
+                match tls {
+                    Some(tls) => token.cancel_query(tls).await,
+                    None => token.cancel_query(NoTls).await,
+                }
+            };
+            // If that cannot be said either, the server notices by itself that nobody listens.
+            let _ = within(CANCEL_TIMEOUT, cancelled).await;
+            driver.abort();
+        });
     }
 
     /// Prepares a statement, unless it has been. A session that others use too cannot keep it, so there it goes along whole.
@@ -543,10 +571,15 @@ impl Session {
         Ok(parts?.swap_remove(1))
     }
 
-    /// Begins a transaction; what is sent after this is part of it.
-    pub(crate) async fn begin(&self) -> Result<(), QueryError> {
+    /// Begins a transaction; what is sent after this is part of it. With `lock_timeout` it waits no longer than that for a
+    /// lock.
+    pub(crate) async fn begin(&self, lock_timeout: Option<Duration>) -> Result<(), QueryError> {
         self.has_begun.store(true, Ordering::SeqCst);
-        self.run(self.begin.as_deref().unwrap_or("BEGIN")).await
+        let begin = self.begin.as_deref().unwrap_or("BEGIN");
+        match lock_timeout {
+            None => self.run(begin).await,
+            Some(time) => self.run(&format!("{begin}; SET LOCAL lock_timeout = {}", time.as_millis())).await,
+        }
     }
 
     /// Commits the transaction that was begun.

@@ -22,6 +22,8 @@ pub(crate) enum Purpose {
     Removals,
     /// Takes leases and gives them back, which need not survive a crash of the server.
     Leases,
+    /// Renews leases.
+    Renewals,
     /// Reads what is read soon, tells other processes of our writes and hears of theirs.
     Reads,
     /// Reads what may take long.
@@ -38,6 +40,7 @@ impl Purpose {
             Self::Messages => "messages",
             Self::Removals => "removals",
             Self::Leases => "leases",
+            Self::Renewals => "renewals",
             Self::Reads => "reads",
             Self::Listings => "listings",
             Self::Setup => "setup",
@@ -62,8 +65,9 @@ pub(crate) enum Way {
     Pooled,
 }
 
-/// A statement waits so long for a lock, and then is tried again.
-const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
+/// A statement waits so long for a lock, and then is tried again. Much shorter than a lease: what a turn's commit holds while
+/// it waits, the renewal of that turn needs.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 /// A server that waits so long for the rest of a transaction gives it up.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -89,9 +93,12 @@ impl Settings {
             Purpose::Commits | Purpose::Removals => synced,
             // Only a session that is ours shows by its end that the server has crashed and may have forgotten something.
             Purpose::Messages if way == Way::Pooled => synced,
-            Purpose::Messages | Purpose::Leases | Purpose::Reads | Purpose::Listings | Purpose::Setup => {
-                "off"
-            }
+            Purpose::Messages
+            | Purpose::Leases
+            | Purpose::Renewals
+            | Purpose::Reads
+            | Purpose::Listings
+            | Purpose::Setup => "off",
         };
         all.push(("synchronous_commit", commit.into()));
         if !matches!(purpose, Purpose::Reads | Purpose::Listings) {

@@ -1,6 +1,6 @@
 //! What all parts of a store share: settings, time, signals, watchers.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ pub(crate) struct Shared {
     pub(crate) notifications: Arc<PendingNotifications>,
     pub(crate) server_identity: Arc<ServerIdentity>,
     /// Somebody was committing a turn of an instance that has new messages: when that is over, it is to be looked at.
-    pub(crate) turns_in_the_way: AtomicBool,
+    pub(crate) turns_in_the_way: TurnsInTheWay,
     /// This handle claims work, so it also tells how the store is.
     pub(crate) takes_work: AtomicBool,
     /// What dispatchers wait for.
@@ -50,7 +50,7 @@ pub(crate) struct Effects {
 impl Shared {
     /// Tells everybody concerned, here and in other processes, what a commit changed.
     pub(crate) fn announce(&self, effects: Effects) {
-        if self.turns_in_the_way.swap(false, Ordering::Relaxed) {
+        if self.turns_in_the_way.may_be_over() {
             self.instances_ready.source.notify();
         }
         if effects.instances_touched {
@@ -71,6 +71,58 @@ impl Shared {
         self.instances_ready.source.notify();
         self.work_ready.source.notify();
         self.watchers.notify_all();
+    }
+}
+
+/// Turns that somebody was committing when a claim met their instances, which have new messages.
+///
+/// Most commits take a few milliseconds, and one that waits for a lock takes long. So claims look again soon at first, then
+/// later and later, and together: however many meet such a turn, one look is under way.
+#[derive(Default)]
+pub(crate) struct TurnsInTheWay(Mutex<InTheWay>);
+
+#[derive(Default)]
+struct InTheWay {
+    /// Some were met, and nothing was committed here since.
+    met: bool,
+    is_look_under_way: bool,
+    /// How many looks in a row were in vain.
+    looks: u32,
+}
+
+const FIRST_LOOK: Duration = Duration::from_millis(3);
+const LAST_LOOK: Duration = Duration::from_millis(250);
+
+impl TurnsInTheWay {
+    fn lock(&self) -> std::sync::MutexGuard<'_, InTheWay> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A claim met some. Returns in what time to look again, unless somebody is about to.
+    pub(crate) fn met(&self) -> Option<Duration> {
+        let mut turns = self.lock();
+        turns.met = true;
+        if std::mem::replace(&mut turns.is_look_under_way, true) {
+            return None;
+        }
+        let pause = FIRST_LOOK.saturating_mul(1 << turns.looks.min(10)).min(LAST_LOOK);
+        turns.looks = turns.looks.saturating_add(1);
+        Some(pause)
+    }
+
+    /// The time has come.
+    pub(crate) fn looked(&self) {
+        self.lock().is_look_under_way = false;
+    }
+
+    /// A claim met none.
+    pub(crate) fn are_over(&self) {
+        self.lock().looks = 0;
+    }
+
+    /// Something was committed here. Tells whether that may be what was in the way.
+    fn may_be_over(&self) -> bool {
+        std::mem::take(&mut self.lock().met)
     }
 }
 
@@ -165,4 +217,25 @@ pub(crate) fn bounded(duration: Duration) -> Duration {
 /// The whole milliseconds of a duration, bounded.
 pub(crate) fn whole_ms(duration: Duration) -> i64 {
     i64::try_from(bounded(duration).as_millis()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn claims_that_meet_a_turn_that_hangs_look_again_together_and_less_and_less_often() {
+        let turns = TurnsInTheWay::default();
+        let mut looks = Vec::new();
+        for _ in 0..10 {
+            looks.extend(turns.met());
+            assert_eq!(turns.met(), None, "a look is under way");
+            turns.looked();
+        }
+        let ms: Vec<u128> = looks.iter().map(Duration::as_millis).collect();
+        assert_eq!(ms, [3, 6, 12, 24, 48, 96, 192, 250, 250, 250]);
+        assert!(turns.may_be_over() && !turns.may_be_over());
+        turns.are_over();
+        assert_eq!(turns.met(), Some(FIRST_LOOK));
+    }
 }

@@ -88,19 +88,55 @@ impl SharedConnection {
     ) -> Result<Vec<Vec<Row>>, Failure> {
         let mut trials = Trials::new(self.patience);
         loop {
-            let tried = match self.session().await {
-                Ok(session) => {
-                    let outcome = in_time(all(&session, statements)).await;
-                    self.judge(&session, outcome).await
-                }
-                Err(failure) => Err(failure),
-            };
-            match tried {
+            match self.attempt(statements).await {
                 Ok(answers) => return Ok(answers),
                 Err(failure) if !failure.may_pass() || !trials.wait().await => return Err(failure),
                 Err(_) => {}
             }
         }
+    }
+
+    /// Runs a statement, again if the failure may pass. If an answer was lost, `undo` takes back what the statement may have
+    /// done, before it is tried again, or later if it is not.
+    pub(crate) async fn query_or_undo(
+        self: &Arc<Self>,
+        statement: (&'static str, Columns<'_>),
+        undo: (&'static str, Vec<Box<dyn ToSql + Send + Sync>>),
+    ) -> Result<Vec<Row>, Failure> {
+        let mut trials = Trials::new(self.patience);
+        let mut may_have_happened = false;
+        let (undo, undo_params) = undo;
+        loop {
+            let params: Vec<&(dyn ToSql + Sync)> = undo_params.iter().map(|param| &**param as _).collect();
+            let both = [(undo, params.as_slice()), statement];
+            let tried = self.attempt(if may_have_happened { &both } else { &both[1..] }).await;
+            let failure = match tried {
+                Ok(mut answers) => return Ok(answers.pop().unwrap_or_default()),
+                Err(failure) => failure,
+            };
+            may_have_happened |= failure.kind == FailureKind::Lost;
+            if failure.may_pass() && !failure.is_damage() && trials.wait().await {
+                continue;
+            }
+            drop(params);
+            if may_have_happened {
+                let this = self.clone();
+                tokio::spawn(async move {
+                    let params: Vec<&(dyn ToSql + Sync)> =
+                        undo_params.iter().map(|param| &**param as _).collect();
+                    // If this fails too, what was done runs out by itself.
+                    let _ = this.query(undo, &params).await;
+                });
+            }
+            return Err(failure);
+        }
+    }
+
+    /// Runs statements once.
+    async fn attempt(&self, statements: &[(&'static str, Columns<'_>)]) -> Result<Vec<Vec<Row>>, Failure> {
+        let session = self.session().await?;
+        let outcome = in_time(all(&session, statements)).await;
+        self.judge(&session, outcome).await
     }
 
     /// Runs a statement that is made up at run time.

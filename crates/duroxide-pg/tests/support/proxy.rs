@@ -49,6 +49,8 @@ struct State {
     /// Those that end in an orderly way for the server, after what was sent.
     hang_ups: watch::Sender<usize>,
     next_commits: Mutex<VecDeque<NextCommit>>,
+    /// The same for calls that lease and commit nothing else.
+    next_claims: Mutex<VecDeque<NextCommit>>,
     spoiled: AtomicUsize,
     /// How many commits have come from clients, whatever became of them.
     commits: watch::Sender<usize>,
@@ -66,6 +68,7 @@ impl Proxy {
             cuts: watch::Sender::new(0),
             hang_ups: watch::Sender::new(0),
             next_commits: Mutex::default(),
+            next_claims: Mutex::default(),
             spoiled: AtomicUsize::new(0),
             commits: watch::Sender::new(0),
             short_lives: Mutex::default(),
@@ -107,6 +110,11 @@ impl Proxy {
     /// Says what becomes of the next commits, one after the other, on whatever connection.
     pub fn spoil_next_commits(&self, how: &[NextCommit]) {
         *self.state.next_commits.lock().unwrap() = how.iter().copied().collect();
+    }
+
+    /// Says what becomes of the next call that only leases, on whatever connection.
+    pub fn spoil_next_claim(&self, how: NextCommit) {
+        self.state.next_claims.lock().unwrap().push_back(how);
     }
 
     /// Cuts the next connections, one after the other, after so many pieces of what the server sends.
@@ -204,10 +212,12 @@ impl State {
 
     /// Passes on what a client sent; an error ends the connection.
     async fn pass(&self, sent: &[u8], server: &mut TcpStream) -> Result<(), ()> {
-        let how = match is_batch(sent) {
-            true => self.next_commits.lock().unwrap().pop_front().unwrap_or(NextCommit::Pass),
-            false => NextCommit::Pass,
+        let next = match sent {
+            batch if is_batch(batch) => Some(&self.next_commits),
+            claim if is_claim(claim) => Some(&self.next_claims),
+            _ => None,
         };
+        let how = next.and_then(|next| next.lock().unwrap().pop_front()).unwrap_or(NextCommit::Pass);
         let passed = match how {
             NextCommit::LoseRequest => &[],
             NextCommit::LoseHalf => &sent[..sent.len() / 2],
@@ -231,6 +241,15 @@ fn is_batch(sent: &[u8]) -> bool {
     const EPOCH: &[u8] = &[0, 0, 0, 8];
     sent.windows(40).any(|bytes| {
         bytes.starts_with(NAME) && bytes[4..36].iter().all(u8::is_ascii_hexdigit) && bytes.ends_with(EPOCH)
+    })
+}
+
+/// Tells whether leases are being asked for: the last parameter is a seed (32 digits), and all results are binary.
+fn is_claim(sent: &[u8]) -> bool {
+    const SEED: &[u8] = &[0, 0, 0, 32];
+    const BINARY: &[u8] = &[0, 1, 0, 1];
+    sent.windows(40).any(|bytes| {
+        bytes.starts_with(SEED) && bytes[4..36].iter().all(u8::is_ascii_hexdigit) && bytes.ends_with(BINARY)
     })
 }
 

@@ -12,12 +12,20 @@ fn refuse(operation: &str, message: impl Into<String>) -> ProviderError {
 
 /// The token of a turn is unknown: never given out, already used, or taken over.
 pub fn unknown_turn_token(operation: &str) -> ProviderError {
-    refuse(operation, "Invalid lock token")
+    refuse(operation, UNKNOWN_TURN_TOKEN)
 }
+
+/// Tells whether a store refused a turn because of its lease: that has run out, or is another's.
+pub fn is_about_turn_lease(error: &ProviderError) -> bool {
+    !error.retryable && [UNKNOWN_TURN_TOKEN, TURN_LEASE_EXPIRED].contains(&error.message.as_str())
+}
+
+const UNKNOWN_TURN_TOKEN: &str = "Invalid lock token";
+const TURN_LEASE_EXPIRED: &str = "Instance lock expired";
 
 /// The lease of a turn ran out before its ack.
 pub fn turn_lease_expired() -> ProviderError {
-    refuse("ack_orchestration_item", "Instance lock expired")
+    refuse("ack_orchestration_item", TURN_LEASE_EXPIRED)
 }
 
 /// The lease of a turn cannot be renewed any more.

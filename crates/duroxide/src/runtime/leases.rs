@@ -101,8 +101,6 @@ struct KeptLease {
     due: Duration,
     /// Until then the lease is live for sure.
     live_until: Duration,
-    /// It may have run out before it was renewed.
-    may_have_lapsed: bool,
     failures: u32,
 }
 
@@ -115,15 +113,7 @@ impl Leases {
     pub fn keep(self: &Arc<Self>, terms: LeaseTerms, token: &str, lost: CancellationToken) -> Lease {
         let now = self.clock.monotonic();
         let (due, live_until) = (now.saturating_add(terms.interval), now.saturating_add(terms.duration));
-        let kept = KeptLease {
-            terms,
-            token: token.into(),
-            lost,
-            due,
-            live_until,
-            may_have_lapsed: false,
-            failures: 0,
-        };
+        let kept = KeptLease { terms, token: token.into(), lost, due, live_until, failures: 0 };
         let mut schedule = self.schedule();
         let id = schedule.next_id;
         schedule.next_id += 1;
@@ -199,10 +189,8 @@ impl Leases {
             && due <= now
         {
             schedule.due.pop_first();
-            let Some(kept) = schedule.kept.get_mut(&id) else { continue };
+            let Some(kept) = schedule.kept.get(&id).cloned() else { continue };
             let is_late = kept.live_until <= now;
-            kept.may_have_lapsed |= is_late;
-            let kept = kept.clone();
             schedule.late += usize::from(is_late);
             taken.push((id, kept, is_late.then(|| LateRenewal { leases: self.clone() })));
         }
@@ -246,7 +234,6 @@ impl Leases {
         match self.recover(kept.terms, &kept.token).await {
             Ok(LeaseState::Held) => {
                 log_failure(kept, refusal);
-                self.note_lapse(id);
                 self.renewed(id, kept.terms, begun);
             }
             // A store of the published contract has no other way to say that the lease is lost than to refuse.
@@ -258,21 +245,6 @@ impl Leases {
             }
             Err(error) => self.renew_soon(id, kept, &error),
         }
-    }
-
-    fn note_lapse(&self, id: u64) {
-        if let Some(kept) = self.schedule().kept.get_mut(&id) {
-            kept.may_have_lapsed = true;
-        }
-    }
-
-    /// Returns a lease that may have run out since it was taken, whether or not it was renewed by now.
-    fn lapsed(&self, id: u64) -> Option<KeptLease> {
-        // The clocks are compared, in case nobody has since the machine slept.
-        self.is_behind();
-        let now = self.clock.monotonic();
-        let kept = self.schedule().kept.get(&id).cloned()?;
-        (kept.may_have_lapsed || kept.live_until <= now).then_some(kept)
     }
 
     fn renew_soon(&self, id: u64, kept: &KeptLease, error: &ProviderError) {
@@ -333,15 +305,6 @@ impl Drop for LateRenewal {
 pub(crate) struct Lease {
     leases: Arc<Leases>,
     id: u64,
-}
-
-impl Lease {
-    /// Takes the lease up again if it may have run out and nobody has taken over; tells whether it did. A commit that was
-    /// refused then may have been refused for that, and is worth another try.
-    pub async fn take_up_again(&self) -> bool {
-        let Some(kept) = self.leases.lapsed(self.id) else { return false };
-        matches!(self.leases.recover(kept.terms, &kept.token).await, Ok(LeaseState::Held))
-    }
 }
 
 impl Drop for Lease {

@@ -1,14 +1,16 @@
 //! Turns that the store cannot or will not take.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use duroxide::providers::ProviderError;
 use duroxide::{ErrorDetails, EventKind, OrchestrationContext, OrchestrationStatus};
+use tokio::sync::Semaphore;
 
-use crate::runtime_support::faulty::Call;
+use crate::runtime_support::faulty::{Call, Faulty};
 use crate::runtime_support::logs::Logs;
 use crate::runtime_support::{
-    details, echo, family, faulty_world, few_attempts, kinds, orchestrations, output,
+    World, details, echo, family, faulty_world, few_attempts, kinds, orchestrations, output,
 };
 
 fn busy() -> ProviderError {
@@ -123,6 +125,94 @@ async fn a_refused_turn_drops_the_resident_and_the_next_turn_is_right() {
 fn is_wait(wait: Option<Duration>, times: u32) -> bool {
     let longest = Duration::from_secs(1 << (times - 1)).min(Duration::from_secs(60));
     wait.is_some_and(|wait| wait >= longest / 2 && wait <= longest)
+}
+
+/// Lets calls pass that are held, and those to come.
+fn let_pass(faulty: &Faulty, held: [(Call, Arc<Semaphore>); 2]) {
+    for (call, gate) in held {
+        faulty.release(call);
+        gate.add_permits(100);
+    }
+}
+
+/// Waits until a call was made so often.
+async fn until_called(faulty: &Faulty, call: Call, times: usize) {
+    while faulty.count(call) < times {
+        tokio::task::yield_now().await;
+    }
+}
+
+// semantics: LEASE-8
+#[tokio::test]
+async fn a_turn_whose_lease_ran_out_before_it_was_stored_is_stored_if_nobody_took_it() {
+    let (world, faulty) = faulty_world();
+    let runtime = world.start_with(echo(), family(), few_attempts(1)).await;
+    let (acks, renewals) = (faulty.hold(Call::AckTurn), faulty.hold(Call::RenewTurn));
+    world.client.start_orchestration("i", "Echo", "fine").await.unwrap();
+    until_called(&faulty, Call::AckTurn, 1).await;
+    // Nobody else asks for turns.
+    let fetches = faulty.hold(Call::FetchTurn);
+    world.clock.advance(Duration::from_secs(600));
+    faulty.release(Call::AckTurn);
+    acks.add_permits(1);
+    assert_eq!(output(world.end("i").await), "fine");
+    assert_eq!(kinds(&world.history("i").await), ["OrchestrationStarted", "OrchestrationCompleted"]);
+    assert_eq!(faulty.abandoned_turns(), []);
+    let_pass(&faulty, [(Call::FetchTurn, fetches), (Call::RenewTurn, renewals)]);
+    runtime.shutdown(None).await;
+}
+
+// semantics: LEASE-8
+#[tokio::test]
+async fn a_history_that_is_loaded_after_its_lease_ran_out_is_loaded_if_nobody_took_the_turn() {
+    let (world, faulty) = faulty_world();
+    let options = duroxide::RuntimeOptions { resident_instances: 0, ..few_attempts(1) };
+    let runtime = world.start_with(echo(), family(), options).await;
+    world.client.start_orchestration("i", "Waiting", "").await.unwrap();
+    world.recorded("i", |kind| matches!(kind, EventKind::ExternalSubscribed { .. })).await;
+    let (loads, renewals) = (faulty.hold(Call::Load), faulty.hold(Call::RenewTurn));
+    world.client.raise_event("i", "go", "on").await.unwrap();
+    until_called(&faulty, Call::Load, 1).await;
+    let fetches = faulty.hold(Call::FetchTurn);
+    world.clock.advance(Duration::from_secs(600));
+    faulty.release(Call::Load);
+    loads.add_permits(1);
+    assert_eq!(output(world.end("i").await), "on");
+    assert_eq!(faulty.abandoned_turns(), []);
+    let_pass(&faulty, [(Call::FetchTurn, fetches), (Call::RenewTurn, renewals)]);
+    runtime.shutdown(None).await;
+}
+
+// semantics: LEASE-10
+#[tokio::test]
+async fn turns_that_others_took_over_while_they_were_being_stored_fail_nothing_however_many() {
+    let behind = World::new();
+    let faulty = Faulty::new(behind.store.clone());
+    let world = World::on(faulty.clone(), behind.clock.clone());
+    let runtime = world.start_with(echo(), family(), few_attempts(1)).await;
+    let lease = Duration::from_secs(3_600);
+    let mut acks = faulty.hold(Call::AckTurn);
+    world.client.start_orchestration("i", "Echo", "fine").await.unwrap();
+    for round in 1..=5 {
+        until_called(&faulty, Call::AckTurn, round).await;
+        let (renewals, fetches) = (faulty.hold(Call::RenewTurn), faulty.hold(Call::FetchTurn));
+        behind.clock.advance(Duration::from_secs(600));
+        let taken = behind.store.fetch_orchestration_item(lease, Duration::ZERO, None).await.unwrap();
+        let (_, token, attempts) = taken.expect("its lease is over");
+        assert_eq!(attempts, u32::try_from(round).unwrap() + 1, "the takeover counts");
+        let judged = faulty.count(Call::Recover);
+        acks.add_permits(1);
+        until_called(&faulty, Call::Recover, judged + 1).await;
+        // The next turn waits too, unless it is the last.
+        acks = faulty.hold(Call::AckTurn);
+        if round == 5 {
+            faulty.release(Call::AckTurn);
+        }
+        let_pass(&faulty, [(Call::FetchTurn, fetches), (Call::RenewTurn, renewals)]);
+        behind.store.abandon_orchestration_item(&token, None, true).await.unwrap();
+    }
+    assert_eq!(output(world.end_in_time("i", Duration::from_millis(100)).await), "fine");
+    runtime.shutdown(None).await;
 }
 
 // semantics: DUR-7

@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use super::claim::Claim;
 use super::parents::{Addressee, Notice};
-use super::refused::{self, RefusedTurn, Settled};
+use super::refused::{self, NotStored, RefusedTurn, Settled};
 use super::report::Report;
 use super::residents::Resident;
 use crate::model::{ErrorDetails, Event, EventKind, WorkItem};
 use crate::providers::{
     ExecutionMetadata, ExtendedProvider, ProviderError, ScheduledActivityIdentifier, StoredTurn, TurnToStore,
+    refusal,
 };
 use crate::runtime::core::{Core, TARGET};
-use crate::runtime::leases::Lease;
 use crate::runtime::worker;
 
 /// The pauses before a commit is tried again that may go well another time.
@@ -72,13 +72,7 @@ impl Commit {
 }
 
 /// Stores a turn, and tells what remains to be done. Returns only when the store has answered for good.
-pub(super) async fn store(
-    core: &Arc<Core>,
-    claim: &Claim,
-    lease: &Lease,
-    commit: Commit,
-    worker_id: &str,
-) -> Settled {
+pub(super) async fn store(core: &Arc<Core>, claim: &Claim, commit: Commit, worker_id: &str) -> Settled {
     let Commit { execution_id, mut orchestrator_items, notices, fallback, suspended, report, .. } = commit;
     let messages = match messages(core, notices).await {
         Ok(messages) => messages,
@@ -97,16 +91,7 @@ pub(super) async fn store(
         metadata: commit.metadata,
         cancelled_activities: commit.cancelled_activities,
     };
-    let stored = match ack.store(core, claim).await {
-        // What is refused for a lease that ran out says nothing about the turn.
-        Err(error) if !error.retryable && lease.take_up_again().await => {
-            tracing::debug!(target: TARGET, instance = %claim.instance, %error,
-                "the lease may have run out, and is taken up again");
-            ack.store(core, claim).await
-        }
-        stored => stored,
-    };
-    match stored {
+    match ack.store(core, claim).await {
         Ok(StoredTurn { incarnation, claims }) => {
             core.postponed.forget(&claim.instance);
             // Whoever runs one of these learns it now, not at the next renewal.
@@ -122,7 +107,8 @@ pub(super) async fn store(
             report.publish(core, &claim.instance, execution_id, worker_id);
             Settled::Over
         }
-        Err(error) => {
+        Err(NotStored::TakenOver) => refused::taken_over(core, claim),
+        Err(NotStored::Refused(error)) => {
             let cancelled = ack.cancelled_activities;
             let turn = RefusedTurn { execution_id, fallback, suspended, cancelled, error };
             Box::pin(refused::settle(core, claim, turn, worker_id)).await
@@ -165,17 +151,22 @@ pub(super) struct Ack {
 
 impl Ack {
     /// Stores the turn, trying again if that may help.
-    pub async fn store(&self, core: &Core, claim: &Claim) -> Result<StoredTurn, ProviderError> {
+    pub async fn store(&self, core: &Core, claim: &Claim) -> Result<StoredTurn, NotStored> {
         let mut pauses = RETRY_PAUSES_MS.into_iter();
+        let mut is_recovered = false;
         loop {
             match self.store_once(core, claim).await {
+                Err(error) if refusal::is_about_turn_lease(&error) && !is_recovered => {
+                    refused::recover_lease(core, claim, error).await?;
+                    is_recovered = true;
+                }
                 Err(error) if error.retryable => {
-                    let Some(pause) = pauses.next() else { return Err(error) };
+                    let Some(pause) = pauses.next() else { return Err(error.into()) };
                     tracing::debug!(target: TARGET, instance = %claim.instance, %error, pause_ms = pause,
                         "turn not stored yet, trying again");
                     core.clock.sleep(Duration::from_millis(pause)).await;
                 }
-                result => return result,
+                result => return Ok(result?),
             }
         }
     }

@@ -4,6 +4,8 @@
 //!   counting an attempt, and taken again after longer and longer waits. Meanwhile the runtime holds the instance: what is
 //!   sent to it waits behind the messages of that turn.
 //! - A refusal that will not pass fails the instance, in a commit of its own that is small enough to be taken.
+//! - A turn whose lease ran out while it waited for the store is its holder's again, unless somebody has taken over: then
+//!   whoever did takes it, and this one leaves nothing behind. Neither is the fault of the messages.
 //! - If even the failure is refused, the turn is taken again as often as messages may be delivered. Then the instance is
 //!   *blocked*: it keeps its history and its messages, and waits with the reason for somebody to unblock it.
 
@@ -15,10 +17,24 @@ use super::parents::Notice;
 use super::report::{ExecutionEnd, Report};
 use super::residents::Resident;
 use crate::model::{ErrorDetails, Event, EventKind, ExecutionStatus, QUOTE_LIMIT, quote};
-use crate::providers::{ExecutionMetadata, ProviderError, ScheduledActivityIdentifier};
+use crate::providers::{ExecutionMetadata, LeaseState, ProviderError, ScheduledActivityIdentifier, refusal};
 use crate::replay::Ending;
 use crate::runtime::core::{Core, TARGET};
 use crate::runtime::postponed;
+
+/// Why a turn is not stored.
+#[derive(Debug)]
+pub(super) enum NotStored {
+    /// Somebody else has it now.
+    TakenOver,
+    Refused(ProviderError),
+}
+
+impl From<ProviderError> for NotStored {
+    fn from(error: ProviderError) -> Self {
+        Self::Refused(error)
+    }
+}
 
 /// A turn that the store did not take.
 pub(super) struct RefusedTurn {
@@ -55,7 +71,7 @@ pub(super) enum Settled {
 /// Decides about a turn that the store did not take. What the turn left in memory is not what is stored, so it is
 /// dropped.
 pub(super) async fn settle(core: &Core, claim: &Claim, mut turn: RefusedTurn, worker_id: &str) -> Settled {
-    if turn.error.retryable {
+    if may_pass(&turn.error) {
         return postpone(core, claim, &turn.error);
     }
     let (execution_id, error) = (turn.execution_id, turn.error.clone());
@@ -65,20 +81,45 @@ pub(super) async fn settle(core: &Core, claim: &Claim, mut turn: RefusedTurn, wo
     drop(turn.suspended);
     let failed = match turn.fallback {
         Some(fallback) => fail(core, claim, execution_id, *fallback, cancelled, &error).await,
-        None => Err(error),
+        None => Err(error.into()),
     };
     match failed {
         Ok(report) => {
             report.publish(core, &claim.instance, execution_id, worker_id);
             Settled::Over
         }
-        Err(error) => not_taken(core, claim, &error).await,
+        Err(NotStored::TakenOver) => taken_over(core, claim),
+        Err(NotStored::Refused(error)) => not_taken(core, claim, &error).await,
     }
+}
+
+/// Takes up the lease of a turn again that the store refused because of its lease.
+pub(super) async fn recover_lease(
+    core: &Core,
+    claim: &Claim,
+    refused: ProviderError,
+) -> Result<(), NotStored> {
+    match core.leases.recover(core.turn_lease(), &claim.token).await {
+        Ok(LeaseState::Held) => Ok(()),
+        Ok(LeaseState::Lost) => Err(NotStored::TakenOver),
+        // A store of the published contract does not tell.
+        Ok(LeaseState::Unknown) => Err(refused.into()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Leaves a turn to whoever has taken it over. The store has counted an attempt for that, though the messages did nothing
+/// wrong.
+pub(super) fn taken_over(core: &Core, claim: &Claim) -> Settled {
+    tracing::warn!(target: TARGET, instance = %claim.instance,
+        "the store refuses the turn: its lease ran out, and somebody else has taken over");
+    core.postponed.note_counted_attempt(&claim.instance);
+    Settled::Over
 }
 
 /// Gives back a turn that the store can neither load nor take, for now or for good.
 pub(super) async fn not_taken(core: &Core, claim: &Claim, error: &ProviderError) -> Settled {
-    if error.retryable {
+    if may_pass(error) {
         return postpone(core, claim, error);
     }
     if claim.attempt_count <= core.options.max_attempts {
@@ -91,6 +132,11 @@ pub(super) async fn not_taken(core: &Core, claim: &Claim, error: &ProviderError)
         block(core, claim, error).await;
     }
     Settled::Over
+}
+
+/// Tells whether the turn may be stored another time. A lease that ran out says nothing about the turn.
+fn may_pass(error: &ProviderError) -> bool {
+    error.retryable || refusal::is_about_turn_lease(error)
 }
 
 /// Puts off a turn because of a storage error that may pass.
@@ -154,7 +200,7 @@ async fn fail(
     fallback: Fallback,
     cancelled_activities: Vec<ScheduledActivityIdentifier>,
     error: &ProviderError,
-) -> Result<Report, ProviderError> {
+) -> Result<Report, NotStored> {
     let details = fallback.details.unwrap_or_else(|| infrastructure(error));
     let at_ms = core.clock.now_ms();
     let failure =
@@ -173,7 +219,7 @@ async fn fail(
     };
     ack.events = start.into_iter().chain([failure.clone()]).collect();
     match (ack.store(core, claim).await, shortened) {
-        (Err(error), Some(start)) if !error.retryable => {
+        (Err(NotStored::Refused(error)), Some(start)) if !error.retryable => {
             ack.events = vec![start, failure];
             ack.store(core, claim).await?;
         }

@@ -7,9 +7,9 @@ use super::check;
 use super::claim::{Claim, StoredHistory};
 use super::commit::{self, Commit};
 use super::decide::{Decision, InstanceState, Rules, decide};
-use super::refused::{self, Settled};
+use super::refused::{self, NotStored, Settled};
 use super::turn_capacity::TurnSlot;
-use crate::providers::ProviderError;
+use crate::providers::{ProviderError, refusal};
 use crate::runtime::core::{Core, TARGET};
 use crate::runtime::leases::Lease;
 
@@ -50,16 +50,13 @@ impl LeasedClaim {
 /// Takes the turn of an instance that was claimed without its history.
 pub(super) async fn claimed(core: Arc<Core>, leased: LeasedClaim) {
     hold_for_test(&core, &leased.claim).await;
-    let recalled = match recall(&core, &leased.claim).await {
-        // A history that is refused for a lease that ran out is not damaged.
-        Err(error) if !error.retryable && leased.lease.take_up_again().await => {
-            recall(&core, &leased.claim).await
-        }
-        recalled => recalled,
-    };
-    let state = match recalled {
+    let state = match recall(&core, &leased.claim).await {
         Ok(state) => state,
-        Err(error) => {
+        Err(NotStored::TakenOver) => {
+            let settled = refused::taken_over(&core, &leased.claim);
+            return leased.end(&core, settled);
+        }
+        Err(NotStored::Refused(error)) => {
             let settled = refused::not_taken(&core, &leased.claim, &error).await;
             return leased.end(&core, settled);
         }
@@ -114,7 +111,7 @@ async fn take(core: Arc<Core>, leased: LeasedClaim, state: InstanceState, slot: 
         }
         Decision::Commit(commit) => {
             remember_origin(&core, &claim, &commit);
-            commit::store(&core, &claim, &lease, *commit, &worker_id).await
+            commit::store(&core, &claim, *commit, &worker_id).await
         }
     };
     // Only now: a lease that ends while its ack is under way would let another runtime take the same turn.
@@ -131,7 +128,7 @@ fn remember_origin(core: &Core, claim: &Claim, commit: &Commit) {
 
 /// Finds out about the instance: from memory if it is resident, from its history otherwise. Of one that has ended there
 /// is nothing to know; a timer that nobody waits for any more costs no more than its row.
-async fn recall(core: &Core, claim: &Claim) -> Result<InstanceState, ProviderError> {
+async fn recall(core: &Core, claim: &Claim) -> Result<InstanceState, NotStored> {
     if claim.is_known_to_have_ended() {
         return Ok(InstanceState::Ended);
     }
@@ -141,10 +138,17 @@ async fn recall(core: &Core, claim: &Claim) -> Result<InstanceState, ProviderErr
     if let Some(resident) = core.residents.take(claim) {
         return Ok(InstanceState::Resident(resident));
     }
-    match core.store.as_extended() {
-        Some(store) => Ok(InstanceState::Stored(store.load_history(&claim.token, 0).await?.into())),
-        None => Err(ProviderError::permanent("load_history", "the store has no such ability")),
-    }
+    let Some(store) = core.store.as_extended() else {
+        return Err(ProviderError::permanent("load_history", "the store has no such ability").into());
+    };
+    let history = match store.load_history(&claim.token, 0).await {
+        Err(error) if refusal::is_about_turn_lease(&error) => {
+            refused::recover_lease(core, claim, error).await?;
+            store.load_history(&claim.token, 0).await
+        }
+        history => history,
+    };
+    Ok(InstanceState::Stored(history?.into()))
 }
 
 /// Asks a store of the plain contract how an instance stands whose history cannot be decoded.

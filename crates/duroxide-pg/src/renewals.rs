@@ -1,0 +1,209 @@
+//! Renewing leases, for many callers at once, on a connection of their own.
+//!
+//! A renewal waits for no row: one that somebody holds is skipped, and asked about again a moment later, while the others go
+//! on. A turn's commit that waits for a lock holds the row of its own lease, and lets go of it between two attempts. A lease
+//! that was live when its renewal was asked for is honoured, however long that takes, unless somebody has taken over.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use duroxide::providers::{Clock, SystemClock};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::error::{Failure, FailureKind, StoreError};
+use crate::shared::Shared;
+use crate::shared_connection::{Columns, SharedConnection, jittered};
+
+const RENEW_TURNS: &str = "SELECT renew_turns_2($1, $2, $3, $4, $5)";
+const RENEW_WORK: &str = "SELECT renew_work_2($1, $2, $3, $4, $5)";
+
+/// Renewals in one call, at most.
+const BATCH_SIZE: usize = 1_024;
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
+const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+
+/// What a renewal comes to; see `renew_turns_2`.
+const RENEWED: i32 = 1;
+const BUSY: i32 = 2;
+
+/// A lease to be renewed.
+struct Renewal<K> {
+    leased: K,
+    token: String,
+    extend_ms: i64,
+    /// When it was asked for, by the store's monotonic clock; `None` if a lease counts as live that ran out long ago.
+    arrived: Option<Duration>,
+    /// When its caller hears that it could not be done.
+    deadline: Duration,
+    reply: oneshot::Sender<Result<bool, StoreError>>,
+}
+
+/// Where the renewals of one kind are handed in.
+type Inbox<K> = mpsc::UnboundedSender<Renewal<K>>;
+
+/// Renews leases; ends when it is dropped.
+pub(crate) struct Renewals {
+    turns: Inbox<String>,
+    work: Inbox<i64>,
+    shared: Arc<Shared>,
+    patience: Duration,
+}
+
+/// What is leased, as a token names it.
+pub(crate) enum Leased {
+    Turn(String),
+    Work(i64),
+}
+
+/// From when on a lease must have been live.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LiveSince {
+    Now,
+    /// Only a takeover counts.
+    Ever,
+}
+
+/// Starts renewing on this connection, which tries nothing twice by itself.
+pub(crate) fn start(connection: SharedConnection, shared: &Arc<Shared>, patience: Duration) -> Renewals {
+    let connection = Arc::new(connection);
+    let (turns, asked) = mpsc::unbounded_channel();
+    tokio::spawn(Renewing::new(RENEW_TURNS, connection.clone(), shared.clone(), asked).run());
+    let (work, asked) = mpsc::unbounded_channel();
+    tokio::spawn(Renewing::new(RENEW_WORK, connection, shared.clone(), asked).run());
+    Renewals { turns, work, shared: shared.clone(), patience }
+}
+
+impl Renewals {
+    /// Extends a lease; `false` if it was not live or is another's.
+    pub(crate) async fn renew(
+        &self,
+        leased: Leased,
+        token: &str,
+        since: LiveSince,
+        extend_ms: i64,
+    ) -> Result<bool, StoreError> {
+        match leased {
+            Leased::Turn(instance) => self.ask(&self.turns, instance, token, since, extend_ms).await,
+            Leased::Work(id) => self.ask(&self.work, id, token, since, extend_ms).await,
+        }
+    }
+
+    async fn ask<K>(
+        &self,
+        inbox: &Inbox<K>,
+        leased: K,
+        token: &str,
+        since: LiveSince,
+        extend_ms: i64,
+    ) -> Result<bool, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        let renewal = Renewal {
+            leased,
+            token: token.to_string(),
+            extend_ms,
+            arrived: (since == LiveSince::Now).then(|| self.shared.time.monotonic()),
+            deadline: SystemClock.monotonic().saturating_add(self.patience),
+            reply,
+        };
+        inbox.send(renewal).map_err(|_| StoreError::Closed)?;
+        answer.await.unwrap_or(Err(StoreError::Closed))
+    }
+}
+
+/// The other end: gathers what is asked for and asks the database.
+struct Renewing<K> {
+    sql: &'static str,
+    connection: Arc<SharedConnection>,
+    shared: Arc<Shared>,
+    asked: mpsc::UnboundedReceiver<Renewal<K>>,
+    /// What has no answer yet.
+    pending: Vec<Renewal<K>>,
+    /// How often in a row some of it could not be answered.
+    vain: u32,
+}
+
+impl<K> Renewing<K>
+where
+    K: tokio_postgres::types::ToSql + Clone + Sync + Send + 'static,
+{
+    fn new(
+        sql: &'static str,
+        connection: Arc<SharedConnection>,
+        shared: Arc<Shared>,
+        asked: mpsc::UnboundedReceiver<Renewal<K>>,
+    ) -> Self {
+        Self { sql, connection, shared, asked, pending: Vec::new(), vain: 0 }
+    }
+
+    async fn run(mut self) {
+        while self.gather().await {
+            // Whoever has gone away does not want to know.
+            self.pending.retain(|renewal| !renewal.reply.is_closed());
+            if self.pending.is_empty() {
+                continue;
+            }
+            let answers = self.ask().await;
+            self.answer(answers);
+            self.vain = if self.pending.is_empty() { 0 } else { self.vain.saturating_add(1) };
+        }
+    }
+
+    /// Waits for renewals, or until what is left may be asked about again; `false` when there is nobody to ask.
+    async fn gather(&mut self) -> bool {
+        if self.pending.is_empty() {
+            return self.asked.recv_many(&mut self.pending, BATCH_SIZE).await > 0;
+        }
+        let pause = FIRST_PAUSE.saturating_mul(1 << self.vain.min(10)).min(LONGEST_PAUSE);
+        let pause = SystemClock.sleep(jittered(pause));
+        let room = BATCH_SIZE.saturating_sub(self.pending.len()).max(1);
+        tokio::select! {
+            biased;
+            count = self.asked.recv_many(&mut self.pending, room) => count > 0,
+            () = pause => true,
+        }
+    }
+
+    async fn ask(&self) -> Result<Vec<i32>, Failure> {
+        let now = self.shared.time.given_ms();
+        let leased: Vec<K> = self.pending.iter().map(|renewal| renewal.leased.clone()).collect();
+        let tokens: Vec<&str> = self.pending.iter().map(|renewal| renewal.token.as_str()).collect();
+        let waited = |renewal: &Renewal<K>| {
+            renewal.arrived.map_or(i64::MAX, |arrived| self.shared.time.waited_ms(arrived))
+        };
+        let waited: Vec<i64> = self.pending.iter().map(waited).collect();
+        let extend: Vec<i64> = self.pending.iter().map(|renewal| renewal.extend_ms).collect();
+        let params: Columns<'_> = &[&now, &leased, &tokens, &waited, &extend];
+        let rows = self.connection.query(self.sql, params).await?;
+        Ok(rows.first().map(|row| row.get(0)).unwrap_or_default())
+    }
+
+    /// Answers what can be answered, and keeps the rest until it has been asked about for long enough.
+    fn answer(&mut self, answers: Result<Vec<i32>, Failure>) {
+        let (answers, failure) = match answers {
+            Ok(answers) => (answers, busy()),
+            Err(failure) => (Vec::new(), failure),
+        };
+        let now = SystemClock.monotonic();
+        let pending = std::mem::take(&mut self.pending);
+        for (place, renewal) in pending.into_iter().enumerate() {
+            let answer = match answers.get(place).copied().filter(|answer| *answer != BUSY) {
+                Some(answer) => Ok(answer == RENEWED),
+                None if failure.may_pass() && now < renewal.deadline => {
+                    self.pending.push(renewal);
+                    continue;
+                }
+                None => Err(failure.clone().into()),
+            };
+            let _ = renewal.reply.send(answer);
+        }
+    }
+}
+
+/// What a caller hears whose lease somebody holds for too long.
+pub(crate) fn busy() -> Failure {
+    Failure {
+        kind: FailureKind::Transient,
+        message: "another transaction holds this lease's row".into(),
+        code: None,
+    }
+}
