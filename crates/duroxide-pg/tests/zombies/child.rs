@@ -139,6 +139,20 @@ async fn order(stage: Arc<Stage>, ctx: OrchestrationContext) -> Result<String, S
 fn stop() {
     let stopped = Command::new("kill").args(["-STOP", &std::process::id().to_string()]).status().unwrap();
     assert!(stopped.success());
+    // On a busy machine this thread may run on until another one takes the signal, which then stops all of them.
+    while signals_to_be_taken() & SIGSTOP != 0 {
+        std::thread::yield_now();
+    }
+}
+
+/// The signal that stops a process, in a set of signals.
+const SIGSTOP: u64 = 1 << 18;
+
+/// The signals that were sent to this process and that no thread has taken yet.
+fn signals_to_be_taken() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("ShdPnd:")).unwrap();
+    u64::from_str_radix(line.trim(), 16).unwrap()
 }
 
 impl Stage {
