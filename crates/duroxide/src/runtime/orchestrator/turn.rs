@@ -111,9 +111,10 @@ async fn recall(core: &Core, claim: &Claim) -> Result<InstanceState, ProviderErr
     if claim.is_fresh() {
         return Ok(InstanceState::Stored(StoredHistory::nothing()));
     }
-    if let Some(resident) = core.residents.take(claim) {
+    if let Some(resident) = core.residents.take(claim, core.clock.monotonic()) {
         return Ok(InstanceState::Resident(resident));
     }
+    core.metrics().record_instance_rebuilt();
     match core.store.as_extended() {
         Some(store) => Ok(InstanceState::Stored(store.load_history(&claim.token, 0).await?.into())),
         None => Err(ProviderError::permanent("load_history", "the store has no such ability")),
