@@ -4,6 +4,7 @@
 mod calls;
 mod growth;
 mod idle;
+mod in_flight;
 mod memory;
 mod repeat;
 mod world;
@@ -15,6 +16,7 @@ const USAGE: &str = "engine-bench PROGRAM
   growth [STEPS]      cost of a step of a chain, early and late in its history (10,000 steps)
   memory [COUNT]      memory while COUNT typed orchestrations with 100 KB payloads run (20,000)
   idle [SLEEPERS]     what an idle runtime costs, empty and with SLEEPERS sleeping instances (100,000)
+  in-flight [COUNT]   cost of a step with 500 and with COUNT orchestrations in flight, resident or not (10,000)
   repeat [RUNS] [WORKLOAD]
                       short runs of every workload, each on a new store, none of which may stop (100)";
 
@@ -28,6 +30,7 @@ async fn main() -> Outcome<()> {
         "growth" => growth::run(count.unwrap_or(10_000)).await,
         "memory" => memory::run(count.unwrap_or(20_000)).await,
         "repeat" => repeat::run(count.unwrap_or(100), arguments.next().as_deref()).await,
+        "in-flight" => in_flight::run(count.unwrap_or(10_000)).await,
         "idle" => idle::run(count.unwrap_or(100_000)).await,
         _ => Err(USAGE.into()),
     }

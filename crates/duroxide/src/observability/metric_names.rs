@@ -18,6 +18,8 @@ pub(super) const ORCHESTRATION_POISON: &str = "duroxide_orchestration_poison_tot
 pub(super) const ORCHESTRATION_CONTINUE_AS_NEW: &str = "duroxide_orchestration_continue_as_new_total";
 pub(super) const ORCHESTRATION_TURNS_POSTPONED: &str = "duroxide_orchestration_turns_postponed_total";
 pub(super) const ORCHESTRATION_INSTANCES_BLOCKED: &str = "duroxide_orchestration_instances_blocked_total";
+pub(super) const INSTANCES_REBUILT: &str = "duroxide_instances_rebuilt_total";
+pub(super) const RESIDENTS_EVICTED: &str = "duroxide_residents_evicted_total";
 pub(super) const ACTIVITY_EXECUTIONS: &str = "duroxide_activity_executions_total";
 pub(super) const ACTIVITY_DURATION: &str = "duroxide_activity_duration_seconds";
 pub(super) const ACTIVITY_INFRASTRUCTURE_ERRORS: &str = "duroxide_activity_infrastructure_errors_total";
@@ -56,6 +58,8 @@ fn describe_counters() {
         (ORCHESTRATION_POISON, "Turns given up after too many attempts"),
         (ORCHESTRATION_TURNS_POSTPONED, "Turns given back because of storage errors that may pass"),
         (ORCHESTRATION_INSTANCES_BLOCKED, "Instances set aside because not even their failure can be stored"),
+        (INSTANCES_REBUILT, "Turns whose instance was not in memory and was made again from its history"),
+        (RESIDENTS_EVICTED, "Instances that left memory, or were not kept, for lack of room"),
         (ORCHESTRATION_CONTINUE_AS_NEW, "Executions that ended by continue-as-new"),
         (ACTIVITY_EXECUTIONS, "Activities that ended"),
         (ACTIVITY_INFRASTRUCTURE_ERRORS, "Activities that storage or the machinery failed"),

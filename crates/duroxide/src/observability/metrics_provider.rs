@@ -178,6 +178,18 @@ impl MetricsProvider {
             .increment(1);
     }
 
+    /// Records that an instance was not in memory for its turn, and was made again from its history.
+    pub fn record_instance_rebuilt(&self) {
+        counter!(names::INSTANCES_REBUILT).increment(1);
+    }
+
+    /// Records that instances left memory, or were not kept there, for lack of room.
+    pub fn record_residents_evicted(&self, instances: u64) {
+        if instances > 0 {
+            counter!(names::RESIDENTS_EVICTED).increment(instances);
+        }
+    }
+
     /// Records that a child ended.
     pub fn record_suborchestration_call(
         &self,

@@ -257,6 +257,15 @@ impl Execution {
         self.journal.len()
     }
 
+    /// Estimates how many bytes of memory the execution takes up: the code's own state, what is remembered about each
+    /// event, and everything that the code was given, for it may have kept that.
+    pub(crate) fn estimated_bytes(&self) -> usize {
+        const BASE: usize = 2_048;
+        const OF_EVENT: usize = 96;
+        let code = self.replayer.shared_state().code_bytes();
+        BASE + code + self.journal.len() * OF_EVENT + self.journal.given_bytes()
+    }
+
     /// Tells whether the execution may be kept for its next turn.
     ///
     /// Legacy executions may not: their replays differ from their turns, and stored histories rely on it. Nor may code

@@ -35,6 +35,8 @@ pub(crate) struct Journal {
     instance: String,
     execution_id: u64,
     events: usize,
+    /// The bytes of what the code was given: inputs, results, signals, messages.
+    given_bytes: usize,
     last_event_id: u64,
     max_event_id: u64,
     /// Requests that wait for a message with their id.
@@ -62,6 +64,7 @@ impl Journal {
             instance: instance.into(),
             execution_id,
             events: 0,
+            given_bytes: 0,
             last_event_id: 0,
             max_event_id: 0,
             unanswered: HashMap::new(),
@@ -91,6 +94,11 @@ impl Journal {
     /// The number of events seen.
     pub(crate) fn len(&self) -> usize {
         self.events
+    }
+
+    /// The bytes of everything that the code was given so far.
+    pub(crate) fn given_bytes(&self) -> usize {
+        self.given_bytes
     }
 
     pub(crate) fn last_event_id(&self) -> u64 {
@@ -132,6 +140,7 @@ impl Journal {
     /// Takes note of an event.
     pub(crate) fn note(&mut self, event: &Event) {
         self.events += 1;
+        self.given_bytes += given_bytes(&event.kind);
         self.last_event_id = event.event_id;
         self.max_event_id = self.max_event_id.max(event.event_id);
         self.note_kind(event);
@@ -265,5 +274,19 @@ impl Journal {
             Cancellable::Dequeue => self.open_dequeues.iter().copied().collect(),
             Cancellable::Activity | Cancellable::Child => Vec::new(),
         }
+    }
+}
+
+/// The bytes that an event hands to the code, which may keep them.
+fn given_bytes(kind: &EventKind) -> usize {
+    match kind {
+        EventKind::OrchestrationStarted { input, .. } => input.len(),
+        EventKind::ActivityCompleted { result } | EventKind::SubOrchestrationCompleted { result } => {
+            result.len()
+        }
+        EventKind::ExternalEvent { data, .. } | EventKind::QueueEventDelivered { data, .. } => data.len(),
+        EventKind::KeyValueSet { key, value, .. } => key.len() + value.len(),
+        EventKind::SubOrchestrationScheduled { instance, .. } => instance.len(),
+        _ => 0,
     }
 }

@@ -11,6 +11,7 @@ mod fetch_backoff;
 mod gauges;
 mod leases;
 mod lru;
+mod memory;
 mod options;
 pub(crate) mod orchestrator;
 mod origins;

@@ -68,9 +68,14 @@ pub struct RuntimeOptions {
     pub worker_node_id: Option<String>,
     /// Which activities this runtime runs.
     pub worker_tag_filter: TagFilter,
-    /// How many suspended instances stay in memory, so that their next turn costs only what is new. 0 keeps none:
-    /// every turn then replays the whole history. What is recorded does not differ.
+    /// How many suspended instances stay in memory at most, so that their next turn costs only what is new. 0 keeps none:
+    /// every turn then replays the whole history. What is recorded does not differ. By default only
+    /// [`resident_bytes`](Self::resident_bytes) bounds them.
     pub resident_instances: usize,
+    /// How many bytes suspended instances may take up in memory, by an estimate from their histories and their code; `None`
+    /// for a tenth of the machine's memory, but at most 256 MiB. If more instances are in flight than fit, those that fit
+    /// stay, and the others are read again for each turn.
+    pub resident_bytes: Option<usize>,
     /// Whether each turn of a resident instance is also taken by one that is made anew from its stored history, and the
     /// two compared. Costs what residency saves; for tests and for hunting code that is not deterministic.
     pub check_residents: bool,
@@ -99,7 +104,8 @@ impl Default for RuntimeOptions {
             max_sessions_per_runtime: 10,
             worker_node_id: None,
             worker_tag_filter: TagFilter::DefaultOnly,
-            resident_instances: 1000,
+            resident_instances: usize::MAX,
+            resident_bytes: None,
             check_residents: false,
         }
     }

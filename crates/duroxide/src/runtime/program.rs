@@ -35,5 +35,11 @@ pub(crate) fn open_execution(journal: Journal, assignment: Assignment) -> Execut
 
 /// The handler is called at the first poll, so that a panic in it is the orchestration's.
 fn program(handler: Arc<dyn OrchestrationHandler>, ctx: OrchestrationContext, input: String) -> Program {
-    Box::pin(async move { handler.invoke(ctx, input).await })
+    Box::pin(async move {
+        let shared_state = Arc::clone(ctx.shared_state());
+        let code = handler.invoke(ctx, input);
+        shared_state.note_code_bytes(size_of_val(&*code));
+        drop(shared_state);
+        code.await
+    })
 }

@@ -94,7 +94,7 @@ pub(super) fn core(
         leases: Arc::new(Leases::new(store.clone(), clock.clone())),
         activities: worker::with_builtins(&activities, clock.clone()),
         sessions: Arc::new(Sessions::new(options.max_sessions_per_runtime)),
-        residents: Residents::new(options.resident_instances),
+        residents: Residents::new(&options),
         origins: Origins::new(),
         postponed: Postponed::new(),
         turn_capacity: TurnCapacity::new(options.orchestration_concurrency),

@@ -9,6 +9,7 @@ mod engine;
 mod polling;
 mod state;
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::signals::SignalKey;
@@ -54,13 +55,25 @@ impl Request {
 #[derive(Debug)]
 pub(crate) struct SharedState {
     state: Mutex<State>,
+    /// The size of the orchestration's future.
+    code_bytes: AtomicUsize,
 }
 
 impl SharedState {
     /// Makes the state of an execution of which nothing is known: the legacy policy, replaying. `time` tells the time
     /// while no engine does.
     pub(crate) fn new(time: fn() -> u64) -> Self {
-        Self { state: Mutex::new(State::new(time)) }
+        Self { state: Mutex::new(State::new(time)), code_bytes: AtomicUsize::new(0) }
+    }
+
+    /// Notes how large the orchestration's future is, once it is made.
+    pub(crate) fn note_code_bytes(&self, bytes: usize) {
+        self.code_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// How large the orchestration's future is; 0 before it is made.
+    pub(crate) fn code_bytes(&self) -> usize {
+        self.code_bytes.load(Ordering::Relaxed)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -99,7 +99,8 @@ pub(super) async fn store(core: &Arc<Core>, claim: &Claim, commit: Commit, worke
             if let Some(mut suspended) = suspended {
                 suspended.note_incarnation(incarnation);
                 if suspended.may_stay() {
-                    core.residents.keep(claim.instance.clone(), suspended);
+                    let left = core.residents.keep(claim.instance.clone(), suspended, core.clock.monotonic());
+                    core.metrics().record_residents_evicted(left as u64);
                 }
             }
             // Not before: the activities may lead to the next turn at once.

@@ -16,6 +16,7 @@ mod polled;
 mod record;
 mod refused;
 mod report;
+mod resident_cache;
 mod residents;
 mod signalled;
 mod turn;

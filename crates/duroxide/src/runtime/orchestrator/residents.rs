@@ -1,11 +1,14 @@
 //! Instances that stay in memory between their turns.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use super::claim::Claim;
 use super::record::Beginning;
+use super::resident_cache::{CacheLimits, ResidentCache};
 use crate::replay::Execution;
-use crate::runtime::lru::Lru;
+use crate::runtime::memory;
+use crate::runtime::options::RuntimeOptions;
 
 /// A suspended execution, as of its last committed turn.
 pub(crate) struct Resident {
@@ -41,30 +44,38 @@ impl Resident {
 
 /// The residents of a runtime. It is a cache: whatever is not here is made again from its history.
 pub(crate) struct Residents {
-    by_instance: Mutex<Lru<String, Box<Resident>>>,
+    cache: Mutex<ResidentCache<Box<Resident>>>,
 }
 
+/// The budget in bytes, unless the options name another: a part of the machine's memory, and at most so much.
+const PART_OF_MEMORY: u64 = 10;
+const LARGEST_DEFAULT_BUDGET: u64 = 256 * 1024 * 1024;
+
 impl Residents {
-    pub(crate) fn new(capacity: usize) -> Self {
-        Self { by_instance: Mutex::new(Lru::new(capacity)) }
+    pub(crate) fn new(options: &RuntimeOptions) -> Self {
+        let bytes = options.resident_bytes.unwrap_or_else(default_budget);
+        let limits = CacheLimits { entries: options.resident_instances, bytes };
+        Self { cache: Mutex::new(ResidentCache::new(limits)) }
     }
 
     /// Takes the instance out, if it is here and up to date. It comes back only after its next turn is committed.
-    pub(super) fn take(&self, claim: &Claim) -> Option<Box<Resident>> {
+    pub(super) fn take(&self, claim: &Claim, now: Duration) -> Option<Box<Resident>> {
         // The guard is gone before an outdated resident, and the user's values in it, are dropped.
-        let resident = self.lock().remove(&claim.instance)?;
+        let resident = self.lock().take(&claim.instance, now)?;
         resident.is_current(claim).then_some(resident)
     }
 
-    /// Keeps an instance until its next turn, or until others need its place.
-    pub(super) fn keep(&self, instance: String, resident: Box<Resident>) {
-        let left = self.lock().insert(instance, resident);
-        drop(left);
+    /// Keeps an instance until its next turn, or until others need its place. Returns how many instances lost theirs,
+    /// this one included if there is no room for it.
+    pub(super) fn keep(&self, instance: String, resident: Box<Resident>, now: Duration) -> usize {
+        let bytes = instance.len() + resident.execution.estimated_bytes();
+        let left = self.lock().keep(instance, resident, bytes, now);
+        left.len()
     }
 
     /// Lets go of all residents.
     pub(crate) fn clear(&self) {
-        let all = std::mem::replace(&mut *self.lock(), Lru::new(0));
+        let all = self.lock().close();
         drop(all);
     }
 
@@ -73,7 +84,13 @@ impl Residents {
         self.lock().len()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Lru<String, Box<Resident>>> {
-        self.by_instance.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, ResidentCache<Box<Resident>>> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn default_budget() -> usize {
+    let part = memory::available_to_this_process().map(|bytes| bytes / PART_OF_MEMORY);
+    let budget = part.unwrap_or(LARGEST_DEFAULT_BUDGET).min(LARGEST_DEFAULT_BUDGET);
+    usize::try_from(budget).unwrap_or(usize::MAX)
 }

@@ -135,9 +135,10 @@ async fn recall(core: &Core, claim: &Claim) -> Result<InstanceState, NotStored> 
     if claim.is_fresh() {
         return Ok(InstanceState::Stored(StoredHistory::nothing()));
     }
-    if let Some(resident) = core.residents.take(claim) {
+    if let Some(resident) = core.residents.take(claim, core.clock.monotonic()) {
         return Ok(InstanceState::Resident(resident));
     }
+    core.metrics().record_instance_rebuilt();
     let Some(store) = core.store.as_extended() else {
         return Err(ProviderError::permanent("load_history", "the store has no such ability").into());
     };
