@@ -1,8 +1,8 @@
 //! Metrics and logs.
 //!
 //! Metrics go through the `metrics` facade, so that the application picks the exporter; without one they go nowhere.
-//! Each fact is counted once: in one series of one counter, and in the [`MetricsSnapshot`] of its runtime. Logs are
-//! `tracing` events. Nothing global is set up unless the application asks for it with [`init_logging`].
+//! The runtime counts each fact once: in one series of one counter, and in its [`MetricsSnapshot`]. Logs are `tracing`
+//! events. This crate sets up nothing global, unless the application calls [`init_logging`].
 
 mod config;
 mod counters;
