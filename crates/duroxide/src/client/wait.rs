@@ -1,8 +1,8 @@
-//! Waiting until something about an instance is so.
+//! Waits for a change of an instance.
 //!
-//! A store that can be watched wakes the waiter; any other is asked again after growing pauses. Errors that may go away
-//! by themselves do not end a wait. Time-outs and pauses go by the client's clock, not by the store's: whoever waits
-//! means time that passes for him, also on a store whose time stands still.
+//! A store that can be watched wakes the client; the client asks any other store again after growing pauses. Errors
+//! that may go away by themselves do not end a wait. Time-outs and pauses follow the client's clock, not the store's:
+//! the caller means the time that passes for the caller, also on a store whose time stands still.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,7 +44,8 @@ struct Wait {
 }
 
 impl Wait {
-    /// Ends the wait if the look found something, failed for good, or was the last. Otherwise waits for the next.
+    /// Ends the wait if this look at the store found something, failed for good, or was the last. Otherwise waits for
+    /// the next look.
     async fn after<T>(&mut self, look: Result<Option<T>, ClientError>) -> Option<Result<T, ClientError>> {
         let failure = match look {
             Ok(Some(found)) => return Some(Ok(found)),
@@ -76,7 +77,7 @@ impl Client {
     /// Waits until an instance has completed or failed.
     ///
     /// # Errors
-    /// [`ClientError::Timeout`] if it did not in time, also for an instance that nobody started;
+    /// [`ClientError::Timeout`] if it did neither in time, also for an instance that was never started;
     /// [`ClientError::Provider`] if the store fails for good, or still fails when the time is up.
     pub async fn wait_for_orchestration(
         &self,
@@ -111,7 +112,7 @@ impl Client {
                 }
             },
             OrchestrationStatus::Failed { details, .. } => Ok(Err(details.display_message())),
-            // A wait ends with one of the two above.
+            // A wait ends only with one of the two above.
             OrchestrationStatus::Running { .. } | OrchestrationStatus::NotFound => Err(ClientError::Timeout),
         }
     }
@@ -148,7 +149,7 @@ impl Client {
     /// Waits until a key has a value.
     ///
     /// # Errors
-    /// [`ClientError::Timeout`] if it got none in time; [`ClientError::Provider`] if the store fails for good.
+    /// [`ClientError::Timeout`] if the key got none in time; [`ClientError::Provider`] if the store fails for good.
     pub async fn wait_for_kv_value(
         &self,
         instance: &str,
@@ -164,7 +165,7 @@ impl Client {
         }
     }
 
-    /// Watching begins before the first look, so that nothing falls between look and wait.
+    /// Begins to watch before the first look, so that no change falls between look and wait.
     fn begin_wait(&self, instance: &str, pauses: Pauses, timeout: Duration) -> Wait {
         let clock = self.clock.clone();
         let watch = self.extended().map(|store| store.watch_instance(instance));

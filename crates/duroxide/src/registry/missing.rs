@@ -6,7 +6,7 @@ use crate::model::quote;
 
 /// How many names or versions to list.
 const LISTED: usize = 5;
-/// How many characters of a name to show.
+/// How much of a name to show.
 const SHOWN: usize = 100;
 
 impl<H: ?Sized> Registry<H> {
