@@ -1,10 +1,11 @@
-//! What becomes of a turn that the store did not take.
+//! Handles a turn that the store did not take.
 //!
-//! - A storage error that may pass, a full disk among them, never fails an instance. The turn is given back without
-//!   counting an attempt, and taken again after longer and longer waits.
+//! - A storage error that may pass, such as a full disk, never fails an instance. The runtime gives the turn back
+//!   without counting an attempt, and takes it again after longer and longer waits.
 //! - A refusal that will not pass fails the instance, in a commit of its own that is small enough to be taken.
-//! - If even the failure is refused, the turn is taken again as often as messages may be delivered. Then the instance is
-//!   *blocked*: it keeps its history and its messages, and waits with the reason for somebody to unblock it.
+//! - If the store refuses even the failure, the runtime takes the turn again until its messages have had all their
+//!   deliveries. Then it *blocks* the instance: history and messages stay, and the instance waits, with the reason,
+//!   until an operator unblocks it.
 
 use std::time::Duration;
 
@@ -29,7 +30,7 @@ pub(super) struct RefusedTurn {
 }
 
 impl RefusedTurn {
-    /// The activities that are in flight, those included that this turn gave up.
+    /// The activities in flight, including those that this turn cancelled.
     fn open_activities(&mut self, instance: &str) -> Vec<ScheduledActivityIdentifier> {
         let open = self.suspended.as_ref().map(|suspended| suspended.execution.open_activities());
         let identifier = |activity_id| ScheduledActivityIdentifier {
@@ -42,8 +43,8 @@ impl RefusedTurn {
     }
 }
 
-/// Decides about a turn that the store did not take. What the turn left in memory is not what is stored, so it is
-/// dropped.
+/// Decides about a turn that the store did not take. Drops the execution in memory, because it no longer matches the
+/// store.
 pub(super) async fn settle(core: &Core, claim: &Claim, mut turn: RefusedTurn, worker_id: &str) {
     if turn.error.retryable {
         return postpone(core, claim, &turn.error).await;
@@ -63,7 +64,7 @@ pub(super) async fn settle(core: &Core, claim: &Claim, mut turn: RefusedTurn, wo
     }
 }
 
-/// Gives back a turn that the store can neither load nor take, for now or for good.
+/// Gives back a turn that the store can neither load nor take, or blocks its instance.
 pub(super) async fn not_taken(core: &Core, claim: &Claim, error: &ProviderError) {
     if error.retryable {
         postpone(core, claim, error).await;
@@ -82,14 +83,15 @@ pub(super) async fn not_taken(core: &Core, claim: &Claim, error: &ProviderError)
 async fn postpone(core: &Core, claim: &Claim, error: &ProviderError) {
     let times = core.postponed.note(&claim.instance);
     let wait = postponed::wait(&claim.instance, times);
-    // One line for each wait, and waits grow: an outage does not flood the log.
+    // One line for each wait, and the waits grow: an outage does not flood the log.
     tracing::warn!(target: TARGET, instance = %claim.instance, %error, times, wait_ms = wait.as_millis() as u64,
         "the store cannot take this turn for now; it will be taken again");
     core.metrics().record_turn_postponed(&claim.orchestration_name);
     give_back(core, claim, wait, true).await;
 }
 
-/// Sets an instance aside whose failure cannot be stored. A store that has no such ability gets it back now and then.
+/// Blocks an instance whose failure the store cannot take. If the store cannot block instances, gives the turn back
+/// with a wait each time.
 async fn block(core: &Core, claim: &Claim, error: &ProviderError) {
     let reason = quote(&format!("neither its turn nor its failure can be stored: {error}"), QUOTE_LIMIT);
     let blocked = match core.store.as_extended() {
@@ -111,7 +113,7 @@ async fn block(core: &Core, claim: &Claim, error: &ProviderError) {
     }
 }
 
-/// Lets the turn be taken again after a wait.
+/// Gives the turn back, to be taken again after a wait.
 async fn give_back(core: &Core, claim: &Claim, wait: Duration, ignore_attempt: bool) {
     let mut pauses = RETRY_PAUSES_MS.into_iter();
     loop {
@@ -132,7 +134,7 @@ async fn give_back(core: &Core, claim: &Claim, wait: Duration, ignore_attempt: b
     }
 }
 
-/// Fails the instance in a commit that holds nothing else but what others have to hear of.
+/// Fails the instance in a commit that holds nothing but the failure and the messages that other instances need.
 async fn fail(
     core: &Core,
     claim: &Claim,
@@ -172,14 +174,14 @@ async fn fail(
     Ok(report)
 }
 
-/// The refusal as the cause of a failure. A store may quote what it refuses.
+/// The refusal as the cause of a failure. Shortens the text, because a store may quote the data that it refuses.
 fn infrastructure(error: &ProviderError) -> ErrorDetails {
     let message = quote(&error.message, QUOTE_LIMIT);
     ProviderError { message, ..error.clone() }.to_infrastructure_error()
 }
 
-/// The start event of an instance that fails at once, without what may be too long to be stored; `None` if it is short
-/// as it is.
+/// Returns the start event without the texts that may be too long to store, for an instance that fails at once; `None`
+/// if the event is short enough.
 pub(super) fn shortened(start: &Event) -> Option<Event> {
     let mut short = start.clone();
     if let EventKind::OrchestrationStarted { input, carry_forward_events, initial_custom_status, .. } =
