@@ -1,4 +1,4 @@
-//! Shutdown: it returns as soon as all is quiet, and leaves nothing behind.
+//! Shutdown: it returns as soon as all work has ended, and leaves nothing behind.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that fails may panic")]
 

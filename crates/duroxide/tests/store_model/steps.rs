@@ -1,4 +1,4 @@
-//! The calls that a sequence is made of, and how they are drawn.
+//! The calls of a sequence, and how the test draws them.
 
 use std::collections::HashSet;
 
@@ -69,7 +69,7 @@ pub enum TokenPick {
     Invented,
 }
 
-/// What a turn commits. Ids are completed from the claim that it belongs to.
+/// The changes of a turn. Its claim completes the ids.
 #[derive(Debug, Clone)]
 pub struct Turn {
     /// Added to the claimed execution.
@@ -84,7 +84,7 @@ pub struct Turn {
     pub cancelled: Vec<ScheduledActivityIdentifier>,
 }
 
-/// What is wrong with a turn; at most one thing, for the order of checks is not part of the contract.
+/// The fault of a turn; at most one, because the order of checks is not part of the contract.
 #[derive(Debug, Clone, Copy)]
 pub enum Defect {
     EventWithoutId,
@@ -95,7 +95,7 @@ pub enum Defect {
     EmptyInstanceId,
 }
 
-/// Who fetches activities, and which.
+/// The claimant of activities, and the activities that it may take.
 #[derive(Debug, Clone)]
 pub struct Claimant {
     pub lock_ms: u64,
@@ -181,7 +181,7 @@ fn whole_step() -> BoxedStrategy<Vec<Step>> {
         .boxed()
 }
 
-/// What every sequence ends with: taking everything out that is still there.
+/// The end of every sequence: takes out everything that is still there.
 pub fn drain() -> Vec<Step> {
     let mut steps = vec![Step::Advance { ms: 60 * 60 * 1_000 }];
     for _ in 0..6 {
