@@ -293,7 +293,7 @@ async fn a_result_whose_lease_ran_out_is_stored_if_nobody_took_the_activity() {
     world.client.start_orchestration("i", "One", "Work").await.unwrap();
     stage.seen("run", 1).await;
     let (acks, _renewals) = (faulty.hold(Call::AckWork), faulty.hold(Call::RenewWork));
-    // Nobody else asks for activities.
+    // No other worker asks for activities.
     let _fetches = faulty.hold(Call::FetchWork);
     stage.let_go();
     while faulty.count(Call::AckWork) == 0 {

@@ -211,7 +211,7 @@ async fn what_was_claimed_ahead_is_given_back_without_counting_an_attempt() {
 fn shutdown_of_a_blocked_executor(orchestration: &'static str) -> bool {
     let executor =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    // By the machine's clock: nobody could move another while the threads are blocked.
+    // By the machine's clock: the test could not move another while the threads are blocked.
     let store: Arc<dyn duroxide::providers::Provider> =
         Arc::new(duroxide::providers::memory::MemoryProvider::new());
     let world = World::on(store, Arc::new(duroxide::providers::ManualClock::default()));

@@ -23,7 +23,7 @@ pub(crate) struct ActivityIdentity {
     pub tag: Option<String>,
 }
 
-/// What a running activity knows about itself, and what it can do besides its work.
+/// The identity of a running activity, and its tools besides its own work.
 ///
 /// An activity may run more than once: the runtime runs it again if the process dies before the result is stored. Where
 /// that matters, pass a key that names the step to the service that does the work, so that it recognises the second

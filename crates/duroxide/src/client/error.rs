@@ -13,7 +13,7 @@ pub enum ClientError {
     ManagementNotAvailable,
     /// The client refused an argument.
     InvalidInput {
-        /// What is wrong with it.
+        /// The fault in it.
         message: String,
     },
     /// The awaited change did not happen in time.

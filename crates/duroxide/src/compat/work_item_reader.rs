@@ -1,4 +1,4 @@
-//! What a batch of messages asks for: a start, or news for an instance that runs.
+//! The content of a batch of messages: a start, or news for a running instance.
 
 use crate::model::WorkItem;
 

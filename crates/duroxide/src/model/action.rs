@@ -1,4 +1,4 @@
-//! What orchestration code asked for in a turn.
+//! The requests of orchestration code in a turn.
 
 /// A decision of orchestration code, before it becomes an event.
 ///

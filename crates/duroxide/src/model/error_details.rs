@@ -20,11 +20,11 @@ pub enum ErrorDetails {
     },
     /// The deployment is wrong: the code does not fit the recorded history.
     Configuration {
-        /// What kind of misfit.
+        /// The kind of misfit.
         kind: ConfigErrorKind,
         /// The orchestration or activity concerned; may be empty.
         resource: String,
-        /// What exactly did not fit.
+        /// The exact misfit.
         message: Option<String>,
     },
     /// User code failed, panicked or was cancelled.

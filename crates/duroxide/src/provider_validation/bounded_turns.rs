@@ -100,7 +100,7 @@ pub async fn a_turn_gets_so_many_bytes(factory: &dyn ProviderFactory) {
     }
 }
 
-/// An instance with a backlog keeps its place: its oldest message decides, as ever.
+/// An instance with a backlog keeps its place: its oldest message decides, as always.
 pub async fn an_instance_with_a_backlog_keeps_its_place(factory: &dyn ProviderFactory) {
     let Some(store) = of_three(factory).await else { return };
     store.create("i").await;

@@ -171,7 +171,7 @@ pub async fn test_delete_instances_atomic<F: ProviderFactory>(factory: &F) {
     store.expect_gone(&instances).await;
 }
 
-/// One running instance in the set keeps all of them, unless force is given.
+/// One running instance in the set keeps all of them, unless the caller forces the deletion.
 pub async fn test_delete_instances_atomic_force<F: ProviderFactory>(factory: &F) {
     let store = Store::new(factory).await;
     store.create_with_status("completed", "Completed").await;

@@ -58,14 +58,14 @@ pub enum Step {
     PruneBulk { selection: Selection, keep_last: Option<u32> },
 }
 
-/// Which of the tokens that were given out so far a call uses.
+/// Which of the tokens so far a call uses.
 #[derive(Debug, Clone, Copy)]
 pub enum TokenPick {
     /// One that was not used up yet, counted from the newest; its lease may have run out.
     Open(usize),
     /// Any, counted from the oldest: mostly stale.
     Any(usize),
-    /// One that was never given out.
+    /// A token that no store handed out.
     Invented,
 }
 

@@ -27,7 +27,7 @@ pub(super) struct StoredClaim {
     pub(super) bytes: usize,
 }
 
-/// What the store knows about an instance apart from its messages.
+/// The store's knowledge of an instance, apart from its messages.
 pub(super) enum StoredInstance {
     /// It has a row.
     Row(InstanceRow),

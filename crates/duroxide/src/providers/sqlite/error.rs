@@ -15,7 +15,7 @@ pub enum SqliteError {
     InvalidUrl {
         /// The URL as the caller gave it.
         url: String,
-        /// What is wrong with it.
+        /// The fault in it.
         reason: String,
     },
     /// The file does not exist and the URL does not ask to create it.

@@ -225,7 +225,7 @@ impl Writing<'_, '_> {
         self.shared.owners.as_ref().is_none_or(|owners| !owners.are_alone())
     }
 
-    /// Leaves a log that is not trusted as it is: the process that opens the database next makes sure of it.
+    /// Leaves an untrusted log unchanged: the process that opens the database next makes sure of it.
     pub(super) fn leave_doubtful_log(&self) {
         if self.keeper.as_ref().is_some_and(|keeper| !keeper.is_trusted()) {
             // If this fails, SQLite moves the log into the database, as it does by default.

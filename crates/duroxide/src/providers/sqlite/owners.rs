@@ -173,7 +173,8 @@ fn owner_of(path: &Path) -> Option<&str> {
     (is_id && path.extension() == Some(OsStr::new(EXTENSION))).then_some(id)
 }
 
-/// The mode for files beside the database: they are open to exactly those who may read and write the database.
+/// The mode for files beside the database: the users that may read and write the database may do so here, and no
+/// others.
 #[cfg(unix)]
 fn mode(database: &Path) -> io::Result<u32> {
     use std::os::unix::fs::PermissionsExt;
@@ -187,7 +188,7 @@ fn mode(_database: &Path) -> io::Result<u32> {
 
 fn make_directory(path: &Path, mode: u32) -> io::Result<()> {
     let mut builder = std::fs::DirBuilder::new();
-    // Whoever may read a file in the directory may enter it.
+    // A user that may read a file in the directory may enter it.
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, mode | (mode & 0o444) >> 2);
     #[cfg(not(unix))]

@@ -56,7 +56,7 @@ impl DispatcherTest {
         self.store.enqueue_for_worker(item).await.unwrap();
     }
 
-    /// Lets the dispatcher go on until so many activities have run.
+    /// Lets the dispatcher go on until this many activities have run.
     async fn until_run(&mut self, count: usize) {
         let ran = self.ran.clone();
         let rounds = async { while self.dispatcher.round(&mut self.signal).await {} };
