@@ -74,7 +74,8 @@ impl State {
         WorkClaim { item, lock_token, attempt_count }
     }
 
-    /// Makes a free session the claimant's, or prolongs its own. The later end counts: that of an expired lease is earlier.
+    /// Makes a free session the claimant's, or prolongs its own. The later end counts: an expired lease
+    /// always ends before the new one.
     fn claim_session(&mut self, session_id: String, claimant: &SessionFetchConfig, now: u64) {
         let locked_until = time_after(now, claimant.lock_timeout);
         let session = self.sessions.entry(session_id).or_insert_with(|| Session {
