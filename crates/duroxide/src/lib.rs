@@ -25,7 +25,7 @@
 //!     })
 //!     .build_result()?;
 //!
-//! // A file is opened by "sqlite:hello.db?mode=rwc".
+//! // "sqlite:hello.db?mode=rwc" opens a file.
 //! let store = Arc::new(SqliteProvider::new("sqlite::memory:", None).await?);
 //! let runtime = Runtime::start_with_store(store.clone(), activities, orchestrations).await;
 //!

@@ -1,4 +1,4 @@
-//! The checks of the provider validation kit, as they are published: most of them flat, some in modules of their own.
+//! The published layout of the provider validation kit: most checks flat, some in modules of their own.
 //!
 //! See [`provider_validation`](crate::provider_validation) for how to use them.
 

@@ -1,4 +1,4 @@
-//! The sentences of ARCHITECTURE.md that can be read off the sources.
+//! The sentences of ARCHITECTURE.md that the sources can prove.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
@@ -13,7 +13,7 @@ use sources::Source;
 
 type Arrows = BTreeMap<String, BTreeSet<String>>;
 
-/// They see everything, and nobody uses them: tools that prove a store, and what exists for the published interface.
+/// They see everything, and no other module uses them: the kits, and types that exist for the published interface.
 const ON_TOP: [&str; 6] = [
     "compat",
     "prelude",
@@ -97,7 +97,7 @@ fn actual() -> Arrows {
                 assert!(named.path.is_empty(), "{}: what is {:?}?", source.file.display(), named.path);
                 continue;
             };
-            // Published paths lead to what is on top by `pub use` alone.
+            // Published paths lead to the top modules by `pub use` alone.
             let is_published_path = ON_TOP.contains(&to.as_str()) && named.is_re_export;
             if to != from && !is_published_path {
                 seen.insert(to);
@@ -129,7 +129,7 @@ fn no_arrow_leads_back() {
     }
 }
 
-/// Files of library code that mention something, outside of those that may.
+/// Files of library code that mention something, except those that may.
 fn mentions(what: &[&str], may: &[&str]) -> Vec<String> {
     let files = core().iter().map(|source| ("duroxide", source));
     let files = files.chain(postgres().iter().map(|source| ("duroxide-pg", source)));
@@ -181,7 +181,7 @@ fn no_code_installs_a_subscriber_except_when_it_is_called_for() {
     assert_eq!(found, [""; 0]);
 }
 
-/// Tests of the core await events. Those of real processes pause between two looks; they live in `kill9`.
+/// Tests of the core await events. Tests of real processes pause between two looks; they live in `kill9`.
 #[test]
 fn tests_of_the_core_do_not_sleep() {
     let tests = sources::read(&root().join("crates/duroxide/tests"));

@@ -9,7 +9,7 @@ fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// What the document sets in code.
+/// The names that the document sets in code.
 fn named() -> Vec<String> {
     let text = fs::read_to_string(repository().join("ARCHITECTURE.md")).unwrap();
     text.split('`').skip(1).step_by(2).map(str::to_string).collect()

@@ -1,4 +1,4 @@
-//! Durable futures and how they are combined.
+//! Durable futures and their combinators.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
@@ -266,7 +266,7 @@ fn a_losing_block_is_dropped_whole() {
         Ok("stopped".into())
     });
     let mut live = Live::start(handler);
-    // The wait was asked for when the arguments were made, the block's steps when it was first polled.
+    // Making the arguments asked for the wait; the first poll of the block asked for its steps.
     assert_eq!(live.last().kinds(), ["ExternalSubscribed", "SubOrchestrationScheduled", "ActivityScheduled"]);
     let turn = live.turn(vec![msg::signal("stop", "")]);
     assert_eq!(

@@ -256,7 +256,7 @@ fn the_status_is_seen_at_once_and_every_change_is_recorded() {
 
 // --- log lines
 
-/// A subscriber that keeps what orchestrations write.
+/// A subscriber that keeps the lines of orchestrations.
 #[derive(Clone, Default)]
 struct Lines(Arc<Mutex<Vec<String>>>);
 

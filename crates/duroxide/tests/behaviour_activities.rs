@@ -439,7 +439,7 @@ async fn an_instance_that_is_deleted_by_force_disturbs_nobody() {
     for name in ["Work", "Timer", "Wait"] {
         world.client.delete_instance(name, true).await.unwrap();
     }
-    // What was on its way arrives at nobody.
+    // A message on its way reaches no instance.
     stage.let_go();
     world.clock.advance(Duration::from_secs(10));
     world.client.raise_event("Wait", "go", "").await.unwrap();

@@ -156,7 +156,7 @@ async fn everything_that_a_cancelled_instance_has_open_is_given_up_with_its_reas
     world.waits_for("p::sub::3", "go").await;
     world.client.cancel_instance("p", "enough").await.unwrap();
     assert_eq!(details(world.end("p").await), cancelled("enough"));
-    // The clock stands still: nobody waited for a renewal.
+    // The clock stands still, so the activity did not wait for a renewal.
     stage.seen("cancelled", 1).await;
     assert_eq!(details(world.end("p::sub::3").await), cancelled("parent canceled"));
     world.drained().await;

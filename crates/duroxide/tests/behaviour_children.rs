@@ -144,7 +144,7 @@ async fn a_child_that_is_cancelled_twice_before_its_next_turn_hears_of_both_and_
     world.client.start_orchestration("p", "Parent", "").await.unwrap();
     world.waits_for("child", "go").await;
     runtime.shutdown(None).await;
-    // Here nobody knows the child's code, so what is sent to it waits.
+    // This runtime does not have the child's code, so messages to the child wait.
     let runtime = world.start(activities(), parent(orchestrations())).await;
     world.client.raise_event("p", "stop", "").await.unwrap();
     world.waits_for("p", "end").await;
@@ -414,7 +414,7 @@ async fn a_collision_is_told_once_also_when_the_turn_that_met_it_cannot_be_store
     world.client.start_orchestration("taken", "Waiting", "").await.unwrap();
     world.waits_for("taken", "go").await;
     runtime.shutdown(None).await;
-    // Here nobody knows the code behind the taken id, so the start of the child waits.
+    // This runtime does not have the code behind the taken id, so the start of the child waits.
     let runtime = world.start(activities(), with_parent(orchestrations())).await;
     world.client.start_orchestration("p", "Parent", "").await.unwrap();
     world.recorded("p", |kind| matches!(kind, EventKind::SubOrchestrationScheduled { .. })).await;

@@ -14,7 +14,7 @@ fn count(history: &[Event], wanted: &str) -> usize {
     kinds(history).into_iter().filter(|kind| *kind == wanted).count()
 }
 
-/// What is delivered, in order.
+/// The delivered events, in order.
 fn delivered(history: &[Event]) -> Vec<(String, String)> {
     let delivered = history.iter().filter_map(|event| match &event.kind {
         EventKind::QueueEventDelivered { name, data } => Some((name.clone(), data.clone())),

@@ -258,7 +258,7 @@ async fn an_error_that_hides_a_success_of_the_store_repeats_nothing_that_was_rec
         faulty.fail(call, [ProviderError::retryable("ack", "the answer was lost")]);
         world.client.start_orchestration("i", "One", "Echo").await.unwrap();
         assert_eq!(output(world.end_in_time("i", Duration::from_millis(100)).await), "in", "{call:?}");
-        // What was tried again in vain ends too.
+        // A call that was tried again in vain ends too.
         let shutdown = tokio::spawn(runtime.shutdown(Some(60_000)));
         while !shutdown.is_finished() {
             world.clock.advance(Duration::from_millis(10));

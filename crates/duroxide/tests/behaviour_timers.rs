@@ -35,7 +35,7 @@ async fn a_timer_fires_at_its_recorded_time_and_not_a_millisecond_before() {
     let created = world.recorded("i", |kind| matches!(kind, EventKind::TimerCreated { .. })).await;
     assert!(matches!(created.kind, EventKind::TimerCreated { fire_at_ms } if fire_at_ms == begun + 1500));
     world.clock.advance(Duration::from_millis(1499));
-    // The queue is the timer store: the message is there, and nobody can take it yet.
+    // The queue holds the timer's message, and no worker can take it yet.
     let lease = Duration::from_secs(1);
     let early = world.store.fetch_orchestration_item(lease, Duration::ZERO, None).await.unwrap();
     assert!(early.is_none());

@@ -154,7 +154,7 @@ async fn an_orchestration_that_awaits_a_channel_stays_pending_until_a_message_ma
     world.waits_for("i", "never").await;
     assert!(logs.with("not durable").iter().any(|line| line.field("instance") == "i"));
     sender.send(true).unwrap();
-    // The channel wakes nobody: others take their turns, this one has none to take.
+    // The channel wakes no instance: others take their turns, this one has none to take.
     world.client.start_orchestration("j", "Waiting", "").await.unwrap();
     world.waits_for("j", "go").await;
     world.client.raise_event("j", "go", "1").await.unwrap();

@@ -1,4 +1,4 @@
-//! The client: what it refuses, what it returns, and how it waits.
+//! The client: which calls it refuses, what it returns, and how it waits.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that fails may panic")]
 
@@ -132,7 +132,7 @@ async fn a_status_follows_the_life_of_an_instance() {
             custom_status_version: 2
         }
     );
-    // Nothing will change any more, and that is told at once.
+    // Nothing will change any more, and the client says so at once.
     let last = world.client.wait_for_status_change("i", 2, Duration::ZERO, SOON).await.unwrap();
     assert_eq!(last, done);
     runtime.shutdown(None).await;

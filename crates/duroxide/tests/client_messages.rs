@@ -1,4 +1,5 @@
-//! Messages that are sent before their instance starts: dropped and listed, parked, or sent along with the start.
+//! Messages sent before their instance starts: the store drops and lists them, parks them, or takes them with the
+//! start.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that fails may panic")]
 

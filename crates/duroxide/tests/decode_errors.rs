@@ -1,5 +1,5 @@
-//! A payload that does not decode: the error gives serde's reason and says which payload of which step it was, and no
-//! error holds the payload's text.
+//! A payload that does not decode: the error gives serde's reason and names the payload and its step, and no error
+//! holds the payload's text.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
@@ -215,7 +215,7 @@ async fn typed_output(client: &Client, instance: &str) -> String {
     client.wait_for_orchestration_typed::<Order>(instance, Duration::ZERO).await.unwrap_err().to_string()
 }
 
-/// What `Charge` says about an input.
+/// The error of `Charge` about an input.
 async fn reason(input: &str) -> String {
     let text =
         say(input, |ctx, input| async move { Ok(ctx.schedule_activity("Charge", input).await.unwrap_err()) })

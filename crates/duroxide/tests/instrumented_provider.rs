@@ -1,4 +1,4 @@
-//! The measuring store: it answers as the store behind it, and records each measured call once.
+//! The measuring store: it answers like the store behind it, and records each measured call once.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests, too")]
 
@@ -27,7 +27,7 @@ use metric_recorder::MetricRecorder;
 use scripted_store::ScriptedStore;
 use walk::{IDLE, LEASE, activity, completed, first_turn, metadata, start};
 
-/// A measured store, and what was recorded while the guard lives.
+/// A measured store, and its records while the guard lives.
 struct Measured {
     store: InstrumentedProvider,
     metrics: Arc<MetricsProvider>,

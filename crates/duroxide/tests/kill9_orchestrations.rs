@@ -1,9 +1,9 @@
-//! Orchestrations of random shape finish with the right result, and no step is run again after its end was recorded,
-//! however often the process that runs them is killed (SIGKILL) and started again.
+//! Orchestrations of random shape finish with the right result, and no step runs again after the history recorded its
+//! end, however often the test kills the worker process (SIGKILL) and starts it again.
 //!
-//! Programs come from a seed; an interpreter says beforehand how each is to end. The worker is this test binary, started
-//! again. `KILL9_INSTANCES`, `KILL9_KILLS` and `KILL9_SEED` scale the run and repeat one. Moments of kills are counted in
-//! the worker's progress, so the seed decides where a run is hit, but not to the instruction.
+//! Programs come from a seed; an interpreter predicts how each ends. The worker is this test binary, started again.
+//! `KILL9_INSTANCES`, `KILL9_KILLS` and `KILL9_SEED` scale the run and repeat one. The test counts the moments of kills
+//! in the worker's progress, so the seed decides where a kill hits, but not to the instruction.
 
 #![cfg(feature = "sqlite")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that fails may panic")]

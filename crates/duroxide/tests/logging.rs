@@ -1,4 +1,4 @@
-//! Logging is global to a process, so this file holds one test, in the order in which a process would go.
+//! Logging is global to a process, so this file holds one test, in the order that a process would follow.
 
 use duroxide::runtime::observability::init_logging;
 use duroxide::runtime::observability::{LogFormat, ObservabilityConfig, ObservabilityHandle};
@@ -13,7 +13,7 @@ fn a_subscriber_is_installed_only_when_asked_for_and_only_once() {
     assert!(handle.is_ok());
     assert!(!tracing::dispatcher::has_been_set(), "metrics need no subscriber");
 
-    // With RUST_LOG set, the level of the configuration is not looked at.
+    // With RUST_LOG set, `init_logging` ignores the level of the configuration.
     if std::env::var_os("RUST_LOG").is_none() {
         let error = init_logging(&config(LogFormat::Compact, "loud")).unwrap_err();
         assert!(error.starts_with("Failed to initialize compact logging: "), "{error}");

@@ -1,4 +1,5 @@
-//! The reference store where the validation kit does not look: clock steps, signals, orphans, damaged rows, dumps.
+//! The reference store in corners that the validation kit leaves out: clock steps, signals, orphans, damaged rows,
+//! dumps.
 #![cfg(any(feature = "test-hooks", feature = "provider-test"))]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 

@@ -1,5 +1,5 @@
 //! Payloads stay out of the logs. Whatever happens to an instance, no line above the level `trace` shows an input, an
-//! output, a message, a status or a value; what is promised at `trace` is there.
+//! output, a message, a status or a value; the lines promised at `trace` do.
 //!
 //! The whole process logs to one place, because the SQLite store also works on a thread of its own. Each test has a
 //! secret of its own.

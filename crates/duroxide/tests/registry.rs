@@ -1,4 +1,4 @@
-//! Registries: versions, policies, merging, and what is wrong with a registration.
+//! Registries: versions, policies, merging, and the errors of bad registrations.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that fails may panic")]
 

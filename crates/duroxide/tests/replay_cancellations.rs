@@ -1,4 +1,4 @@
-//! Dropped futures: what is recorded, what is checked in replay, what is told to others.
+//! Dropped futures: what the history records, what a replay checks, and what the runtime tells other instances.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 

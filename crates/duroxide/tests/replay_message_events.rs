@@ -11,7 +11,7 @@ use duroxide::runtime::replay_engine::{ReplayEngine, TurnResult};
 use duroxide::{ErrorDetails, Event, EventKind, OrchestrationHandler, PoisonMessageType};
 use support::*;
 
-/// The events that a batch becomes, without running anything.
+/// The events that a batch becomes, without running any code.
 fn admitted(history: &History, messages: Vec<WorkItem>) -> Vec<Event> {
     let mut engine = ReplayEngine::new(INSTANCE.into(), 1, history.events.clone());
     engine.prep_completions(messages);

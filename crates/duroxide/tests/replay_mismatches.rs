@@ -1,4 +1,4 @@
-//! What is said when code does not ask for what was recorded: enough to find the place, and no payload.
+//! The error when code does not make the recorded request: enough to find the place, and no payload.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 

@@ -2,9 +2,9 @@
 //!
 //! Every race of one to three arms out of two queues, a signal, a timer, an activity and a child, in one or two rounds,
 //! with the answers of a round in one batch in every order, requested at once or lazily. For executions from 0.1.31 on:
-//! each turn replays to the same decisions (the driver checks it), queues are read in order and to the end, signals are
-//! read in order without repetition, and exactly the losers are cancelled. Legacy executions take the same turns without
-//! coming to harm, and again the same way.
+//! each turn replays to the same decisions (the driver checks it), the code reads queues in order and to the end, and
+//! signals in order without repetition, and the engine cancels exactly the losers. Legacy executions take the same
+//! turns without failing, and the same way each time.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod support;
@@ -53,7 +53,7 @@ fn make(ctx: &OrchestrationContext, arm: Arm, lazy: bool) -> Boxed {
     Box::pin(async move { request(&ctx, arm).await })
 }
 
-/// Races the arms for some rounds, then reads what is left in the queues.
+/// Races the arms for some rounds, then reads the rest of the queues.
 fn racing(arms: Vec<Arm>, rounds: usize, lazy: bool) -> Arc<dyn OrchestrationHandler> {
     code(move |ctx, _| {
         let arms = arms.clone();
@@ -155,7 +155,7 @@ fn every_case(stamp: &str, mut check: impl FnMut(&[Arm], usize, Live)) -> usize 
     cases
 }
 
-/// What the log says was read from a queue or signal.
+/// The reads from a queue or signal, according to the log.
 fn read<'a>(log: &'a str, from: &str) -> Vec<&'a str> {
     log.split(';').filter_map(|entry| entry.strip_prefix(from)).collect()
 }
@@ -165,7 +165,7 @@ fn every_small_race_replays_reads_in_order_and_cancels_exactly_the_losers() {
     let cases = every_case("0.1.31", |arms, rounds, mut live| {
         let what = format!("{arms:?} {rounds} {:#?}", kinds(&live.history));
         assert_eq!(live.last().text(), "Continue", "{what}");
-        // A stop in each queue lets the program read to the end and tell what it read.
+        // A stop in each queue lets the program read to the end and report its reads.
         live.turn(vec![msg::queue("q", "stop"), msg::queue("q2", "stop")]);
         let text = live.last().text();
         let log = text.strip_prefix("Completed: ").unwrap_or_else(|| panic!("{text} {what}"));

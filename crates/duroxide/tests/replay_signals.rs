@@ -48,7 +48,7 @@ fn a_signal_that_nobody_waits_for_is_recorded_and_lost() {
     });
     let mut live = Live::start(handler);
     live.turn(vec![msg::signal("s", "too early")]);
-    // In the batch that makes the wait, but before it was bound.
+    // In the batch that makes the wait, but before the engine bound it.
     live.turn(vec![msg::activity(2, ""), msg::signal("s", "still too early")]);
     assert_eq!(live.turn(vec![msg::timer(7)]).text(), "Completed: early-event-dropped");
     assert_eq!(kinds(&live.history).iter().filter(|kind| *kind == "ExternalEvent").count(), 2);

@@ -1,6 +1,6 @@
-//! Turns, event ids and what is recorded when.
+//! Turns, event ids, and when the engine records what.
 //!
-//! Each test drives `ReplayEngine` with a handler and a history, and looks at what the turn recorded.
+//! Each test drives `ReplayEngine` with a handler and a history, and checks the events that the turn recorded.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 

@@ -16,7 +16,7 @@ use runtime_support::{
     Stage, World, activities, details, echo, faulty_world, few_attempts, one_activity, orchestrations, output,
 };
 
-/// Runs an activity until somebody raises `stop`, then gives it up and completes.
+/// Runs an activity until the test raises `stop`, then gives it up and completes.
 fn giving_up() -> duroxide::OrchestrationRegistryBuilder {
     orchestrations().register("GiveUp", |ctx: OrchestrationContext, _: String| async move {
         let work = ctx.schedule_activity("Work", "");
@@ -195,7 +195,7 @@ async fn a_cancelled_activity_that_does_not_listen_is_aborted_after_the_grace_pe
     stage.seen("running", 1).await;
     world.client.cancel_instance("i", "stop").await.unwrap();
     world.end("i").await;
-    // The activity is told by the commit that the end waited for; its grace begins soon after.
+    // The commit that the end waited for tells the activity; its grace begins soon after.
     loop {
         tokio::task::yield_now().await;
         world.clock.advance(Duration::from_millis(500));
@@ -284,7 +284,7 @@ async fn an_unregistered_activity_waits_for_a_runtime_that_knows_it() {
     let world = World::new();
     let ignorant = world.start(activities(), one_activity()).await;
     world.client.start_orchestration("i", "One", "New").await.unwrap();
-    // The first delivery is given back for a second; then the attempt count tells.
+    // The runtime gives the first delivery back for a second; then the attempt count decides.
     while world.client.get_queue_depths().await.unwrap().worker_queue == 0 {
         tokio::task::yield_now().await;
     }

@@ -121,7 +121,7 @@ async fn one_slot_of_each_kind_is_enough() {
     runtime.shutdown(None).await;
 }
 
-/// Histories without what differs from run to run: the order in which concurrent activities ended.
+/// Histories without the part that differs from run to run: the order in which concurrent activities ended.
 async fn history_of(resident_instances: usize) -> Vec<Vec<String>> {
     let world = World::new();
     let options = RuntimeOptions { resident_instances, worker_concurrency: 1, ..Default::default() };
@@ -168,7 +168,7 @@ async fn a_resident_instance_is_not_run_again_from_the_beginning() {
         begun.log().len()
     }
     assert_eq!(runs(0).await, 11);
-    // Once when it is new, once more when the store has told which creation of the id it is.
+    // Once when it is new, once more when the store has told its incarnation.
     assert!(runs(1000).await <= 2);
 }
 

@@ -1,5 +1,5 @@
-//! Corners of the runtime: turns that take long, parents of old children, versions that cannot be replayed, sessions
-//! that are kept, options that are refused, single turns.
+//! Corners of the runtime: long turns, parents of old children, versions that it cannot replay, sessions that it keeps,
+//! options that it refuses, single turns.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that fails may panic")]
 
@@ -70,7 +70,7 @@ async fn a_child_of_an_old_parent_finds_the_execution_that_started_it() {
         if input == "first" {
             return ctx.continue_as_new("second").await;
         }
-        // Nobody knows this one; the child below answers in its place.
+        // No runtime has this child's code; the child below answers in its place.
         ctx.schedule_sub_orchestration("Nobody", "in").await
     });
     let runtime = world.start(activities(), family).await;

@@ -1,7 +1,8 @@
 //! The runtime on the embedded store, where a turn's commit claims its activities and a result's commit claims its
-//! instance: order, shutdown, sessions and panics are what they are without that.
+//! instance: order, shutdown, sessions and panics work as they do without that.
 //!
-//! The store's clock stands still, so no lease ever runs out: what is not given back is never seen again.
+//! The store's clock stands still, so no lease ever runs out: work that the runtime does not give back never appears
+//! again.
 
 #![cfg(all(feature = "sqlite", feature = "test-hooks"))]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that fails may panic")]
@@ -22,7 +23,7 @@ use duroxide::{
 use runtime_support::{Stage, World, activities, orchestrations};
 use sqlite_store::{StoreFile, soon};
 
-/// A store in a file, and the ways to look at it.
+/// A store in a file, and the ways to inspect it.
 struct Site {
     store: Arc<SqliteProvider>,
     world: World,
@@ -60,7 +61,7 @@ impl Site {
 
     async fn has_scheduled(&self, instance: &str) {
         let scheduled = |kind: &EventKind| matches!(kind, EventKind::ActivityScheduled { .. });
-        // An instance's turn is not always something that watchers are told of, so the history is asked.
+        // The store does not tell watchers of every turn, so this reads the history.
         soon(async {
             while !self.world.history(instance).await.iter().any(|event| scheduled(&event.kind)) {
                 tokio::task::yield_now().await;
@@ -70,7 +71,7 @@ impl Site {
     }
 }
 
-/// An orchestration that runs as many steps as its input says, one after the other, and returns what they returned.
+/// An orchestration that runs as many steps as its input says, one after the other, and returns their results.
 fn chain() -> OrchestrationRegistryBuilder {
     orchestrations().register("Chain", |ctx: OrchestrationContext, steps: String| async move {
         let mut results = String::new();

@@ -1,4 +1,5 @@
-//! A store that offers the documented contract and nothing more: polled, loaded in full, and just as correct.
+//! A store that offers the documented contract and nothing more: the runtime polls it and loads whole histories, and
+//! works just as correctly.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that fails may panic")]
 

@@ -1,6 +1,6 @@
-//! Results of activities: each is kept until it is stored, and none is paid for with a second run.
+//! Results of activities: the runtime keeps each until it is stored, and none costs a second run.
 //!
-//! The store is made to fail where a result, a renewal or a failure meets it; the activities count their runs.
+//! The store fails where it gets a result, a renewal or a failure; the activities count their runs.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that fails may panic")]
 
@@ -50,7 +50,7 @@ fn waiting(stage: &Stage) -> duroxide::runtime::registry::ActivityRegistryBuilde
     activities().register("Work", work).register("Other", other)
 }
 
-/// An activity of nobody's, which reports that it ran.
+/// An activity without an instance, which reports that it ran.
 fn other_work() -> WorkItem {
     WorkItem::ActivityExecute {
         instance: "k".into(),
@@ -72,7 +72,7 @@ fn small_world(max_payload_bytes: usize) -> (World, Arc<Faulty>) {
     (World::on(faulty.clone(), clock), faulty)
 }
 
-/// Catches what the activity fails with.
+/// Catches the error of the activity.
 fn catching() -> duroxide::OrchestrationRegistryBuilder {
     orchestrations().register("Catch", |ctx: OrchestrationContext, input: String| async move {
         match ctx.schedule_activity("Work", input).await {
@@ -228,7 +228,7 @@ async fn a_renewal_that_is_refused_for_good_does_not_end_an_activity_whose_lease
 async fn a_lease_that_ran_out_is_taken_up_again_if_nobody_took_it() {
     let (world, faulty) = faulty_world();
     let stage = Stage::default();
-    // One slot: nobody asks for activities while it is busy.
+    // There is one slot: the runtime asks for no activities while it is busy.
     let options = RuntimeOptions { worker_concurrency: 1, ..Default::default() };
     let runtime = world.start_with(waiting(&stage), one_activity(), options).await;
     let renewals = faulty.hold(Call::RenewWork);
@@ -293,7 +293,7 @@ async fn a_result_whose_lease_ran_out_is_stored_if_nobody_took_the_activity() {
     world.client.start_orchestration("i", "One", "Work").await.unwrap();
     stage.seen("run", 1).await;
     let (acks, _renewals) = (faulty.hold(Call::AckWork), faulty.hold(Call::RenewWork));
-    // Nobody else asks for activities.
+    // No other worker asks for activities.
     let _fetches = faulty.hold(Call::FetchWork);
     stage.let_go();
     while faulty.count(Call::AckWork) == 0 {

@@ -1,4 +1,4 @@
-//! Retries: which failures are followed by another attempt.
+//! Retries: after which failures another attempt follows.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that fails may panic")]
 

@@ -1,4 +1,4 @@
-//! Shutdown: it returns as soon as all is quiet, and leaves nothing behind.
+//! Shutdown: it returns as soon as all work has ended, and leaves nothing behind.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that fails may panic")]
 
@@ -211,7 +211,7 @@ async fn what_was_claimed_ahead_is_given_back_without_counting_an_attempt() {
 fn shutdown_of_a_blocked_executor(orchestration: &'static str) -> bool {
     let executor =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    // By the machine's clock: nobody could move another while the threads are blocked.
+    // By the machine's clock: the test could not move another while the threads are blocked.
     let store: Arc<dyn duroxide::providers::Provider> =
         Arc::new(duroxide::providers::memory::MemoryProvider::new());
     let world = World::on(store, Arc::new(duroxide::providers::ManualClock::default()));

@@ -1,5 +1,5 @@
-//! `docs/semantics.md` and the tests agree: every statement names a test, every test that it names exists and runs, and
-//! tests cite only statements that name them.
+//! `docs/semantics.md` and the tests agree: every statement names a test, every named test exists and runs, and tests
+//! cite only statements that name them.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that fails may panic")]
 
@@ -57,7 +57,7 @@ fn places() -> [(&'static str, PathBuf); 3] {
     ]
 }
 
-/// What the document calls the functions of a file.
+/// The prefix that the document uses for the functions of a file.
 fn module(prefix: &str, directory: &Path, file: &Path) -> String {
     let path = file.strip_prefix(directory).unwrap().with_extension("");
     let parts: Vec<_> = path.iter().map(|part| part.to_str().unwrap()).collect();

@@ -1,4 +1,4 @@
-//! Rows that cannot be understood: one of them is set aside or reported, and is never in the way of the others.
+//! Rows that do not decode: the store sets each aside or reports it, and it never holds up the others.
 
 #![cfg(all(feature = "sqlite", feature = "test-hooks"))]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests, too")]
@@ -13,7 +13,7 @@ use duroxide::providers::{
 };
 use support::{LEASE, StoreFile, activity, create, fetch, fetch_work, signal, start};
 
-/// What a payload may be after the file was damaged. The second is JSON but for one byte that is not UTF-8.
+/// Payloads that a damaged file may hold. The second is JSON except for one byte that is not UTF-8.
 const DAMAGES: [&str; 5] = [
     "'{\"Cut'",
     "CAST(replace(CAST(work_item AS BLOB), x'31', x'FF') AS TEXT)",

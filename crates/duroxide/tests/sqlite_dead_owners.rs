@@ -1,8 +1,8 @@
-//! Leases of a process that died are released at once, those of one that lives never, and a crash counts as an attempt
-//! only for what was running.
+//! The store releases the leases of a dead process at once, those of a live process never, and counts a crash as an
+//! attempt only for work that was running.
 //!
 //! The process that dies is this test binary, started again and killed (SIGKILL), or aborted by its own user code. All
-//! leases are far longer than any test may take, so what comes free does so because its owner died.
+//! leases are far longer than any test may take, so a lease comes free only because its owner died.
 
 #![cfg(all(feature = "sqlite", feature = "test-hooks", target_os = "linux"))]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests, too")]
@@ -71,17 +71,17 @@ async fn claim_all(store: &SqliteProvider, worker: &str) -> Vec<(String, String,
     }
 }
 
-/// What was claimed, with its attempts.
+/// The claimed work, with its attempts.
 type Claimed = watch::Sender<BTreeMap<String, u32>>;
 
-/// Claims until `count` were claimed, waiting for what comes free.
+/// Claims until `count` items are claimed, waiting for those that come free.
 async fn claim_until(store: &SqliteProvider, worker: &str, count: usize) -> BTreeMap<String, u32> {
     let claimed = Claimed::default();
     share(store, worker, count, &claimed).await;
     claimed.borrow().clone()
 }
 
-/// Claims as long as fewer than `count` were claimed by all who share `claimed`.
+/// Claims as long as the tasks that share `claimed` have fewer than `count`.
 async fn share(store: &SqliteProvider, worker: &str, count: usize, claimed: &Claimed) {
     let mut turns = store.work_signal(WorkQueue::Orchestrator);
     let mut work = store.work_signal(WorkQueue::Worker);
@@ -149,7 +149,7 @@ fn say(line: &str) {
 /// A process that holds leases.
 struct Holder {
     process: Child,
-    /// What it was running, and what it only held: the tokens by name.
+    /// The tokens of the work that it was running, and of the work that it only held, by name.
     running: BTreeMap<String, String>,
     holding: BTreeMap<String, String>,
 }
@@ -273,7 +273,7 @@ async fn several_who_find_a_dead_owner_at_once_share_its_leases_without_a_double
         share(three, "three", holder.count(), &claimed),
     );
     holder.assert_counted(&claimed.borrow());
-    // Whoever released them has then also removed the file.
+    // The handle that released them has then also removed the file.
     for store in &stores {
         assert!(claim_all(store, "late").await.is_empty());
     }
@@ -289,7 +289,7 @@ async fn the_leases_of_a_process_that_lives_are_never_released() {
     enqueue(&store, "b").await;
     let dying = Holder::spawn(&file);
     assert_eq!((living.count(), dying.count()), (200, 200));
-    // Whoever finds the dead one has looked at the living one as well.
+    // The handle that finds the dead owner has looked at the live one as well.
     let dead = dying.kill();
     dead.assert_counted(&claim_until(&store, "parent", dead.count()).await);
     for _ in 0..3 {
@@ -314,8 +314,8 @@ async fn whoever_renews_a_lease_owns_it() {
     renew(&store, &renewed).await;
 }
 
-/// A runtime on a store of the plain contract says nothing of what it runs. If nothing were counted, what crashes it
-/// would do so for ever.
+/// A runtime on a store of the plain contract does not mark what it runs. If the store counted nothing, an activity
+/// that crashes the process would do so for ever.
 #[tokio::test]
 async fn of_a_killed_process_that_did_not_say_what_it_runs_everything_counts() {
     let file = StoreFile::new();
@@ -389,7 +389,7 @@ async fn files_beside_the_database_are_for_whom_the_database_is() {
     }
 }
 
-/// What crashes the process, in the child that runs it.
+/// Names the work that crashes the process, in the child that runs it.
 const CULPRIT: &str = "DUROXIDE_TEST_CULPRIT";
 const MAX_ATTEMPTS: u32 = 3;
 const BYSTANDERS: usize = 40;

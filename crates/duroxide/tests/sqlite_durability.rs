@@ -1,5 +1,5 @@
-//! What the SQLite store has answered is stored: visible to others at once, committed in groups, and there after the
-//! process was killed in the middle of its work.
+//! A write that the SQLite store has answered is stored: visible to others at once, committed in groups, and there
+//! after a kill of the process in the middle of its work.
 
 #![cfg(all(feature = "sqlite", feature = "test-hooks"))]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests, too")]
@@ -85,7 +85,7 @@ async fn a_checkpoint_leaves_everything_in_the_one_file() {
     assert_eq!(copy.number("SELECT count(*) FROM worker_queue"), 100);
 }
 
-/// Reads without a pause, and never from nothing: one snapshot ends when the next has begun.
+/// Reads without a pause: one snapshot ends only when the next has begun.
 fn read_for_ever(connections: [rusqlite::Connection; 2], is_over: &AtomicBool) {
     let read = "BEGIN; SELECT count(*) FROM worker_queue";
     connections[0].execute_batch(read).unwrap();
@@ -167,7 +167,7 @@ async fn one_step(store: &SqliteProvider, instance: &str) {
 }
 
 fn answered(what: &str, instance: &str) {
-    // One write for the line, so that a kill cannot leave half of it among those of others.
+    // One write for the line, so that a kill cannot leave half of it among the lines of other threads.
     let _ = std::io::stdout().write_all(format!("{what} {instance}\n").as_bytes());
 }
 
@@ -216,7 +216,7 @@ fn after_a_kill_every_answered_write_is_there_and_the_file_is_sound() {
             checked += 1;
         }
         assert!(checked >= 300, "only {checked} answers");
-        // What was not answered is there wholly or not at all.
+        // A write without an answer is there wholly or not at all.
         let halves = file.number(
             "SELECT count(*) FROM instances i WHERE (SELECT count(*) FROM history h WHERE h.instance_id = i.instance_id) <> 3
              OR EXISTS (SELECT 1 FROM orchestrator_queue q WHERE q.instance_id = i.instance_id AND q.class = 'start')",

@@ -1,6 +1,6 @@
 //! The SQLite store when something goes wrong around it: a full disk, callers that go away, a writer that dies.
 //!
-//! A caller is always told the truth: `Ok` means that all of it is stored, an error that nothing of it is.
+//! The store always tells the caller the truth: `Ok` means that all of its write is stored, an error that nothing is.
 
 #![cfg(all(feature = "sqlite", feature = "test-hooks"))]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests, too")]
@@ -150,7 +150,7 @@ async fn on_a_full_disk_no_turn_and_no_result_is_stored_by_half() {
 
     make_room(&store).await;
     for (instance, token) in &turns {
-        // Who was refused may try again with the same lease; who was not is told that it is over.
+        // A refused caller may try again with the same lease; an accepted one learns that its lease is over.
         let _ = ack(&store, token, vec![started_event(instance, 1)], vec![]).await;
     }
     for (instance, token) in &work {
@@ -322,7 +322,7 @@ fn a_runtime_that_ends_with_calls_in_flight_takes_the_store_down_without_hanging
     }
     drop(store);
     drop(runtime);
-    // The last handle has gone with the last task, and with it the writer: what remains is a sound file.
+    // The last handle has gone with the last task, and the writer with it: a sound file remains.
     file.assert_sound();
     assert!(!file.directory().join("store.db-wal").exists(), "the log was moved into the file");
 }
@@ -352,7 +352,7 @@ fn a_runtime_that_ends_gives_back_what_its_callers_have_not_seen() {
     assert_eq!(leased, i64::try_from(seen.load(Ordering::SeqCst)).unwrap());
 }
 
-/// A clock that fails on the writer's thread when it is told to: user code that panics where nobody expects it.
+/// A clock that fails on the writer's thread on request: user code that panics where no caller expects it.
 struct FaultyClock {
     clock: ManualClock,
     broken: AtomicBool,

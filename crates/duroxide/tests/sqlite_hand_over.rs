@@ -1,5 +1,5 @@
-//! The SQLite store when something is stored and what it leads to is claimed in the same commit: what survives, who is
-//! woken, and what becomes of claims that nobody takes over.
+//! The SQLite store when one commit stores a turn or a result and claims the work that it leads to: what survives,
+//! which waiters wake, and how the store gives back claims that no caller takes over.
 
 #![cfg(all(feature = "sqlite", feature = "test-hooks"))]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests, too")]
@@ -133,7 +133,7 @@ async fn a_result_is_not_kept_waiting_by_a_stream_of_leases() {
     poll_once(durable.wait()).await.expect("it was durable before the last of them").unwrap();
 }
 
-/// Waits until everything has been dealt with that was left for the writer, and what that left for it.
+/// Waits until the writer has done the jobs that were left for it, and the jobs that those left.
 async fn writer_is_idle(store: &SqliteProvider) {
     for _ in 0..2 {
         store.execute_sql("SELECT 1").await.unwrap();

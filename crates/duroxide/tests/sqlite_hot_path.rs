@@ -1,7 +1,7 @@
-//! What a step costs on the embedded store, counted: commits, syncs, statements, and the steps of SQLite's machine.
+//! The cost of a step on the embedded store, counted in commits, syncs, statements, and steps of SQLite's machine.
 //!
-//! Counts do not depend on the machine. The bounds are some 15 % above what was measured when they were set: a change
-//! that passes one of them made a step dearer, and one that stays far below may lower it.
+//! Counts do not depend on the machine. The bounds are some 15 % above the counts when they were set: a change that
+//! exceeds one of them made a step dearer, and a change that stays far below may lower it.
 
 #![cfg(all(feature = "sqlite", feature = "test-hooks"))]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that fails may panic")]
@@ -43,10 +43,10 @@ fn chain() -> OrchestrationRegistryBuilder {
         })
 }
 
-/// What the store had done when certain steps ran.
+/// The store's work when certain steps ran.
 type Marks = Arc<Mutex<BTreeMap<usize, WorkDone>>>;
 
-/// Runs one chain of `steps` and returns what the store had done when it reached each hundredth step.
+/// Runs one chain of `steps` and returns the store's work at each hundredth step.
 async fn run_chain(store: &Arc<SqliteProvider>, world: &World, steps: usize) -> BTreeMap<usize, WorkDone> {
     let marks = Marks::default();
     let step = {
@@ -67,7 +67,7 @@ async fn run_chain(store: &Arc<SqliteProvider>, world: &World, steps: usize) -> 
     marks.clone()
 }
 
-/// What a step cost on average between two marks.
+/// The average cost of a step between two marks.
 fn vm_steps(marks: &BTreeMap<usize, WorkDone>, from: usize, to: usize) -> f64 {
     per_step((marks[&to] - marks[&from]).vm_steps, to - from)
 }
@@ -108,7 +108,7 @@ async fn a_step_costs_the_same_however_long_the_history_is() {
     assert!(late <= 1.1 * early, "{early} machine steps at first, {late} after 1,900 steps");
 }
 
-/// What a step costs while so many instances wait for a timer.
+/// The cost of a step while this many instances wait for a timer.
 async fn cost_beside_sleepers(sleepers: usize) -> f64 {
     let file = StoreFile::new();
     let (store, world) = open(&file, Durability::Normal).await;

@@ -1,6 +1,7 @@
-//! A file of the published crate: it is taken over whole, its work goes on, and a migration that fails changes nothing.
+//! A file of the published crate: the store takes it over whole, its work goes on, and a failed migration changes
+//! nothing.
 //!
-//! What the file holds is told in `fixtures/README.md`. Times are those of its making.
+//! `fixtures/README.md` describes the file. Times are those of its making.
 
 #![cfg(all(feature = "sqlite", feature = "test-hooks"))]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests, too")]
@@ -360,7 +361,7 @@ async fn older_builds_are_kept_out_of_a_migrated_and_of_a_new_file() {
     store.enqueue_for_worker(support::activity("a", 1)).await.unwrap();
     for file in [&migrated, &new] {
         let before = (schema(file), rows(file));
-        // What an older build does: on opening, by fetching, and by enqueueing.
+        // The actions of an older build: opening, fetching and enqueueing.
         for statement in [
             "SELECT version FROM _sqlx_migrations",
             "CREATE INDEX IF NOT EXISTS idx_instances_parent ON instances (parent_instance_id)",

@@ -1,4 +1,4 @@
-//! Opening a SQLite store: the URL forms, the file that is made, the settings, and all that is refused.
+//! Opening a SQLite store: the URL forms, the new file, the settings, and everything that the store refuses.
 
 #![cfg(all(feature = "sqlite", feature = "test-hooks"))]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests, too")]
@@ -87,7 +87,7 @@ async fn a_missing_file_is_an_error_that_says_how_to_create_it() {
     let text = error.to_string();
     assert!(text.contains("unable to open database file") && text.contains("?mode=rwc"), "{text}");
     assert!(!file.path().exists());
-    // A scheme that is not ours is the name of a file that is not there.
+    // A scheme that is not ours is the name of a file that does not exist.
     let error = refusal("postgres://localhost/orders").await;
     assert!(error.to_string().contains("code 14"), "{error}");
 }

@@ -1,7 +1,7 @@
-//! What the SQLite store has acknowledged is there after a power cut, also if syncs had failed before it.
+//! Every write that the SQLite store has acknowledged is there after a power cut, also if syncs had failed before it.
 //!
-//! The disk loses what was not synced. A sync that fails does so the way it does on Linux: what it should have written is
-//! taken for written from then on, and no later sync writes it.
+//! The disk loses unsynced data. A sync fails the way it does on Linux: the system takes the unwritten pages for
+//! written from then on, and no later sync writes them.
 
 #![cfg(all(feature = "sqlite", feature = "test-hooks"))]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests, too")]
@@ -19,18 +19,18 @@ use powerloss_vfs::{Disk, Survivors, VFS_NAME};
 use rusqlite::Connection;
 use support::{LEASE, activity, completion, fetch, fetch_work, start, started_event};
 
-/// What the store goes through besides failing syncs.
+/// The events that the store goes through besides failing syncs.
 #[derive(Clone, Copy)]
 struct Conditions {
     /// How many syncs fail in a row.
     failures: u64,
     /// After how many pages the log is moved into the database.
     move_after: u64,
-    /// Somebody reads from the log while it is moved for the first time.
+    /// A reader uses the log while the writer moves it for the first time.
     has_reader: bool,
     /// Another handle works on the same file, as another process would.
     has_neighbour: bool,
-    /// What is in memory is lost, too, if it could not be written.
+    /// The system also loses pages from its memory if it could not write them.
     forgets: bool,
 }
 
@@ -74,7 +74,7 @@ impl Run {
         }
     }
 
-    /// Stores something whose pages nobody writes to again.
+    /// Stores data on pages that no later write touches.
     async fn append_once(&mut self, store: &SqliteProvider) {
         let mut event = started_event("large", 1);
         if let EventKind::OrchestrationStarted { input, .. } = &mut event.kind {
@@ -85,7 +85,7 @@ impl Run {
         }
     }
 
-    /// Compares what was acknowledged with what is there after a power cut.
+    /// Compares the acknowledged writes with the content after a power cut.
     fn check(&mut self, survivors: Survivors) {
         self.lost.extend(self.machine.cut_power(survivors).missing(&self.acknowledged));
     }
@@ -245,7 +245,7 @@ async fn while_syncs_fail_nothing_is_acknowledged_but_leases_live_on() {
     store.abandon_orchestration_item(&turn, None, true).await.unwrap();
 
     machine.disk.fail_syncs(0..0);
-    // The system has a failure left that it has not told everybody of.
+    // The system has a failure left that it has not reported to every handle.
     let _ = store.store_result(&more_work, Some(completion("a", 3)), None).await;
     let stored = store.store_result(&more_work, Some(completion("a", 3)), None).await.unwrap();
     stored.durable.wait().await.unwrap();
@@ -306,7 +306,7 @@ fn a_store_that_trusts_the_sync_after_a_failed_one_is_found_out() {
         disk.fail_syncs(n..n + 1);
         let mut acknowledged = 0;
         for n in 0..10 {
-            // What need not be durable, and then what must be, tried again if it fails.
+            // First writes that need not be durable, and then those that must be, tried again if they fail.
             connection.execute_batch("PRAGMA synchronous = NORMAL; DELETE FROM t WHERE n < 0;").unwrap();
             connection.execute_batch("INSERT INTO t VALUES (-1); PRAGMA synchronous = FULL;").unwrap();
             let stored = (0..2).find(|_| connection.execute("INSERT INTO t VALUES (?1)", [n]).is_ok());

@@ -1,7 +1,8 @@
-//! Every statement of the SQLite store finds its rows through an index, so that no cost grows with what else is stored.
+//! Every statement of the SQLite store finds its rows through an index, so that no cost grows with the rest of the
+//! store.
 //!
-//! The statements are collected from the store's source, so that a new one is checked without being listed here.
-//! Those that scan on purpose are listed, each with the reason.
+//! The test collects the statements from the store's source, so that it checks a new one without a list. It lists those
+//! that scan on purpose, each with the reason.
 
 #![cfg(all(feature = "sqlite", feature = "test-hooks"))]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests, too")]
@@ -171,7 +172,7 @@ async fn work_that_nobody_may_take_is_not_looked_at_one_by_one() {
     create(&store, "a").await;
     store.enqueue_for_orchestrator(signal("a", "1"), None).await.unwrap();
     fetch(&store).await.unwrap();
-    // A hundred thousand messages for a leased instance, sleeping timers, and work with a tag that nobody serves.
+    // A hundred thousand messages for a leased instance, sleeping timers, and work with a tag that no worker serves.
     store
         .execute_sql(
             "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000)
@@ -262,7 +263,8 @@ async fn a_fetch_finds_the_freed_session_behind_any_number_of_others() {
     for n in 0..600 {
         let tag = if n == 599 { "wanted" } else { "other" };
         store.enqueue_for_worker(in_session(&format!("s{n}"), tag, 0)).await.unwrap();
-        // The first of each session is taken for good, so that the session is somebody's and its second item waits.
+        // A worker takes the first of each session for good, so that the session has an owner and its second item
+        // waits.
         let first = Some(&owner("first"));
         let taken = store.fetch_work_item(LEASE * 100, Duration::ZERO, first, &TagFilter::Any).await.unwrap();
         assert!(taken.is_some());

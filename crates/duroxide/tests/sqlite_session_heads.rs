@@ -36,7 +36,7 @@ async fn late<T>(file: &StoreFile, call: impl Future<Output = Result<T, Provider
     })
     .await;
     file.clock.advance(LEASE + Duration::from_secs(1));
-    // What a claim by the other does with an activity whose lease has run out.
+    // A claim by the other process does this with an activity whose lease has run out.
     other
         .execute_batch("UPDATE worker_queue SET due_at = NULL, ready_for = 'A' WHERE activity_id = 1; COMMIT")
         .unwrap();

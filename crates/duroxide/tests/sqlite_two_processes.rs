@@ -1,4 +1,4 @@
-//! Several users of one SQLite file: two handles in one process, two processes, and somebody who holds the file busy.
+//! Several users of one SQLite file: two handles in one process, two processes, and a program that keeps the file busy.
 
 #![cfg(all(feature = "sqlite", feature = "test-hooks"))]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests, too")]
@@ -98,7 +98,7 @@ async fn work_that_the_other_handle_enqueues_wakes_a_waiter_here() {
     let file = StoreFile::new();
     let (here, there) = (file.open().await, file.open().await);
     for queue in [WorkQueue::Orchestrator, WorkQueue::Worker] {
-        // Nothing wakes the waiter before: what was written so far has been noticed.
+        // Nothing wakes the waiter before: the store has noticed all writes so far.
         let mut settled = here.work_signal(queue);
         while tokio::time::timeout(Duration::from_millis(300), settled.wait()).await.is_ok() {
             settled.mark_seen();
@@ -204,7 +204,7 @@ async fn a_file_that_stays_busy_is_an_error_for_now_and_nothing_is_lost() {
 
 const CHILD_URL: &str = "DUROXIDE_TEST_SECOND_URL";
 
-/// Takes whatever there is, as another process, and says what it was.
+/// Takes any work, as another process, and says what it was.
 #[test]
 fn child_takes_what_it_can() {
     let Ok(url) = std::env::var(CHILD_URL) else { return };
@@ -254,7 +254,7 @@ async fn processes_share_a_file_and_every_turn_is_taken_once() {
     assert_eq!(taken.len(), 300);
     assert_eq!(taken.iter().collect::<HashSet<_>>().len(), 300);
     assert_eq!(file.number("SELECT count(*) FROM history"), 300);
-    // The children's signals wait for an instance that nobody has started.
+    // The children's signals wait for an instance that no client has started.
     assert_eq!(store.list_parked(10).await.unwrap().len(), 2);
     file.assert_sound();
 }

@@ -1,6 +1,6 @@
-//! Files of earlier versions: each is opened, migrated, and what runs in it goes on to its end.
+//! Files of earlier versions: the store opens and migrates each, and its instances go on to their end.
 //!
-//! A file is kept for every version of the schema. How they were made is told in `fixtures/README.md`.
+//! There is a file for every version of the schema. `fixtures/README.md` tells how they were made.
 
 #![cfg(all(feature = "sqlite", feature = "test-hooks"))]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests, too")]

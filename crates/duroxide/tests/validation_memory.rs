@@ -12,7 +12,7 @@ use duroxide::provider_validations::ProviderFactory;
 use duroxide::providers::memory::MemoryProvider;
 use duroxide::providers::{ManualClock, Provider, StoreLimits};
 
-/// Makes in-memory stores and remembers the last one, to reach behind its back.
+/// Makes in-memory stores and remembers the last one, so that a check can damage its rows.
 #[derive(Default)]
 struct MemoryFactory {
     last: Mutex<Option<(Arc<MemoryProvider>, Arc<ManualClock>)>>,

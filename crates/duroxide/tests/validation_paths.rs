@@ -1,7 +1,7 @@
-//! Every published check of stores is found under its published path.
+//! Finds every published check of stores under its published path.
 //!
-//! Provider authors import the checks by name, so this file only has to compile. The checks of `race_replay` join when
-//! there is a runtime to run them on.
+//! Provider authors import the checks by name, so this file only has to compile. It leaves out the checks of
+//! `race_replay`, which need a runtime.
 
 #![cfg(feature = "provider-test")]
 #![allow(unused_imports)]

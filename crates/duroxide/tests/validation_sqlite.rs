@@ -20,7 +20,7 @@ enum Location {
     Memory,
 }
 
-/// Makes SQLite stores and remembers the last one, to reach behind its back.
+/// Makes SQLite stores and remembers the last one, so that a check can damage its rows.
 struct SqliteFactory {
     location: Location,
     directories: Mutex<Vec<TempDir>>,

@@ -9,12 +9,12 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 use crate::file::File;
 use crate::vfs;
 
-/// The disks of this process that somebody still has, by their directories.
+/// The live disks of this process, by their directories.
 static DISKS: LazyLock<Mutex<Disks>> = LazyLock::new(Mutex::default);
 
 type Disks = HashMap<PathBuf, Weak<Disk>>;
 
-/// A directory whose files can be looked at as they are after a power cut.
+/// A directory whose files a test can see as they would be after a power cut.
 #[derive(Debug)]
 pub struct Disk {
     directory: PathBuf,
@@ -26,32 +26,31 @@ struct State {
     files: BTreeMap<PathBuf, File>,
     /// How many syncs there were so far.
     syncs: u64,
-    /// Which of them fail.
+    /// The numbers of the syncs that fail.
     failing: Range<u64>,
-    /// Whether a page that could not be written is read as it is on the disk from then on.
+    /// Whether a page that could not be written is read from the disk from then on.
     forgets_what_it_could_not_write: bool,
 }
 
-/// What a power cut leaves of what was not synced.
+/// Which unsynced changes survive a power cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Survivors {
     /// Nothing.
     Nothing,
     /// The first changes of each file.
     FirstChanges {
-        /// Says how many.
+        /// Picks how many.
         seed: u64,
     },
     /// Any sectors of any changes.
     TornChanges {
-        /// Says which.
+        /// Picks which.
         seed: u64,
     },
 }
 
 impl Disk {
-    /// Watches what is done in a directory from here on. Databases in it have to be opened with
-    /// [`VFS_NAME`](crate::VFS_NAME).
+    /// Watches a directory from now on. Open the databases in it with [`VFS_NAME`](crate::VFS_NAME).
     ///
     /// # Panics
     /// If the directory does not exist.
@@ -64,7 +63,7 @@ impl Disk {
         disk
     }
 
-    /// How many syncs there were so far, failed ones included.
+    /// Returns how many syncs there were so far, failed ones included.
     pub fn syncs(&self) -> u64 {
         self.state().syncs
     }
@@ -75,12 +74,13 @@ impl Disk {
         state.failing = state.syncs + which.start..state.syncs.saturating_add(which.end);
     }
 
-    /// From here on, a page that could not be written is not kept in memory either: everybody reads what is on the disk.
+    /// From now on, the system's memory does not keep a page that could not be written either: every reader gets what
+    /// is on the disk.
     pub fn forget_what_cannot_be_written(&self) {
         self.state().forgets_what_it_could_not_write = true;
     }
 
-    /// Writes what is there after a power cut into another directory. The disk itself goes on.
+    /// Writes the files as a power cut would leave them into another directory. The disk itself goes on.
     ///
     /// # Errors
     /// If the files cannot be written.
@@ -93,7 +93,7 @@ impl Disk {
         for (path, file) in &state.files {
             let content = match survivors {
                 Survivors::Nothing => file.durable(),
-                // Its end may have been synced with the directory, or not.
+                // A sync of the directory may have recorded its removal, or not.
                 _ if file.is_unlinked && random.below(2) == 0 => continue,
                 Survivors::FirstChanges { .. } => file.with_first_changes(&mut random),
                 Survivors::TornChanges { .. } => file.with_torn_changes(&mut random),
@@ -106,7 +106,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Writes to a file past SQLite, as any program may.
+    /// Writes to a file past SQLite, as any program can.
     ///
     /// # Errors
     /// If the system cannot write it.
@@ -119,7 +119,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Syncs a file past SQLite, through a handle that was opened just now.
+    /// Syncs a file past SQLite, through a newly opened handle.
     ///
     /// # Errors
     /// If this sync has to fail.
@@ -128,7 +128,7 @@ impl Disk {
         self.sync_handle(path, &mut heard).map_err(|SyncFailed| io::Error::other("the disk failed to sync"))
     }
 
-    /// Syncs a file; `heard` is how many failures its handle has heard of.
+    /// Syncs a file; `heard` counts the failures that its handle has reported.
     pub(crate) fn sync_handle(&self, path: &Path, heard: &mut u64) -> Result<(), SyncFailed> {
         let mut state = self.state();
         let number = state.syncs;
@@ -139,7 +139,7 @@ impl Disk {
             false => file.sync(),
             true if forgets => {
                 file.fail_to_sync();
-                // Best effort, as everything is at this point; a test that needs it sees whether it was done.
+                // Best effort, like everything at this point; a test that needs it checks whether it worked.
                 let _ = std::fs::write(path, file.drop_memory());
             }
             true => file.fail_to_sync(),
@@ -153,12 +153,12 @@ impl Disk {
         if has_failed { Err(SyncFailed) } else { Ok(()) }
     }
 
-    /// Finds the disk that a file is on, if it is on one.
+    /// Finds the disk of a file, if one watches it.
     pub(crate) fn of(path: &Path) -> Option<Arc<Self>> {
         disks().get(path.parent()?)?.upgrade()
     }
 
-    /// Notes that a file was opened; returns how many failures its handle has heard of.
+    /// Notes that a file was opened; returns how many failures its handle has reported.
     pub(crate) fn open(&self, path: &Path) -> u64 {
         let content = std::fs::read(path).unwrap_or_default();
         let mut state = self.state();
@@ -200,12 +200,12 @@ fn disks() -> MutexGuard<'static, Disks> {
     DISKS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// An offset in memory.
+/// Converts an offset to a position in memory.
 pub(crate) fn position(offset: u64) -> usize {
     usize::try_from(offset).unwrap_or(usize::MAX)
 }
 
-/// Makes a seed of any number.
+/// Makes a seed from any number.
 fn spread(seed: u64) -> u64 {
     seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1
 }

@@ -1,15 +1,15 @@
-//! One file: what is in memory, and what is on the disk.
+//! One file: its content in memory, and its content on the disk.
 
 use std::collections::BTreeSet;
 
 use crate::disk::Random;
 
-/// What the system writes back at once.
+/// The unit that the system writes back.
 const PAGE: usize = 4096;
-/// What a disk writes wholly or not at all.
+/// The unit that a disk writes wholly or not at all.
 const SECTOR: usize = 512;
 
-/// A change that was not synced yet.
+/// A change that is not synced yet.
 #[derive(Debug, Clone)]
 enum Change {
     Write { offset: usize, bytes: Vec<u8> },
@@ -19,24 +19,24 @@ enum Change {
 /// A file as a disk knows it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct File {
-    /// What everybody reads.
+    /// The content that every reader gets.
     memory: Vec<u8>,
-    /// What is there after a power cut.
+    /// The content after a power cut.
     durable: Vec<u8>,
     /// Pages of `memory` that the next sync writes.
     dirty: BTreeSet<usize>,
-    /// What happened since the last sync, for a power cut that takes only a part of it.
+    /// The changes since the last sync, for a power cut that loses only a part of them.
     unsynced: Vec<Change>,
-    /// How many syncs have failed. Each handle hears of a failure once.
+    /// How many syncs have failed. Each handle reports a failure once.
     pub(crate) failures: u64,
-    /// The directory does not name it any more, but does so again after a power cut.
+    /// The directory no longer names the file, but does so again after a power cut.
     pub(crate) is_unlinked: bool,
-    /// It was made and not synced yet: SQLite syncs the directory along with it.
+    /// The file is new and not synced yet: SQLite syncs the directory along with it.
     pub(crate) is_new: bool,
 }
 
 impl File {
-    /// A file that is opened for the first time: what is in it was there before the disk was watched.
+    /// A file that is opened for the first time: its content is older than the watch on the disk.
     pub(crate) fn found(content: Vec<u8>) -> Self {
         let is_new = content.is_empty();
         Self { durable: content.clone(), memory: content, is_new, ..Self::default() }
@@ -66,14 +66,14 @@ impl File {
         self.unsynced.clear();
     }
 
-    /// Writes nothing, and takes all pages for clean from here on.
+    /// Writes nothing, and marks all pages as clean.
     pub(crate) fn fail_to_sync(&mut self) {
         self.dirty.clear();
         self.unsynced.clear();
         self.failures += 1;
     }
 
-    /// What is in memory goes back to what is on the disk, as on a system that drops pages that it could not write.
+    /// Resets the memory to the disk's content, like a system that drops pages that it could not write.
     pub(crate) fn drop_memory(&mut self) -> &[u8] {
         self.memory.clone_from(&self.durable);
         self.dirty.clear();
@@ -85,7 +85,7 @@ impl File {
         self.durable.clone()
     }
 
-    /// What is there after a power cut if the first changes that were not synced have reached the disk.
+    /// The content after a power cut if only the first unsynced changes have reached the disk.
     pub(crate) fn with_first_changes(&self, random: &mut Random) -> Vec<u8> {
         let mut content = self.durable.clone();
         let kept = random.below(self.unsynced.len() + 1);
@@ -93,7 +93,7 @@ impl File {
         content
     }
 
-    /// What is there after a power cut if some sectors of some changes have reached the disk, in any order.
+    /// The content after a power cut if some sectors of some changes have reached the disk, in any order.
     pub(crate) fn with_torn_changes(&self, random: &mut Random) -> Vec<u8> {
         let mut content = self.durable.clone();
         for change in self.unsynced.iter().filter(|_| random.below(2) == 0).collect::<Vec<_>>() {
@@ -112,7 +112,7 @@ impl File {
     }
 }
 
-/// Cuts a write where sectors of the disk begin.
+/// Cuts a write at the boundaries of the disk's sectors.
 fn sectors(offset: usize, bytes: &[u8]) -> Vec<(usize, &[u8])> {
     let mut pieces = Vec::new();
     let (mut at, mut rest) = (offset, bytes);

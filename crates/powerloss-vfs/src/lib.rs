@@ -1,12 +1,12 @@
-//! A disk for tests of what survives a power cut.
+//! A disk for tests of power cuts.
 //!
-//! A [`Disk`] is a directory. SQLite databases that are opened in it through the VFS [`VFS_NAME`] work as usual, on real
-//! files; besides, the disk knows which bytes were synced. [`Disk::cut_power`] writes what a machine would find after a
-//! power cut into another directory: all that was synced, and of the rest nothing, the first part, or torn pieces of it.
+//! A [`Disk`] is a directory. SQLite databases in it, opened through the VFS [`VFS_NAME`], work as usual on real files;
+//! the disk also knows which bytes were synced. [`Disk::cut_power`] writes the files that a machine would find after a
+//! power cut into another directory: everything synced, and of the rest nothing, the first part, or torn pieces.
 //!
-//! [`Disk::fail_syncs`] makes syncs fail the way they do on Linux: the pages that should have been written are clean
-//! afterwards. They are still in memory, where everybody reads them, but no later sync writes them, unless somebody writes
-//! to them again. Each handle that was open hears of the failure once.
+//! [`Disk::fail_syncs`] makes syncs fail the way they do on Linux: the unwritten pages count as clean afterwards. They
+//! are still in memory, where every reader gets them, but no later sync writes them, unless a program changes them
+//! again. Each open handle reports the failure once.
 //!
 //! ```
 //! use powerloss_vfs::{Disk, Survivors, VFS_NAME};

@@ -1,4 +1,4 @@
-//! The VFS: SQLite's default one, with every change told to the [`Disk`] and every sync done by it.
+//! The VFS: SQLite's default one, except that the [`Disk`] hears of every change and does every sync.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
@@ -35,7 +35,7 @@ struct OpenFile {
 struct Watched {
     disk: Arc<Disk>,
     path: PathBuf,
-    /// How many failures of syncs this handle has heard of.
+    /// How many failures of syncs this handle has reported.
     heard: u64,
 }
 
@@ -135,7 +135,7 @@ unsafe extern "C" fn open(
 unsafe fn path<'a>(name: *const c_char) -> &'a Path {
     // SAFETY: by the contract.
     let name = unsafe { CStr::from_ptr(name) };
-    // The paths of tests are UTF-8; no disk has one that is not.
+    // The paths of tests are UTF-8, so no disk has another.
     Path::new(name.to_str().unwrap_or_default())
 }
 
@@ -238,7 +238,7 @@ unsafe extern "C" fn check_reserved_lock(file: *mut ffi::sqlite3_file, is_held: 
 }
 
 unsafe extern "C" fn control(file: *mut ffi::sqlite3_file, operation: c_int, argument: *mut c_void) -> c_int {
-    // It would make the file longer without telling the disk.
+    // A size hint would make the file longer without telling the disk.
     if operation == ffi::SQLITE_FCNTL_SIZE_HINT {
         return ffi::SQLITE_OK;
     }

@@ -1,4 +1,4 @@
-//! Who an activity is, and how it hears that nobody waits for it any more.
+//! Which step an activity is, and how it learns that its orchestration no longer wants the result.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use crate::client::Client;
 use crate::providers::Provider;
 
-/// Where an activity belongs: what scheduled it, and who runs it.
+/// Where an activity belongs: the step that scheduled it, and the worker that runs it.
 #[derive(Debug, Clone)]
 pub(crate) struct ActivityIdentity {
     pub instance_id: String,
@@ -23,11 +23,12 @@ pub(crate) struct ActivityIdentity {
     pub tag: Option<String>,
 }
 
-/// What a running activity knows about itself, and what it can do besides its work.
+/// The identity of a running activity, and its tools besides its own work.
 ///
 /// An activity may run more than once: the runtime runs it again if the process dies before the result is stored. Where
-/// that matters, hand a key that names the step to whoever does the work, so that they recognise the second request. (With
-/// a [`RetryPolicy`](crate::RetryPolicy) each attempt is a step of its own; then pass a key in the input.)
+/// that matters, pass a key that names the step to the service that does the work, so that it recognises the second
+/// request. (With a [`RetryPolicy`](crate::RetryPolicy) each attempt is a step of its own; then pass a key in the
+/// input.)
 ///
 /// ```
 /// use duroxide::ActivityContext;
@@ -86,13 +87,13 @@ impl ActivityContext {
 
     /// Returns the id of the event that scheduled this activity.
     ///
-    /// With instance and execution it names this step, also when it runs again after a crash: a good idempotency key for
-    /// what the activity does outside. Each attempt of a retry policy is a step of its own.
+    /// Together with instance and execution, this id names the step, also when the step runs again after a crash: a
+    /// good idempotency key for calls to other systems. Each attempt of a retry policy is a step of its own.
     pub fn activity_id(&self) -> u64 {
         self.identity.activity_id
     }
 
-    /// Returns how often this step has been handed to a worker, this time included; 1 the first time.
+    /// Returns how often the store has handed this step to a worker, this time included; 1 the first time.
     pub fn attempt(&self) -> u32 {
         self.identity.attempt
     }
@@ -112,17 +113,18 @@ impl ActivityContext {
         self.identity.tag.as_deref()
     }
 
-    /// Tells whether the result is no longer wanted.
+    /// Tells whether the orchestration no longer wants the result.
     pub fn is_cancelled(&self) -> bool {
         self.cancellation.is_cancelled()
     }
 
-    /// Waits until the result is no longer wanted.
+    /// Waits until the orchestration no longer wants the result.
     pub async fn cancelled(&self) {
         self.cancellation.cancelled().await;
     }
 
-    /// Returns a token that fires when the result is no longer wanted, for tasks that this activity spawns.
+    /// Returns a token that fires when the orchestration no longer wants the result, for tasks that this activity
+    /// spawns.
     pub fn cancellation_token(&self) -> CancellationToken {
         self.cancellation.clone()
     }
@@ -133,7 +135,8 @@ impl ActivityContext {
     }
 }
 
-/// Writes one line to the log with the activity's identity in fields. A macro, for the level must be a constant.
+/// Writes one line to the log with the activity's identity in fields. It is a macro because the level must be a
+/// constant.
 macro_rules! trace_line {
     ($self:ident, $level:ident, $message:ident) => {{
         let identity = &$self.identity;

@@ -1,4 +1,4 @@
-//! What an activity author holds.
+//! The tools of an activity author.
 
 mod context;
 

@@ -1,4 +1,4 @@
-//! What can go wrong for an application.
+//! The errors of client calls.
 
 use std::fmt;
 
@@ -11,12 +11,12 @@ pub enum ClientError {
     Provider(ProviderError),
     /// The store offers no management.
     ManagementNotAvailable,
-    /// An argument was refused.
+    /// The client refused an argument.
     InvalidInput {
-        /// What is wrong with it.
+        /// The fault in it.
         message: String,
     },
-    /// What was waited for did not happen in time.
+    /// The awaited change did not happen in time.
     Timeout,
     /// The instance has not finished.
     InstanceStillRunning {
@@ -57,7 +57,7 @@ impl ClientError {
         }
     }
 
-    /// Sorts the error of a deletion. Stores say what is the matter in words only, each in its own.
+    /// Sorts the error of a deletion. Stores report the cause only as text, and each store words it differently.
     pub(super) fn of_deletion(error: ProviderError, instance_id: &str) -> Self {
         let instance_id = instance_id.to_string();
         let text = error.message.to_lowercase();

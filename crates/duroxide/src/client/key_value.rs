@@ -31,7 +31,7 @@ impl Client {
     }
 
     /// Reads all values as of the last committed turn; empty for an unknown instance. The map iterates in no particular
-    /// order; [`get_kv_all_values_sorted`](Self::get_kv_all_values_sorted) has one.
+    /// order; [`get_kv_all_values_sorted`](Self::get_kv_all_values_sorted) sorts by key.
     ///
     /// # Errors
     /// [`ClientError::Provider`] if the store fails.
@@ -53,7 +53,8 @@ impl Client {
     /// Waits until a key has a value, and decodes it.
     ///
     /// # Errors
-    /// As [`wait_for_kv_value`](Self::wait_for_kv_value); also [`ClientError::InvalidInput`] if it does not decode.
+    /// As [`wait_for_kv_value`](Self::wait_for_kv_value); also [`ClientError::InvalidInput`] if the value does not
+    /// decode.
     pub async fn wait_for_kv_value_typed<T: DeserializeOwned>(
         &self,
         instance: &str,

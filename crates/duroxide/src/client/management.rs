@@ -1,4 +1,4 @@
-//! What operators do: list, inspect, delete, prune.
+//! The calls of operators: list, inspect, delete, prune.
 
 use super::{Client, ClientError, TARGET};
 use crate::model::Event;
@@ -28,15 +28,16 @@ impl Client {
 
     /// Describes an instance.
     ///
-    /// Between its start and its first turn its status is `Pending`; its version is then the one that the start asks
-    /// for, or `unknown`. A store that knows only the published contract has nothing to say about it until then.
+    /// Between its start and its first turn, the instance has the status `Pending` and the version that the start asks
+    /// for, or `unknown`. A store that implements only the published contract does not know the instance until its
+    /// first turn.
     pub async fn get_instance_info(&self, instance: &str) -> Result<InstanceInfo, ClientError> {
         let error = match self.admin()?.get_instance_info(instance).await {
             Ok(info) => return Ok(info),
             Err(error) => error,
         };
         match self.extended() {
-            // By now it may have taken its first turn, so any description will do.
+            // By now the instance may have taken its first turn, so any description will do.
             Some(store) if !error.retryable => {
                 let described = store.read_metadata(instance).await?;
                 described.map(info).ok_or(ClientError::Provider(error))
@@ -54,12 +55,12 @@ impl Client {
         Ok(self.admin()?.get_execution_info(instance, execution_id).await?)
     }
 
-    /// Lists the executions of an instance, ascending; empty if it is unknown.
+    /// Lists the executions of an instance, ascending; empty if the instance is unknown.
     pub async fn list_executions(&self, instance: &str) -> Result<Vec<u64>, ClientError> {
         Ok(self.admin()?.list_executions(instance).await?)
     }
 
-    /// Reads the history of one execution; empty if it is unknown.
+    /// Reads the history of one execution; empty if the execution is unknown.
     pub async fn read_execution_history(
         &self,
         instance: &str,
@@ -73,18 +74,19 @@ impl Client {
         Ok(self.admin()?.get_system_metrics().await?)
     }
 
-    /// Counts what waits in the queues.
+    /// Counts the messages that wait in the queues.
     pub async fn get_queue_depths(&self) -> Result<QueueDepths, ClientError> {
         Ok(self.admin()?.get_queue_depths().await?)
     }
 
-    /// Lists messages that wait for an instance that nobody has started, oldest first, up to `limit`.
+    /// Lists messages that wait for an instance that no client has started yet, oldest first, up to `limit`.
     pub async fn list_parked_messages(&self, limit: usize) -> Result<Vec<ParkedMessage>, ClientError> {
         let store = self.extended().ok_or(ClientError::ManagementNotAvailable)?;
         Ok(store.list_parked(limit).await?)
     }
 
-    /// Counts the messages that were dropped because their instance did not exist, and lists the newest, up to `limit`.
+    /// Counts the messages that the store dropped because their instance did not exist, and lists the newest, up to
+    /// `limit`.
     pub async fn list_dropped_messages(&self, limit: usize) -> Result<DroppedMessages, ClientError> {
         let store = self.extended().ok_or(ClientError::ManagementNotAvailable)?;
         Ok(store.list_dropped(limit).await?)
@@ -116,7 +118,7 @@ impl Client {
         Ok(result)
     }
 
-    /// Deletes finished root instances that the filter selects; running ones are skipped.
+    /// Deletes finished root instances that the filter selects; skips running ones.
     pub async fn delete_instance_bulk(
         &self,
         filter: InstanceFilter,
@@ -128,7 +130,7 @@ impl Client {
         Ok(result)
     }
 
-    /// Removes old executions of an instance; never the current one or one that runs.
+    /// Removes old executions of an instance, but never the current one or a running one.
     pub async fn prune_executions(
         &self,
         instance_id: &str,
@@ -154,9 +156,9 @@ impl Client {
         Ok(result)
     }
 
-    /// Lists instances that cannot go on because neither their turn nor their failure could be stored, with the reason;
-    /// those first that have been blocked longest. A blocked instance counts as `Running`. Empty on a store that cannot
-    /// block instances.
+    /// Lists instances that cannot go on because the store could take neither their turn nor their failure. Gives the
+    /// reason for each; the instance that has been blocked longest comes first. A blocked instance counts as `Running`.
+    /// Empty on a store that cannot block instances.
     ///
     /// # Errors
     /// [`ClientError::Provider`] if the store fails.
@@ -167,8 +169,8 @@ impl Client {
         }
     }
 
-    /// Lets a blocked instance go on, once the reason is gone: its messages are delivered again, as if for the first
-    /// time. Returns whether the instance was blocked.
+    /// Lets a blocked instance go on, once the reason is gone: the store delivers its messages again, as if for the
+    /// first time. Returns whether the instance was blocked.
     ///
     /// # Errors
     /// [`ClientError::Provider`] if the store fails.

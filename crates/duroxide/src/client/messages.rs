@@ -7,7 +7,7 @@ use super::{Client, ClientError};
 use crate::model::WorkItem;
 use crate::providers::refusal;
 
-/// What sending a message may ask for besides.
+/// Options for sending a message.
 ///
 /// ```
 /// use duroxide::client::EnqueueOptions;
@@ -24,11 +24,13 @@ impl EnqueueOptions {
         Self::default()
     }
 
-    /// Keeps the message if there is no such instance: it is parked until the instance is started, and then delivered in
-    /// the order in which it was sent. What is parked is [listed](Client::list_parked_messages). After a day, or the
-    /// time that the store was told, it is dropped and [listed as that](Client::list_dropped_messages).
+    /// Keeps the message if there is no such instance. The store parks it until a client starts the instance, and then
+    /// delivers parked messages in the order in which they were sent.
+    /// [`list_parked_messages`](Client::list_parked_messages) shows what waits. After a day, or the time that the store
+    /// is configured for, the store drops the message and [lists it as dropped](Client::list_dropped_messages).
     ///
-    /// Also a message that was on its way when its instance was deleted is delivered to the next one of that id.
+    /// If an operator deletes the instance while the message is on its way, the next instance of that id gets the
+    /// message.
     #[must_use]
     pub fn park_until_started(mut self) -> Self {
         self.park_until_started = true;
@@ -37,11 +39,12 @@ impl EnqueueOptions {
 }
 
 impl Client {
-    /// Raises a signal. The oldest wait for this name that is open when the signal arrives receives it; without one it
-    /// is recorded and nobody receives it. [`enqueue_event`](Self::enqueue_event) is the buffered kind.
+    /// Raises a signal. The oldest wait for this name that is open when the signal arrives receives it; without one,
+    /// the history records it and no wait ever receives it. [`enqueue_event`](Self::enqueue_event) is the buffered
+    /// kind.
     ///
-    /// A signal for an instance that does not exist waits for its start, for a day, and arrives with that: before any
-    /// wait is open.
+    /// A signal for an instance that does not exist waits up to a day for the start and arrives together with it:
+    /// before any wait is open.
     ///
     /// # Errors
     /// [`ClientError::Provider`] if the store fails.
@@ -69,11 +72,12 @@ impl Client {
         self.raise_event(instance, event_name, data).await
     }
 
-    /// Puts a message into one of the instance's queues. It is kept until the orchestration takes it or ends.
+    /// Puts a message into one of the instance's queues. The message stays there until the orchestration takes it or
+    /// ends.
     ///
-    /// The instance has to be there, or its start has to be queued. Otherwise the call succeeds all the same, and the
-    /// next runtime that looks drops the message: it is logged, counted and [listed](Self::list_dropped_messages), and an
-    /// instance that is started later never sees it. A sender that may come before the start parks the message
+    /// The instance must exist, or its start must be queued. Otherwise the call still succeeds, but the next runtime
+    /// that looks drops the message: it logs, counts and [lists](Self::list_dropped_messages) it, and an instance
+    /// started later never sees it. A sender that may come before the start parks the message
     /// ([`EnqueueOptions::park_until_started`]) or [brings the start along](Self::start_with_message).
     ///
     /// # Errors

@@ -1,6 +1,6 @@
-//! What an application holds: start, send, wait, query, manage.
+//! The application's handle on a store: start, send, wait, query, manage.
 //!
-//! A client talks to the store only, never to a runtime: both may live in different processes.
+//! A client talks to the store only, never to a runtime: the two may live in different processes.
 
 mod error;
 mod key_value;
@@ -46,12 +46,13 @@ pub struct Client {
 }
 
 impl Client {
-    /// Makes a client on a store. Its time-outs and pauses go by the machine's clock, whatever clock the store goes by.
+    /// Makes a client on a store. Its time-outs and pauses follow the machine's clock, whatever clock the store
+    /// follows.
     pub fn new(store: Arc<dyn Provider>) -> Self {
         Self { store, clock: Arc::new(SystemClock) }
     }
 
-    /// Makes time-outs and pauses go by this clock instead: for tests that move the time by hand.
+    /// Makes time-outs and pauses follow this clock instead: for tests that move the time by hand.
     ///
     /// ```
     /// use std::sync::Arc;

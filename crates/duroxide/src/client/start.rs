@@ -8,11 +8,11 @@ use super::{Client, ClientError};
 use crate::model::{INITIAL_EXECUTION_ID, OrchestrationStatus, WorkItem, codec};
 use crate::providers::{DeliveryOutcome, StartOutcome, refusal};
 
-/// What a start may say besides name and input.
+/// Options for a start.
 ///
-/// A start is done when it is queued, and a runtime takes the first turn later. In between
+/// The call returns once the start is queued; a runtime takes the first turn later. In between
 /// [`Client::get_orchestration_status`] still answers `NotFound`; [`Client::get_instance_info`] answers the status
-/// `Pending`. [`StartedInstance::wait`] waits through it.
+/// `Pending`. [`StartedInstance::wait`] waits through both.
 ///
 /// ```
 /// use duroxide::client::StartOptions;
@@ -24,7 +24,7 @@ pub struct StartOptions {
 }
 
 impl StartOptions {
-    /// Makes options that leave everything open.
+    /// Makes options that ask for nothing.
     pub fn new() -> Self {
         Self::default()
     }
@@ -36,7 +36,7 @@ impl StartOptions {
     }
 }
 
-/// An instance that is there after a start, whether that start made it or not.
+/// An instance that exists after a start, whether that start made it or not.
 #[derive(Clone)]
 pub struct StartedInstance {
     client: Client,
@@ -50,7 +50,7 @@ impl StartedInstance {
         &self.instance
     }
 
-    /// Tells what became of the start: whether the id was free, taken, or the store cannot tell.
+    /// Tells whether the id was free or taken, or that the store cannot tell.
     pub fn outcome(&self) -> StartOutcome {
         self.outcome
     }
@@ -60,7 +60,7 @@ impl StartedInstance {
         self.outcome == StartOutcome::New
     }
 
-    /// Waits for the result; of the instance that had the id before, if there was one.
+    /// Waits for the result. If the id was taken, this is the result of the instance that had it.
     ///
     /// # Errors
     /// As [`Client::wait_for_orchestration`].
@@ -73,8 +73,8 @@ impl Client {
     /// Enqueues the start of an instance and returns. A runtime resolves the version and takes the first turn; until then
     /// the instance is *pending*, see [`StartOptions`].
     ///
-    /// An id that is taken is not an error: nothing happens then, and the old result stands.
-    /// [`start_orchestration_with`](Self::start_orchestration_with) tells.
+    /// An id that is taken is not an error: the call then changes nothing, and the old result stands.
+    /// [`start_orchestration_with`](Self::start_orchestration_with) tells which happened.
     ///
     /// # Errors
     /// [`ClientError::InvalidInput`] if the id has the form of a child's; [`ClientError::Provider`] if the store fails.
@@ -133,10 +133,10 @@ impl Client {
 
     /// Starts an instance unless its id is taken, and tells which.
     ///
-    /// The handle that it returns also waits for the result, which for a taken id is the one of the instance that is
-    /// there. So the same call from several places, or again after a crash, runs the orchestration once and gives
-    /// everybody its result. A store that cannot check and enqueue in one step answers
-    /// [`StartOutcome::Unknown`]; the call is harmless all the same.
+    /// The returned handle also waits for the result; for a taken id, that is the result of the instance that has the
+    /// id. So the same call from several places, or again after a crash, runs the orchestration once and gives every
+    /// caller its result. A store that cannot check and enqueue in one step answers [`StartOutcome::Unknown`]; the call
+    /// is harmless all the same.
     ///
     /// # Errors
     /// As [`start_orchestration`](Self::start_orchestration).
@@ -160,15 +160,15 @@ impl Client {
         Ok(StartedInstance { client: self.clone(), instance, outcome })
     }
 
-    /// Sends a message to an instance, and starts that if its id is free, in one commit.
+    /// Sends a message to an instance, and starts the instance if its id is free, in one commit.
     ///
-    /// So whoever comes first starts the instance, and no message is lost before the start: an order service calls this
-    /// for each item that is put into a basket, and the first one opens the basket. The answer says what happened:
-    /// [`DeliveryOutcome::Ended`] means that the instance has completed or failed, and that **nothing was sent**; the
-    /// caller decides, for example for another id. An instance that ends before it takes a message that was sent to it
-    /// never sees it, as with [`enqueue_event`](Self::enqueue_event).
+    /// So the first caller starts the instance, and no message is lost before the start: an order service calls this
+    /// for each item that a customer puts into a basket, and the first item opens the basket. The answer says what
+    /// happened: [`DeliveryOutcome::Ended`] means that the instance has completed or failed, and that the store **sent
+    /// nothing**; the caller decides what to do, for example to use another id. An instance that ends before it takes a
+    /// message never sees that message, as with [`enqueue_event`](Self::enqueue_event).
     ///
-    /// The version of [`StartOptions`] and the input count only if the instance is started.
+    /// The version of [`StartOptions`] and the input count only if this call starts the instance.
     ///
     /// # Errors
     /// [`ClientError::InvalidInput`] if the id has the form of a child's, or if the store cannot do this in one commit;

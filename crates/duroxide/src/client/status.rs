@@ -1,20 +1,20 @@
-//! What became of an instance.
+//! How an instance stands.
 
 use super::{Client, ClientError};
 use crate::model::{ErrorDetails, Event, EventKind, ExecutionStatus, OrchestrationStatus, SystemStats};
 use crate::providers::{ExtendedProvider, InstanceMetadata};
 
-/// How many of the newest events to look at for a failure's details, step by step. The failure is the last event or
-/// is followed by one row for each activity that was still running. One at first, so that a history whose older rows
-/// cannot be decoded does not hide why it failed.
+/// How many of the newest events to read for a failure's details, step by step. The failure is the last event, or is
+/// followed by one row for each activity that was still running. The first step reads one event, so that older rows
+/// that do not decode cannot hide why the instance failed.
 const RECENT_EVENTS: [usize; 3] = [1, 32, 1024];
 
 impl Client {
     /// Returns the status of an instance as of its last committed turn.
     ///
-    /// It is `NotFound` until a runtime has taken the first turn, also right after a start that succeeded: the enum has
-    /// no other word. [`get_instance_info`](Self::get_instance_info) tells an instance whose start is queued, which is
-    /// `Pending`, from one that nobody started. It is `Running` between two executions.
+    /// The status is `NotFound` until a runtime has taken the first turn, also right after a successful start: the enum
+    /// has no other word. [`get_instance_info`](Self::get_instance_info) tells an instance whose start is queued, which
+    /// is `Pending`, from one that does not exist. The status is `Running` between two executions.
     ///
     /// # Errors
     /// [`ClientError::Provider`] if the store fails.
@@ -40,7 +40,7 @@ impl Client {
         instance: &str,
     ) -> Result<OrchestrationStatus, ClientError> {
         let Some(metadata) = store.read_metadata(instance).await? else {
-            // History can be there without a row, if it was written without a turn.
+            // A history can exist without an instance row, if it was written without a turn.
             return self.status_from_history(instance).await;
         };
         self.described(store, instance, metadata).await

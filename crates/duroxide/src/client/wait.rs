@@ -1,4 +1,4 @@
-//! Waiting until something about an instance is so.
+//! Waits for a change of an instance.
 //!
 //! A store that can be watched wakes the waiter; any other is asked again after growing pauses. All waiters of a store
 //! that wait for the end or the custom status of an instance look together, so that thousands of them cost a few reads a
@@ -47,7 +47,8 @@ struct Wait {
 }
 
 impl Wait {
-    /// Ends the wait if the look found something, failed for good, or was the last. Otherwise waits for the next.
+    /// Ends the wait if this look at the store found something, failed for good, or was the last. Otherwise waits for
+    /// the next look.
     async fn after<T>(&mut self, look: Result<Option<T>, ClientError>) -> Option<Result<T, ClientError>> {
         let failure = match look {
             Ok(Some(found)) => return Some(Ok(found)),
@@ -108,7 +109,7 @@ impl Client {
     /// Waits until an instance has completed or failed.
     ///
     /// # Errors
-    /// [`ClientError::Timeout`] if it did not in time, also for an instance that nobody started;
+    /// [`ClientError::Timeout`] if it did neither in time, also for an instance that was never started;
     /// [`ClientError::Provider`] if the store fails for good, or still fails when the time is up.
     pub async fn wait_for_orchestration(
         &self,
@@ -137,7 +138,7 @@ impl Client {
                 }
             },
             OrchestrationStatus::Failed { details, .. } => Ok(Err(details.display_message())),
-            // A wait ends with one of the two above.
+            // A wait ends only with one of the two above.
             OrchestrationStatus::Running { .. } | OrchestrationStatus::NotFound => Err(ClientError::Timeout),
         }
     }
@@ -166,7 +167,7 @@ impl Client {
     /// Waits until a key has a value.
     ///
     /// # Errors
-    /// [`ClientError::Timeout`] if it got none in time; [`ClientError::Provider`] if the store fails for good.
+    /// [`ClientError::Timeout`] if the key got none in time; [`ClientError::Provider`] if the store fails for good.
     pub async fn wait_for_kv_value(
         &self,
         instance: &str,

@@ -1,4 +1,4 @@
-//! The engine's side of a context, open to tests that drive one by hand.
+//! The engine's side of a context, for tests that drive a context by hand.
 
 use crate::model::Action;
 use crate::orchestration::OrchestrationContext;
@@ -46,7 +46,7 @@ impl OrchestrationContext {
         self.shared_state().bind(token, schedule_id);
     }
 
-    /// Lays down the outcome of a scheduled step.
+    /// Stores the outcome of a scheduled step.
     pub fn deliver_result(&self, schedule_id: u64, result: CompletionResult) {
         if !self.shared_state().deliver(schedule_id, result) {
             tracing::warn!(

@@ -1,4 +1,4 @@
-//! The history of an instance during a turn: what was stored, and what the turn adds.
+//! The history of an instance during a turn: the stored events, and those that the turn adds.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ pub struct HistoryManager {
     pub parent_instance: Option<String>,
     /// The event by which the parent scheduled this child.
     pub parent_id: Option<u64>,
-    /// The execution of the parent that did.
+    /// The execution of the parent that scheduled this child.
     pub parent_execution_id: Option<u64>,
     /// Whether the execution completed.
     pub is_completed: bool,

@@ -1,7 +1,7 @@
-//! What exists only because programs and tests for the 0.1 interface name it.
+//! Types that exist only because programs and tests for the 0.1 interface name them.
 //!
-//! The crate itself uses nothing of this. The runtime takes its turns by `replay` and `runtime::orchestrator`; the types
-//! here offer the same steps under their published names. Other modules re-export them at their published paths.
+//! The crate itself uses nothing of this. The runtime takes its turns with `replay` and `runtime::orchestrator`; the
+//! types here offer the same steps under their published names. Other modules re-export them at their published paths.
 
 mod context_hooks;
 mod history_manager;

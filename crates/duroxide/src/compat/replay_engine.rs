@@ -1,4 +1,4 @@
-//! The replay engine as tests drive it: one turn, from a history and messages.
+//! The replay engine for tests that drive it: one turn, from a history and messages.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,8 +12,8 @@ pub use crate::replay::TurnResult;
 
 /// One turn of an execution, rebuilt from its history.
 ///
-/// It runs on the same code as the runtime's turns: make it with the history, give it the messages, run it once, and ask
-/// what came of it.
+/// It runs on the same code as the runtime's turns: make it with the history, give it the messages, run it once, and
+/// read the outcome.
 pub struct ReplayEngine {
     journal: Option<Journal>,
     baseline: Vec<Event>,
@@ -48,7 +48,7 @@ impl ReplayEngine {
         }
     }
 
-    /// Says how many events of the history were stored before this turn. Without this, all of them.
+    /// Says how many events of the history were stored before this turn. Without this call, all of them were.
     pub fn with_persisted_history_len(mut self, len: usize) -> Self {
         self.persisted = len.min(self.baseline.len());
         self
@@ -111,17 +111,17 @@ impl ReplayEngine {
         &self.delta
     }
 
-    /// Returns what the code newly asked for, with the ids of the events.
+    /// Returns the new requests of the code, with the ids of their events.
     pub fn pending_actions(&self) -> &[Action] {
         &self.actions
     }
 
-    /// Returns the activities that were newly cancelled, by the ids of their schedule events.
+    /// Returns the activities that the turn cancelled, by the ids of their schedule events.
     pub fn cancelled_activity_ids(&self) -> &[u64] {
         &self.cancelled_activities
     }
 
-    /// Returns the children that were newly cancelled, by their ids as recorded.
+    /// Returns the children that the turn cancelled, by their ids as recorded.
     pub fn cancelled_sub_orchestration_ids(&self) -> &[String] {
         &self.cancelled_children
     }

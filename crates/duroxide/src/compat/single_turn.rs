@@ -1,4 +1,4 @@
-//! One turn on its own, as tests drive it: from a history and a batch to what would be committed.
+//! One turn on its own, for tests: from a history and a batch to what the runtime would commit.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,14 +12,15 @@ use crate::runtime::Runtime;
 use crate::runtime::orchestrator::{Beginning, TurnContext, conclude};
 use crate::runtime::program::{Assignment, open_execution};
 
-/// New events, activities, messages, activities given up, and the result; an orchestration that goes on has none yet.
+/// New events, activities, messages, cancelled activities, and the result; an orchestration that goes on has no result
+/// yet.
 type SingleTurn =
     (Vec<Event>, Vec<WorkItem>, Vec<WorkItem>, Vec<ScheduledActivityIdentifier>, Result<String, String>);
 
 impl Runtime {
-    /// Takes one turn and stores nothing. For tests; the dispatchers take their turns by the same code.
+    /// Takes one turn and stores nothing. For tests; the dispatchers take their turns with the same code.
     ///
-    /// Returns the new events, new activities, new messages, activities that were given up, and the result.
+    /// Returns the new events, new activities, new messages, cancelled activities, and the result.
     #[doc(hidden)]
     #[allow(clippy::too_many_arguments, clippy::type_complexity, reason = "the published signature")]
     pub async fn run_single_execution_atomic(
@@ -47,7 +48,7 @@ impl Runtime {
     }
 }
 
-/// What a single turn is taken of.
+/// The execution whose turn is taken.
 struct Subject<'a> {
     instance: &'a str,
     execution_id: u64,
@@ -59,7 +60,7 @@ struct Subject<'a> {
     now_ms: u64,
 }
 
-/// Takes one turn. Nothing is stored, except that the new events are added to the history manager by the caller.
+/// Takes one turn. Stores nothing; the caller adds the new events to the history manager.
 fn take(subject: Subject<'_>) -> SingleTurn {
     let full = subject.history.full_history();
     let (stored, opening) = full.split_at(subject.history.original_len());

@@ -1,4 +1,4 @@
-//! What a batch of messages asks for: a start, or news for an instance that runs.
+//! The content of a batch of messages: a start, or news for a running instance.
 
 use crate::model::WorkItem;
 
@@ -15,13 +15,13 @@ pub struct WorkItemReader {
     pub orchestration_name: String,
     /// Its input.
     pub input: String,
-    /// The version that was asked for, or that runs.
+    /// The version that the start asks for, or that runs.
     pub version: Option<String>,
     /// The parent instance of a child.
     pub parent_instance: Option<String>,
     /// The event by which the parent scheduled this child.
     pub parent_id: Option<u64>,
-    /// The execution of the parent that did.
+    /// The execution of the parent that scheduled this child.
     pub parent_execution_id: Option<u64>,
     /// Whether the start begins a further execution.
     pub is_continue_as_new: bool,
@@ -47,7 +47,7 @@ impl WorkItemReader {
                         tracing::warn!(instance, "ignoring a second start in one batch");
                     }
                 }
-                // Activities do not belong into this queue.
+                // Activities do not belong in this queue.
                 WorkItem::ActivityExecute { .. } => {}
                 other => completion_messages.push(other.clone()),
             }
@@ -134,7 +134,7 @@ impl WorkItemReader {
         self.start_item.is_some()
     }
 
-    /// Tells whether it is known which orchestration runs.
+    /// Tells whether the batch or the history names the orchestration.
     pub fn has_orchestration_name(&self) -> bool {
         !self.orchestration_name.is_empty()
     }

@@ -1,4 +1,4 @@
-//! What orchestration code asked for in a turn.
+//! The requests of orchestration code in a turn.
 
 /// A decision of orchestration code, before it becomes an event.
 ///
@@ -19,7 +19,7 @@ pub enum Action {
     CreateTimer { scheduling_event_id: u64, fire_at_ms: u64 },
     /// Wait for a signal.
     WaitExternal { scheduling_event_id: u64, name: String },
-    /// Start an orchestration that nobody waits for.
+    /// Start an orchestration without waiting for it.
     StartOrchestrationDetached {
         scheduling_event_id: u64,
         name: String,

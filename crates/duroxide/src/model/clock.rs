@@ -1,7 +1,7 @@
 //! The one source of time.
 //!
 //! Stores and runtime read a [`Clock`] and nothing else. Production uses [`SystemClock`]; tests use [`ManualClock`],
-//! which stands still until it is moved, so that a test of a 30 second lease takes no time.
+//! which stands still until the test moves it, so that a test of a 30 second lease takes no time.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -21,7 +21,7 @@ pub trait Clock: Send + Sync + 'static {
     /// Returns the time since some fixed moment. It never goes backwards.
     fn monotonic(&self) -> Duration;
 
-    /// Waits until [`monotonic`](Self::monotonic) has reached `deadline`.
+    /// Waits until [`monotonic`](Self::monotonic) reaches `deadline`.
     fn sleep_until(&self, deadline: Duration) -> ClockSleep;
 
     /// Waits for `duration` from now.
@@ -32,7 +32,7 @@ pub trait Clock: Send + Sync + 'static {
     /// Waits for `duration` from now, also while every thread of the executor is blocked.
     ///
     /// For the rare wait that must end whatever user code does, such as a time-out. A clock whose
-    /// [`sleep_until`](Self::sleep_until) relies on timers of the executor does better here.
+    /// [`sleep_until`](Self::sleep_until) relies on the executor's timers should override this.
     fn alarm(&self, duration: Duration) -> ClockSleep {
         self.sleep(duration)
     }
@@ -67,7 +67,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// Waits on a thread of its own, which ends early if nobody waits for it any more.
+/// Waits on a thread of its own. The thread ends early once the returned future is dropped.
 fn watch_the_time(duration: Duration) -> std::io::Result<ClockSleep> {
     let (ring, rung) = tokio::sync::oneshot::channel::<()>();
     let (waiting, given_up) = std::sync::mpsc::channel::<()>();
@@ -82,7 +82,7 @@ fn watch_the_time(duration: Duration) -> std::io::Result<ClockSleep> {
     }))
 }
 
-/// Keeps this thread from going on, by the machine's time. For threads that wait for a file of another process.
+/// Blocks this thread for a while, by the machine's time. For threads that wait for a file of another process.
 #[cfg(feature = "sqlite")]
 pub(crate) fn block_thread(duration: Duration) {
     std::thread::sleep(duration);
@@ -102,7 +102,7 @@ fn system_origin() -> Instant {
     *ORIGIN.get_or_init(Instant::now)
 }
 
-/// A clock that stands still until it is moved. Clones of an `Arc` to it share the time.
+/// A clock that stands still until its owner moves it. Clones of an `Arc` to it share the time.
 #[derive(Debug)]
 pub struct ManualClock {
     time: watch::Sender<ManualTime>,
@@ -153,7 +153,7 @@ impl Clock for ManualClock {
     fn sleep_until(&self, deadline: Duration) -> ClockSleep {
         let mut time = self.time.subscribe();
         Box::pin(async move {
-            // The clock may be dropped while somebody sleeps: then its time never comes.
+            // The clock may be dropped while a task sleeps on it: then the task sleeps for ever.
             if time.wait_for(|now| now.elapsed >= deadline).await.is_err() {
                 std::future::pending::<()>().await;
             }

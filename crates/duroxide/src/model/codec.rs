@@ -1,7 +1,8 @@
-//! How typed values become the text that is recorded, and come back from it.
+//! Turns typed values into the text that the library records, and back.
 //!
-//! A string is recorded as it is, without quotes; everything else as compact JSON. So a typed `String` and the untyped
-//! call are the same to the other side. The price: a string that looks like a JSON string literal loses its quotes.
+//! The codec writes a string as it is, without quotes, and everything else as compact JSON. So the receiver sees the
+//! same text from a typed `String` and from the untyped call. The price: a string that looks like a JSON string literal
+//! loses its quotes.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -29,12 +30,12 @@ pub(crate) fn decode<T: DeserializeOwned>(text: &str) -> Result<T, DecodeError> 
     })
 }
 
-/// Turns text into a value as JSON only, as the key-value store has it.
+/// Turns text into a value as JSON only, which is how the key-value store holds it.
 pub(crate) fn decode_json<T: DeserializeOwned>(text: &str) -> Result<T, DecodeError> {
     serde_json::from_str(text).map_err(|error| DecodeError::new(text, &error, &error))
 }
 
-/// What an error says after it has named the payload.
+/// The words that follow the name of the payload in an error.
 const DOES_NOT_DECODE: &str = " does not decode: ";
 
 /// Names the input or the output of an activity.
@@ -42,15 +43,15 @@ pub(crate) fn activity_payload(which: &str, activity: &str, step: u64, instance:
     format!("{which} of activity '{activity}' (step {step} of '{instance}')")
 }
 
-/// Tells whether an error is the one of this very payload.
+/// Tells whether an error says that this very payload does not decode.
 pub(crate) fn is_decode_error_of(payload: &str, error: &str) -> bool {
     error.strip_prefix(payload).is_some_and(|rest| rest.starts_with(DOES_NOT_DECODE))
 }
 
 /// Why a text is not the value that it should be.
 ///
-/// Payloads are the customer's: none of these texts holds one, or a value out of one. Only the level `trace` of the log
-/// shows them.
+/// Payloads are the customer's, so none of these texts holds a payload or a value out of one. Only the log level
+/// `trace` shows them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DecodeError {
     reason: String,
@@ -68,29 +69,29 @@ impl DecodeError {
         }
     }
 
-    /// The error of a payload that can be named.
+    /// Returns the error of a payload that the caller can name.
     pub(crate) fn of(&self, payload: &str) -> String {
         format!("{payload}{DOES_NOT_DECODE}{} ({} bytes)", self.reason, self.bytes)
     }
 
-    /// Only the reason, for texts that begin with words of their own; `place` comes last.
+    /// Returns only the reason, for texts that begin with words of their own; `place` comes last.
     pub(crate) fn at(&self, place: &str) -> String {
         format!("{} ({} bytes, {place})", self.reason, self.bytes)
     }
 
-    /// The words of versions before 0.1.100. They may quote the payload; executions that such a version started go on
-    /// hearing them, because their code may have passed them on to a step that is recorded.
+    /// Returns the words of versions before 0.1.100, which may quote the payload. Executions that such a version
+    /// started still get these words, because their code may have passed them on to a recorded step.
     pub(crate) fn published(&self) -> &str {
         &self.published
     }
 }
 
-/// Tells whether somebody meant a text to be JSON, even if it is not quite.
+/// Tells whether the author of a text meant it to be JSON, even if it is not quite.
 fn looks_like_json(text: &str) -> bool {
     text.trim_start().starts_with(['{', '[']) || serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
 }
 
-/// What serde says before it quotes a value.
+/// Words that serde writes before it quotes a value.
 const VALUES: [&str; 12] = [
     "invalid type: string",
     "invalid type: integer",
@@ -105,24 +106,24 @@ const VALUES: [&str; 12] = [
     "invalid value: character",
     "invalid value: enum",
 ];
-/// What serde says before it quotes a name that it found in the text.
+/// Words that serde writes before it quotes a name that it found in the text.
 const NAMES: [&str; 2] = ["unknown variant", "unknown field"];
 
-/// Cuts the values out of serde's words: `invalid type: string "4111", expected u32` loses the number of the card. Names
-/// stay, for in what we store they are ours.
+/// Cuts the values out of serde's words: `invalid type: string "4111", expected u32` loses the number of the card.
+/// Names stay: in the rows that we store, we chose them.
 pub(crate) fn without_values(message: &str) -> String {
     cut(message, &VALUES)
 }
 
-/// Cuts names too: in a payload they may be anything.
+/// Cuts names too: in a payload a name may be anything.
 fn without_values_and_names(message: &str) -> String {
     cut(&cut(message, &NAMES), &VALUES)
 }
 
-/// Cuts what one of these announces.
+/// Cuts the text that follows one of the announcements.
 ///
-/// What comes last is about the type: it begins with the last `, expected` or `, there are no`. Everything between the
-/// announcement and that may be the payload's, whatever it contains.
+/// The end of a serde message is about the type: it begins with the last `, expected` or `, there are no`. Everything
+/// between the announcement and that end may come from the payload, whatever it contains.
 fn cut(message: &str, announcements: &[&str]) -> String {
     let found =
         announcements.iter().filter_map(|words| message.find(words).map(|start| start + words.len())).min();

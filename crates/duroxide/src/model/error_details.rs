@@ -1,4 +1,4 @@
-//! Why something failed, as it is recorded and reported.
+//! Why an activity or orchestration failed, as histories record it and clients see it.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,18 +13,18 @@ pub enum ErrorDetails {
     Infrastructure {
         /// The operation that failed.
         operation: String,
-        /// What it said.
+        /// The text of its error.
         message: String,
         /// Whether trying again may help.
         retryable: bool,
     },
     /// The deployment is wrong: the code does not fit the recorded history.
     Configuration {
-        /// What kind of misfit.
+        /// The kind of misfit.
         kind: ConfigErrorKind,
         /// The orchestration or activity concerned; may be empty.
         resource: String,
-        /// What exactly did not fit.
+        /// The exact misfit.
         message: Option<String>,
     },
     /// User code failed, panicked or was cancelled.
@@ -42,10 +42,10 @@ pub enum ErrorDetails {
         attempt_count: u32,
         /// How often it may be delivered.
         max_attempts: u32,
-        /// What it was for.
+        /// The work that it asked for.
         message_type: PoisonMessageType,
-        /// The message itself, as JSON, or the decoding error. Long ones are cut. If something is not registered, a
-        /// line before it says what.
+        /// The message itself, as JSON, or the decoding error. Long ones are cut. If a handler is not registered, a
+        /// line before it names the handler.
         message: String,
     },
 }
@@ -73,7 +73,7 @@ pub enum AppErrorKind {
     },
 }
 
-/// What a poisoned message was for.
+/// The work that a poisoned message asked for.
 #[derive(Debug, Clone, Serialize, Deserialize, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields are the ids that the variants' texts name")]
 pub enum PoisonMessageType {
@@ -131,11 +131,11 @@ impl ErrorDetails {
     }
 }
 
-/// What the message of a poison failure begins with if something is not registered. The messages follow on the next
+/// The words that begin the message of a poison failure if a handler is not registered. The messages follow on the next
 /// line.
 const NOT_REGISTERED: &str = "not registered: ";
 
-/// Makes the message of a poison failure: the messages that were delivered too often, and why, if that is known.
+/// Makes the text of a poison failure: the messages that were delivered too often, and why, if the reason is known.
 pub(crate) fn poison_message(reason: Option<&str>, messages: &str) -> String {
     let messages = quote(messages, QUOTE_LIMIT);
     match reason {

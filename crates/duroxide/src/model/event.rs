@@ -6,8 +6,8 @@ use super::{BUILD_VERSION, ErrorDetails, clock};
 
 /// One entry of an execution's history.
 ///
-/// Its JSON is the stored format: the fields in this order, then `type` and the fields of the kind on the same level.
-/// Unknown fields are ignored on input; an unknown `type` is an error.
+/// Its JSON is the stored format: the fields in this order, then `type` and the fields of the kind on the same level. A
+/// reader ignores unknown fields; an unknown `type` is an error.
 #[derive(Debug, Clone, Serialize, Deserialize, PartialEq, Eq)]
 pub struct Event {
     /// Position in the execution, from 1.
@@ -47,7 +47,7 @@ impl Event {
         }
     }
 
-    /// Makes an event whose id is still to be assigned (0).
+    /// Makes an event with the id 0; the engine assigns the real one later.
     pub fn new(
         instance_id: impl Into<String>,
         execution_id: u64,
@@ -101,7 +101,7 @@ pub enum EventKind {
     OrchestrationCompleted { output: String },
     /// The orchestration failed.
     OrchestrationFailed { details: ErrorDetails },
-    /// An activity was requested.
+    /// The code asked for an activity.
     ActivityScheduled {
         name: String,
         input: String,
@@ -114,58 +114,58 @@ pub enum EventKind {
     ActivityCompleted { result: String },
     /// An activity failed.
     ActivityFailed { details: ErrorDetails },
-    /// An activity's result is no longer wanted.
+    /// The code no longer wants an activity's result.
     ActivityCancelRequested { reason: String },
-    /// A timer was set.
+    /// The code set a timer.
     TimerCreated { fire_at_ms: u64 },
     /// A timer came due.
     TimerFired { fire_at_ms: u64 },
-    /// A wait for a signal was opened.
+    /// The code opened a wait for a signal.
     ExternalSubscribed { name: String },
     /// A signal arrived.
     ExternalEvent { name: String, data: String },
-    /// An orchestration was started that nobody waits for.
+    /// The code started an orchestration that it does not wait for.
     OrchestrationChained { name: String, instance: String, input: String },
-    /// A child was requested.
+    /// The code asked for a child.
     SubOrchestrationScheduled { name: String, instance: String, input: String },
     /// A child returned a result.
     SubOrchestrationCompleted { result: String },
     /// A child failed.
     SubOrchestrationFailed { details: ErrorDetails },
-    /// A child's result is no longer wanted.
+    /// The code no longer wants a child's result.
     SubOrchestrationCancelRequested { reason: String },
     /// The execution ended and the next begins with this input.
     OrchestrationContinuedAsNew { input: String },
-    /// Somebody asked to cancel the instance.
+    /// A client or the parent asked to cancel the instance.
     OrchestrationCancelRequested { reason: String },
-    /// A wait for a signal was given up.
+    /// The code gave up a wait for a signal.
     ExternalSubscribedCancelled { reason: String },
-    /// A read of a queue was requested.
+    /// The code asked for the next message of a queue.
     #[serde(rename = "ExternalSubscribedPersistent")]
     QueueSubscribed { name: String },
     /// A queue message arrived.
     #[serde(rename = "ExternalEventPersistent")]
     QueueEventDelivered { name: String, data: String },
-    /// A read of a queue was given up.
+    /// The code gave up a read of a queue.
     #[serde(rename = "ExternalSubscribedPersistentCancelled")]
     QueueSubscriptionCancelled { reason: String },
-    /// The custom status was set, or cleared with `None`.
+    /// The code set the custom status, or cleared it with `None`.
     CustomStatusUpdated { status: Option<String> },
-    /// A wait for a signal on a topic was opened.
+    /// The code opened a wait for a signal on a topic.
     #[cfg(feature = "replay-version-test")]
     ExternalSubscribed2 { name: String, topic: String },
     /// A signal on a topic arrived.
     #[cfg(feature = "replay-version-test")]
     ExternalEvent2 { name: String, topic: String, data: String },
-    /// A value of the key-value store was set.
+    /// The code set a value of the key-value store.
     KeyValueSet {
         key: String,
         value: String,
         #[serde(default)]
         last_updated_at_ms: u64,
     },
-    /// One key was removed.
+    /// The code removed one key.
     KeyValueCleared { key: String },
-    /// All keys were removed.
+    /// The code removed all keys.
     KeyValuesCleared,
 }

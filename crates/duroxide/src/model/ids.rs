@@ -1,4 +1,4 @@
-//! Ids that are visible to users: where they start, and how children are named.
+//! Ids that users see: where they start, and how children get their names.
 
 /// The execution id of the first run of every instance.
 pub const INITIAL_EXECUTION_ID: u64 = 1;
@@ -6,15 +6,15 @@ pub const INITIAL_EXECUTION_ID: u64 = 1;
 /// The event id of `OrchestrationStarted`, the first event of every execution.
 pub const INITIAL_EVENT_ID: u64 = 1;
 
-/// What the id of a child starts with when its parent did not choose one.
+/// The prefix of a child's id when its parent did not choose one.
 pub const SUB_ORCH_AUTO_PREFIX: &str = "sub::";
 
-/// Tells whether a child id, as recorded by its parent, was generated.
+/// Tells whether the library generated this child id, given as the parent recorded it.
 pub fn is_auto_generated_sub_orch_id(instance: &str) -> bool {
     instance.starts_with(SUB_ORCH_AUTO_PREFIX)
 }
 
-/// Returns the instance id of a child: a generated id is prefixed with its parent's, a chosen one is used as it is.
+/// Returns the instance id of a child: a generated id gets its parent's as a prefix, a chosen one stays as it is.
 ///
 /// ```
 /// use duroxide::build_child_instance_id;

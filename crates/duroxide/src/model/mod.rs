@@ -1,4 +1,4 @@
-//! What is stored: events, work items, errors, ids and limits; and how an instance is described.
+//! The stored types: events, work items, errors, ids and limits; and the types that describe an instance.
 //!
 //! Everything else in the crate speaks in these types, and this module depends on nothing else in the crate. The
 //! JSON of [`Event`] and [`WorkItem`] is the stored format: it only ever grows, and each shape has a golden line in
@@ -35,5 +35,5 @@ pub(crate) use status::ExecutionStatus;
 pub use status::{OrchestrationDescriptor, OrchestrationStatus};
 pub use work_item::{WorkItem, kind_of};
 
-/// The version of this package, as it is stamped into every event that it makes.
+/// The version of this package; every event that it makes carries it.
 pub(crate) const BUILD_VERSION: &str = env!("CARGO_PKG_VERSION");

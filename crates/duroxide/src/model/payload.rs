@@ -1,4 +1,4 @@
-//! What may be said of a payload in a log or an error.
+//! What a log or an error may say about a payload.
 //!
 //! Inputs, outputs, messages, statuses and values belong to the customer. Errors and logs give a length and a hash in
 //! their place; the text itself appears only at the level `trace`, under the target `duroxide::payload`.
@@ -17,8 +17,8 @@ pub(crate) fn difference(recorded: &str, now: &str) -> String {
     format!("{} then; {} now; the first difference is at byte {same}", summary(recorded), summary(now))
 }
 
-/// FNV-1a: the same in every process and version, so that lines of different logs can be compared. It hides nothing from
-/// somebody who can guess the payload.
+/// FNV-1a: the same in every process and version, so that lines of different logs can be compared. It hides nothing
+/// from a reader who can guess the payload.
 fn hash(payload: &str) -> u64 {
     payload
         .bytes()

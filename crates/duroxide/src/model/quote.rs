@@ -2,16 +2,16 @@
 
 /// The most bytes that a quoted text takes in a stored event or message.
 ///
-/// A failure has to be storable whatever it quotes, so this is far below what stores are limited to.
+/// A store must be able to take a failure whatever the failure quotes, so this is far below the limits of stores.
 pub(crate) const QUOTE_LIMIT: usize = 4 * 1024;
 
-/// What is left of the limit for saying how long a text was.
+/// The part of the limit that is kept for saying how long a text was.
 const NOTE_BYTES: usize = 40;
 
 /// Cuts a text so that it takes at most `limit` bytes inside a JSON string, and says how long it was.
 ///
-/// A failure quotes messages that are JSON themselves, so their quotation marks are escaped once more when the failure
-/// is stored. What counts is the length after that. A text that fits is returned as it is.
+/// A failure quotes messages that are JSON themselves, so storing the failure escapes their quotation marks once more.
+/// The limit is on the length after that. A text that fits comes back unchanged.
 pub(crate) fn quote(text: &str, limit: usize) -> String {
     if fitting(text, limit) == text.len() {
         return text.to_string();
@@ -42,7 +42,7 @@ fn escaped_len(character: char) -> usize {
 mod tests {
     use super::*;
 
-    /// What a text takes inside a JSON string.
+    /// The bytes that a text takes inside a JSON string.
     fn stored_len(text: &str) -> usize {
         serde_json::to_string(text).unwrap_or_default().len() - 2
     }

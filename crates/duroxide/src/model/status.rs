@@ -1,14 +1,14 @@
-//! How an instance is described to applications.
+//! How clients describe an instance to applications.
 
 use super::{ErrorDetails, Event, EventKind};
 
-/// What became of an instance, as of its last committed turn.
+/// How an instance stands, as of its last committed turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields carry the names of what they hold")]
 pub enum OrchestrationStatus {
-    /// No turn was taken yet, or the instance does not exist.
+    /// No runtime has taken its first turn yet, or the instance does not exist.
     NotFound,
-    /// It goes on.
+    /// The instance has not ended.
     Running { custom_status: Option<String>, custom_status_version: u64 },
     /// It returned a result.
     Completed { output: String, custom_status: Option<String>, custom_status_version: u64 },
@@ -18,8 +18,8 @@ pub enum OrchestrationStatus {
 
 /// How an execution stands, as stores keep it beside its history.
 ///
-/// Stores keep the text, and callers may give them any other. So a status is read with [`parse`](Self::parse), and what it
-/// does not know has no meaning to the library.
+/// Stores keep a text, and callers may give them any text. So the library reads a status with [`parse`](Self::parse); a
+/// text that it does not know has no meaning here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ExecutionStatus {
     Running,
@@ -42,7 +42,7 @@ impl ExecutionStatus {
         }
     }
 
-    /// Reads a stored status; `None` if the text is none of them.
+    /// Reads a stored status; `None` if the text is not a status.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|status| status.as_str() == text)
     }
@@ -53,7 +53,7 @@ impl ExecutionStatus {
     }
 }
 
-/// Which orchestration an instance runs, and who started it.
+/// Which orchestration an instance runs, and which parent started it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OrchestrationDescriptor {
     /// The orchestration's name.
@@ -62,7 +62,7 @@ pub struct OrchestrationDescriptor {
     pub version: String,
     /// The parent, if the instance is a child.
     pub parent_instance: Option<String>,
-    /// The event of the parent that scheduled it.
+    /// The parent's event that scheduled this instance.
     pub parent_id: Option<u64>,
 }
 

@@ -4,10 +4,10 @@ use serde::{Deserialize, Serialize};
 
 use super::ErrorDetails;
 
-/// A message: an activity to run (worker queue), or something that an instance must hear of (orchestrator queue).
+/// A message: an activity to run (worker queue), or news for an instance (orchestrator queue).
 ///
-/// Its JSON is the stored format: the variant's name as the only key. Fields that were added over time may be missing
-/// on input.
+/// Its JSON is the stored format: the variant's name as the only key. Later versions added fields; old messages lack
+/// them.
 #[derive(Debug, Clone, Serialize, Deserialize, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields are the ids and payloads that the variants' texts name")]
 pub enum WorkItem {
@@ -73,7 +73,7 @@ pub enum WorkItem {
     ExternalRaised2 { instance: String, name: String, topic: String, data: String },
 }
 
-/// Returns the kind of a message as it appears in logs. A queue message keeps its historic name.
+/// Returns the kind of a message, as logs show it. A queue message keeps its historic name.
 pub fn kind_of(msg: &WorkItem) -> &'static str {
     match msg {
         WorkItem::StartOrchestration { .. } => "StartOrchestration",

@@ -1,4 +1,4 @@
-//! What an application can choose.
+//! The settings that an application can choose.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use std::time::Duration;
 pub enum LogFormat {
     /// One JSON object a line.
     Json,
-    /// Lines for people, with everything that is known.
+    /// Lines for people, with every field.
     Pretty,
-    /// Lines for people, shorter.
+    /// Shorter lines for people.
     #[default]
     Compact,
 }
@@ -19,13 +19,13 @@ pub enum LogFormat {
 pub struct ObservabilityConfig {
     /// How [`init_logging`](super::init_logging) writes events.
     pub log_format: LogFormat,
-    /// The level from which traces of orchestrations and activities are logged.
+    /// The lowest level at which [`init_logging`](super::init_logging) shows traces of orchestrations and activities.
     pub log_level: String,
     /// The name of the service. Not used: exporters and collectors name the service themselves.
     pub service_name: String,
     /// The version of the service. Not used either.
     pub service_version: Option<String>,
-    /// How often the gauges (running instances, queue depths) are read from the store.
+    /// How often the runtime reads the gauges (running instances, queue depths) from the store.
     pub gauge_poll_interval: Duration,
 }
 

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use super::MetricsSnapshot;
 
-/// A number that many threads count up. The counters of a runtime are independent facts, so no order is needed.
+/// A number that many threads count up. The counters of a runtime are independent facts, so relaxed order is enough.
 #[derive(Debug, Default)]
 pub(super) struct Count(AtomicU64);
 

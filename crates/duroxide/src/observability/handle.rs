@@ -1,4 +1,4 @@
-//! What a runtime holds of its metrics.
+//! A runtime's handle on its metrics.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ pub struct ObservabilityHandle {
 impl ObservabilityHandle {
     /// Sets up the metrics of a runtime.
     ///
-    /// Logging is left alone: an application that wants this crate to set it up calls
+    /// Does not touch logging: an application that wants this crate to set logging up calls
     /// [`init_logging`](super::init_logging).
     ///
     /// # Errors
@@ -26,7 +26,7 @@ impl ObservabilityHandle {
         &self.metrics
     }
 
-    /// Lets go of the metrics. What was recorded is already with the exporter, so there is nothing to flush.
+    /// Drops the metrics. The exporter already has everything that was recorded, so there is nothing to flush.
     ///
     /// # Errors
     /// None at present.
@@ -34,7 +34,7 @@ impl ObservabilityHandle {
         Ok(())
     }
 
-    /// Returns what was counted since the runtime started.
+    /// Returns the counts since the runtime started.
     pub fn metrics_snapshot(&self) -> MetricsSnapshot {
         self.metrics.snapshot()
     }

@@ -10,7 +10,7 @@ use super::{LogFormat, ObservabilityConfig};
 /// subscriber of its own; a library never should. Neither a runtime nor
 /// [`ObservabilityHandle::init`](super::ObservabilityHandle::init) calls it.
 ///
-/// What is logged is decided by the environment variable `RUST_LOG`. Without it, that is warnings of everybody and
+/// The environment variable `RUST_LOG` selects the events. Without it, the output has the warnings of every crate, and
 /// the traces of orchestrations and activities from `config.log_level` on.
 ///
 /// # Errors

@@ -1,6 +1,6 @@
-//! The names of all metrics, and what exporters say about them.
+//! The names of all metrics, and their descriptions for exporters.
 //!
-//! Dashboards and alerts are built on these names, so they do not change.
+//! Dashboards and alerts use these names, so they do not change.
 
 use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
 
@@ -39,7 +39,7 @@ pub(super) const ORCHESTRATOR_QUEUE_DEPTH: &str = "duroxide_orchestrator_queue_d
 pub(super) const WORKER_QUEUE_DEPTH: &str = "duroxide_worker_queue_depth";
 pub(super) const ACTIVE_ORCHESTRATIONS: &str = "duroxide_active_orchestrations";
 
-/// Tells the installed exporter what the metrics mean. Saying it twice is harmless.
+/// Tells the installed exporter what the metrics mean. Calling it twice is harmless.
 pub(super) fn describe_all() {
     describe_counters();
     describe_histograms();

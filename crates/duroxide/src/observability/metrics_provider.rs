@@ -7,14 +7,14 @@ use metrics::{SharedString, counter, gauge, histogram};
 use super::counters::{Count, Counters};
 use super::{MetricsSnapshot, ObservabilityConfig, metric_names as names};
 
-/// The label of a fact that was recorded without saying whose it is.
+/// The label of a fact whose caller named no orchestration or activity.
 const UNKNOWN: &str = "unknown";
 
 /// Records what a runtime does, through the `metrics` facade and in counters of its own.
 ///
-/// Each method records one fact, once: in one series of each metric that it names, and in the [`MetricsSnapshot`].
-/// Facts recorded by a method without names (`record_activity_success` and its like) are counted in the same metrics
-/// with the labels `unknown`, so a caller uses either of the two for a fact, never both.
+/// Each method records one fact, once: in one series of each metric that it names, and in the [`MetricsSnapshot`]. A
+/// method without names (`record_activity_success` and its like) counts in the same metrics with the labels `unknown`.
+/// So a caller records a fact with one of the two methods, never with both.
 #[derive(Debug, Default)]
 pub struct MetricsProvider {
     counters: Counters,
@@ -30,7 +30,7 @@ impl MetricsProvider {
         Ok(Self::default())
     }
 
-    /// Lets go of the recorder. There is nothing to flush.
+    /// Drops the recorder. There is nothing to flush.
     ///
     /// # Errors
     /// None at present.
@@ -38,7 +38,7 @@ impl MetricsProvider {
         Ok(())
     }
 
-    /// Returns what was counted so far.
+    /// Returns the counts so far.
     pub fn snapshot(&self) -> MetricsSnapshot {
         self.counters.snapshot()
     }
@@ -160,19 +160,19 @@ impl MetricsProvider {
         .increment(1);
     }
 
-    /// Records that a turn was given up after too many attempts.
+    /// Records that the runtime gave a turn up after too many attempts.
     pub fn record_orchestration_poison(&self) {
         self.counters.orch_poison.add(1);
         counter!(names::ORCHESTRATION_POISON).increment(1);
     }
 
-    /// Records that a turn was given back because of a storage error that may pass, a full disk for instance.
+    /// Records that the runtime gave a turn back because of a storage error that may pass, a full disk for instance.
     pub fn record_turn_postponed(&self, orchestration_name: &str) {
         counter!(names::ORCHESTRATION_TURNS_POSTPONED, "orchestration_name" => orchestration_name.to_string())
             .increment(1);
     }
 
-    /// Records that an instance was set aside because not even its failure can be stored.
+    /// Records that the runtime blocked an instance because the store cannot take even its failure.
     pub fn record_instance_blocked(&self, orchestration_name: &str) {
         counter!(names::ORCHESTRATION_INSTANCES_BLOCKED, "orchestration_name" => orchestration_name.to_string())
             .increment(1);
@@ -268,7 +268,7 @@ impl MetricsProvider {
         self.count_activity(UNKNOWN, "config_error", UNKNOWN, UNKNOWN);
     }
 
-    /// Records that an activity was given up after too many attempts.
+    /// Records that the runtime gave an activity up after too many attempts.
     pub fn record_activity_poison(&self) {
         self.counters.activity_poison.add(1);
         counter!(names::ACTIVITY_POISON).increment(1);
@@ -328,8 +328,8 @@ impl MetricsProvider {
         .increment(1);
     }
 
-    /// Records a storage operation as a whole: how long it took, and of what type its error was if it failed. Its
-    /// labels need no copy, for this is called several times a turn.
+    /// Records a storage operation as a whole: how long it took, and of what type its error was if it failed. Takes
+    /// static labels, to copy nothing: every turn calls this several times.
     pub(crate) fn record_provider_call(
         &self,
         operation: &'static str,
@@ -347,7 +347,7 @@ impl MetricsProvider {
 
 /// Dispatchers and gauges.
 impl MetricsProvider {
-    /// Records that turns were fetched.
+    /// Records that the dispatcher fetched turns.
     pub fn record_orch_dispatcher_items_fetched(&self, count: u64) {
         self.counters.orch_dispatcher_items_fetched.add(count);
         counter!(names::ORCHESTRATION_DISPATCHER_FETCHED).increment(count);
@@ -358,7 +358,7 @@ impl MetricsProvider {
         histogram!(names::ORCHESTRATION_DISPATCHER_DURATION).record(duration_ms as f64);
     }
 
-    /// Records that activities were fetched.
+    /// Records that the dispatcher fetched activities.
     pub fn record_worker_dispatcher_items_fetched(&self, count: u64) {
         self.counters.worker_dispatcher_items_fetched.add(count);
         counter!(names::WORKER_DISPATCHER_FETCHED).increment(count);
@@ -377,47 +377,47 @@ impl MetricsProvider {
         gauge!(names::WORKER_QUEUE_DEPTH).set(worker_depth as f64);
     }
 
-    /// Takes over the store's own count of messages that it dropped because their instance did not exist.
+    /// Takes over the store's own count of the messages that it dropped because their instance did not exist.
     pub fn set_messages_dropped(&self, total: u64) {
         counter!(names::MESSAGES_DROPPED).absolute(total);
     }
 
-    /// Returns the depths of the orchestrator queue and the worker queue, as they were last set.
+    /// Returns the depths of the orchestrator queue and the worker queue, as last set.
     pub fn get_queue_depths(&self) -> (u64, u64) {
         (self.counters.orchestrator_queue_depth.get(), self.counters.worker_queue_depth.get())
     }
 
-    /// Says that one more instance is running.
+    /// Counts one more running instance.
     pub fn increment_active_orchestrations(&self) {
         self.counters.active_orchestrations.add(1);
         gauge!(names::ACTIVE_ORCHESTRATIONS).increment(1.0);
     }
 
-    /// Says that one instance fewer is running.
+    /// Counts one running instance fewer.
     pub fn decrement_active_orchestrations(&self) {
         self.counters.active_orchestrations.add(-1);
         gauge!(names::ACTIVE_ORCHESTRATIONS).decrement(1.0);
     }
 
-    /// Says how many instances are running.
+    /// Sets the number of running instances.
     pub fn set_active_orchestrations(&self, count: i64) {
         self.counters.active_orchestrations.set(count);
         gauge!(names::ACTIVE_ORCHESTRATIONS).set(count as f64);
     }
 
-    /// Returns how many instances are running, as far as this recorder was told.
+    /// Returns the number of running instances, as last set or counted.
     pub fn get_active_orchestrations(&self) -> i64 {
         self.counters.active_orchestrations.get()
     }
 }
 
-/// Few values instead of many, for each value of a label is a series of its own.
+/// Puts turn counts into few buckets, for each value of a label is a series of its own.
 fn turn_count_bucket(turns: u64) -> &'static str {
     match turns {
         1..=5 => "1-5",
         6..=10 => "6-10",
         11..=50 => "11-50",
-        // Nothing ends without a turn: 0 says that nobody counted.
+        // No execution ends without a turn: 0 means that the count is missing.
         _ => "50+",
     }
 }

@@ -1,6 +1,6 @@
 //! The counters of one runtime at one moment.
 
-/// What a runtime has counted since it started.
+/// The counts of a runtime since it started.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct MetricsSnapshot {
     /// Executions that began.
@@ -15,7 +15,7 @@ pub struct MetricsSnapshot {
     pub orch_infrastructure_errors: u64,
     /// Failures because code and history do not fit.
     pub orch_configuration_errors: u64,
-    /// Turns that were given up after too many attempts.
+    /// Turns that the runtime gave up after too many attempts.
     pub orch_poison: u64,
     /// Activities that returned a result.
     pub activity_success: u64,
@@ -25,7 +25,7 @@ pub struct MetricsSnapshot {
     pub activity_infra_errors: u64,
     /// Activities that are not registered, or the like.
     pub activity_config_errors: u64,
-    /// Activities that were given up after too many attempts.
+    /// Activities that the runtime gave up after too many attempts.
     pub activity_poison: u64,
     /// Turns fetched.
     pub orch_dispatcher_items_fetched: u64,

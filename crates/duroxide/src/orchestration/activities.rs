@@ -9,7 +9,7 @@ use crate::replay::{CompletionResult, Request};
 use super::typed::encode_input;
 use super::{DurableFuture, Either2, OrchestrationContext, RetryOptions, RetryPolicy, ScheduleKind};
 
-/// What a retried activity returns when an attempt took too long.
+/// The error of a retried activity when an attempt took too long.
 const TIMED_OUT: &str = "timeout: activity timed out";
 
 impl OrchestrationContext {
@@ -73,7 +73,7 @@ impl OrchestrationContext {
         self.activity_step(name, input, session_id, |outcome, _| finish(outcome))
     }
 
-    /// `finish` is also told the id of the event that recorded the activity.
+    /// Makes the step of an activity. `finish` also gets the id of the event that recorded it.
     fn activity_step<T>(
         &self,
         name: String,
@@ -92,11 +92,11 @@ impl OrchestrationContext {
         DurableFuture::open(self.shared_state(), token, kind, finish)
     }
 
-    /// Runs an activity, and again when it fails, as the policy says. Returns the last error.
+    /// Runs an activity, and runs it again when it fails, as the policy says. Returns the last error.
     ///
-    /// An attempt that takes longer than the policy's timeout ends the call at once with
-    /// `timeout: activity timed out`, and the activity is cancelled. An input that does not decode is not tried again: it
-    /// would be the same input.
+    /// An attempt that takes longer than the policy's timeout ends the call at once with `timeout: activity timed out`,
+    /// and the activity is cancelled. There is no further attempt for an input that does not decode: the input would be
+    /// the same.
     pub async fn schedule_activity_with_retry(
         &self,
         name: impl Into<String>,
@@ -152,8 +152,8 @@ impl OrchestrationContext {
         self.decode_payload(&result, &payload, None)
     }
 
-    /// Like [`schedule_activity_with_retry`](Self::schedule_activity_with_retry), with more to choose:
-    /// whether attempts that took too long are followed by others, and a session.
+    /// Like [`schedule_activity_with_retry`](Self::schedule_activity_with_retry), with more to choose: a session, and
+    /// whether another attempt follows one that took too long.
     pub async fn schedule_activity_with_retry_options(
         &self,
         name: impl Into<String>,
@@ -214,8 +214,8 @@ impl OrchestrationContext {
         Err(last_error)
     }
 
-    /// Tells whether an attempt failed because its input does not decode. The recorded text decides, so that every replay
-    /// finds the same; versions that tried again recorded other texts.
+    /// Tells whether an attempt failed because its input does not decode. The recorded text decides, so that every
+    /// replay decides the same; versions that did try again recorded other texts.
     fn is_undecodable_input(&self, activity: &str, step: Option<u64>, error: &str) -> bool {
         step.is_some_and(|step| {
             let input = codec::activity_payload("input", activity, step, &self.instance_id());

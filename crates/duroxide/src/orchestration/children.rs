@@ -1,4 +1,4 @@
-//! Other orchestrations: children whose result is awaited, and detached ones.
+//! Other orchestrations: children, whose result the parent awaits, and detached ones.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -18,7 +18,7 @@ struct Child {
 }
 
 impl OrchestrationContext {
-    /// Starts a child and waits for its result. Its id is made from this instance's.
+    /// Starts a child and waits for its result. The library makes the child's id from this instance's.
     pub fn schedule_sub_orchestration(
         &self,
         name: impl Into<String>,
@@ -41,9 +41,9 @@ impl OrchestrationContext {
         self.child(child, finish)
     }
 
-    /// Starts a child with an id of its own and waits for its result.
+    /// Starts a child under an id that the caller chooses, and waits for its result.
     ///
-    /// The id is used as it is. One that starts with `sub::` is refused with an `Err`, and so is one that is taken.
+    /// The result is an `Err` if the id starts with `sub::` or is taken.
     pub fn schedule_sub_orchestration_with_id(
         &self,
         name: impl Into<String>,
@@ -53,7 +53,7 @@ impl OrchestrationContext {
         self.schedule_sub_orchestration_versioned_with_id(name, None, instance, input)
     }
 
-    /// Starts a child with an id of its own, a typed input and a typed result.
+    /// Starts a child under an id that the caller chooses, with a typed input and a typed result.
     ///
     /// # Panics
     /// If the input cannot be serialized.
@@ -80,7 +80,7 @@ impl OrchestrationContext {
         self.child(child, |outcome, _| outcome.into_result())
     }
 
-    /// Starts a child of a certain version with an id of its own and waits for its result.
+    /// Starts a child of a certain version under an id that the caller chooses, and waits for its result.
     pub fn schedule_sub_orchestration_versioned_with_id(
         &self,
         name: impl Into<String>,

@@ -50,10 +50,10 @@ impl OrchestrationContext {
         (a, b, c)
     }
 
-    /// Waits for the future that is ready first. The other is dropped, which cancels what it had asked for.
+    /// Waits for the future that is ready first. Drops the other, which cancels its step.
     ///
-    /// The winner is the one whose result was recorded first; the order of the arguments decides only where both
-    /// became ready by the same event.
+    /// The future whose result was recorded first wins; the order of the arguments decides only if the same event made
+    /// both ready.
     pub async fn select2<T1, T2, F1, F2>(&self, f1: F1, f2: F2) -> Either2<T1, T2>
     where
         F1: Future<Output = T1>,
@@ -90,7 +90,7 @@ impl OrchestrationContext {
     }
 }
 
-/// Polls a future unless its output is there.
+/// Polls a future unless its output is already there.
 fn poll_into<F: Future>(future: Pin<&mut F>, output: &mut Option<F::Output>, cx: &mut Context<'_>) {
     if output.is_none()
         && let Poll::Ready(value) = future.poll(cx)

@@ -1,4 +1,4 @@
-//! What an orchestration author holds.
+//! The handle of orchestration code on the runtime.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use crate::replay::SharedState;
 ///     for check in ctx.join(checks).await {
 ///         check?;
 ///     }
-///     // Whoever comes first wins; the other one is given up.
+///     // The first to come wins; `select2` drops the other.
 ///     let answer = ctx.schedule_wait("Approved");
 ///     let deadline = ctx.schedule_timer(Duration::from_secs(3 * 24 * 60 * 60));
 ///     match ctx.select2(answer, deadline).await {
@@ -48,8 +48,7 @@ struct Inner {
 }
 
 impl OrchestrationContext {
-    /// Makes a context that nothing drives yet. The engine does this, and tests do; `history` and `worker_id` are not
-    /// used.
+    /// Makes a context that no engine drives yet. The engine and tests call this; it ignores `history` and `worker_id`.
     pub fn new(
         _history: Vec<Event>,
         execution_id: u64,
@@ -93,7 +92,7 @@ impl OrchestrationContext {
         self.inner.orchestration_version.clone()
     }
 
-    /// Returns `false`. There is no such switch; the method is kept for programs that ask.
+    /// Returns `false`. There is no such switch; the method stays for programs that call it.
     pub fn is_logging_enabled(&self) -> bool {
         false
     }

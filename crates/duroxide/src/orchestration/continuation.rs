@@ -11,9 +11,10 @@ use super::OrchestrationContext;
 impl OrchestrationContext {
     /// Ends this execution and begins the next with a fresh history.
     ///
-    /// It takes effect at the end of the turn, whether awaited or not, and wins over a return value; of several calls
-    /// the first counts. The future never resolves: `return ctx.continue_as_new(input).await;`. The next execution runs
-    /// the version that the registry chooses. The key-value store, the custom status and unread queue messages go over.
+    /// The call takes effect at the end of the turn, whether awaited or not, and wins over a return value; of several
+    /// calls the first counts. The future never resolves: `return ctx.continue_as_new(input).await;`. The next
+    /// execution runs the version that the registry chooses. It takes over the key-value store, the custom status and
+    /// unread queue messages.
     pub fn continue_as_new(&self, input: impl Into<String>) -> Pending<Result<String, String>> {
         self.next_execution(input.into(), None)
     }

@@ -23,26 +23,26 @@ pub enum ScheduleKind {
     SubOrchestration { token: u64 },
 }
 
-/// The result of a step that is recorded: an activity, a timer, a signal, a queue message or a child orchestration.
+/// The result of a recorded step: an activity, a timer, a signal, a queue message or a child orchestration.
 ///
-/// The step is asked for when the future is made, not when it is first awaited. Dropping the future before it brought
-/// its result cancels the step: an activity is not run or is told to stop, a child is cancelled, a wait gives up its
-/// place. A dropped timer fires unheard.
+/// The call that makes the future asks for the step, not the first await. Dropping the future before it has its result
+/// cancels the step: the runtime does not run the activity or tells it to stop, cancels the child, or frees the place
+/// of the wait. A dropped timer still fires, but wakes no code.
 pub struct DurableFuture<T> {
     step: Step,
     finish: Option<Finish<T>>,
 }
 
-/// Is told the outcome, and the id of the event that recorded the step if there is one.
+/// Gets the outcome, and the id of the event that recorded the step if there is one.
 type Finish<T> = Box<dyn FnOnce(CompletionResult, Option<u64>) -> T + Send>;
 
 enum Step {
     Open(OpenStep),
-    /// The outcome is known without asking anybody.
+    /// The outcome is known at once; there is no step.
     Known(Option<CompletionResult>),
 }
 
-/// A step that was asked for. Its end, if it comes before the outcome was taken, is a request to cancel.
+/// A step that the code asked for. Dropping it before the code took the outcome is a request to cancel.
 struct OpenStep {
     shared_state: Arc<SharedState>,
     token: u64,
@@ -66,7 +66,7 @@ impl<T> DurableFuture<T> {
         Self { step, finish: Some(Box::new(finish)) }
     }
 
-    /// A future that is ready at once and leaves no trace.
+    /// A future that is ready at once and records nothing.
     pub(crate) fn known(
         outcome: CompletionResult,
         finish: impl FnOnce(CompletionResult, Option<u64>) -> T + Send + 'static,
@@ -101,7 +101,7 @@ impl<T: Send + 'static> DurableFuture<T> {
     /// It must be called right after scheduling, before the orchestration awaits anything. The last call counts.
     ///
     /// # Panics
-    /// If the future is not that of an activity, or the activity was already handed over.
+    /// If the future is not that of an activity, or the engine has already taken the activity over.
     pub fn with_tag(self, tag: impl Into<String>) -> Self {
         let Step::Open(OpenStep { shared_state, token, kind }) = &self.step else {
             panic!("with_tag() can only be called on activity futures, got a rejected request");
@@ -124,7 +124,7 @@ impl<T> Future for DurableFuture<T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
         match self.poll_outcome(cx) {
-            // Polled again after its result was taken, it stays pending.
+            // Polled again after the code took its result, the future stays pending.
             Poll::Ready((outcome, event_id)) => {
                 self.finish.take().map_or(Poll::Pending, |finish| Poll::Ready(finish(outcome, event_id)))
             }

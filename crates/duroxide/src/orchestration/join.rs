@@ -10,15 +10,16 @@ use crate::replay::{Members, OwnedNode, SharedState};
 
 /// Waits for all members and keeps their order.
 ///
-/// Each member has a waker of its own, and only members with news are polled. So a turn that brings one result of ten
-/// thousand costs one poll, not ten thousand.
+/// Each member has a waker of its own, and the join polls only members with news. So a turn that brings one result of
+/// ten thousand costs one poll, not ten thousand.
 pub(crate) struct JoinAll<F: Future> {
     shared_state: Arc<SharedState>,
     woken_members: Arc<Members>,
     members: Vec<Member<F>>,
     pending: usize,
     has_started: bool,
-    /// Members that wait for something foreign, whose news do not reach us reliably: they are polled every time.
+    /// Members that wait for something foreign, whose wake-ups do not reach the join reliably: it polls them every
+    /// time.
     restless: BTreeSet<usize>,
 }
 

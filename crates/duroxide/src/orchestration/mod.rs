@@ -1,5 +1,5 @@
-//! What an orchestration author holds: the context, durable futures, ways to combine them, retries, typed values and the
-//! key-value store.
+//! The tools of an orchestration author: the context, durable futures, ways to combine them, retries, typed values and
+//! the key-value store.
 
 mod activities;
 mod children;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// How often an activity is tried, with what pauses, and how long one attempt may take.
+/// How often the runtime tries an activity, with what pauses, and how long one attempt may take.
 ///
 /// ```
 /// use std::time::Duration;
@@ -28,8 +28,8 @@ pub struct RetryPolicy {
     pub max_attempts: u32,
     /// The pauses between attempts.
     pub backoff: BackoffStrategy,
-    /// How long one attempt may take. When it runs out, there is no further attempt, unless
-    /// [`retry_timeouts`](Self::retry_timeouts) says so.
+    /// How long one attempt may take. When the time runs out, there is no further attempt, unless
+    /// [`retry_timeouts`](Self::retry_timeouts) allows one.
     pub timeout: Option<Duration>,
 }
 
@@ -56,7 +56,7 @@ impl RetryPolicy {
         self
     }
 
-    /// The same as [`with_timeout`](Self::with_timeout): each attempt is bounded, not their sum.
+    /// The same as [`with_timeout`](Self::with_timeout): bounds each attempt, not their sum.
     #[doc(hidden)]
     pub fn with_total_timeout(self, timeout: Duration) -> Self {
         self.with_timeout(timeout)
@@ -68,9 +68,9 @@ impl RetryPolicy {
         self
     }
 
-    /// Lets an attempt that took too long be followed by another, like one that failed.
+    /// Allows another attempt after one that took too long, as after one that failed.
     ///
-    /// The result is for
+    /// Pass the result to
     /// [`schedule_activity_with_retry_options`](super::OrchestrationContext::schedule_activity_with_retry_options).
     pub fn retry_timeouts(self) -> RetryOptions {
         RetryOptions::from(self).retry_timeouts()
@@ -82,7 +82,7 @@ impl RetryPolicy {
     }
 }
 
-/// A [`RetryPolicy`] and what can be chosen besides.
+/// A [`RetryPolicy`] with further choices.
 ///
 /// ```
 /// use std::time::Duration;
@@ -105,7 +105,7 @@ impl From<RetryPolicy> for RetryOptions {
 }
 
 impl RetryOptions {
-    /// Lets an attempt that took too long be followed by another, like one that failed.
+    /// Allows another attempt after one that took too long, as after one that failed.
     pub fn retry_timeouts(mut self) -> Self {
         self.retry_timeouts = true;
         self
@@ -140,7 +140,8 @@ impl Default for BackoffStrategy {
 }
 
 impl BackoffStrategy {
-    /// Returns the pause after a failed attempt, counted from 1. It never overflows: what is too long becomes `max`.
+    /// Returns the pause after a failed attempt, counted from 1. Never overflows: a pause that is too long becomes
+    /// `max`.
     pub fn delay_for_attempt(&self, attempt: u32) -> Duration {
         match self {
             Self::None => Duration::ZERO,
@@ -154,13 +155,13 @@ impl BackoffStrategy {
     }
 }
 
-/// `base * multiplier^power`, or nothing where that is more than a duration can be.
+/// Returns `base * multiplier^power`, or `None` if no duration is that long.
 fn exponential(base: Duration, multiplier: f64, power: u32) -> Option<Duration> {
     if base.is_zero() {
         return Some(Duration::ZERO);
     }
     let factor = multiplier.powf(f64::from(power));
-    // A negative or undefined factor has no meaning as a pause; it is taken for no pause at all.
+    // A negative or undefined factor means nothing as a pause, so it counts as no pause.
     if factor.is_nan() || factor <= 0.0 {
         return Some(Duration::ZERO);
     }

@@ -1,4 +1,4 @@
-//! What an orchestration keeps and shows: its custom status and its key-value store.
+//! The state that an orchestration keeps: its custom status and its key-value store.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -47,7 +47,7 @@ impl OrchestrationContext {
         }
     }
 
-    /// Returns a value. Reading is not recorded.
+    /// Returns a value. The history does not record reads.
     pub fn get_kv_value(&self, key: &str) -> Option<String> {
         self.shared_state().read_kv(|kv| kv.get(key).map(str::to_string))
     }
@@ -64,8 +64,8 @@ impl OrchestrationContext {
         })
     }
 
-    /// Returns all values by key. The map iterates in another order at each call, also in a replay: code that takes steps
-    /// for what it finds iterates over [`get_kv_all_values_sorted`](Self::get_kv_all_values_sorted).
+    /// Returns all values by key. The map iterates in another order at each call, also in a replay. Code that takes a
+    /// step for each value must iterate over [`get_kv_all_values_sorted`](Self::get_kv_all_values_sorted) instead.
     pub fn get_kv_all_values(&self) -> HashMap<String, String> {
         self.get_kv_all_values_sorted().into_iter().collect()
     }
@@ -97,7 +97,7 @@ impl OrchestrationContext {
 
     /// Removes all keys that were last written before a time (in milliseconds since the epoch), and returns how many.
     ///
-    /// The times are the recorded ones, so that every replay decides the same.
+    /// The recorded times decide, so that every replay removes the same keys.
     pub fn prune_kv_values_updated_before(&self, updated_before_ms: u64) -> usize {
         self.shared_state().prune_kv(updated_before_ms)
     }
@@ -141,7 +141,7 @@ impl OrchestrationContext {
     }
 }
 
-/// A value of another instance, as somebody asked for it.
+/// A request for a value of another instance.
 struct RemoteValue {
     ctx: OrchestrationContext,
     instance_id: String,

@@ -1,4 +1,4 @@
-//! Values that code must not make itself, because they differ each time: ids and times.
+//! Values that code must not make itself because they differ in each replay: ids and times.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -6,7 +6,7 @@ use crate::replay::CompletionResult;
 
 use super::{DurableFuture, OrchestrationContext};
 
-/// What the names of built-in activities start with.
+/// The prefix of the names of built-in activities.
 #[allow(dead_code, reason = "the activity registry refuses it")]
 pub(crate) const SYSCALL_ACTIVITY_PREFIX: &str = "__duroxide_syscall:";
 /// Makes a random id.

@@ -1,8 +1,8 @@
-//! Log lines of an orchestration, written once and not again in every replay.
+//! Log lines of an orchestration, which replays do not write again.
 
 use super::OrchestrationContext;
 
-/// Writes one event with the fields that tell whose it is.
+/// Writes one event with the fields that name the instance.
 macro_rules! emit {
     ($ctx:expr, $level:ident, $message:expr $(, $field:ident = $value:expr)*) => {
         ::tracing::event!(
@@ -20,8 +20,8 @@ macro_rules! emit {
 }
 
 impl OrchestrationContext {
-    /// Writes a log line, unless the code is being replayed. Levels are `INFO`, `WARN`, `ERROR` and `DEBUG` in any
-    /// case; any other is written at trace level and named in a field.
+    /// Writes a log line, unless this is a replay. Levels are `INFO`, `WARN`, `ERROR` and `DEBUG` in any case; any
+    /// other goes to trace level, with its name in a field.
     pub fn trace(&self, level: impl Into<String>, message: impl Into<String>) {
         if self.is_replaying() {
             return;
@@ -36,22 +36,22 @@ impl OrchestrationContext {
         }
     }
 
-    /// Writes a log line at info level, unless the code is being replayed.
+    /// Writes a log line at info level, unless this is a replay.
     pub fn trace_info(&self, message: impl Into<String>) {
         self.trace("INFO", message);
     }
 
-    /// Writes a log line at warn level, unless the code is being replayed.
+    /// Writes a log line at warn level, unless this is a replay.
     pub fn trace_warn(&self, message: impl Into<String>) {
         self.trace("WARN", message);
     }
 
-    /// Writes a log line at error level, unless the code is being replayed.
+    /// Writes a log line at error level, unless this is a replay.
     pub fn trace_error(&self, message: impl Into<String>) {
         self.trace("ERROR", message);
     }
 
-    /// Writes a log line at debug level, unless the code is being replayed.
+    /// Writes a log line at debug level, unless this is a replay.
     pub fn trace_debug(&self, message: impl Into<String>) {
         self.trace("DEBUG", message);
     }

@@ -1,4 +1,4 @@
-//! Typed inputs and outcomes of steps, and what is said when one does not decode.
+//! Typed inputs and outcomes of steps, and the error when one does not decode.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -17,7 +17,8 @@ pub(super) fn encode_input<T: Serialize>(input: &T) -> String {
 }
 
 impl OrchestrationContext {
-    /// Makes what turns the outcome of an activity or a child into a value. `payload` names it in the error.
+    /// Returns the function that decodes the outcome of an activity or a child. `payload` names the outcome in the
+    /// error.
     pub(super) fn result_decoder<T: DeserializeOwned>(
         &self,
         payload: String,
@@ -26,7 +27,7 @@ impl OrchestrationContext {
         move |outcome, step| ctx.decode_payload(&outcome.into_result()?, &payload, step)
     }
 
-    /// Makes what turns the data of a signal or a message into a value. `payload` names it in the error.
+    /// Returns the function that decodes the data of a signal or a message. `payload` names the data in the error.
     pub(super) fn data_decoder<T: DeserializeOwned>(
         &self,
         payload: String,
@@ -35,7 +36,7 @@ impl OrchestrationContext {
         move |outcome, step| ctx.decode_payload(&outcome.into_data(), &payload, step)
     }
 
-    /// Decodes a payload. The error names it and the step that brought it.
+    /// Decodes a payload. The error names the payload and the step that brought it.
     pub(super) fn decode_payload<T: DeserializeOwned>(
         &self,
         text: &str,
@@ -48,7 +49,7 @@ impl OrchestrationContext {
         })
     }
 
-    /// Puts a decode error into words: those that this execution has heard so far.
+    /// Puts a decode error into the words that this execution has always used.
     pub(super) fn word(&self, error: &DecodeError, own: impl FnOnce(&DecodeError) -> String) -> String {
         match self.shared_state().decode_words() {
             DecodeWords::Published => error.published().to_string(),

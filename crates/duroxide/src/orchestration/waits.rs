@@ -10,9 +10,11 @@ use crate::replay::{CompletionResult, Request};
 use super::{DurableFuture, OrchestrationContext, ScheduleKind};
 
 impl OrchestrationContext {
-    /// Waits until `delay` from now. The time is recorded, so that a restart does not begin it anew.
+    /// Waits until `delay` from now. The history records the time at which the timer fires, so that a restart does not
+    /// begin the wait anew.
     ///
-    /// Fractions of a millisecond are dropped. A delay too long to be stored waits for the latest time that can be.
+    /// Drops fractions of a millisecond. A delay that is too long to store ends at the latest time that a store can
+    /// hold.
     pub fn schedule_timer(&self, delay: Duration) -> DurableFuture<()> {
         let fire_at_ms = self.shared_state().fire_time(delay);
         let action = |_| Action::CreateTimer { scheduling_event_id: 0, fire_at_ms };
@@ -22,7 +24,7 @@ impl OrchestrationContext {
 
     /// Waits for a signal.
     ///
-    /// The n-th wait for a name gets the n-th signal of that name. A signal that arrives while nobody waits for it is
+    /// The n-th wait for a name gets the n-th signal of that name. A signal that arrives while no wait is open is
     /// recorded and lost; use [`dequeue_event`](Self::dequeue_event) where that matters.
     pub fn schedule_wait(&self, name: impl Into<String>) -> DurableFuture<String> {
         self.wait(name.into(), |outcome, _| outcome.into_data())
@@ -69,7 +71,7 @@ impl OrchestrationContext {
 
     /// Takes the next message of a queue, waiting for one if there is none.
     ///
-    /// Messages are kept until they are read, also over continue-as-new (the oldest 100 of them).
+    /// A message stays in its queue until the code reads it, also over continue-as-new (the oldest 100 messages).
     pub fn dequeue_event(&self, queue: impl Into<String>) -> DurableFuture<String> {
         self.dequeue(queue.into(), |outcome, _| outcome.into_data())
     }
@@ -145,7 +147,7 @@ fn message(queue: &str) -> String {
     format!("message from queue '{queue}'")
 }
 
-/// The published signatures leave no place for an error, so it is a panic, which fails the orchestration.
+/// Panics on an error, which fails the orchestration: the published signatures leave no place for an error.
 fn expect<T>(decoded: Result<T, String>) -> T {
     match decoded {
         Ok(value) => value,

@@ -1,4 +1,4 @@
-//! The runner: keeps a number of orchestrations in flight for a while, and counts what becomes of them.
+//! The runner: keeps a number of orchestrations in flight for a while, and counts how they end.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::{ActivityContext, OrchestrationContext};
 /// The orchestration that the runner starts; every registry given to it must have one of this name.
 pub(super) const FANOUT: &str = "FanoutOrchestration";
 
-/// How long the runner waits for what is in flight when the time is up.
+/// How long the runner waits for orchestrations in flight when the time is up.
 const LONGEST_DRAIN: Duration = Duration::from_secs(120);
 
 /// The pause between two starts.
@@ -28,9 +28,9 @@ const PACE: Duration = Duration::from_millis(1);
 /// How much load, for how long, on how large a runtime.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct StressTestConfig {
-    /// Orchestrations in flight at most.
+    /// The most orchestrations in flight.
     pub max_concurrent: usize,
-    /// For how long new ones are started.
+    /// For how long the runner starts new ones.
     pub duration_secs: u64,
     /// Activities of each orchestration.
     pub tasks_per_instance: usize,
@@ -63,14 +63,14 @@ impl Default for StressTestConfig {
     }
 }
 
-/// What became of the orchestrations.
+/// How the orchestrations ended.
 #[derive(Debug, Clone)]
 pub struct StressTestResult {
     /// Orchestrations that were started.
     pub launched: usize,
     /// Those that completed.
     pub completed: usize,
-    /// Those that did not: they failed, could not be started or did not end in time.
+    /// Those that did not: they failed, did not start, or did not end in time.
     pub failed: usize,
     /// Those that failed because of the machinery; poisoned ones belong here.
     pub failed_infrastructure: usize,
@@ -89,7 +89,7 @@ pub struct StressTestResult {
 }
 
 impl StressTestResult {
-    /// Returns how many percent of the started orchestrations completed; 0 if none was started.
+    /// Returns the percentage of the started orchestrations that completed; 0 if none was started.
     pub fn success_rate(&self) -> f64 {
         if self.launched == 0 {
             return 0.0;
@@ -104,7 +104,7 @@ impl StressTestResult {
 /// have, with input `{"task_count":N}`.
 ///
 /// # Errors
-/// If the runner itself breaks down. Orchestrations that fail are counted.
+/// If the runner itself breaks down. The result counts orchestrations that fail.
 pub async fn run_stress_test(
     config: StressTestConfig,
     provider: Arc<dyn Provider>,
@@ -140,14 +140,14 @@ pub async fn measure_stress_test(
     Ok(tally?.into_report(&config, total_time))
 }
 
-/// The clock by which the store measures, so that a load can run on a clock that is moved by hand.
+/// The store's own clock, so that a load can run on a clock that a test moves by hand.
 fn clock_of(provider: &dyn Provider) -> Arc<dyn Clock> {
     provider
         .as_extended()
         .map_or_else(|| Arc::new(SystemClock) as Arc<dyn Clock>, |extended| extended.clock())
 }
 
-/// What keeps orchestrations in flight.
+/// The part that keeps orchestrations in flight.
 struct Load<'a> {
     client: Client,
     clock: Arc<dyn Clock>,
@@ -220,7 +220,7 @@ impl Load<'_> {
 enum Landing {
     Completed(Duration),
     Failed(ErrorDetails),
-    /// It could not be started, or did not end in time.
+    /// It did not start, or did not end in time.
     Lost,
 }
 

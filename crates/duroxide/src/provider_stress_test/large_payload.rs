@@ -58,7 +58,7 @@ impl Default for LargePayloadConfig {
 /// Runs the usual load of large payloads on a store of the factory.
 ///
 /// # Errors
-/// If the runner itself breaks down. Orchestrations that fail are counted.
+/// If the runner itself breaks down. The result counts orchestrations that fail.
 pub async fn run_large_payload_test(
     factory: &dyn ProviderStressFactory,
 ) -> Result<StressTestResult, Box<dyn Error>> {
@@ -68,7 +68,7 @@ pub async fn run_large_payload_test(
 /// Runs this load of large payloads on a store of the factory.
 ///
 /// # Errors
-/// If the runner itself breaks down. Orchestrations that fail are counted.
+/// If the runner itself breaks down. The result counts orchestrations that fail.
 pub async fn run_large_payload_test_with_config(
     factory: &dyn ProviderStressFactory,
     config: LargePayloadConfig,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::core::StressTestResult;
 
-/// What a stress test found, with the time that single orchestrations took.
+/// The result of a stress test, with the times of single orchestrations.
 #[derive(Debug, Clone)]
 pub struct StressTestReport {
     /// Counts and throughput.
@@ -37,7 +37,7 @@ impl Latencies {
         };
         let total: Duration = times.iter().sum();
         let percentile = |percent: usize| {
-            // The smallest time that so many percent of the times do not exceed.
+            // The smallest time that this percentage of the times does not exceed.
             let rank = (times.len() * percent).div_ceil(100).max(1);
             times.get(rank - 1).copied().unwrap_or(max)
         };

@@ -12,13 +12,13 @@ use super::core::{
 };
 use crate::providers::Provider;
 
-/// Makes the stores that are put under load.
+/// Makes the stores under load.
 #[async_trait]
 pub trait ProviderStressFactory: Send + Sync {
     /// Makes an empty store.
     async fn create_provider(&self) -> Arc<dyn Provider>;
 
-    /// Returns how much load this store is put under.
+    /// Returns the load for this store.
     fn stress_test_config(&self) -> StressTestConfig {
         StressTestConfig::default()
     }
@@ -27,7 +27,7 @@ pub trait ProviderStressFactory: Send + Sync {
 /// Runs the load that the factory asks for.
 ///
 /// # Errors
-/// If the runner itself breaks down. Orchestrations that fail are counted.
+/// If the runner itself breaks down. The result counts orchestrations that fail.
 pub async fn run_parallel_orchestrations_test(
     factory: &dyn ProviderStressFactory,
 ) -> Result<StressTestResult, Box<dyn Error>> {
@@ -37,7 +37,7 @@ pub async fn run_parallel_orchestrations_test(
 /// Runs this load on a store of the factory.
 ///
 /// # Errors
-/// If the runner itself breaks down. Orchestrations that fail are counted.
+/// If the runner itself breaks down. The result counts orchestrations that fail.
 pub async fn run_parallel_orchestrations_test_with_config(
     factory: &dyn ProviderStressFactory,
     config: StressTestConfig,

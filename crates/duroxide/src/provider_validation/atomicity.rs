@@ -1,4 +1,4 @@
-//! A turn is committed wholly or not at all.
+//! A store commits a turn wholly or not at all.
 
 use super::support::{Commit, Store, ack_turn, activity, activity_scheduled, event, raised, started, timer};
 use super::{EventKind, ProviderFactory};

@@ -1,4 +1,4 @@
-//! Wrong calls are refused for good and leave nothing behind; odd data comes back as it was given.
+//! A store refuses wrong calls for good and leaves nothing behind; it returns odd data unchanged.
 
 use super::support::{
     Commit, Store, activity, assert_refused, completion_of, event, kv_set, raised, start_item, start_named,
@@ -7,7 +7,7 @@ use super::support::{
 use super::{Event, EventKind, ExecutionMetadata, ProviderFactory};
 use crate::model::WorkItem;
 
-/// What is hard on encodings: a NUL, quotes, escapes, line ends, emoji, and other scripts.
+/// Text that is hard on encodings: a NUL, quotes, escapes, line ends, emoji, and other scripts.
 const ODD: &str = "nul\0 'single' \"double\" \\back\\ %s {} $1 ?1 ;--\r\n\t\u{1f980}\u{1f469}\u{200d}\u{1f52c} \u{65e5}\u{672c} \u{202e}rtl \u{feff}";
 
 /// Checks that the store holds nothing at all.
@@ -32,9 +32,9 @@ pub async fn tokens_of_the_other_kind_are_refused(factory: &dyn ProviderFactory)
     store.complete(&work).await;
 }
 
-/// Empty and huge ids are refused and leave nothing behind.
+/// The store refuses empty and huge ids, and leaves nothing behind.
 ///
-/// A store without the abilities of ours may take them; then it must take them whole.
+/// A store without our extensions may accept them; then it must keep them whole.
 pub async fn empty_and_huge_ids_are_refused(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let strict = store.extended().is_some();
@@ -57,7 +57,7 @@ pub async fn empty_and_huge_ids_are_refused(factory: &dyn ProviderFactory) {
     }
 }
 
-/// The same in an ack, which then does nothing at all.
+/// The store refuses them in an ack too, which then changes nothing at all.
 pub async fn empty_and_huge_ids_are_refused_in_an_ack(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     if store.extended().is_none() {
@@ -78,7 +78,7 @@ pub async fn empty_and_huge_ids_are_refused_in_an_ack(factory: &dyn ProviderFact
     store.ack(&turn, Commit::creating("i")).await;
 }
 
-/// A huge session id or tag is refused as well.
+/// The store refuses a huge session id or tag as well.
 pub async fn huge_sessions_and_tags_are_refused(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     if store.extended().is_none() {
@@ -109,7 +109,7 @@ fn activity_with_input(instance: &str, text: &str) -> WorkItem {
     work
 }
 
-/// Sends a text through every place that holds one, and expects it back to the byte.
+/// Sends a text through every field that holds one, and expects it back to the byte.
 async fn round_trip(store: &Store<'_>, instance: &str, text: &str) {
     store.send(start_with_input(instance, text)).await;
     let turn = store.turn_of(instance).await;
@@ -155,7 +155,7 @@ async fn round_trip(store: &Store<'_>, instance: &str, text: &str) {
     store.ack(&turn, Commit::default()).await;
 }
 
-/// NULs, quotes, emoji and what else is hard on encodings come back to the byte; ids may hold most of it.
+/// NULs, quotes, emoji and other text that is hard on encodings come back to the byte; ids may hold most of it.
 pub async fn odd_payloads_come_back(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     round_trip(&store, "plain-id", ODD).await;

@@ -41,7 +41,7 @@ fn ids(claims: &[WorkClaim]) -> Vec<u64> {
     claims.iter().map(|claim| activity_id(&claim.item)).collect()
 }
 
-/// A batch has at most as many instances as were asked for, oldest message first; the rest is left.
+/// A batch has at most as many instances as the caller asked for, oldest message first; the rest stays in the queue.
 pub async fn instances_come_oldest_first_and_at_most_max(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let Some(extended) = store.extended() else { return };
@@ -55,7 +55,7 @@ pub async fn instances_come_oldest_first_and_at_most_max(factory: &dyn ProviderF
     store.expect_no_turn("all are leased").await;
 }
 
-/// Each claim says what a fetch would say of the instance, without its history.
+/// Each claim describes the instance as a fetch would, without its history.
 pub async fn claims_describe_their_instances(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let Some(extended) = store.extended() else { return };
@@ -80,7 +80,7 @@ pub async fn claims_describe_their_instances(factory: &dyn ProviderFactory) {
     assert_eq!(fresh.status, None, "an instance without a row has no status");
 }
 
-/// Each claim is acked, renewed and given back by itself.
+/// The holder acks, renews and gives back each claim separately.
 pub async fn claimed_instances_have_leases_of_their_own(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let Some(extended) = store.extended() else { return };
@@ -133,7 +133,7 @@ pub async fn claims_honour_the_capability_filter(factory: &dyn ProviderFactory) 
     assert_eq!(left.attempts, 1, "an instance that was left out should not be counted");
 }
 
-/// A batch has at most as many activities as were asked for, first in, first out.
+/// A batch has at most as many activities as the caller asked for, first in, first out.
 pub async fn activities_come_in_order_and_at_most_max(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let Some(extended) = store.extended() else { return };
@@ -149,7 +149,7 @@ pub async fn activities_come_in_order_and_at_most_max(factory: &dyn ProviderFact
     store.expect_no_work("all are leased").await;
 }
 
-/// Each claimed activity is acked and given back by itself.
+/// The holder acks and gives back each claimed activity separately.
 pub async fn claimed_activities_have_leases_of_their_own(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let Some(extended) = store.extended() else { return };

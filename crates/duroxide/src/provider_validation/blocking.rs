@@ -1,6 +1,6 @@
-//! Instances whose turn and failure cannot be stored are set aside until somebody unblocks them.
+//! A store blocks instances whose turn and failure it cannot take, until an operator unblocks them.
 //!
-//! A store need not be able to do that; one that is not passes.
+//! A store without this ability passes.
 
 use super::ProviderFactory;
 use super::support::*;
@@ -27,7 +27,8 @@ async fn unblock(store: &dyn ExtendedProvider, instance: &str) -> bool {
     store.unblock_instance(instance).await.expect("unblock_instance should work")
 }
 
-/// Nobody can claim a blocked instance, whatever time passes and whatever arrives; it is listed with reason and time.
+/// No caller can claim a blocked instance, whatever time passes and whatever arrives; the store lists it with reason
+/// and time.
 pub async fn a_blocked_instance_is_listed_and_not_claimed(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let Some(extended) = blocking(&store).await else { return };
@@ -89,7 +90,7 @@ pub async fn an_unblocked_instance_is_claimed_as_if_for_the_first_time(factory: 
     store.expect_no_turn("all messages were delivered").await;
 }
 
-/// An instance of which nothing is stored but its start can be blocked and unblocked too.
+/// An instance of which the store has only the start can be blocked and unblocked too.
 pub async fn an_instance_that_never_began_can_be_blocked(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let Some(extended) = blocking(&store).await else { return };
@@ -104,7 +105,7 @@ pub async fn an_instance_that_never_began_can_be_blocked(factory: &dyn ProviderF
     store.ack(&turn, Commit::creating("i")).await;
 }
 
-/// A lease that has run out, or that somebody else has taken over, does not let its former holder block the instance.
+/// A lease that has run out, or that another caller has taken over, does not let its former holder block the instance.
 pub async fn a_lost_lease_does_not_block_an_instance(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let Some(extended) = blocking(&store).await else { return };

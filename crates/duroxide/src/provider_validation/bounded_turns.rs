@@ -12,7 +12,7 @@ use crate::providers::{InstanceRequest, StoreLimits, WorkQueue};
 /// Long enough for a signal on a busy machine; nothing waits for it to pass.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// An empty store whose turns get so many messages; `None` if the factory cannot make one.
+/// Makes an empty store with these limits on a turn; `None` if the factory cannot make one.
 async fn limited(
     factory: &dyn ProviderFactory,
     max_turn_messages: usize,
@@ -55,21 +55,21 @@ async fn expect_turn(store: &Store<'_>, instance: &str, messages: &[&str]) {
     store.ack(&turn, Commit::default()).await;
 }
 
-/// A turn gets so many messages and no more, each comes once and in order, and the next turn is there at once.
+/// A turn gets up to the limit of messages, each once and in order, and the next turn is ready at once.
 pub async fn a_turn_gets_so_many_messages(factory: &dyn ProviderFactory) {
     let Some(store) = of_three(factory).await else { return };
     store.create("i").await;
     signal(&store, "i", 1..=6).await;
     store.send(cancel("i")).await;
     expect_turn(&store, "i", &["1", "2", "3"]).await;
-    // What arrives meanwhile comes at the end.
+    // Messages that arrive meanwhile come at the end.
     signal(&store, "i", [7]).await;
     expect_turn(&store, "i", &["4", "5", "6"]).await;
     expect_turn(&store, "i", &["cancel", "7"]).await;
     store.expect_no_turn("all messages were delivered").await;
 }
 
-/// Messages that became visible late are counted like others, and keep their places.
+/// Messages that became visible late count like others, and keep their places.
 pub async fn delayed_messages_are_bounded_too(factory: &dyn ProviderFactory) {
     let Some(store) = of_three(factory).await else { return };
     store.create("i").await;
@@ -85,7 +85,7 @@ pub async fn delayed_messages_are_bounded_too(factory: &dyn ProviderFactory) {
     store.expect_no_turn("all messages were delivered").await;
 }
 
-/// A turn gets messages up to so many bytes; one that is larger by itself comes alone.
+/// A turn gets messages up to the limit of bytes; a larger message comes alone.
 pub async fn a_turn_gets_so_many_bytes(factory: &dyn ProviderFactory) {
     let message = |number: u32, size: usize| raised("i", "n", &format!("{number:0>size$}"));
     let encoded = serde_json::to_string(&message(1, 10)).expect("a message should encode");
@@ -105,7 +105,7 @@ pub async fn a_turn_gets_so_many_bytes(factory: &dyn ProviderFactory) {
     }
 }
 
-/// An instance with a backlog keeps its place: its oldest message decides, as ever.
+/// An instance with a backlog keeps its place: its oldest message decides, as always.
 pub async fn an_instance_with_a_backlog_keeps_its_place(factory: &dyn ProviderFactory) {
     let Some(store) = of_three(factory).await else { return };
     store.create("i").await;
@@ -118,7 +118,7 @@ pub async fn an_instance_with_a_backlog_keeps_its_place(factory: &dyn ProviderFa
     expect_turn(&store, "i", &["5", "6"]).await;
 }
 
-/// Attempts are those of the messages that were in the turn; the rest has had none.
+/// Only messages that were in the turn count an attempt; the rest has had none.
 pub async fn only_what_was_in_the_turn_was_attempted(factory: &dyn ProviderFactory) {
     let Some(store) = of_three(factory).await else { return };
     store.create("i").await;
@@ -138,7 +138,8 @@ pub async fn only_what_was_in_the_turn_was_attempted(factory: &dyn ProviderFacto
     assert_eq!((texts(&turn), turn.attempts), (vec!["1".into(), "2".into(), "3".into()], 4));
 }
 
-/// What starts an instance comes with its first turn, however much was sent before; the rest keeps its order.
+/// The start of an instance comes with its first turn, however many messages were sent before; the rest keeps its
+/// order.
 pub async fn a_start_behind_a_backlog_comes_first(factory: &dyn ProviderFactory) {
     let Some(store) = of_three(factory).await else { return };
     signal(&store, "i", 1..=5).await;
@@ -154,7 +155,7 @@ pub async fn a_start_behind_a_backlog_comes_first(factory: &dyn ProviderFactory)
     store.expect_no_turn("all messages were delivered").await;
 }
 
-/// What starts the next execution comes with its first turn, however much was sent before.
+/// The start of the next execution comes with its first turn, however many messages were sent before.
 pub async fn a_continuation_behind_a_backlog_comes_first(factory: &dyn ProviderFactory) {
     let Some(store) = of_three(factory).await else { return };
     store.create("i").await;
@@ -164,7 +165,7 @@ pub async fn a_continuation_behind_a_backlog_comes_first(factory: &dyn ProviderF
     store.ack(&turn, commit).await;
     let turn = store.turn_of("i").await;
     assert_eq!(texts(&turn), ["3", "4", "start"], "the start should come with the first messages");
-    // Given back and taken again, it is the same.
+    // Given back and taken again, the turn is the same.
     store.abandon_with(&turn, None, true).await;
     let turn = store.turn_of("i").await;
     assert_eq!((texts(&turn), turn.attempts), (vec!["3".into(), "4".into(), "start".into()], 1));
@@ -199,7 +200,7 @@ pub async fn a_claim_of_many_is_bounded_too(factory: &dyn ProviderFactory) {
     }
 }
 
-/// Damaged messages are set aside, and what is behind them comes.
+/// The store sets damaged messages aside, and delivers those behind them.
 pub async fn damaged_messages_do_not_hide_the_rest(factory: &dyn ProviderFactory) {
     let Some(store) = of_three(factory).await else { return };
     store.create("i").await;

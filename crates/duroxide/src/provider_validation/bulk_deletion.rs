@@ -9,13 +9,13 @@ fn by_ids(instances: &[&str]) -> InstanceFilter {
     InstanceFilter { instance_ids: Some(ids(instances)), ..InstanceFilter::default() }
 }
 
-/// Deletes by this filter and returns how many instances went.
+/// Deletes by this filter and returns how many instances it deleted.
 async fn delete(store: &Store<'_>, filter: InstanceFilter) -> u64 {
     let deleted = store.admin().delete_instance_bulk(filter).await;
     deleted.expect("delete_instance_bulk should work").instances_deleted
 }
 
-/// Only listed instances go; unknown ids count for nothing; an empty filter takes all that is finished.
+/// A list deletes only the listed instances; unknown ids do not count; an empty filter deletes all finished instances.
 pub async fn test_delete_instance_bulk_filter_combinations<F: ProviderFactory>(factory: &F) {
     let store = Store::new(factory).await;
     let all = ["bulk-1", "bulk-2", "bulk-3", "bulk-4", "bulk-5"];
@@ -36,7 +36,7 @@ pub async fn test_delete_instance_bulk_filter_combinations<F: ProviderFactory>(f
     store.expect_gone(&all).await;
 }
 
-/// Running instances are skipped, and the limit bounds one call.
+/// A bulk deletion skips running instances, and the limit bounds one call.
 pub async fn test_delete_instance_bulk_safety_and_limits<F: ProviderFactory>(factory: &F) {
     let store = Store::new(factory).await;
     for instance in ["done-1", "done-2"] {
@@ -81,7 +81,7 @@ pub async fn test_delete_instance_bulk_completed_before_filter<F: ProviderFactor
     store.expect_gone(&["old-1", "old-2"]).await;
 }
 
-/// Each root takes its descendants along, and all of them are counted.
+/// Each root takes its descendants along, and the result counts all of them.
 pub async fn test_delete_instance_bulk_cascades_to_children<F: ProviderFactory>(factory: &F) {
     let store = Store::new(factory).await;
     let families: [(&str, &[&str]); 3] =

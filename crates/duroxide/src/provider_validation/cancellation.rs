@@ -1,14 +1,14 @@
-//! Cancelling an activity is taking its row away: its holder finds out when it renews or acks.
+//! Cancelling an activity removes its row: its holder finds out when it renews or acks.
 //!
-//! The names of the first functions are older than the rule that they check: a worker's calls do not depend on what
-//! became of the orchestration.
+//! The names of the first functions are older than the rule that they check: a worker's calls do not depend on the
+//! state of the orchestration.
 
 use super::ProviderFactory;
 use super::support::{
     Commit, Store, WORK_LEASE, activity, completion_of, named_with_status, scheduled, status,
 };
 
-/// Checks that an activity can be fetched whatever status its orchestration got with the same ack.
+/// Checks that a worker can fetch an activity whatever status its orchestration got with the same ack.
 async fn fetch_with_orchestration(factory: &dyn ProviderFactory, status: &str) {
     let store = Store::new(factory).await;
     let commit =
@@ -55,7 +55,7 @@ pub async fn test_renew_returns_running_when_orchestration_active<F: ProviderFac
     assert!(renewed.is_ok(), "a live lease should be renewable; got {renewed:?}");
 }
 
-/// So can one whose orchestration has completed meanwhile.
+/// So can the lease on an activity whose orchestration has completed meanwhile.
 pub async fn test_renew_returns_terminal_when_orchestration_completed<F: ProviderFactory>(factory: &F) {
     let store = Store::new(factory).await;
     let unnamed =
@@ -67,7 +67,7 @@ pub async fn test_renew_returns_terminal_when_orchestration_completed<F: Provide
     assert!(renewed.is_ok(), "the end of the orchestration should not end the lease; got {renewed:?}");
 }
 
-/// So can one whose instance does not exist.
+/// So can the lease on an activity whose instance does not exist.
 pub async fn test_renew_returns_missing_when_instance_deleted<F: ProviderFactory>(factory: &F) {
     let store = Store::new(factory).await;
     store.send_work(activity("nobody", 1)).await;
@@ -76,7 +76,7 @@ pub async fn test_renew_returns_missing_when_instance_deleted<F: ProviderFactory
     assert!(renewed.is_ok(), "an activity should not need an instance; got {renewed:?}");
 }
 
-/// An ack without a completion removes the activity and tells nobody.
+/// An ack without a completion removes the activity and enqueues nothing.
 pub async fn test_ack_work_item_none_deletes_without_enqueue<F: ProviderFactory>(factory: &F) {
     let store = Store::new(factory).await;
     store.create_with_work("i", vec![activity("i", 2)]).await;
@@ -109,7 +109,7 @@ pub async fn test_ack_work_item_fails_when_entry_deleted<F: ProviderFactory>(fac
     assert!(!again.is_retryable(), "the error should be permanent; got {again:?}");
 }
 
-/// A cancelled activity cannot be renewed: so its holder learns of it.
+/// A cancelled activity cannot be renewed: that is how its holder learns of it.
 pub async fn test_renew_fails_when_entry_deleted<F: ProviderFactory>(factory: &F) {
     let store = Store::new(factory).await;
     store.create_with_work("i", vec![activity("i", 2)]).await;
@@ -127,7 +127,7 @@ pub async fn test_cancelling_nonexistent_activities_is_idempotent<F: ProviderFac
     store.next_turn("i", commit).await;
 }
 
-/// Any number of activities is cancelled with one ack.
+/// One ack can cancel any number of activities.
 pub async fn test_batch_cancellation_deletes_multiple_activities<F: ProviderFactory>(factory: &F) {
     let store = Store::new(factory).await;
     store.create_with_work("i", (1..=5).map(|id| activity("i", id)).collect()).await;
@@ -136,7 +136,7 @@ pub async fn test_batch_cancellation_deletes_multiple_activities<F: ProviderFact
     store.expect_no_work("all five were cancelled").await;
 }
 
-/// An activity that is scheduled and cancelled by the same ack does not come into being.
+/// An activity that the same ack schedules and cancels never exists.
 pub async fn test_same_activity_in_worker_items_and_cancelled_is_noop<F: ProviderFactory>(factory: &F) {
     let store = Store::new(factory).await;
     store.create("i").await;
@@ -150,7 +150,7 @@ pub async fn test_same_activity_in_worker_items_and_cancelled_is_noop<F: Provide
     store.expect_no_work("the other was cancelled with the ack that scheduled it").await;
 }
 
-/// After a forced deletion nothing about an activity of the instance fails, whether its row is kept or not.
+/// After a forced deletion no call about an activity of the instance breaks, whether the store keeps its row or not.
 pub async fn test_orphan_activity_after_instance_force_deletion<F: ProviderFactory>(factory: &F) {
     let store = Store::new(factory).await;
     store.create_with_work("doomed", vec![activity("doomed", 2)]).await;

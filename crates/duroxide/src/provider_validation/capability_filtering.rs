@@ -1,4 +1,4 @@
-//! Which executions a dispatcher is given, by the version of the framework that started them.
+//! Which executions a dispatcher gets, by the version of the framework that started them.
 
 use super::scenario::*;
 use super::support::*;
@@ -17,7 +17,7 @@ async fn seed_unpinned(store: &Store<'_>, instance: &str) {
     store.start_and_ack(instance, commit).await;
 }
 
-/// Fetches with one range and returns the instance, if any.
+/// Fetches with one range and returns the turn, if any.
 async fn fetch_in(store: &Store<'_>, min: &str, max: &str) -> Option<Turn> {
     store.try_turn_with(&versions(min, max)).await
 }
@@ -36,28 +36,28 @@ async fn expect_none_in(store: &Store<'_>, min: &str, max: &str) {
     assert!(turn.is_none(), "the range {min} to {max} should let nothing through, got {turn:?}");
 }
 
-/// Without a filter every execution is delivered.
+/// Without a filter the store delivers every execution.
 pub async fn test_fetch_with_filter_none_returns_any_item<F: ProviderFactory>(factory: &F) {
     let store = Store::new(factory).await;
     seed(&store, "pinned", "1.2.3").await;
     store.turn_of("pinned").await;
 }
 
-/// An execution whose version lies in the range is delivered.
+/// The store delivers an execution whose version lies in the range.
 pub async fn test_fetch_with_compatible_filter_returns_item<F: ProviderFactory>(factory: &F) {
     let store = Store::new(factory).await;
     seed(&store, "pinned", "1.2.3").await;
     expect_in(&store, "1.0.0", "1.9.9", "pinned").await;
 }
 
-/// An execution whose version lies outside the range is not delivered.
+/// The store does not deliver an execution whose version lies outside the range.
 pub async fn test_fetch_with_incompatible_filter_skips_item<F: ProviderFactory>(factory: &F) {
     let store = Store::new(factory).await;
     seed(&store, "pinned", "1.2.3").await;
     expect_none_in(&store, "2.0.0", "2.9.9").await;
 }
 
-/// An instance that is left out does not hide one behind it.
+/// A skipped instance does not hide one behind it.
 pub async fn test_fetch_filter_skips_incompatible_selects_compatible<F: ProviderFactory>(factory: &F) {
     let store = Store::new(factory).await;
     for (instance, pinned) in [("first", "1.0.0"), ("second", "2.0.0")] {
@@ -69,7 +69,7 @@ pub async fn test_fetch_filter_skips_incompatible_selects_compatible<F: Provider
     expect_in(&store, "1.0.0", "1.9.9", "first").await;
 }
 
-/// An instance that was left out is not leased.
+/// The store does not lease a skipped instance.
 pub async fn test_fetch_filter_does_not_lock_skipped_instances<F: ProviderFactory>(factory: &F) {
     let store = Store::new(factory).await;
     seed(&store, "pinned", "1.0.0").await;
@@ -170,7 +170,7 @@ pub async fn test_provider_updates_pinned_version_when_told<F: ProviderFactory>(
     expect_none_in(&store, "1.0.0", "1.0.0").await;
 }
 
-/// A history that does not decode is only noticed by who may have it.
+/// The store reports an undecodable history only to a dispatcher that may have the execution.
 pub async fn test_fetch_corrupted_history_filtered_vs_unfiltered<F: ProviderFactory>(factory: &F) {
     let store = Store::new(factory).await;
     seed(&store, "corrupt", "1.0.0").await;
@@ -211,7 +211,7 @@ pub async fn test_fetch_deserialization_error_eventually_reaches_poison<F: Provi
     assert!(attempts >= 5, "five fetches should count as five attempts, not {attempts}");
 }
 
-/// The filter decides before the history is looked at.
+/// The filter decides before the store reads the history.
 pub async fn test_fetch_filter_applied_before_history_deserialization<F: ProviderFactory>(factory: &F) {
     let store = Store::new(factory).await;
     seed(&store, "future", "99.0.0").await;
@@ -239,7 +239,7 @@ pub async fn test_fetch_single_range_only_uses_first_range<F: ProviderFactory>(f
     }
 }
 
-/// An ack appends to a history that does not decode, without looking at it.
+/// An ack appends to an undecodable history without reading it.
 pub async fn test_ack_appends_event_to_corrupted_history<F: ProviderFactory>(factory: &F) {
     let store = Store::new(factory).await;
     seed(&store, "corrupt", "1.0.0").await;

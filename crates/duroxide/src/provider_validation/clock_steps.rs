@@ -1,6 +1,6 @@
-//! The wall clock may be corrected in either direction without hiding or losing work.
+//! A correction of the wall clock, in either direction, neither hides nor loses work.
 //!
-//! These checks need a store on a clock that can be moved by hand.
+//! These checks need a store on a clock that a test can move by hand.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ fn step_back(clock: &ManualClock) {
     clock.set_wall_ms(clock.now_ms() - AN_HOUR_MS);
 }
 
-/// What could be fetched before the wall stepped back can be fetched after it.
+/// Work that could be fetched before the wall stepped back can be fetched after it.
 pub async fn backward_step_hides_nothing(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let Some(clock) = factory.clock() else { return };
@@ -25,7 +25,7 @@ pub async fn backward_step_hides_nothing(factory: &dyn ProviderFactory) {
     assert_eq!(store.work().await.id(), 1, "the activity should not be hidden");
 }
 
-/// The same for what was given back, and for what an ack enqueued.
+/// The same for work that was given back, and for work that an ack enqueued.
 pub async fn backward_step_hides_nothing_that_was_released(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let Some(clock) = factory.clock() else { return };
@@ -60,7 +60,7 @@ pub async fn order_survives_a_backward_step(factory: &dyn ProviderFactory) {
     assert_eq!((store.work().await.id(), store.work().await.id()), (1, 2));
 }
 
-/// A delay still ends after a forward step, and what is due stays in order.
+/// A delay still ends after a forward step, and due messages stay in order.
 pub async fn forward_step_ends_delays(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let Some(clock) = factory.clock() else { return };

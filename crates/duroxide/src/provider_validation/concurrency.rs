@@ -1,4 +1,4 @@
-//! Many callers at once: nothing is handed out twice, nothing is lost, and a call that is given up half-way is harmless.
+//! Many callers at once: the store hands nothing out twice and loses nothing, and a call dropped half-way is harmless.
 
 use std::collections::{HashMap, HashSet};
 use std::future::poll_fn;
@@ -18,10 +18,10 @@ use super::{Event, EventKind, ProviderFactory};
 use crate::model::WorkItem;
 use crate::providers::{Provider, TagFilter};
 
-/// Far longer than any of these checks takes; one that runs for so long hangs.
+/// Far longer than any of these checks takes; a check that runs this long hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How often a future is polled before it is dropped.
+/// How often a check polls a future before it drops the future.
 const POLLS_BEFORE_DROP: [usize; 10] = [0, 1, 2, 3, 4, 6, 10, 30, 100, 1_000];
 
 const WORKERS: usize = 8;
@@ -35,7 +35,7 @@ async fn join_all<T>(tasks: Vec<tokio::task::JoinHandle<T>>) -> Vec<T> {
     results
 }
 
-/// Polls a future so many times and drops it; returns its result if it came to an end.
+/// Polls a future this many times and drops it; returns its result if it finished.
 async fn poll_then_drop<T>(future: impl Future<Output = T>, polls: usize) -> Option<T> {
     let mut future: Pin<Box<_>> = Box::pin(future);
     for _ in 0..polls {
@@ -48,7 +48,7 @@ async fn poll_then_drop<T>(future: impl Future<Output = T>, polls: usize) -> Opt
     None
 }
 
-/// Takes all turns that there are and returns their messages by instance.
+/// Takes all turns and returns their messages by instance.
 async fn drain_turns(store: &Store<'_>) -> HashMap<String, Vec<WorkItem>> {
     let mut messages = HashMap::new();
     while let Some(turn) = store.try_turn().await {
@@ -59,7 +59,7 @@ async fn drain_turns(store: &Store<'_>) -> HashMap<String, Vec<WorkItem>> {
     messages
 }
 
-/// Takes all activities that there are and returns their instances and ids.
+/// Takes all activities and returns their instances and ids.
 async fn drain_work(store: &Store<'_>) -> HashSet<(String, u64)> {
     let mut work = HashSet::new();
     while let Some(Work { item, .. }) = store.try_work().await {
@@ -255,7 +255,7 @@ pub async fn ack_and_abandon_exclude_each_other(factory: &dyn ProviderFactory) {
     store.expect_no_turn("every turn was done").await;
 }
 
-/// A fetch that is given up half-way loses nothing: at the latest after the lease the work is there.
+/// A fetch dropped half-way loses nothing: the work is back after the lease at the latest.
 pub async fn dropped_fetches_lose_nothing(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let lease = store.lease();
@@ -265,7 +265,7 @@ pub async fn dropped_fetches_lose_nothing(factory: &dyn ProviderFactory) {
         poll_then_drop(fetch_turn(&*store.provider, lease, None), polls).await;
         poll_then_drop(fetch_work(&*store.provider, lease, None, &TagFilter::default()), polls).await;
     }
-    // Whatever a store still does for a dropped call, it does before this later one.
+    // A store finishes its work for a dropped call before this later one.
     store.provider.read("i").await.expect("read should work");
     store.pass(lease + super::support::MARGIN).await;
 
@@ -274,7 +274,7 @@ pub async fn dropped_fetches_lose_nothing(factory: &dyn ProviderFactory) {
     assert_eq!(work.len(), POLLS_BEFORE_DROP.len(), "no activity should be lost; got {work:?}");
 }
 
-/// An ack of a turn that is given up half-way happened wholly or not at all.
+/// The ack of a turn, dropped half-way, happened wholly or not at all.
 pub async fn dropped_acks_are_all_or_nothing(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let lease = store.lease();
@@ -291,7 +291,7 @@ pub async fn dropped_acks_are_all_or_nothing(factory: &dyn ProviderFactory) {
             ..Commit::creating(instance)
         };
         poll_then_drop(ack_turn(&*store.provider, &turn.token, commit), polls).await;
-        // Also brings to an end whatever the store still does for the dropped call.
+        // Also makes the store finish its work for the dropped call.
         store.send(raised("nobody", "barrier", "")).await;
     }
     store.pass(lease + super::support::MARGIN).await;
@@ -309,7 +309,7 @@ pub async fn dropped_acks_are_all_or_nothing(factory: &dyn ProviderFactory) {
     }
 }
 
-/// An ack of an activity that is given up half-way happened wholly or not at all.
+/// The ack of an activity, dropped half-way, happened wholly or not at all.
 pub async fn dropped_work_acks_are_all_or_nothing(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let lease = store.lease();
@@ -333,7 +333,7 @@ pub async fn dropped_work_acks_are_all_or_nothing(factory: &dyn ProviderFactory)
     assert_eq!(seen, expected, "each activity should be either waiting or completed, never both or neither");
 }
 
-/// An enqueue that is given up half-way happened once or not at all, and does not disturb the next.
+/// An enqueue dropped half-way happened once or not at all, and does not disturb the next.
 pub async fn dropped_enqueues_happen_once_or_not_at_all(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     store.create("i").await;

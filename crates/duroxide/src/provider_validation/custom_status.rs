@@ -40,7 +40,7 @@ pub async fn test_custom_status_clear<F: ProviderFactory>(factory: &F) {
     assert_eq!(read(&store, 0).await, Some((None, 2)), "the cleared status should be version 2");
 }
 
-/// A turn that does not mention the status leaves it alone.
+/// A turn that does not mention the status does not change it.
 pub async fn test_custom_status_none_preserves<F: ProviderFactory>(factory: &F) {
     let store = Store::new(factory).await;
     store.create(INSTANCE).await;
@@ -61,7 +61,7 @@ pub async fn test_custom_status_version_increments<F: ProviderFactory>(factory: 
     assert_eq!(read(&store, 2).await, Some((None, 3)), "the third change is version 3");
 }
 
-/// Who has seen the version is told nothing.
+/// A reader that has seen the version gets nothing.
 pub async fn test_custom_status_polling_no_change<F: ProviderFactory>(factory: &F) {
     let store = Store::new(factory).await;
     store.create(INSTANCE).await;

@@ -1,4 +1,4 @@
-//! Deleting instances: what may be deleted, that all of it goes, and that nothing of it comes back.
+//! Deleting instances: which may be deleted, that all their rows go, and that nothing comes back.
 
 use super::ProviderFactory;
 use super::scenario::*;
@@ -15,7 +15,7 @@ async fn create_family(store: &Store<'_>) {
     store.create_finished_child("grandchild", "child-1").await;
 }
 
-/// Completed, failed and cancelled instances are deleted without force.
+/// Completed, failed and cancelled instances can be deleted without force.
 pub async fn test_delete_terminal_instances<F: ProviderFactory>(factory: &F) {
     let store = Store::new(factory).await;
     store.create_with_status("completed", "Completed").await;
@@ -36,7 +36,7 @@ pub async fn test_delete_terminal_instances<F: ProviderFactory>(factory: &F) {
     store.expect_gone(&["completed", "failed", "cancelled"]).await;
 }
 
-/// A running instance is only deleted with force.
+/// A running instance can be deleted only with force.
 pub async fn test_delete_running_rejected_force_succeeds<F: ProviderFactory>(factory: &F) {
     let store = Store::new(factory).await;
     store.create("running").await;
@@ -77,7 +77,7 @@ pub async fn test_delete_cleans_queues_and_locks<F: ProviderFactory>(factory: &F
     assert_eq!(info.orchestration_name, "OtherOrch", "nothing of the deleted instance should remain");
 }
 
-/// A child is never deleted alone; its root takes the whole tree along.
+/// A child cannot be deleted alone; its root takes the whole tree along.
 pub async fn test_cascade_delete_hierarchy<F: ProviderFactory>(factory: &F) {
     let store = Store::new(factory).await;
     create_family(&store).await;
@@ -110,7 +110,7 @@ pub async fn test_force_delete_prevents_ack_recreation<F: ProviderFactory>(facto
     store.expect_gone(&["zombie"]).await;
 }
 
-/// Children are listed one level deep.
+/// `list_children` lists one level.
 pub async fn test_list_children<F: ProviderFactory>(factory: &F) {
     let store = Store::new(factory).await;
     create_family(&store).await;
@@ -157,7 +157,7 @@ pub async fn test_delete_get_instance_tree<F: ProviderFactory>(factory: &F) {
     assert!(leaf.is_root_only(), "a leaf has no descendants");
 }
 
-/// Independent instances are deleted in one call.
+/// One call deletes independent instances.
 pub async fn test_delete_instances_atomic<F: ProviderFactory>(factory: &F) {
     let store = Store::new(factory).await;
     let instances = ["one", "two", "three"];
@@ -171,7 +171,7 @@ pub async fn test_delete_instances_atomic<F: ProviderFactory>(factory: &F) {
     store.expect_gone(&instances).await;
 }
 
-/// One running instance in the set keeps all of them, unless force is given.
+/// One running instance in the set keeps all of them, unless the caller forces the deletion.
 pub async fn test_delete_instances_atomic_force<F: ProviderFactory>(factory: &F) {
     let store = Store::new(factory).await;
     store.create_with_status("completed", "Completed").await;
@@ -186,7 +186,7 @@ pub async fn test_delete_instances_atomic_force<F: ProviderFactory>(factory: &F)
     store.expect_gone(&both).await;
 }
 
-/// A set that would leave a child behind is refused.
+/// The store refuses a set that would leave a child behind.
 pub async fn test_delete_instances_atomic_orphan_detection<F: ProviderFactory>(factory: &F) {
     let store = Store::new(factory).await;
     store.create_with_status("parent", "Completed").await;

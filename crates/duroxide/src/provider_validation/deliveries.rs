@@ -1,7 +1,7 @@
-//! Messages that may come before the start: parked if their sender wants that, sent along with the start, or dropped and
-//! listed.
+//! Messages that may come before the start: the store parks them if their sender wants that, takes them along with the
+//! start, or drops and lists them.
 //!
-//! A store that cannot park or send along says so, and is not held to it.
+//! A store that cannot park, or cannot take a message with a start, says so and passes.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::providers::{
 
 const A_MINUTE: Duration = Duration::from_secs(60);
 
-/// Enqueues a message that may wait; `false` if the store cannot.
+/// Enqueues a message that may wait; `false` if the store cannot do that.
 async fn park(extended: &dyn ExtendedProvider, message: WorkItem) -> bool {
     match extended.enqueue_or_park(message).await {
         Ok(()) => true,
@@ -36,7 +36,7 @@ async fn send_along(
     extended.enqueue_start_with_message(start_item(instance), message).await
 }
 
-/// Sends a message along with a start; `None` if the store cannot.
+/// Sends a message along with a start; `None` if the store cannot do that.
 async fn deliver(extended: &dyn ExtendedProvider, instance: &str, data: &str) -> Option<DeliveryOutcome> {
     match send_along(extended, instance, data).await {
         Ok(outcome) => Some(outcome),
@@ -89,7 +89,7 @@ pub async fn a_message_that_may_wait_is_delivered_at_once_if_it_can_be(factory: 
     assert_eq!(store.turn_of("i").await.item.messages, [message]);
 }
 
-/// Only what somebody sends can be parked.
+/// Only messages from senders can be parked.
 pub async fn only_signals_and_queue_messages_may_wait(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let Some(extended) = store.extended() else { return };
@@ -102,7 +102,7 @@ pub async fn only_signals_and_queue_messages_may_wait(factory: &dyn ProviderFact
     }
 }
 
-/// A message that waited for too long is dropped, and listed as dropped instead of parked.
+/// The store drops a message that waited for too long, and lists it as dropped instead of parked.
 pub async fn an_expired_message_is_listed_as_dropped(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let Some(extended) = store.extended() else { return };
@@ -123,7 +123,7 @@ pub async fn an_expired_message_is_listed_as_dropped(factory: &dyn ProviderFacto
     assert_eq!(list.newest[0].instance, "ghost");
 }
 
-/// A queue message that was dropped is counted, and listed with its text, size and time; the newest first.
+/// The store counts a dropped queue message, and lists it with its text, size and time; the newest first.
 pub async fn dropped_messages_are_counted_and_listed(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let Some(extended) = store.extended() else { return };
@@ -151,7 +151,7 @@ pub async fn dropped_messages_are_counted_and_listed(factory: &dyn ProviderFacto
     assert_eq!((one.total, &one.newest[..]), (2, &list.newest[..1]), "a limit cuts off the oldest");
 }
 
-/// Stale completions, and what goes with a deleted instance, are not lost messages.
+/// Stale completions, and messages deleted with their instance, are not lost messages.
 pub async fn what_nobody_misses_is_not_listed_as_dropped(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let Some(extended) = store.extended() else { return };
@@ -204,7 +204,7 @@ pub async fn a_message_brings_the_start_along(factory: &dyn ProviderFactory) {
     assert_eq!(turn.item.messages, [message("3"), message("4")], "no second start should be enqueued");
 }
 
-/// What waits for the instance comes with a start that a message brings along, in its place.
+/// Messages that wait for the instance come with a start that another message brings along, in their places.
 pub async fn parked_messages_come_with_a_start_that_a_message_brings(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let Some(extended) = store.extended() else { return };
@@ -216,7 +216,7 @@ pub async fn parked_messages_come_with_a_start_that_a_message_brings(factory: &d
     assert_eq!(store.turn_of("i").await.item.messages, expected);
 }
 
-/// An instance that has ended takes no message, and says so; one between two executions takes it.
+/// An instance that has ended accepts no message, and the store says so; one between two executions accepts it.
 pub async fn an_ended_instance_takes_no_message(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let Some(extended) = store.extended() else { return };
@@ -239,7 +239,7 @@ pub async fn an_ended_instance_takes_no_message(factory: &dyn ProviderFactory) {
     assert_eq!(deliver(extended, "by-hand", "m").await, Some(DeliveryOutcome::Delivered), "there is history");
 }
 
-/// What cannot go together is refused, and nothing of it is enqueued.
+/// The store refuses a start and a message that do not go together, and enqueues neither.
 pub async fn a_refused_start_with_a_message_leaves_nothing(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let Some(extended) = store.extended() else { return };
@@ -256,7 +256,7 @@ pub async fn a_refused_start_with_a_message_leaves_nothing(factory: &dyn Provide
     assert_eq!(dropped(extended, 10).await.total, 0, "nor dropped");
 }
 
-/// Of many callers at once one starts the instance, and all messages arrive, each once.
+/// Of many concurrent callers one starts the instance, and all messages arrive, each once.
 pub async fn of_many_messages_at_once_one_brings_the_start(factory: &dyn ProviderFactory) {
     const CALLERS: usize = 16;
     let store = Store::new(factory).await;

@@ -1,4 +1,4 @@
-//! What an instance still has in the queue when it ends: nobody will read it, so it goes.
+//! Messages in the queue of an instance that ends: no execution will read them, so the store removes them.
 
 use super::ProviderFactory;
 use super::support::*;
@@ -14,7 +14,8 @@ async fn queued_messages(store: &Store<'_>) -> usize {
     depths.orchestrator_queue
 }
 
-/// A timer that lost a race goes with its instance: it is counted no longer, and wakes nobody a day later.
+/// A timer that lost a race goes with its instance: queue depths no longer count it, and it wakes no dispatcher a day
+/// later.
 pub async fn a_timer_of_an_ended_instance_goes_with_it(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     for status in ["Completed", "Failed"] {
@@ -32,7 +33,8 @@ pub async fn a_timer_of_an_ended_instance_goes_with_it(factory: &dyn ProviderFac
     }
 }
 
-/// What arrives during the last turn is read by nobody and goes with the instance; others keep theirs.
+/// Messages that arrive during the last turn go with the instance, because no execution reads them; other instances
+/// keep theirs.
 pub async fn messages_for_an_ended_instance_go_with_it(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     store.create("other").await;
@@ -54,7 +56,7 @@ pub async fn messages_for_an_ended_instance_go_with_it(factory: &dyn ProviderFac
     store.expect_no_turn("nothing is left for an instance that has ended").await;
 }
 
-/// A start for an id that is taken has somebody who waits for the answer, so it stays.
+/// A start for a taken id stays, because its sender waits for the answer.
 pub async fn a_start_for_an_ended_instance_stays(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     store.create("i").await;
@@ -71,20 +73,21 @@ pub async fn a_start_for_an_ended_instance_stays(factory: &dyn ProviderFactory) 
     );
 }
 
-/// What is sent after the end is delivered as ever.
+/// Messages sent after the end are delivered as usual.
 pub async fn messages_after_the_end_are_delivered(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     store.create_with_status("i", "Completed").await;
     store.send(raised("i", "late", "")).await;
     let turn = store.turn_of("i").await;
     assert_eq!(turn.item.messages.len(), 1);
-    // An ack that says nothing about the status ends nothing.
+    // An ack without a status ends nothing.
     store.send(queue_message("i", "inbox", "later")).await;
     store.ack(&turn, Commit::default()).await;
     assert_eq!(store.turn_of("i").await.item.messages.len(), 1);
 }
 
-/// An execution that continues as new leaves behind what it waited for. Signals and messages are for the next one.
+/// An execution that continues as new leaves its timers and completions behind. Signals and messages are for the next
+/// one.
 pub async fn a_continued_execution_leaves_its_timers_behind(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let due = tomorrow(&store);
@@ -108,7 +111,7 @@ pub async fn a_continued_execution_leaves_its_timers_behind(factory: &dyn Provid
     );
 }
 
-/// The end of an execution that is no longer the current one takes nothing from the one that is.
+/// The end of an older execution takes no messages from the current one.
 pub async fn the_end_of_an_older_execution_takes_nothing(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     store.create("i").await;

@@ -1,10 +1,10 @@
-//! Misuse and damage are reported as errors.
+//! A store reports misuse and damage as errors.
 
 use super::EventKind;
 use super::ProviderFactory;
 use super::support::{Commit, Store, activity_scheduled, started};
 
-/// An ack with an invented token is refused, and the message says why.
+/// The store refuses an ack with an invented token, and the message says why.
 pub async fn test_invalid_lock_token_on_ack<F: ProviderFactory>(factory: &F) {
     let store = Store::new(factory).await;
     let refusal = store.try_ack("no-such-token", Commit::default()).await;
@@ -15,7 +15,7 @@ pub async fn test_invalid_lock_token_on_ack<F: ProviderFactory>(factory: &F) {
     );
 }
 
-/// An event id that is taken is refused, whatever the event is.
+/// The store refuses a taken event id, whatever the event is.
 pub async fn test_duplicate_event_id_rejection<F: ProviderFactory>(factory: &F) {
     let store = Store::new(factory).await;
     store.start_and_ack("dup", Commit::of_events(vec![started("dup", 1)])).await;

@@ -9,7 +9,7 @@ use super::support::{
 use super::{Event, EventKind, ExecutionMetadata, ProviderFactory};
 use crate::providers::{AwaitedInstance, AwaitedLook, InstanceMetadata, RunningInstances, StartOutcome};
 
-/// An instance is described without its history.
+/// The store describes an instance without its history.
 pub async fn metadata_describes_an_instance(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let Some(extended) = store.extended() else { return };
@@ -44,7 +44,7 @@ pub async fn metadata_describes_an_instance(factory: &dyn ProviderFactory) {
     assert_eq!((info.created_at, info.updated_at), (child.created_at, child.updated_at), "both reads agree");
 }
 
-/// From the start to the first turn an instance is described as pending, while management knows no such instance yet.
+/// From the start to the first turn the store describes an instance as pending, while management does not know it yet.
 pub async fn a_queued_start_is_described_as_pending(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let Some(extended) = store.extended() else { return };
@@ -83,7 +83,7 @@ pub async fn a_message_alone_is_not_pending(factory: &dyn ProviderFactory) {
     assert_eq!(status.as_deref(), Some(InstanceMetadata::PENDING), "a delayed start is pending too");
 }
 
-/// The newest events of the latest execution are read, ascending.
+/// The store reads the newest events of the latest execution, ascending.
 pub async fn recent_events_are_the_newest(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let Some(extended) = store.extended() else { return };
@@ -100,7 +100,7 @@ pub async fn recent_events_are_the_newest(factory: &dyn ProviderFactory) {
     assert!(unknown.is_empty(), "an unknown instance has no events; got {unknown:?}");
 }
 
-/// A start is enqueued if the id is free, and not if it is taken in any way.
+/// The store enqueues a start if the id is free, and not if it is taken in any way.
 pub async fn start_if_absent_sees_every_way_to_be_taken(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let Some(extended) = store.extended() else { return };
@@ -143,7 +143,7 @@ pub async fn start_if_absent_after_a_signal_is_new(factory: &dyn ProviderFactory
     assert_eq!(turn.item.messages, [raised("early", "n", ""), start_item("early")]);
 }
 
-/// Anything but a start is refused.
+/// The store refuses anything but a start.
 pub async fn start_if_absent_takes_starts_only(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let Some(extended) = store.extended() else { return };
@@ -179,7 +179,7 @@ pub async fn start_if_absent_is_won_once(factory: &dyn ProviderFactory) {
     assert_eq!(store.turn_of("wanted").await.item.messages.len(), 1, "one start should be enqueued");
 }
 
-/// Running instances are counted by orchestration and version, among the newest; those that have ended do not count.
+/// The store counts running instances by orchestration and version, among the newest; ended ones do not count.
 pub async fn running_instances_are_counted_by_orchestration(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let Some(extended) = store.extended() else { return };

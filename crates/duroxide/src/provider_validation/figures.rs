@@ -1,4 +1,4 @@
-//! Figures that operators read: queue depths, sizes, totals, and what a deletion really removed.
+//! Figures that operators read: queue depths, sizes, totals, and the rows that a deletion really removed.
 
 use super::scenario::*;
 use super::support::*;
@@ -18,7 +18,7 @@ async fn stats(store: &Store<'_>, instance: &str) -> SystemStats {
     stats.expect("a known instance has figures")
 }
 
-/// A message that somebody holds does not wait; one that was given back or whose lease ran out does.
+/// A held message does not wait; one that was given back, or whose lease ran out, does.
 pub async fn queue_depths_count_messages_that_nobody_holds(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     expect_depths(&store, 0, 0, "in an empty store").await;
@@ -40,7 +40,7 @@ pub async fn queue_depths_count_messages_that_nobody_holds(factory: &dyn Provide
     expect_depths(&store, 3, 0, "after the lease ran out").await;
 }
 
-/// An activity that somebody holds does not wait; one that was given back or whose lease ran out does.
+/// A held activity does not wait; one that was given back, or whose lease ran out, does.
 pub async fn queue_depths_count_activities_that_nobody_holds(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     store.send_work(activity("depth", 1)).await;
@@ -66,7 +66,7 @@ pub async fn queue_depths_count_what_is_not_due_yet(factory: &dyn ProviderFactor
     expect_depths(&store, 2, 0, "when a timer and a delayed signal are queued").await;
 }
 
-/// A deletion reports what it removed, to the row.
+/// A deletion reports exactly the rows that it removed.
 pub async fn deletion_counts_what_was_removed(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     store.create_chain("counted", 2, "Completed").await;
@@ -83,7 +83,7 @@ pub async fn deletion_counts_what_was_removed(factory: &dyn ProviderFactory) {
     assert_eq!(deleted.queue_messages_deleted, 3, "two messages and an activity were queued");
 }
 
-/// Ids that do not exist, and ids that are named twice, are not counted as deleted.
+/// A deletion does not count ids that do not exist, nor an id twice.
 pub async fn deletion_does_not_count_what_was_not_there(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     for force in [false, true] {

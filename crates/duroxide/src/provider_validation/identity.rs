@@ -1,12 +1,12 @@
-//! What an execution and an activity are known by.
+//! The ids of executions and activities.
 
 use super::ProviderFactory;
 use super::support::{Commit, Store, activity, raised, scheduled, started};
 
-/// An instance without a row is fetched with the execution whose history it has.
+/// A fetch returns an instance without a row with the execution whose history it has.
 pub async fn instance_without_row_has_its_real_execution(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
-    // Published stores say 1 here, whatever the history is of.
+    // Published stores say 1 here, whichever execution the history belongs to.
     if store.extended().is_none() {
         return;
     }
@@ -19,7 +19,7 @@ pub async fn instance_without_row_has_its_real_execution(factory: &dyn ProviderF
     assert_eq!(turn.item.history, store.history_of("i", 2).await, "and the history its own");
 }
 
-/// An activity is cancelled by instance, execution and id: one that differs in any of them stays.
+/// A cancellation names instance, execution and id: an activity that differs in any of them stays.
 pub async fn cancellation_goes_by_instance_execution_and_id(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     store.create_with_work("i", vec![activity("i", 2)]).await;

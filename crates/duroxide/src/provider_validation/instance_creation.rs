@@ -1,4 +1,4 @@
-//! Instances come into being with the first ack, not with the enqueue.
+//! The first ack creates an instance, not the enqueue.
 
 use super::support::{Commit, Store, named, start_named, started};
 use super::{ExecutionMetadata, ProviderFactory};
@@ -50,7 +50,7 @@ pub async fn test_null_version_handling<F: ProviderFactory>(factory: &F) {
     assert_eq!(next.item.version, "3.0.0", "the version should be the one of the metadata");
 }
 
-/// A child comes into being by its own first ack, not by its parent's.
+/// A child's own first ack creates it, not its parent's.
 pub async fn test_sub_orchestration_instance_creation<F: ProviderFactory>(factory: &F) {
     let store = Store::new(factory).await;
     let commit =

@@ -6,7 +6,7 @@ use super::ProviderFactory;
 use super::support::{Commit, Store, TURN_LEASE, Turn, completed, completion_ids, fetch_turn, ms};
 use crate::providers::Provider;
 
-/// A leased instance is nobody else's until the lease has run out; then it comes with a new token.
+/// No other caller gets a leased instance until the lease has run out; then it comes with a new token.
 pub async fn test_exclusive_instance_lock<F: ProviderFactory>(factory: &F) {
     let store = Store::new(factory).await;
     store.start("one").await;
@@ -30,7 +30,7 @@ pub async fn test_lock_token_uniqueness<F: ProviderFactory>(factory: &F) {
     assert_eq!(tokens.len(), 5, "five fetches should have five tokens");
 }
 
-/// Ack and abandon refuse a token that nobody was given, and the real lease stays.
+/// Ack and abandon refuse an invented token, and the real lease stays.
 pub async fn test_invalid_lock_token_rejection<F: ProviderFactory>(factory: &F) {
     let store = Store::new(factory).await;
     store.start("held").await;
@@ -126,7 +126,7 @@ pub async fn test_multi_threaded_lock_contention<F: ProviderFactory>(factory: &F
     store.expect_no_turn("the winner holds the instance").await;
 }
 
-/// Twice as many fetchers as instances: no instance is handed out twice.
+/// Twice as many fetchers as instances: the store hands no instance out twice.
 pub async fn test_multi_threaded_no_duplicate_processing<F: ProviderFactory>(factory: &F) {
     let store = Store::new(factory).await;
     for n in 0..20 {
@@ -146,7 +146,7 @@ pub async fn test_multi_threaded_no_duplicate_processing<F: ProviderFactory>(fac
     assert!(seen.len() <= 20, "there are only 20 instances");
 }
 
-/// A lease that ran out is found by another thread, and not before.
+/// Another thread finds an instance after its lease has run out, and not before.
 pub async fn test_multi_threaded_lock_expiration_recovery<F: ProviderFactory>(factory: &F) {
     let store = Store::new(factory).await;
     store.start("forgotten").await;
@@ -164,10 +164,10 @@ pub async fn test_multi_threaded_lock_expiration_recovery<F: ProviderFactory>(fa
     assert_eq!(recovered.item.instance, "forgotten");
 }
 
-/// Fetches once from each of `tasks` tasks and returns what they got.
+/// Fetches once from each of `tasks` tasks and returns their results.
 ///
-/// On real time they start a little apart, because the published contract lets a fetch that lost a race come back
-/// with nothing. On a clock that is moved by hand they all start at once.
+/// On real time they start a little apart, because the published contract lets a fetch that lost a race come back with
+/// nothing. On a clock that a test moves by hand they all start at once.
 async fn fetch_from_many_tasks(store: &Store<'_>, tasks: u64, step_ms: u64) -> Vec<Turn> {
     let step = if store.factory.clock().is_some() { 0 } else { step_ms };
     let mut running = Vec::new();

@@ -1,4 +1,4 @@
-//! The items, events and metadata that checks are written with.
+//! The items, events and metadata that checks use.
 //!
 //! The defaults are those of nearly every check: orchestration `TestOrch` in version `1.0.0` with input `{}`, execution
 //! 1, activities without session and tag.

@@ -1,7 +1,7 @@
 //! The key-value store of an instance, in its two layers.
 //!
-//! A reader sees the newest values at any time. A turn is given the values as they were when its execution began, for
-//! replay reproduces what the execution itself wrote.
+//! A reader sees the newest values at any time. A turn gets the values as of the beginning of its execution, because
+//! replay reproduces the execution's own writes.
 
 use std::collections::HashMap;
 
@@ -37,7 +37,7 @@ impl<'s> Writer<'s> {
         self.store.next_turn(self.instance, commit).await;
     }
 
-    /// Ends the execution; what is written from here on belongs to the next.
+    /// Ends the execution; later writes belong to the next.
     async fn continue_as_new(&mut self) {
         self.end("ContinuedAsNew").await;
         self.execution_id += 1;
@@ -50,7 +50,7 @@ impl<'s> Writer<'s> {
         commit
     }
 
-    /// What a reader sees.
+    /// Reads a value as a client does.
     async fn get(&self, key: &str) -> Option<String> {
         self.store.provider.get_kv_value(self.instance, key).await.expect("get_kv_value should work")
     }
@@ -60,7 +60,7 @@ impl<'s> Writer<'s> {
         assert_eq!(seen.as_deref(), value, "a reader of {} should see this under {key:?}", self.instance);
     }
 
-    /// What the next turn is given.
+    /// Returns the snapshot of the next turn.
     async fn snapshot(&self) -> HashMap<String, String> {
         self.store.send(raised(self.instance, "look", "")).await;
         let turn = self.store.turn_of(self.instance).await;
@@ -100,7 +100,7 @@ fn all_cleared() -> EventKind {
     EventKind::KeyValuesCleared
 }
 
-// What a reader sees.
+// Reads.
 
 /// A value that was set is read back at once.
 pub async fn test_kv_set_and_get<F: ProviderFactory>(factory: &F) {
@@ -161,7 +161,7 @@ pub async fn test_kv_clear_nonexistent_key<F: ProviderFactory>(factory: &F) {
     kv.expect("never", None).await;
 }
 
-/// The events of a turn are applied in order: what is set after a clear stays.
+/// The store applies the events of a turn in order: a value set after a clear stays.
 pub async fn test_kv_set_after_clear<F: ProviderFactory>(factory: &F) {
     let store = Store::new(factory).await;
     let mut kv = Writer::new(&store, "kv").await;
@@ -227,7 +227,7 @@ pub async fn test_kv_clear_isolation<F: ProviderFactory>(factory: &F) {
     second.expect("key", Some("of second")).await;
 }
 
-// What a turn is given.
+// Snapshots of turns.
 
 /// A new instance begins with nothing.
 pub async fn test_kv_snapshot_empty<F: ProviderFactory>(factory: &F) {
@@ -236,7 +236,7 @@ pub async fn test_kv_snapshot_empty<F: ProviderFactory>(factory: &F) {
     kv.expect_snapshot(&[]).await;
 }
 
-/// What an ended execution wrote is given to the next turn.
+/// The next turn gets the values of an ended execution.
 pub async fn test_kv_snapshot_in_fetch<F: ProviderFactory>(factory: &F) {
     let store = Store::new(factory).await;
     let mut kv = Writer::new(&store, "kv").await;
@@ -245,7 +245,7 @@ pub async fn test_kv_snapshot_in_fetch<F: ProviderFactory>(factory: &F) {
     kv.expect_snapshot(&[("a", "1"), ("b", "2")]).await;
 }
 
-/// A key that an ended execution cleared is not given to the next turn.
+/// The next turn does not get a key that an ended execution cleared.
 pub async fn test_kv_snapshot_after_clear_single<F: ProviderFactory>(factory: &F) {
     let store = Store::new(factory).await;
     let mut kv = Writer::new(&store, "kv").await;
@@ -255,7 +255,7 @@ pub async fn test_kv_snapshot_after_clear_single<F: ProviderFactory>(factory: &F
     kv.expect_snapshot(&[("b", "2")]).await;
 }
 
-/// Keys that were set and cleared by the running execution are not given to its turns.
+/// The turns of an execution do not get keys that the execution itself set and cleared.
 pub async fn test_kv_snapshot_after_clear_all<F: ProviderFactory>(factory: &F) {
     let store = Store::new(factory).await;
     let mut kv = Writer::new(&store, "kv").await;
@@ -264,7 +264,7 @@ pub async fn test_kv_snapshot_after_clear_all<F: ProviderFactory>(factory: &F) {
     kv.expect_snapshot(&[]).await;
 }
 
-/// A turn is given what earlier executions wrote, not what its own did.
+/// A turn gets the values of earlier executions, not those of its own.
 pub async fn test_kv_snapshot_cross_execution<F: ProviderFactory>(factory: &F) {
     let store = Store::new(factory).await;
     let mut kv = Writer::new(&store, "kv").await;
@@ -274,7 +274,7 @@ pub async fn test_kv_snapshot_cross_execution<F: ProviderFactory>(factory: &F) {
     kv.expect_snapshot(&[("A", "1")]).await;
 }
 
-/// What the running execution wrote is seen by readers and not given to its turns.
+/// Readers see the values of the running execution; its turns do not get them.
 pub async fn test_kv_delta_snapshot_excludes_current_execution<F: ProviderFactory>(factory: &F) {
     let store = Store::new(factory).await;
     let mut kv = Writer::new(&store, "kv").await;
@@ -283,7 +283,7 @@ pub async fn test_kv_delta_snapshot_excludes_current_execution<F: ProviderFactor
     kv.expect_snapshot(&[]).await;
 }
 
-/// After continue-as-new the next execution is given what the last one wrote.
+/// After continue-as-new the next execution gets the values of the last one.
 pub async fn test_kv_delta_snapshot_includes_completed_execution<F: ProviderFactory>(factory: &F) {
     let store = Store::new(factory).await;
     let mut kv = Writer::new(&store, "kv").await;
@@ -342,7 +342,7 @@ pub async fn test_kv_prune_preserves_overwritten<F: ProviderFactory>(factory: &F
     kv.expect("key", Some("of 2")).await;
 }
 
-/// Pruning an execution keeps what it wrote.
+/// Pruning an execution keeps its values.
 pub async fn test_kv_prune_preserves_all_keys<F: ProviderFactory>(factory: &F) {
     let store = Store::new(factory).await;
     let mut kv = Writer::new(&store, "kv").await;
@@ -404,7 +404,7 @@ pub async fn test_kv_delta_tombstone_overrides_store<F: ProviderFactory>(factory
     kv.expect("key", None).await;
 }
 
-/// Clearing all keys hides what earlier executions wrote; what is set afterwards is seen.
+/// Clearing all keys hides the values of earlier executions; readers see values set afterwards.
 pub async fn test_kv_delta_clear_all_tombstones_store<F: ProviderFactory>(factory: &F) {
     let store = Store::new(factory).await;
     let mut kv = Writer::new(&store, "kv").await;
@@ -426,7 +426,7 @@ pub async fn test_kv_delta_merged_on_completion<F: ProviderFactory>(factory: &F)
     kv.expect("key", Some("value")).await;
 }
 
-/// The next execution is given the last value of each key.
+/// The next execution gets the last value of each key.
 pub async fn test_kv_delta_merged_on_can<F: ProviderFactory>(factory: &F) {
     let store = Store::new(factory).await;
     let mut kv = Writer::new(&store, "kv").await;

@@ -1,11 +1,11 @@
-//! One call with very much in it.
+//! Calls with very many items.
 
 use super::ProviderFactory;
 use super::support::{
     Commit, Store, activity, activity_scheduled, completed, completion_ids, scheduled, started,
 };
 
-/// Ten thousand activities are scheduled with one ack and cancelled with another; one that is not listed stays.
+/// One ack schedules ten thousand activities and another cancels them; one that is not listed stays.
 pub async fn ten_thousand_activities_are_cancelled_at_once(factory: &dyn ProviderFactory) {
     const MANY: u64 = 10_000;
     let store = Store::new(factory).await;
@@ -35,7 +35,7 @@ pub async fn thousands_of_messages_keep_their_order(factory: &dyn ProviderFactor
     assert!(received == sent, "each message should come once, in order; got {} of them", received.len());
 }
 
-/// Thousands of events are written by one ack and read back in order.
+/// One ack writes thousands of events, and they come back in order.
 pub async fn thousands_of_events_in_one_turn(factory: &dyn ProviderFactory) {
     const MANY: u64 = 5_000;
     let store = Store::new(factory).await;

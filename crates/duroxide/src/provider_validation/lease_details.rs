@@ -1,4 +1,4 @@
-//! Renewals of turns, and leases that ran out while nobody took over.
+//! Renewals of turns, and expired leases that no other caller has taken over.
 
 use super::ProviderFactory;
 use super::support::{Commit, MARGIN, Store, activity, assert_refused, ms, start_item};
@@ -46,7 +46,7 @@ pub async fn sub_second_renewals_count(factory: &dyn ProviderFactory) {
     store.work().await;
 }
 
-/// A lease that ran out can still be given back while nobody took over; after a takeover it cannot.
+/// A holder can give back an expired lease until another caller takes over.
 pub async fn expired_leases_can_be_abandoned(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     store.start("i").await;
@@ -86,7 +86,7 @@ pub async fn leases_end_on_the_millisecond(factory: &dyn ProviderFactory) {
     store.work().await;
 }
 
-/// What is delayed is visible in the very millisecond in which its delay ends, and not before.
+/// A delayed message is visible in the very millisecond in which its delay ends, and not before.
 pub async fn delays_end_on_the_millisecond(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let Some(clock) = factory.clock() else { return };

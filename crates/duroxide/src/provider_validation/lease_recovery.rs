@@ -1,4 +1,4 @@
-//! Leases that ran out: their holder may take them up again as long as nobody has taken over.
+//! Expired leases: the holder may take its lease up again as long as no other caller has taken over.
 //!
 //! A store that cannot tell passes these checks at once.
 
@@ -11,7 +11,7 @@ use crate::providers::{DispatcherCapabilityFilter, LeaseState, TagFilter, WorkQu
 const TURN: WorkQueue = WorkQueue::Orchestrator;
 const WORK: WorkQueue = WorkQueue::Worker;
 
-/// Asks for a lease; `None` if the store cannot tell.
+/// Asks about a lease; `None` if the store cannot tell.
 async fn recover(store: &Store<'_>, queue: WorkQueue, token: &str, time: Duration) -> Option<LeaseState> {
     let state = store.extended()?.recover_lease(queue, token, time).await.expect("recover_lease should work");
     (state != LeaseState::Unknown).then_some(state)
@@ -27,7 +27,7 @@ async fn with_expired_leases(factory: &dyn ProviderFactory) -> (Store<'_>, Turn,
     (store, turn, work)
 }
 
-/// A lease that ran out is live again, nobody else gets its work, and it can be acked.
+/// The expired lease is live again, no other caller gets its work, and the holder can ack it.
 pub async fn expired_leases_are_taken_up_again(factory: &dyn ProviderFactory) {
     let (store, turn, work) = with_expired_leases(factory).await;
     let Some(state) = recover(&store, TURN, &turn.token, store.lease()).await else { return };
@@ -41,7 +41,7 @@ pub async fn expired_leases_are_taken_up_again(factory: &dyn ProviderFactory) {
     store.turn_of("i").await;
 }
 
-/// Somebody who looked for work in vain after a lease had run out has not taken it over.
+/// A fetch that found nothing after a lease had run out has not taken it over.
 pub async fn a_vain_fetch_takes_nothing_over(factory: &dyn ProviderFactory) {
     let (store, turn, work) = with_expired_leases(factory).await;
     let nothing = DispatcherCapabilityFilter { supported_duroxide_versions: Vec::new() };
@@ -58,7 +58,7 @@ pub async fn a_vain_fetch_takes_nothing_over(factory: &dyn ProviderFactory) {
     assert_eq!((store.turn_of("i").await.attempts, store.work().await.attempts), (2, 2));
 }
 
-/// A lease that somebody else has taken over is lost, and the other's is none the worse for the question.
+/// A lease that another caller has taken over is lost, and asking does not harm the other's lease.
 pub async fn leases_that_were_taken_over_are_lost(factory: &dyn ProviderFactory) {
     let (store, turn, work) = with_expired_leases(factory).await;
     let (next_turn, next_work) = (store.turn_of("i").await, store.work().await);
@@ -69,7 +69,7 @@ pub async fn leases_that_were_taken_over_are_lost(factory: &dyn ProviderFactory)
     store.complete(&next_work).await;
 }
 
-/// A lease that was acked or given back, or whose work was removed, is lost; so is one that never was.
+/// A lease that was acked or given back, or whose work was removed, is lost; so is an invented one.
 pub async fn leases_that_ended_are_lost(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let work = vec![activity("i", 2), activity("i", 3), activity("i", 4)];

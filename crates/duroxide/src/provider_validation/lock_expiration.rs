@@ -7,7 +7,7 @@ use super::{ExecutionMetadata, ProviderFactory};
 
 const ONE_SECOND: Duration = Duration::from_secs(1);
 
-/// After its lease an instance is fetched again, and the old token is dead.
+/// After its lease has run out, a fetch returns the instance again, and the old token is dead.
 pub async fn test_lock_expires_after_timeout<F: ProviderFactory>(factory: &F) {
     let store = Store::new(factory).await;
     store.start("expiring").await;
@@ -31,7 +31,7 @@ pub async fn test_abandon_releases_lock_immediately<F: ProviderFactory>(factory:
     store.turn_of("given-back").await;
 }
 
-/// An ack frees the instance for what arrived meanwhile, at once.
+/// An ack frees the instance at once for messages that arrived meanwhile.
 pub async fn test_lock_renewal_on_ack<F: ProviderFactory>(factory: &F) {
     let store = Store::new(factory).await;
     store.start("busy").await;
@@ -42,7 +42,7 @@ pub async fn test_lock_renewal_on_ack<F: ProviderFactory>(factory: &F) {
     store.turn_of("busy").await;
 }
 
-/// However many try, nobody gets a leased instance before its time.
+/// However many callers try, none gets a leased instance before its time.
 pub async fn test_concurrent_lock_attempts_respect_expiration<F: ProviderFactory>(factory: &F) {
     let store = Store::new(factory).await;
     store.start("wanted").await;
@@ -76,7 +76,7 @@ pub async fn test_worker_lock_renewal_success<F: ProviderFactory>(factory: &F) {
     store.expect_no_work("the activity is leased").await;
 }
 
-/// A token that nobody was given cannot be renewed.
+/// An invented token cannot be renewed.
 pub async fn test_worker_lock_renewal_invalid_token<F: ProviderFactory>(factory: &F) {
     let store = Store::new(factory).await;
     let renewed = store.provider.renew_work_item_lock("no-such-token", ONE_SECOND).await;
@@ -139,7 +139,7 @@ pub async fn test_abandon_work_item_releases_lock<F: ProviderFactory>(factory: &
     store.complete(&second).await;
 }
 
-/// An activity abandoned with a delay stays hidden for so long.
+/// An activity abandoned with a delay stays hidden that long.
 pub async fn test_abandon_work_item_with_delay<F: ProviderFactory>(factory: &F) {
     let store = Store::new(factory).await;
     store.send_work(activity("i", 1)).await;

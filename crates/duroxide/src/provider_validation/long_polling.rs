@@ -1,7 +1,7 @@
-//! A fetch waits as long as it was told, or not at all.
+//! A fetch waits as long as the caller allows, or not at all.
 //!
-//! A store that ignores `poll_timeout` is checked with the two `short` functions, one that waits with the two `long`
-//! ones, and both with the upper bound.
+//! The two `short` functions check a store that ignores `poll_timeout`, the two `long` ones a store that waits, and the
+//! upper bound checks both.
 
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ pub async fn test_long_poll_work_item_waits_for_timeout(provider: &dyn Provider)
     assert!(took >= POLL, "the fetch should wait for {POLL:?}; it took {took:?}");
 }
 
-/// No store waits much longer than it was told.
+/// No store waits much longer than the caller allows.
 pub async fn test_fetch_respects_timeout_upper_bound(provider: &dyn Provider) {
     let took = time_turn_fetch(provider, ms(300)).await;
     assert!(took < POLL, "a fetch with a time-out of 300 ms should return within {POLL:?}; it took {took:?}");

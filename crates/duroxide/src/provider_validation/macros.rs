@@ -5,10 +5,9 @@ use std::pin::Pin;
 
 /// Makes one test of each check of the kit.
 ///
-/// `factory` is an expression that makes a [`ProviderFactory`](crate::provider_validation::ProviderFactory); it is
-/// evaluated once per test, in an async block. `polling` is `short` for a store whose fetches return at once, `long`
-/// for one whose fetches wait for work. With `runtime: yes` the checks that run a whole
-/// runtime on the store are included.
+/// `factory` is an expression that makes a [`ProviderFactory`](crate::provider_validation::ProviderFactory); each test
+/// evaluates it once, in an async block. `polling` is `short` for a store whose fetches return at once, `long` for one
+/// whose fetches wait for work. `runtime: yes` includes the checks that run a whole runtime on the store.
 ///
 /// Each module of the kit becomes a module of tests, so `cargo test sessions` runs those of that module. The tests
 /// bring their own tokio runtime, with several threads.
@@ -237,7 +236,7 @@ macro_rules! __validation_of_the_contract {
     };
 }
 
-/// The checks of what our own stores promise beyond the published contract.
+/// The checks of our own stores' promises beyond the published contract.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __validation_of_our_own {
@@ -498,7 +497,7 @@ macro_rules! __validation_with_a_runtime {
 
 /// Runs one check to its end, on a runtime of its own with several threads.
 ///
-/// It takes any future behind a pointer, so that tokio's machinery is compiled once and not for each of the checks.
+/// Takes any future behind a pointer, so that rustc compiles tokio's machinery once and not for each of the checks.
 #[doc(hidden)]
 pub fn run_check(check: Pin<Box<dyn Future<Output = ()> + '_>>) {
     tokio::runtime::Builder::new_multi_thread()

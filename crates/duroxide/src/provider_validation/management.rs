@@ -1,4 +1,4 @@
-//! What operators read from a store.
+//! The reads of operators.
 
 use super::support::{Commit, Store, event, kv_set, named, named_with_status, start_item, started, status};
 use super::{Event, EventKind, ExecutionMetadata, ProviderFactory};
@@ -15,7 +15,7 @@ async fn stats(store: &Store<'_>, instance: &str) -> SystemStats {
     stats.expect("a known instance should have stats")
 }
 
-/// Every instance is listed.
+/// The store lists every instance.
 pub async fn test_list_instances<F: ProviderFactory>(factory: &F) {
     let store = Store::new(factory).await;
     let created = ["list-a", "list-b", "list-c"];
@@ -28,7 +28,7 @@ pub async fn test_list_instances<F: ProviderFactory>(factory: &F) {
     }
 }
 
-/// Instances are listed by the status of their current execution.
+/// The store lists instances by the status of their current execution.
 pub async fn test_list_instances_by_status<F: ProviderFactory>(factory: &F) {
     let store = Store::new(factory).await;
     store.create_with_status("ended", "Completed").await;
@@ -39,7 +39,7 @@ pub async fn test_list_instances_by_status<F: ProviderFactory>(factory: &F) {
     assert!(unknown.is_empty(), "no instance has that status; got {unknown:?}");
 }
 
-/// The executions of an instance are listed, also if it has no row.
+/// The store lists the executions of an instance, even without an instance row.
 pub async fn test_list_executions<F: ProviderFactory>(factory: &F) {
     let store = Store::new(factory).await;
     store.start_and_ack("nameless", Commit::of_events(vec![started("nameless", 1)])).await;
@@ -49,7 +49,7 @@ pub async fn test_list_executions<F: ProviderFactory>(factory: &F) {
     assert!(none.is_empty(), "an unknown instance has no executions; got {none:?}");
 }
 
-/// An instance is described by what its acks said.
+/// The description of an instance comes from its acks.
 pub async fn test_get_instance_info<F: ProviderFactory>(factory: &F) {
     let store = Store::new(factory).await;
     let metadata = ExecutionMetadata {
@@ -75,7 +75,7 @@ pub async fn test_get_instance_info<F: ProviderFactory>(factory: &F) {
     );
 }
 
-/// An execution is described by what its acks said, also if the instance has no row.
+/// The description of an execution comes from its acks, even without an instance row.
 pub async fn test_get_execution_info<F: ProviderFactory>(factory: &F) {
     let store = Store::new(factory).await;
     let metadata = ExecutionMetadata { output: Some("result".to_string()), ..status("Completed") };
@@ -95,7 +95,7 @@ pub async fn test_get_execution_info<F: ProviderFactory>(factory: &F) {
     );
 }
 
-/// Totals count what there is.
+/// Totals count all rows.
 pub async fn test_get_system_metrics<F: ProviderFactory>(factory: &F) {
     let store = Store::new(factory).await;
     let before = store.admin().get_system_metrics().await.expect("get_system_metrics should work");
@@ -107,7 +107,7 @@ pub async fn test_get_system_metrics<F: ProviderFactory>(factory: &F) {
     assert!(after.total_events > 0, "its event should be counted");
 }
 
-/// A message that waits is counted.
+/// Queue depths count a waiting message.
 pub async fn test_get_queue_depths<F: ProviderFactory>(factory: &F) {
     let store = Store::new(factory).await;
     let before = store.admin().get_queue_depths().await.expect("get_queue_depths should work");

@@ -1,10 +1,10 @@
 //! The kit that proves a storage provider right.
 //!
 //! Each check is an async function that takes a [`ProviderFactory`], makes a fresh store with it and panics when the
-//! store breaks a rule of the contract, with a message that says what was expected. A provider author implements the
-//! factory once and lets [`provider_validation_tests!`](crate::provider_validation_tests) make one test of each check.
+//! store breaks a rule of the contract, with a message that names the rule. A provider author implements the factory
+//! once and lets [`provider_validation_tests!`](crate::provider_validation_tests) make one test of each check.
 //!
-//! The modules listed first check the published contract. Those in the second block check what our own stores promise
+//! The modules listed first check the published contract. Those in the second block check our own stores' promises
 //! beyond it; a check of an ability that a store or its factory does not have passes at once.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a check reports by panicking")]
@@ -76,10 +76,10 @@ pub mod visibility;
 #[doc(hidden)]
 pub use macros::run_check;
 
-/// Makes the stores that the checks run on, and reaches behind their back where a check needs it.
+/// Makes the stores that the checks run on, and damages their rows where a check needs it.
 #[async_trait]
 pub trait ProviderFactory: Sync + Send {
-    /// Makes an empty store that shares nothing with those made before.
+    /// Makes an empty store that shares nothing with earlier ones.
     async fn create_provider(&self) -> Arc<dyn Provider>;
 
     /// Returns the lease time for checks that wait until a lease has run out; at least one second.
@@ -87,7 +87,7 @@ pub trait ProviderFactory: Sync + Send {
         Duration::from_secs(5)
     }
 
-    /// Returns how long a fetch from an empty queue may take in a store that does not wait for work.
+    /// Returns how long a fetch from an empty queue may take on a store that does not wait for work.
     fn short_poll_threshold(&self) -> Duration {
         Duration::from_millis(100)
     }
@@ -102,24 +102,24 @@ pub trait ProviderFactory: Sync + Send {
         panic!("get_max_attempt_count is not implemented by this factory (asked for instance {instance})");
     }
 
-    /// Returns the clock of the store made last, if it runs on one that can be moved by hand.
+    /// Returns the clock of the store made last, if a test can move it by hand.
     ///
-    /// The checks then advance it instead of sleeping.
+    /// The checks then advance the clock instead of sleeping.
     fn clock(&self) -> Option<Arc<ManualClock>> {
         None
     }
 
     /// Makes all queued orchestrator messages of an instance undecodable, in the store made last.
     ///
-    /// Returns whether it could; the checks that need it are skipped if not.
+    /// Returns whether it could; if not, the checks that need it pass at once.
     async fn corrupt_messages(&self, instance: &str) -> bool {
         let _ = instance;
         false
     }
 
-    /// Makes an empty store with these limits, which shares nothing with those made before; it is the store made last then.
+    /// Makes an empty store with these limits, which shares nothing with earlier ones; it is then the store made last.
     ///
-    /// The checks that need one are skipped if there is none.
+    /// If it returns none, the checks that need one pass at once.
     async fn create_limited_provider(&self, limits: StoreLimits) -> Option<Arc<dyn Provider>> {
         let _ = limits;
         None
@@ -135,7 +135,7 @@ pub trait ProviderFactory: Sync + Send {
 
     /// Makes all queued activities of an instance undecodable, in the store made last.
     ///
-    /// Returns whether it could; the checks that need it are skipped if not.
+    /// Returns whether it could; if not, the checks that need it pass at once.
     async fn corrupt_work_items(&self, instance: &str) -> bool {
         let _ = instance;
         false

@@ -1,4 +1,4 @@
-//! The executions of one instance are kept apart.
+//! A store keeps the executions of one instance apart.
 
 use super::support::{Commit, Store, continue_as_new, event_in, start_item, started};
 use super::{Event, EventKind, ProviderFactory};
@@ -75,7 +75,7 @@ pub async fn test_execution_id_sequencing<F: ProviderFactory>(factory: &F) {
     assert_eq!(turn.item.execution_id, 2, "a start should not move the instance to another execution");
 }
 
-/// The next execution comes into being by the ack that carries its id.
+/// The ack that carries its id creates the next execution.
 pub async fn test_continue_as_new_creates_new_execution<F: ProviderFactory>(factory: &F) {
     let store = Store::new(factory).await;
     store.create("chain").await;

@@ -1,4 +1,4 @@
-//! A claimed instance's history can be loaded from where the caller stopped.
+//! A caller can load a claimed instance's history from where it stopped.
 
 use super::support::{
     Commit, Store, TURN_LEASE, Turn, activity_scheduled, assert_refused, event, kv_set, raised, start_item,
@@ -75,7 +75,7 @@ pub async fn full_load_brings_the_kv_snapshot(factory: &dyn ProviderFactory) {
     assert_eq!(partial.kv_snapshot, None, "a partial load should not bring the snapshot");
 }
 
-/// Delete and re-create under the same id is told by the incarnation.
+/// The incarnation tells an instance from its re-creation under the same id.
 pub async fn incarnation_differs_after_recreation(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let Some(extended) = store.extended() else { return };
@@ -127,7 +127,7 @@ pub async fn load_of_a_new_instance_is_empty(factory: &dyn ProviderFactory) {
     assert_eq!(part.kv_snapshot.map(|snapshot| snapshot.len()), Some(0), "the snapshot is empty");
 }
 
-/// A damaged history is told, not shortened, and the lease stays live.
+/// A load reports a damaged history instead of shortening it, and the lease stays live.
 pub async fn load_reports_a_damaged_history(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let Some(extended) = store.extended() else { return };

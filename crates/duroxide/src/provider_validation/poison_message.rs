@@ -1,4 +1,4 @@
-//! Attempts are counted per message.
+//! A store counts attempts per message.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ pub async fn worker_attempt_count_starts_at_one(factory: &dyn ProviderFactory) {
     assert_eq!(store.work().await.attempts, 1, "the first fetch should be attempt 1");
 }
 
-/// An attempt that ended by time counts.
+/// An attempt whose lease ran out counts.
 pub async fn worker_attempt_count_increments_on_lock_expiry(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     store.send_work(activity("i", 1)).await;
@@ -43,7 +43,7 @@ pub async fn worker_attempt_count_increments_on_lock_expiry(factory: &dyn Provid
     assert_eq!(store.work().await.attempts, 2, "an attempt that ran out should count");
 }
 
-/// One activity's attempts are not another's.
+/// Each activity has its own attempts.
 pub async fn attempt_count_is_per_message(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     store.send_work(activity("i", 1)).await;
@@ -53,7 +53,7 @@ pub async fn attempt_count_is_per_message(factory: &dyn ProviderFactory) {
     assert_eq!((first.attempts, second.attempts), (1, 1), "each should be at its own attempt 1");
 }
 
-/// An ignored attempt at an activity is taken back.
+/// An ignored attempt at an activity does not count.
 pub async fn abandon_work_item_ignore_attempt_decrements(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     store.send_work(activity("i", 1)).await;
@@ -64,7 +64,7 @@ pub async fn abandon_work_item_ignore_attempt_decrements(factory: &dyn ProviderF
     }
 }
 
-/// An ignored attempt at a turn is taken back.
+/// An ignored attempt at a turn does not count.
 pub async fn abandon_orchestration_item_ignore_attempt_decrements(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     store.start("ignored").await;
@@ -102,7 +102,7 @@ pub async fn max_attempt_count_across_message_batch(factory: &dyn ProviderFactor
     assert_eq!(turn.attempts, 3, "the batch should report its highest count");
 }
 
-/// Taking an attempt back touches only the messages of that turn, not one that was hidden.
+/// Ignoring an attempt changes only the messages of that turn, not a hidden one.
 pub async fn orchestration_ignore_attempt_preserves_hidden_start(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     store.create("hidden").await;

@@ -1,4 +1,4 @@
-//! Removing old executions of instances that live long.
+//! Removes old executions of long-lived instances.
 
 use super::ProviderFactory;
 use super::scenario::*;
@@ -18,7 +18,7 @@ async fn prune_bulk(store: &Store<'_>, instances: &[&str], options: PruneOptions
     store.admin().prune_executions_bulk(filter, options).await.expect("prune_executions_bulk should work")
 }
 
-/// `keep_last` keeps the newest; without options only the current execution is kept.
+/// `keep_last` keeps the newest; without options, pruning keeps only the current execution.
 pub async fn test_prune_options_combinations<F: ProviderFactory>(factory: &F) {
     let store = Store::new(factory).await;
     store.create_chain("four", 4, "Completed").await;
@@ -31,7 +31,7 @@ pub async fn test_prune_options_combinations<F: ProviderFactory>(factory: &F) {
     assert_eq!(store.executions("three").await, [3], "without options only the current one should remain");
 }
 
-/// The current execution is never pruned, and an unknown instance is an error.
+/// Pruning never removes the current execution, and an unknown instance is an error.
 pub async fn test_prune_safety<F: ProviderFactory>(factory: &F) {
     let store = Store::new(factory).await;
     store.create_chain("chain", 3, "Completed").await;
@@ -50,7 +50,7 @@ pub async fn test_prune_safety<F: ProviderFactory>(factory: &F) {
     }
 }
 
-/// Only the selected instances are pruned.
+/// Pruning touches only the selected instances.
 pub async fn test_prune_bulk<F: ProviderFactory>(factory: &F) {
     let store = Store::new(factory).await;
     for instance in ["first", "second", "third"] {
@@ -64,7 +64,7 @@ pub async fn test_prune_bulk<F: ProviderFactory>(factory: &F) {
     assert_eq!(store.executions("third").await.len(), 4, "the third instance should be left alone");
 }
 
-/// A running chain is pruned too, without touching its running execution.
+/// Pruning a running chain does not touch its running execution.
 pub async fn test_prune_bulk_includes_running_instances<F: ProviderFactory>(factory: &F) {
     let store = Store::new(factory).await;
     store.create_chain("runner", 3, "Running").await;

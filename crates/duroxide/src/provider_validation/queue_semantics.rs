@@ -31,7 +31,7 @@ pub async fn test_worker_peek_lock_semantics<F: ProviderFactory>(factory: &F) {
 /// One ack removes the activity and enqueues its completion.
 pub async fn test_worker_ack_atomicity<F: ProviderFactory>(factory: &F) {
     let store = Store::new(factory).await;
-    // The instance has history but no row: nothing names it but its start event.
+    // The instance has history but no row: only its start event names it.
     store.start_and_ack("ack", Commit::of_events(vec![started("ack", 1)])).await;
     store.send_work(activity("ack", 7)).await;
     let work = store.work().await;
@@ -94,7 +94,7 @@ pub async fn test_worker_delayed_visibility_skips_future_items<F: ProviderFactor
     store.complete(&second).await;
 }
 
-/// Queue messages for an instance that does not exist are dropped; for one that exists, delivered.
+/// The store drops queue messages for an instance that does not exist, and delivers them to one that exists.
 pub async fn test_orphan_queue_messages_dropped<F: ProviderFactory>(factory: &F) {
     let store = Store::new(factory).await;
     store.send(queue_message("nobody", "inbox", "1")).await;

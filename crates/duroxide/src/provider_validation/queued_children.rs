@@ -35,7 +35,8 @@ async fn expect_start_alone(store: &Store<'_>, instance: &str) {
     store.ack(&turn, Commit::creating(instance)).await;
 }
 
-/// A parent is deleted and made again while the start of its child is queued: the child is started once, by the new one.
+/// If a parent is deleted and made again while the start of its child is queued, the child starts once, for the new
+/// parent.
 pub async fn a_queued_start_goes_with_its_parent(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     create_parent(&store, "p", "p::1").await;
@@ -48,7 +49,7 @@ pub async fn a_queued_start_goes_with_its_parent(factory: &dyn ProviderFactory) 
     store.expect_no_turn("one child was started").await;
 }
 
-/// Deleting a tree deletes the queued starts of all its members, whichever way it is deleted.
+/// Deleting a tree also deletes the queued starts of all its members, whichever way it is deleted.
 pub async fn queued_starts_go_with_a_tree_that_has_ended(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let admin = store.admin();
@@ -68,7 +69,7 @@ pub async fn queued_starts_go_with_a_tree_that_has_ended(factory: &dyn ProviderF
     }
 }
 
-/// A child whose first turn is being taken is lost with its parent: the turn cannot be committed.
+/// A child in its first turn is lost with its parent: the store refuses the turn's commit.
 pub async fn a_child_in_its_first_turn_is_lost_with_its_parent(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     create_parent(&store, "p", "c").await;
@@ -82,7 +83,7 @@ pub async fn a_child_in_its_first_turn_is_lost_with_its_parent(factory: &dyn Pro
     expect_start_alone(&store, "c").await;
 }
 
-/// What else waits for a child that was not started goes with its start: it would reach a later child of the same id.
+/// Other messages for a child that never started go with its start: they would reach a later child of the same id.
 pub async fn messages_for_a_queued_child_go_with_its_start(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     store.send(raised("c", "early", "")).await;
@@ -95,7 +96,7 @@ pub async fn messages_for_a_queued_child_go_with_its_start(factory: &dyn Provide
     expect_start_alone(&store, "c").await;
 }
 
-/// Starts that somebody else has queued, and children that belong to nobody, are not touched.
+/// A deletion does not touch starts that other callers have queued, nor children without a parent.
 pub async fn starts_by_others_stay(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     store.create("p").await;
@@ -111,7 +112,7 @@ pub async fn starts_by_others_stay(factory: &dyn ProviderFactory) {
     }
 }
 
-/// A start whose id is taken goes with its parent, also out of a turn that somebody is taking with it.
+/// A start for a taken id goes with its parent, even out of a turn that a runtime is taking with it.
 pub async fn a_start_for_a_taken_id_goes_with_its_parent(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     store.create("taken").await;
@@ -121,7 +122,7 @@ pub async fn a_start_for_a_taken_id_goes_with_its_parent(factory: &dyn ProviderF
     assert_eq!(turn.item.messages.len(), 2);
     let deleted = delete(&store, "p").await;
     assert_eq!(deleted.queue_messages_deleted, 1, "the start should go: {deleted:?}");
-    // It would tell a later parent of the same id about a child that is not its own.
+    // The turn would tell a later parent of the same id about a child that is not its own.
     assert_refused(store.try_ack(&turn.token, Commit::default()).await, "a turn with the start");
     let turn = store.turn_of("taken").await;
     assert!(
@@ -137,7 +138,7 @@ pub async fn a_start_for_a_taken_id_goes_with_its_parent(factory: &dyn ProviderF
     assert!(store.exists("taken").await);
 }
 
-/// A parent that is deleted in the middle of a turn starts no child any more.
+/// A parent deleted in the middle of a turn starts no child.
 pub async fn the_turn_of_a_deleted_parent_starts_no_child(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     store.create("p").await;

@@ -1,4 +1,4 @@
-//! What a store must refuse, that the refusal is permanent and names its operation, and that it leaves nothing behind.
+//! The calls that a store must refuse: the refusal is permanent, names its operation, and leaves nothing behind.
 
 use std::fmt::Debug;
 
@@ -18,7 +18,7 @@ fn expect_permanent<T: Debug>(operation: &str, result: Result<T, ProviderError>,
     }
 }
 
-/// Asserts that a turn's token can be used for nothing.
+/// Asserts that the store refuses every use of a turn's token.
 async fn expect_dead_turn_token(store: &Store<'_>, token: &str, why: &str) {
     let provider = &store.provider;
     expect_permanent("ack_orchestration_item", store.try_ack(token, Commit::default()).await, why);
@@ -28,7 +28,7 @@ async fn expect_dead_turn_token(store: &Store<'_>, token: &str, why: &str) {
     expect_permanent("renew_orchestration_item_lock", renewed, why);
 }
 
-/// Asserts that an activity's token can be used for nothing.
+/// Asserts that the store refuses every use of an activity's token.
 async fn expect_dead_work_token(store: &Store<'_>, token: &str, why: &str) {
     let provider = &store.provider;
     let acked = provider.ack_work_item(token, Some(completed("dead", 1, ""))).await;
@@ -37,7 +37,7 @@ async fn expect_dead_work_token(store: &Store<'_>, token: &str, why: &str) {
     expect_permanent("renew_work_item_lock", provider.renew_work_item_lock(token, WORK_LEASE).await, why);
 }
 
-/// A token that was never given out opens nothing.
+/// The store refuses an invented token everywhere.
 pub async fn an_invented_token_is_refused_everywhere(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     for token in ["", "lock_invented", "'; --"] {
@@ -47,7 +47,7 @@ pub async fn an_invented_token_is_refused_everywhere(factory: &dyn ProviderFacto
     store.expect_no_turn("a refused ack enqueues nothing").await;
 }
 
-/// A token that an ack or an abandon consumed opens nothing any more; nothing is idempotent by accident.
+/// The store refuses a token that an ack or an abandon has consumed; nothing is idempotent by accident.
 pub async fn a_used_token_is_refused_everywhere(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     store.start("used").await;
@@ -68,7 +68,7 @@ pub async fn a_used_token_is_refused_everywhere(factory: &dyn ProviderFactory) {
     store.expect_no_turn("a refused ack enqueues nothing").await;
 }
 
-/// A token whose lease somebody took over opens nothing any more, also not by abandoning.
+/// The store refuses a token whose lease another caller took over, also for abandoning.
 pub async fn a_token_that_was_taken_over_is_refused_everywhere(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     store.start("taken").await;
@@ -96,7 +96,7 @@ pub async fn items_of_the_other_queue_are_refused(factory: &dyn ProviderFactory)
     store.expect_no_work("nothing should be enqueued").await;
 }
 
-/// A turn with an item for the wrong queue is refused as a whole, and its lease stays.
+/// The store refuses a turn with an item for the wrong queue as a whole, and its lease stays.
 pub async fn a_turn_with_a_misplaced_item_changes_nothing(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     store.start("misplaced").await;
@@ -127,7 +127,7 @@ pub async fn a_wrong_completion_is_refused_and_the_activity_kept(factory: &dyn P
     store.turn_of("worker").await;
 }
 
-/// Event ids come from the runtime: an event without one is refused.
+/// Event ids come from the runtime: the store refuses an event without one.
 pub async fn an_event_without_an_id_is_refused(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     store.start("unnumbered").await;
@@ -142,7 +142,7 @@ pub async fn an_event_without_an_id_is_refused(factory: &dyn ProviderFactory) {
     assert!(store.history("unnumbered").await.is_empty(), "nothing should be written");
 }
 
-/// An event id is used once per execution; a delta with a taken id is refused as a whole.
+/// An execution uses each event id once; the store refuses a delta with a taken id as a whole.
 pub async fn a_taken_event_id_is_refused(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     store.create("numbered").await;
@@ -183,7 +183,7 @@ pub async fn a_refused_turn_changes_no_status_and_no_values(factory: &dyn Provid
     assert!(turn.item.kv_snapshot.is_empty(), "a refused end should settle nothing");
 }
 
-/// What is not found is said so, for good.
+/// A store answers a request for something unknown with a permanent "not found".
 pub async fn unknown_instances_are_not_found(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let admin = store.admin();

@@ -1,4 +1,4 @@
-//! Deleting and pruning beside other work: what still runs stays, and what is not concerned is not touched.
+//! Deleting and pruning beside other work: running work stays, and unrelated rows stay unchanged.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ async fn create_between_executions(store: &Store<'_>, instance: &str) {
     store.start_and_ack(instance, commit).await;
 }
 
-/// The turn of a child is committed although its parent does not exist, or does not exist any more.
+/// The store commits the turn of a child even if its parent does not exist, or no longer exists.
 pub async fn a_missing_parent_does_not_fail_its_child(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     store.create_child("child", "nobody").await;
@@ -38,7 +38,7 @@ pub async fn a_missing_parent_does_not_fail_its_child(factory: &dyn ProviderFact
     assert_eq!(store.history("child").await.len(), 1, "the child's turn should be stored");
 }
 
-/// An instance between two executions runs: it is deleted only with force, and then with its queued successor.
+/// An instance between two executions runs: it can be deleted only with force, and then with its queued successor.
 pub async fn an_instance_between_executions_is_not_deleted_without_force(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     create_between_executions(&store, "between").await;
@@ -56,7 +56,7 @@ pub async fn an_instance_between_executions_is_not_deleted_without_force(factory
     store.expect_no_turn("the successor was deleted with its instance").await;
 }
 
-/// A bulk deletion leaves an instance between two executions alone until it has really ended.
+/// A bulk deletion skips an instance between two executions until it has really ended.
 pub async fn bulk_deletion_skips_instances_between_executions(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     create_between_executions(&store, "between").await;
@@ -67,7 +67,7 @@ pub async fn bulk_deletion_skips_instances_between_executions(factory: &dyn Prov
     assert_eq!(delete_bulk(&store, InstanceFilter::default()).await, 1, "the instance has ended");
 }
 
-/// An instance that begins to run while it is being deleted either stays or is gone before its turn.
+/// An instance that begins to run while a caller deletes it either stays or is gone before its turn.
 pub async fn a_deletion_and_a_turn_exclude_each_other(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     for round in 0..ROUNDS {
@@ -107,7 +107,7 @@ pub async fn pruning_beside_a_turn_keeps_the_current_execution(factory: &dyn Pro
     }
 }
 
-/// An execution that never ended is not pruned, however old it is.
+/// Pruning keeps an execution that never ended, however old it is.
 pub async fn pruning_keeps_executions_that_run(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     store.create("odd").await;
@@ -179,7 +179,7 @@ pub async fn concurrent_deletions_agree(factory: &dyn ProviderFactory) {
     }
 }
 
-/// A completion for a deleted instance is never delivered and never in the way of others.
+/// A completion for a deleted instance is never delivered and never holds up others.
 pub async fn late_messages_of_a_deleted_instance_are_not_in_the_way(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     store.create("gone").await;

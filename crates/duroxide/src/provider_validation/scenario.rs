@@ -1,4 +1,4 @@
-//! Longer stories that several checks begin with: commits put together step by step, chains of executions, families.
+//! Longer stories with which several checks begin: commits built step by step, chains of executions, families.
 
 use semver::Version;
 
@@ -8,7 +8,7 @@ use crate::model::{Clock, SystemClock};
 use crate::providers::{DispatcherCapabilityFilter, ProviderError, SemverRange, WorkItem};
 
 impl Commit {
-    /// What the first turn of an execution writes: its start event, name and version.
+    /// Makes the commit of an execution's first turn: its start event, name and version.
     pub(crate) fn beginning(instance: &str, execution_id: u64) -> Self {
         Self {
             execution_id,
@@ -18,7 +18,7 @@ impl Commit {
         }
     }
 
-    /// What a turn of an execution writes that appends these events from `first_event_id` on.
+    /// Makes the commit of a turn that appends these events from `first_event_id` on.
     pub(crate) fn appending(
         instance: &str,
         execution_id: u64,
@@ -86,19 +86,19 @@ impl Store<'_> {
         }
     }
 
-    /// Tells whether the instance is there.
+    /// Tells whether the instance exists.
     pub(crate) async fn exists(&self, instance: &str) -> bool {
         self.admin().get_instance_info(instance).await.is_ok()
     }
 
-    /// Asserts that all of these instances are there.
+    /// Asserts that all of these instances exist.
     pub(crate) async fn expect_present(&self, instances: &[&str]) {
         for instance in instances {
             assert!(self.exists(instance).await, "{instance} should still be there");
         }
     }
 
-    /// Asserts that none of these instances is there.
+    /// Asserts that none of these instances exists.
     pub(crate) async fn expect_gone(&self, instances: &[&str]) {
         for instance in instances {
             assert!(!self.exists(instance).await, "{instance} should be gone");

@@ -1,4 +1,4 @@
-//! Which activity heads a session, when calls come late: each must come to be the head, and be claimed.
+//! Which activity heads a session when calls come late: each must become the head in its turn, and be claimed.
 
 use std::time::Duration;
 
@@ -21,13 +21,13 @@ async fn take(store: &Store<'_>, owner: &SessionFetchConfig, id: u64) -> Work {
     work
 }
 
-/// Lets a lease run out. Somebody without sessions looks, finds nothing for itself, and sees that it has.
+/// Lets a lease run out. A caller without sessions then fetches: it finds nothing, but makes the store notice the end.
 async fn outlive(store: &Store<'_>) {
     store.pass(ACTIVITY_LEASE + MARGIN).await;
     store.expect_no_work("the activities are of a session").await;
 }
 
-/// A renewal that comes late, when others have seen the lease run out, does not keep the session's next from its turn.
+/// A late renewal, after the store has seen the lease run out, does not keep the session's next activity from its turn.
 pub async fn a_late_renewal_leaves_the_next_activity_its_turn(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     enqueue(&store, 1).await;
@@ -45,7 +45,7 @@ pub async fn a_late_renewal_leaves_the_next_activity_its_turn(factory: &dyn Prov
     take(&store, &owner, 3).await;
 }
 
-/// An activity that ends after others have seen its lease run out, or that is given back then, makes room for the next.
+/// An activity that ends or is given back after the store has seen its lease run out makes room for the next.
 pub async fn a_late_end_leaves_the_next_activity_its_turn(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     enqueue(&store, 1).await;

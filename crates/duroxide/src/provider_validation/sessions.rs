@@ -1,4 +1,4 @@
-//! Activities that are bound to a session: who may take them, and for how long a session belongs to its owner.
+//! Activities that are bound to a session: which owner may take them, and for how long a session is its own.
 //!
 //! Two owners, A and B. Unless a check says otherwise, a session is leased for 30 seconds and an activity for 5.
 
@@ -99,7 +99,7 @@ pub async fn test_session_affinity_same_worker(factory: &dyn ProviderFactory) {
     take(&store, &a(), 2).await;
 }
 
-/// The next activity of a session does not go to anybody else.
+/// No other owner gets the next activity of a session.
 pub async fn test_session_affinity_blocks_other_worker(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     claim_session(&store, &a()).await;
@@ -123,7 +123,7 @@ pub async fn test_different_sessions_different_workers(factory: &dyn ProviderFac
     take(&store, &a(), 3).await;
 }
 
-/// An activity of somebody else's session does not hide one behind it.
+/// An activity of another owner's session does not hide one behind it.
 pub async fn test_mixed_session_and_non_session_items(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     claim_session(&store, &a()).await;
@@ -141,7 +141,7 @@ pub async fn test_session_claimable_after_lock_expiry(factory: &dyn ProviderFact
     take(&store, &b(), 2).await;
 }
 
-/// A caller that takes no sessions is given none of their activities.
+/// A caller that takes no sessions gets none of their activities.
 pub async fn test_none_session_skips_session_items(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     enqueue(&store, 1, "s").await;
@@ -175,7 +175,7 @@ pub async fn test_renew_session_lock_active(factory: &dyn ProviderFactory) {
     assert_eq!(renew(&store, "A", SESSION_LEASE, IDLE_TIMEOUT).await, 2, "A owns two sessions");
 }
 
-/// A session that nobody used within the idle time is not renewed.
+/// The store does not renew a session that was idle for the idle time.
 pub async fn test_renew_session_lock_skips_idle(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     claim_session(&store, &a()).await;
@@ -248,7 +248,7 @@ pub async fn test_session_items_processed_in_order(factory: &dyn ProviderFactory
     }
 }
 
-/// An owner of a session is given activities without one too.
+/// An owner of a session also gets activities without one.
 pub async fn test_non_session_items_returned_with_session_config(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     claim_session(&store, &a()).await;
@@ -283,7 +283,7 @@ pub async fn test_concurrent_session_claim_only_one_wins(factory: &dyn ProviderF
     expect_nothing(&store, &loser, "the session belongs to the winner").await;
 }
 
-/// An expired session passes to who fetches from it first.
+/// An expired session passes to the first owner that fetches from it.
 pub async fn test_session_takeover_after_lock_expiry(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     claim_session(&store, &owner("A", ms(50))).await;
@@ -348,7 +348,7 @@ pub async fn test_original_worker_reclaims_expired_session(factory: &dyn Provide
     take(&store, &a(), 2).await;
 }
 
-/// An activity whose lease ran out returns to the owner of its session, and to nobody else.
+/// An activity whose lease ran out returns to the owner of its session, and to no other.
 pub async fn test_activity_lock_expires_session_lock_valid_same_worker_refetches(
     factory: &dyn ProviderFactory,
 ) {
@@ -361,7 +361,7 @@ pub async fn test_activity_lock_expires_session_lock_valid_same_worker_refetches
     assert_eq!(again.attempts, 2, "the second fetch is attempt 2");
 }
 
-/// An activity that is given back after its session changed hands goes to the new owner.
+/// An activity given back after its session changed hands goes to the new owner.
 pub async fn test_session_lock_expires_new_owner_gets_redelivery(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     enqueue(&store, 1, "s").await;
@@ -385,7 +385,7 @@ pub async fn test_session_lock_expires_same_worker_reacquires(factory: &dyn Prov
     expect_nothing(&store, &b(), "the session is A's again").await;
 }
 
-/// When both leases have run out, anybody can take the activity.
+/// When both leases have run out, any owner can take the activity.
 pub async fn test_both_locks_expire_different_worker_claims(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     enqueue(&store, 1, "s").await;

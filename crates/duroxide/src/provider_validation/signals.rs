@@ -1,4 +1,4 @@
-//! A store tells when work may have appeared, so that nobody has to poll.
+//! A store signals when work may have appeared, so that no caller has to poll.
 //!
 //! Each check brings the signal to rest, lets one thing happen, and expects the wake-up and the work.
 
@@ -15,10 +15,10 @@ use crate::providers::{
     WorkSignal, refusal,
 };
 
-/// Far longer than any wake-up takes; a check that waits for so long has failed.
+/// Far longer than any wake-up takes; a check that waits this long has failed.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// More spurious wake-ups in a row than this, and the signal never rests.
+/// A signal with more spurious wake-ups in a row than this never rests.
 const MOST_SPURIOUS_WAKES: usize = 100;
 
 async fn is_pending(future: impl Future) -> bool {
@@ -80,8 +80,8 @@ pub async fn enqueued_message_wakes(factory: &dyn ProviderFactory) {
     store.turn_of("i").await;
 }
 
-/// A claim that returns fewer instances than asked for has left nothing, or the signal wakes for the rest: also if many
-/// messages were for nobody, and if something fell due in the other queue meanwhile.
+/// A claim that returns fewer instances than asked for has left none, or the signal wakes for the rest. This holds even
+/// if many messages had no instance, and if work fell due in the other queue meanwhile.
 pub async fn a_short_claim_wakes_for_what_it_left(factory: &dyn ProviderFactory) {
     const MESSAGES_FOR_NOBODY: u64 = 300;
     const MOST: usize = 1_000;
@@ -122,7 +122,7 @@ pub async fn start_if_absent_wakes(factory: &dyn ProviderFactory) {
     store.turn_of("i").await;
 }
 
-/// So does a message that brings its start along, if the store has that.
+/// So does a message that brings its start along, if the store supports that.
 pub async fn start_with_a_message_wakes(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let Some(extended) = store.extended() else { return };
@@ -136,7 +136,7 @@ pub async fn start_with_a_message_wakes(factory: &dyn ProviderFactory) {
     store.turn_of("i").await;
 }
 
-/// So does a message that may be parked, if the store has that.
+/// So does a message that may be parked, if the store supports that.
 pub async fn message_that_may_wait_wakes(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let Some(extended) = store.extended() else { return };
@@ -223,7 +223,7 @@ pub async fn abandon_wakes(factory: &dyn ProviderFactory) {
     store.work().await;
 }
 
-/// What was given back with a delay wakes the signal when the delay has passed.
+/// Work given back with a delay wakes the signal when the delay has passed.
 pub async fn abandon_with_delay_wakes_when_due(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let Some(extended) = store.extended() else { return };
@@ -282,7 +282,7 @@ pub async fn due_timer_wakes(factory: &dyn ProviderFactory) {
     store.turn_of("i").await;
 }
 
-/// The end of a session wakes those who may now take its activities.
+/// The end of a session wakes the workers that may now take its activities.
 pub async fn freed_session_wakes(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let Some(extended) = store.extended() else { return };
@@ -298,7 +298,7 @@ pub async fn freed_session_wakes(factory: &dyn ProviderFactory) {
     assert!(work.is_some(), "the freed session should be anybody's");
 }
 
-/// Messages of a leased instance and activities that nobody here serves do not keep anybody awake.
+/// Messages of a leased instance, and activities that no worker here serves, keep no signal awake.
 pub async fn signals_rest_while_nothing_can_be_fetched(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let Some(extended) = store.extended() else { return };
@@ -314,7 +314,7 @@ pub async fn signals_rest_while_nothing_can_be_fetched(factory: &dyn ProviderFac
     resting_work_signal(&store, extended, &anybody()).await;
 }
 
-/// An ack wakes those who watch its instance, and nobody else.
+/// An ack wakes the watchers of its instance, and no others.
 pub async fn watch_wakes_on_ack(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let Some(extended) = store.extended() else { return };
@@ -332,7 +332,7 @@ pub async fn watch_wakes_on_ack(factory: &dyn ProviderFactory) {
     assert_changed(&mut watch, "the instance completed").await;
 }
 
-/// A deletion wakes those who watch the instance.
+/// A deletion wakes the watchers of the instance.
 pub async fn watch_wakes_on_delete(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let Some(extended) = store.extended() else { return };

@@ -1,4 +1,4 @@
-//! Custom status and key-value store, where the published checks do not look.
+//! Custom status and key-value store, in corners that the published checks leave out.
 
 use std::collections::HashMap;
 
@@ -47,7 +47,7 @@ pub async fn custom_status_survives_executions(factory: &dyn ProviderFactory) {
     assert_eq!(seen, Some((Some("kept".to_string()), 1)), "it belongs to the instance");
 }
 
-/// All values are read as one merged view: what earlier executions left and what the running one changed.
+/// Readers get one merged view of all values: those that earlier executions left, and the running one's changes.
 pub async fn all_values_are_merged(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     assert_eq!(all_values(&store, "nobody").await, values(&[]), "an unknown instance has no values");
@@ -77,7 +77,7 @@ pub async fn all_values_are_merged(factory: &dyn ProviderFactory) {
     assert_eq!(all_values(&store, "i").await, values(&[("last", "3")]), "after everything was cleared");
 }
 
-/// The snapshot says when each value was set, as the event said.
+/// The snapshot has the time of each value, as its event recorded it.
 pub async fn snapshot_has_the_times_of_the_values(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let mut commit = Commit::creating("i");

@@ -1,4 +1,4 @@
-//! What the checks are written with: a store under test, the ways to drive it, and time that passes.
+//! The tools of the checks: a store under test, the ways to drive it, and time that passes.
 //!
 //! The defaults are those of nearly every check: no waiting, no filter, no session, untagged activities, leases of 30
 //! seconds, and the items of [`items`](super::items).
@@ -60,7 +60,7 @@ impl Work {
     }
 }
 
-/// What a turn writes; the default writes nothing, to execution 1.
+/// The changes that a turn writes; the default writes nothing, to execution 1.
 #[derive(Debug, Clone)]
 pub(crate) struct Commit {
     pub(crate) execution_id: u64,
@@ -85,7 +85,7 @@ impl Default for Commit {
 }
 
 impl Commit {
-    /// What the first turn of an instance writes: the start event, name and version.
+    /// Makes the commit of an instance's first turn: the start event, name and version.
     pub(crate) fn creating(instance: &str) -> Self {
         Self { events: vec![started(instance, 1)], metadata: named(), ..Self::default() }
     }
@@ -123,7 +123,7 @@ impl<'a> Store<'a> {
         self.pass(self.lease() + MARGIN).await;
     }
 
-    /// What operators use; every store under test has it.
+    /// The management interface; every store under test has it.
     pub(crate) fn admin(&self) -> &dyn ProviderAdmin {
         self.provider.as_management_capability().expect("the store should offer ProviderAdmin")
     }
@@ -201,7 +201,7 @@ impl<'a> Store<'a> {
         assert!(turn.is_none(), "no turn should be available: {why}; got {turn:?}");
     }
 
-    /// Commits a turn and returns what the store said.
+    /// Commits a turn and returns the store's answer.
     pub(crate) async fn try_ack(&self, token: &str, commit: Commit) -> Result<(), ProviderError> {
         ack_turn(&*self.provider, token, commit).await
     }
@@ -337,7 +337,7 @@ impl<'a> Store<'a> {
     }
 }
 
-/// Checks that a call was refused for good, and returns the refusal.
+/// Checks that the store refused a call for good, and returns the refusal.
 pub(crate) fn assert_refused<T: std::fmt::Debug>(
     outcome: Result<T, ProviderError>,
     what: &str,
@@ -374,7 +374,7 @@ pub(crate) async fn fetch_work(
     fetched.map(|(item, token, attempts)| Work { item, token, attempts })
 }
 
-/// Commits a turn and returns what the store said.
+/// Commits a turn and returns the store's answer.
 pub(crate) async fn ack_turn(
     provider: &dyn Provider,
     token: &str,

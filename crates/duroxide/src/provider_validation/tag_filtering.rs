@@ -1,4 +1,4 @@
-//! Which activities a worker is given, by their tag.
+//! Which activities a worker gets, by their tag.
 
 use super::ProviderFactory;
 use super::support::*;
@@ -13,14 +13,14 @@ async fn enqueue(store: &Store<'_>, tags: &[Option<&str>]) {
     }
 }
 
-/// Asserts that this filter is given exactly these activities, in this order, and nothing more.
+/// Asserts that this filter gets exactly these activities, in this order, and nothing more.
 async fn expect_only(store: &Store<'_>, filter: &TagFilter, expected: &[u64]) {
     expect_next(store, filter, expected).await;
     let more = store.try_tagged_work(filter).await;
     assert!(more.is_none(), "{filter:?} should be given nothing more, got {more:?}");
 }
 
-/// Asserts that this filter is given these activities, in this order.
+/// Asserts that this filter gets these activities, in this order.
 async fn expect_next(store: &Store<'_>, filter: &TagFilter, expected: &[u64]) {
     for id in expected {
         let work = store.try_tagged_work(filter).await;
@@ -57,7 +57,7 @@ pub async fn test_default_and_fetches_untagged_and_matching(factory: &dyn Provid
     expect_only(&store, &TagFilter::default_and(["gpu"]), &[1, 2]).await;
 }
 
-/// A worker that serves nothing is given nothing.
+/// A worker that serves nothing gets nothing.
 pub async fn test_none_filter_returns_nothing(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     enqueue(&store, &[None, Some("gpu")]).await;

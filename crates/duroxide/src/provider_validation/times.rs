@@ -1,10 +1,10 @@
-//! Times that operators read: real milliseconds, and an end only for what has ended.
+//! Times that operators read: real milliseconds, and an end only for executions that have ended.
 
 use super::ProviderFactory;
 use super::support::*;
 use crate::providers::{ExecutionInfo, InstanceFilter, InstanceInfo, PruneOptions};
 
-/// How far a store's clock may be from ours, unless it is one that we move by hand.
+/// How far a store's clock may be from ours, unless the test moves it by hand.
 const CLOCK_SKEW_MS: u64 = 2_000;
 
 async fn info(store: &Store<'_>, instance: &str) -> InstanceInfo {
@@ -23,7 +23,7 @@ fn expect_between(store: &Store<'_>, what: &str, time: u64, earliest: u64, lates
     assert!(is_between, "{what} should be between {earliest} and {latest} ms since the epoch, not {time}");
 }
 
-/// Creation, start and update are reported in milliseconds since the epoch, and every turn counts as an update.
+/// The store reports creation, start and update in milliseconds since the epoch, and every turn counts as an update.
 pub async fn times_are_milliseconds_since_the_epoch(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let before = store.now_ms();
@@ -49,7 +49,7 @@ pub async fn times_are_milliseconds_since_the_epoch(factory: &dyn ProviderFactor
     assert_eq!(started_again, started_at, "a turn should not change when the execution began");
 }
 
-/// An execution that runs has no end, also when a turn says that it runs.
+/// A running execution has no end, even if a turn sets the status `Running`.
 pub async fn a_running_execution_has_no_completion_time(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     store.create("runner").await;
@@ -60,7 +60,7 @@ pub async fn a_running_execution_has_no_completion_time(factory: &dyn ProviderFa
     assert_eq!(running.completed_at, None, "an execution that runs has not ended");
 }
 
-/// Every way in which an execution ends has a time, and continue-as-new is one.
+/// Every end of an execution has a time, including continue-as-new.
 pub async fn every_end_has_a_completion_time(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     for status in ["Completed", "Failed", "ContinuedAsNew"] {
@@ -108,7 +108,7 @@ pub async fn an_end_at_the_cut_off_is_not_before_it(factory: &dyn ProviderFactor
     }
 }
 
-/// Instances are listed newest first, also those that were created in the same millisecond.
+/// The store lists instances newest first, also those created in the same millisecond.
 pub async fn instances_are_listed_newest_first(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     for instance in ["m", "a", "z", "k"] {

@@ -1,4 +1,4 @@
-//! Rows that do not decode are set aside: kept, listed, and in nobody's way.
+//! A store sets rows aside that do not decode: it keeps and lists them, and they hold up no others.
 
 use super::ProviderFactory;
 use super::support::{Commit, Store, activity, raised, start_item};
@@ -37,7 +37,7 @@ pub async fn damaged_message_blocks_nobody(factory: &dyn ProviderFactory) {
     assert_eq!(turn.item.messages, [start_item("damaged")], "a new start should work");
 }
 
-/// A damaged message among sound ones is left out, kept, and not lost by the ack.
+/// A damaged message among sound ones is left out of the turn, but the ack does not lose it.
 pub async fn damaged_message_is_left_out_of_the_batch(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     store.create("mixed").await;
@@ -75,7 +75,7 @@ pub async fn damaged_activity_blocks_nobody(factory: &dyn ProviderFactory) {
     }
 }
 
-/// Batch fetches step over damaged rows too, and a list is cut off where it is told.
+/// Batch fetches step over damaged rows too, and the list of them honours its limit.
 pub async fn damaged_rows_are_stepped_over_in_batches(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let Some(extended) = store.extended() else { return };

@@ -1,7 +1,7 @@
-//! Messages for an instance that does not exist are never in the way of others.
+//! Messages for an instance that does not exist never hold up others.
 //!
 //! Signals and cancellations may have overtaken the start: they wait for it, for a day. Completions belong to an
-//! instance that is gone, and queue messages need one: they are dropped.
+//! instance that is gone, and queue messages need one: the store drops both.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn child_completed(parent: &str) -> WorkItem {
     }
 }
 
-/// However many wait for unknown instances, a fetch finds the one that exists.
+/// However many messages wait for unknown instances, a fetch finds the instance that exists.
 pub async fn signals_for_unknown_instances_block_nobody(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     for n in 0..50 {
@@ -33,7 +33,7 @@ pub async fn signals_for_unknown_instances_block_nobody(factory: &dyn ProviderFa
     store.expect_no_turn("unknown instances have no turns").await;
 }
 
-/// What waited comes with the start, in order, and as if it had just arrived.
+/// Parked messages come with the start, in order, and as if they had just arrived.
 pub async fn parked_messages_come_with_the_start(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     store.send(raised("early", "n", "1")).await;
@@ -78,7 +78,7 @@ pub async fn queue_messages_beside_a_signal_survive(factory: &dyn ProviderFactor
     assert_eq!(turn.attempts, 1, "waiting should not count as an attempt");
 }
 
-/// Completions for an unknown instance are dropped, so that a re-created one never sees them.
+/// The store drops completions for an unknown instance, so that a re-created one never sees them.
 pub async fn completions_for_unknown_instances_are_dropped(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     if store.extended().is_none() {
@@ -99,7 +99,7 @@ pub async fn completions_for_unknown_instances_are_dropped(factory: &dyn Provide
     assert_eq!(turn.item.messages, [start_item("gone")], "stale completions should be dropped");
 }
 
-/// Queue messages for an unknown instance are dropped, so that a later one never sees them.
+/// The store drops queue messages for an unknown instance, so that a later one never sees them.
 pub async fn queue_messages_for_unknown_instances_are_dropped(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     store.send(queue_message("late", "inbox", "m")).await;
@@ -123,7 +123,7 @@ pub async fn completions_for_deleted_instances_are_dropped(factory: &dyn Provide
     assert_eq!(store.turn_of("reborn").await.item.messages, [start_item("reborn")]);
 }
 
-/// What waits is listed, oldest first, with its text.
+/// The store lists parked messages, oldest first, with their text.
 pub async fn parked_messages_are_listed(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let Some(extended) = store.extended() else { return };
@@ -147,7 +147,7 @@ pub async fn parked_messages_are_listed(factory: &dyn ProviderFactory) {
     assert_eq!(listed, ["ghost-2"], "what was delivered waits no longer");
 }
 
-/// What has waited for a day is dropped.
+/// The store drops messages that have waited for a day.
 pub async fn parked_messages_expire(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let Some(extended) = store.extended() else { return };
@@ -167,7 +167,7 @@ pub async fn parked_messages_expire(factory: &dyn ProviderFactory) {
     assert_eq!(store.turn_of("ghost").await.item.messages, [start_item("ghost")]);
 }
 
-/// An append without events makes no history: what is parked stays parked until there is one.
+/// An append without events makes no history: parked messages stay parked until there is one.
 pub async fn appending_nothing_makes_no_instance(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let Some(extended) = store.extended() else { return };

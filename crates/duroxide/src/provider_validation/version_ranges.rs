@@ -14,7 +14,7 @@ async fn seed(store: &Store<'_>, instance: &str, pinned: &str) {
     store.ack(&turn, commit).await;
 }
 
-/// Versions are compared number by number, whatever their size.
+/// The store compares versions number by number, whatever their size.
 pub async fn large_version_numbers_are_compared_by_component(factory: &dyn ProviderFactory) {
     // (pinned, lowest, highest, fits)
     let cases = [
@@ -36,7 +36,7 @@ pub async fn large_version_numbers_are_compared_by_component(factory: &dyn Provi
     }
 }
 
-/// An execution that was pinned before its instance had a name stays pinned when the name comes.
+/// An execution pinned before its instance had a name stays pinned when the name comes.
 pub async fn a_version_counts_also_if_the_name_comes_later(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     store.start_and_ack("i", Commit::of_events(vec![started("i", 1)]).pinned("3.0.0")).await;
@@ -61,7 +61,7 @@ pub async fn every_range_of_a_filter_counts(factory: &dyn ProviderFactory) {
     assert_eq!(served, ["one", "three"], "both ranges should be served, in the order of enqueueing");
 }
 
-/// Between two executions the version of the ended one decides who may begin the next.
+/// Between two executions the version of the ended one decides which dispatcher may begin the next.
 pub async fn the_ended_execution_decides_between_executions(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let commit =
@@ -73,7 +73,7 @@ pub async fn the_ended_execution_decides_between_executions(factory: &dyn Provid
     assert!(turn.is_some(), "the ended execution is pinned to 1.0.0");
 }
 
-/// An instance that was left out has made no attempt.
+/// A skipped instance has had no attempt.
 pub async fn a_skipped_instance_makes_no_attempt(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     seed(&store, "skipped", "1.0.0").await;
@@ -84,7 +84,7 @@ pub async fn a_skipped_instance_makes_no_attempt(factory: &dyn ProviderFactory) 
     assert_eq!(turn.attempts, 1, "only the fetch that returned the instance is an attempt");
 }
 
-/// However many instances do not fit, one behind them is found.
+/// However many instances do not fit, a fetch finds one behind them.
 pub async fn many_skipped_instances_do_not_hide_one_behind(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     for number in 0..150 {

@@ -43,7 +43,7 @@ pub async fn a_batch_keeps_the_order_of_enqueueing(factory: &dyn ProviderFactory
     assert_eq!(signals(&turn.item.messages), ["first", "second", "third"], "the order of enqueueing");
 }
 
-/// Equal messages are as many messages.
+/// The store delivers equal messages as separate messages.
 pub async fn equal_messages_are_all_delivered(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     store.create("twice").await;
@@ -56,7 +56,7 @@ pub async fn equal_messages_are_all_delivered(factory: &dyn ProviderFactory) {
     assert_eq!(turn.item.messages.len(), 6, "a store should not decide what is a duplicate");
 }
 
-/// A timer that is enqueued by itself is not delivered before it is due, and not before its delay has passed.
+/// A timer that is enqueued directly is not delivered before it is due, nor before its delay has passed.
 pub async fn a_timer_waits_for_the_later_of_due_time_and_delay(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     store.create("timer").await;
@@ -81,7 +81,7 @@ pub async fn a_timer_of_a_turn_is_delivered_when_due(factory: &dyn ProviderFacto
     assert_eq!(turn.item.messages, [timer("timer", 2, due)], "the timer is due");
 }
 
-/// Durations beyond the end of time are as long as time lasts.
+/// A duration beyond the end of time lasts as long as time does.
 pub async fn endless_durations_do_not_wrap(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     store.create("endless").await;
@@ -108,7 +108,7 @@ pub async fn endless_durations_do_not_wrap(factory: &dyn ProviderFactory) {
     store.expect_no_work("the activity was given back for ever").await;
 }
 
-/// A renewal by less than a lease has left does not shorten it.
+/// A renewal for less time than a lease has left does not shorten the lease.
 pub async fn a_renewal_never_shortens_a_lease(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     store.start("leased").await;
@@ -142,7 +142,7 @@ pub async fn a_history_is_ordered_by_event_id(factory: &dyn ProviderFactory) {
     assert_eq!(store.turn_of("gaps").await.item.history, expected, "a turn should be given the same");
 }
 
-/// What the caller says about an event is stored as it is, under the instance and execution of the turn.
+/// The store keeps an event as the caller made it, under the instance and execution of the turn.
 pub async fn events_are_stored_under_the_turn_as_they_are(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let mut stranger = started("somebody-else", 7);
@@ -155,7 +155,7 @@ pub async fn events_are_stored_under_the_turn_as_they_are(factory: &dyn Provider
     assert!(store.history("somebody-else").await.is_empty(), "the turn decides where events are stored");
 }
 
-/// Cleaning up sessions does not depend on the idle time that it is given.
+/// Cleaning up sessions does not depend on the given idle time.
 pub async fn cleanup_ignores_the_idle_time(factory: &dyn ProviderFactory) {
     for idle_timeout in [Duration::ZERO, Duration::from_secs(3_600)] {
         let store = Store::new(factory).await;
@@ -182,7 +182,7 @@ pub async fn session_and_tag_are_both_required(factory: &dyn ProviderFactory) {
     assert_eq!(both.map(|work| work.attempts), Some(1), "both are served, and nothing was counted before");
 }
 
-/// Only the end of an execution settles its values: a turn that says `Running` does not, a failure does.
+/// Only the end of an execution settles its values: a failure does, a turn with the status `Running` does not.
 pub async fn only_an_end_settles_values(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     for (status, settled) in [("Running", 0), ("Failed", 1), ("Completed", 1), ("ContinuedAsNew", 1)] {

@@ -1,4 +1,4 @@
-//! The part of a store that operators use.
+//! The operators' part of a store.
 
 use std::any::Any;
 use std::collections::{HashSet, VecDeque};
@@ -23,7 +23,7 @@ pub trait ProviderAdmin: Any + Send + Sync {
     /// Lists the instances whose current execution has exactly this status, newest first.
     async fn list_instances_by_status(&self, status: &str) -> Result<Vec<String>, ProviderError>;
 
-    /// Lists the executions of an instance, ascending; none if the instance is unknown.
+    /// Lists the executions of an instance, ascending; empty if the instance is unknown.
     async fn list_executions(&self, instance: &str) -> Result<Vec<u64>, ProviderError>;
 
     /// Reads the history of one execution.
@@ -55,7 +55,7 @@ pub trait ProviderAdmin: Any + Send + Sync {
     /// Returns how many messages wait.
     async fn get_queue_depths(&self) -> Result<QueueDepths, ProviderError>;
 
-    /// Lists the direct children of an instance; none if it is unknown.
+    /// Lists the direct children of an instance; empty if the instance is unknown.
     async fn list_children(&self, instance_id: &str) -> Result<Vec<String>, ProviderError>;
 
     /// Returns the parent of an instance, or `None` for a root.
@@ -63,7 +63,7 @@ pub trait ProviderAdmin: Any + Send + Sync {
 
     /// Deletes all of these instances or none.
     ///
-    /// Without `force`, a running instance is an error; so is, always, a child that would be left behind.
+    /// A running instance is an error without `force`. A child that would be left behind is always an error.
     async fn delete_instances_atomic(
         &self,
         ids: &[String],
@@ -76,7 +76,7 @@ pub trait ProviderAdmin: Any + Send + Sync {
         let mut seen = HashSet::from([instance_id.to_string()]);
         let mut to_visit = VecDeque::from([instance_id.to_string()]);
         while let Some(id) = to_visit.pop_front() {
-            // An instance that names a descendant as its parent must not send us round in circles.
+            // An instance may name a descendant as its parent, so this must not follow a circle for ever.
             let children = self.list_children(&id).await?;
             to_visit.extend(children.into_iter().filter(|child| seen.insert(child.clone())));
             all_ids.push(id);
@@ -97,13 +97,13 @@ pub trait ProviderAdmin: Any + Send + Sync {
         self.delete_instances_atomic(&tree.all_ids, force).await
     }
 
-    /// Deletes finished root instances with their descendants; running ones are skipped.
+    /// Deletes finished root instances with their descendants; skips running ones.
     async fn delete_instance_bulk(
         &self,
         filter: InstanceFilter,
     ) -> Result<DeleteInstanceResult, ProviderError>;
 
-    /// Removes old executions of one instance; never the current one, never a running one.
+    /// Removes old executions of one instance, but never the current one or a running one.
     async fn prune_executions(
         &self,
         instance_id: &str,

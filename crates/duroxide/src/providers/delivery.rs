@@ -1,23 +1,23 @@
-//! What becomes of messages: delivered, or dropped because there is no instance to deliver them to.
+//! The fate of messages: delivered, or dropped because their instance does not exist.
 
 use std::time::Duration;
 
-/// What became of a message that was sent together with a start.
+/// The fate of a message that was sent together with a start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "an instance that has ended takes no message"]
 pub enum DeliveryOutcome {
-    /// The id was free: the start and the message are enqueued.
+    /// The id was free: the store enqueued the start and the message.
     Started,
-    /// The instance was there, or its start was queued: the message is enqueued, the start is not.
+    /// The instance existed, or its start was queued: the store enqueued only the message.
     Delivered,
-    /// The instance is there and has completed or failed: nothing is enqueued.
+    /// The instance has completed or failed: the store enqueued nothing.
     Ended,
 }
 
 /// The messages that a store dropped because their instance did not exist.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DroppedMessages {
-    /// How many were ever dropped.
+    /// How many the store has ever dropped.
     pub total: u64,
     /// The newest of them, newest first.
     pub newest: Vec<DroppedMessage>,
@@ -32,21 +32,21 @@ pub struct DroppedMessage {
     pub raw: String,
     /// How many bytes the whole text had.
     pub size: u64,
-    /// When it was dropped, in milliseconds since the epoch.
+    /// When the store dropped it, in milliseconds since the epoch.
     pub dropped_at: u64,
 }
 
 impl DroppedMessage {
-    /// How many of them a store keeps.
+    /// How many dropped messages a store keeps.
     pub const KEPT: usize = 1_000;
 
-    /// How long a store keeps them.
+    /// How long a store keeps dropped messages.
     pub const KEPT_FOR: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
     /// How many characters of a message's text a store keeps.
     pub const TEXT_KEPT: usize = 4_096;
 
-    /// Takes note of a message that is dropped now.
+    /// Makes the record of a message that the store drops now.
     pub fn new(instance: &str, text: &str, dropped_at: u64) -> Self {
         Self {
             instance: instance.to_string(),

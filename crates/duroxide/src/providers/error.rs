@@ -1,16 +1,17 @@
-//! How a store says that it could not do something.
+//! The error of a storage operation.
 
 use crate::model::ErrorDetails;
 
 /// A storage operation that failed, and whether trying again may help.
 ///
-/// A retryable error means that nothing was changed (or that it is not known whether it was) and that the same call may
-/// succeed later. A permanent error means that it never will: a lost lease, a duplicate event, an unknown instance.
+/// A retryable error means that the store changed nothing (or does not know whether it did) and that the same call may
+/// succeed later. A permanent error means that the call never will: a lost lease, a duplicate event, an unknown
+/// instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProviderError {
     /// The name of the method that failed.
     pub operation: String,
-    /// What went wrong, and with what.
+    /// The cause, and the object that it is about.
     pub message: String,
     /// Whether the same call may succeed later.
     pub retryable: bool,

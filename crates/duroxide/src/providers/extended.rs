@@ -1,12 +1,12 @@
-//! What a store can do beyond the documented contract.
+//! The abilities of a store beyond the documented contract.
 //!
-//! [`Provider`](super::Provider) is kept as it is published, so that a store written for it compiles unchanged. All
-//! new abilities live in one trait that a store opts into by returning itself from
-//! [`Provider::as_extended`](super::Provider::as_extended). A wrapper that does not know it hides it: the runtime then
-//! polls and loads whole histories, slower and just as correct.
+//! [`Provider`](super::Provider) stays as published, so that a store written for it compiles unchanged. All new
+//! abilities live in one trait that a store opts into by returning itself from
+//! [`Provider::as_extended`](super::Provider::as_extended). A wrapper that does not forward the trait hides it: the
+//! runtime then polls and loads whole histories, slower but just as correct.
 //!
-//! Nothing here weakens the contract: a claim made by a batch fetch is acked, renewed and abandoned with the same
-//! methods and under the same rules as one made by a single fetch.
+//! Nothing here weakens the contract: callers ack, renew and abandon a claim from a batch fetch with the same methods
+//! and under the same rules as one from a single fetch.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::model::{Clock, Event, INITIAL_EXECUTION_ID, KvEntry, WorkItem};
 /// Signals, batch fetches, partial histories and cheap reads.
 #[async_trait]
 pub trait ExtendedProvider: Send + Sync {
-    /// Returns the clock by which this store decides what is visible and what has expired.
+    /// Returns the clock by which this store decides which work is visible and which leases have expired.
     fn clock(&self) -> Arc<dyn Clock>;
 
     /// Returns a signal that wakes when a fetch from this queue may find something, or when delayed work is due.
@@ -49,10 +49,10 @@ pub trait ExtendedProvider: Send + Sync {
 
     /// Waits until [`claim_instances`](Self::claim_instances) may find something, by the signal of its queue.
     ///
-    /// For a dispatcher that has just found less than it wanted. A store may do better than to wake it: whoever enqueues a
-    /// message through this handle meanwhile may claim instances for it in the same step, which spares the claim that
-    /// would follow. Those are returned, as by `claim_instances`; if there are none, the caller has to ask. If the caller
-    /// goes away, nothing stays claimed.
+    /// For a dispatcher that has just found less than it wanted. A store may do better than wake it: a call that
+    /// enqueues a message through this handle may claim instances for the waiting dispatcher in the same step, which
+    /// spares the next claim. This returns those claims, as `claim_instances` does; if there are none, the caller has
+    /// to ask. If the caller drops the future, nothing stays claimed.
     async fn wait_for_instances(
         &self,
         request: &InstanceRequest<'_>,
@@ -78,7 +78,7 @@ pub trait ExtendedProvider: Send + Sync {
     /// Stores a turn as [`ack_orchestration_item`](super::Provider::ack_orchestration_item) does, and claims activities
     /// in the same step as [`claim_work`](Self::claim_work) does: afterwards, so that new ones count.
     ///
-    /// The answer comes when both are durable. A turn that is refused claims nothing.
+    /// The answer comes when both are durable. If the store refuses the turn, it claims nothing.
     async fn store_turn(
         &self,
         turn: TurnToStore<'_>,
@@ -88,8 +88,8 @@ pub trait ExtendedProvider: Send + Sync {
     /// Stores the result of an activity as [`ack_work_item`](super::Provider::ack_work_item) does, and claims instances
     /// in the same step as [`claim_instances`](Self::claim_instances) does: afterwards, so that the result counts.
     ///
-    /// The answer comes when both are committed, which may be before they are durable: see
-    /// [`Durable`](super::Durable). A result that is refused claims nothing.
+    /// The answer comes when both are committed, which may be before they are durable: see [`Durable`](super::Durable).
+    /// If the store refuses the result, it claims nothing.
     async fn store_result(
         &self,
         lock_token: &str,
@@ -97,12 +97,12 @@ pub trait ExtendedProvider: Send + Sync {
         claim: Option<&InstanceRequest<'_>>,
     ) -> Result<StoredResult, ProviderError>;
 
-    /// Takes up a lease again and extends it, as a renewal does, but also if it has run out: all that counts is whether
-    /// somebody else has taken over, or what it was on is gone.
+    /// Takes up a lease again and extends it, as a renewal does, but also if the lease has run out. It fails only if
+    /// another caller has taken over, or if the leased work is gone.
     ///
-    /// For a holder whose renewal or ack was refused, or came late. A lease that is taken up again is live.
+    /// For a holder whose renewal or ack the store refused, or got late. A lease that is taken up again is live.
     ///
-    /// The default cannot tell. Then a refused renewal is all that the holder will learn.
+    /// The default answers that it cannot tell. The holder then has only the refused renewal to go by.
     async fn recover_lease(
         &self,
         queue: WorkQueue,
@@ -113,9 +113,9 @@ pub trait ExtendedProvider: Send + Sync {
         Ok(LeaseState::Unknown)
     }
 
-    /// Describes an instance without reading its history; `None` if nothing is known of it but a history.
+    /// Describes an instance without reading its history; `None` if the store knows nothing of it but a history.
     ///
-    /// An instance whose start is queued and that has taken no turn yet is described too, with the status
+    /// Also describes an instance whose start is queued and that has taken no turn yet, with the status
     /// [`PENDING`](InstanceMetadata::PENDING).
     async fn read_metadata(&self, instance: &str) -> Result<Option<InstanceMetadata>, ProviderError>;
 
@@ -136,24 +136,25 @@ pub trait ExtendedProvider: Send + Sync {
 
     /// Enqueues a start unless the id is taken: by a row, by history, or by a start that is already queued.
     ///
-    /// Check and enqueue are one step. Anything but `StartOrchestration` is refused.
+    /// Check and enqueue are one step. The store refuses anything but `StartOrchestration`.
     async fn enqueue_start_if_absent(&self, start: WorkItem) -> Result<StartOutcome, ProviderError>;
 
-    /// Enqueues a signal or a queue message that waits for its instance: if there is none, it is parked like a signal
-    /// until the instance is started or the parking time is over, instead of being dropped.
+    /// Enqueues a signal or a queue message that can wait for its instance. If there is none, the store does not drop
+    /// the message: it parks it like a signal, until a start arrives or the parking time is over.
     ///
-    /// Anything else is refused, and everything by a store that cannot do it ([`refusal::not_supported`]).
+    /// The store refuses any other message. A store without this ability refuses every message
+    /// ([`refusal::not_supported`]).
     async fn enqueue_or_park(&self, message: WorkItem) -> Result<(), ProviderError> {
         let _ = message;
         Err(refusal::not_supported("enqueue_or_park"))
     }
 
-    /// Sends a queue message to an instance, and starts that if its id is free, in the sense of
+    /// Sends a queue message to an instance, and starts the instance if its id is free, in the sense of
     /// [`enqueue_start_if_absent`](Self::enqueue_start_if_absent).
     ///
-    /// Check, start and message are one step: both are enqueued or neither, and of several callers at once one starts the
-    /// instance and all deliver. Anything but a `StartOrchestration` and a `QueueMessage` for the same instance is
-    /// refused, and everything by a store that cannot do it ([`refusal::not_supported`]).
+    /// Check, start and message are one step: the store enqueues both or neither, and of several callers at once one
+    /// starts the instance and all deliver. The store refuses anything but a `StartOrchestration` and a `QueueMessage`
+    /// for the same instance. A store without this ability refuses every call ([`refusal::not_supported`]).
     async fn enqueue_start_with_message(
         &self,
         start: WorkItem,
@@ -163,17 +164,17 @@ pub trait ExtendedProvider: Send + Sync {
         Err(refusal::not_supported("enqueue_start_with_message"))
     }
 
-    /// Lists messages that were dropped because their instance did not exist, up to `limit`, and counts them.
+    /// Lists messages that the store dropped because their instance did not exist, up to `limit`, and counts them.
     ///
-    /// They are what somebody sent: queue messages, and what was parked for too long; stale completions are not among
-    /// them. A store keeps the newest [`KEPT`](super::DroppedMessage::KEPT) for
-    /// [`KEPT_FOR`](super::DroppedMessage::KEPT_FOR). One that takes no note of them lists none.
+    /// These are messages from senders: queue messages, and messages parked for too long; stale completions are not
+    /// among them. A store keeps the newest [`KEPT`](super::DroppedMessage::KEPT) for
+    /// [`KEPT_FOR`](super::DroppedMessage::KEPT_FOR). A store that keeps no record lists none.
     async fn list_dropped(&self, limit: usize) -> Result<DroppedMessages, ProviderError> {
         let _ = limit;
         Ok(DroppedMessages::default())
     }
 
-    /// Lists rows that could not be decoded and were set aside, oldest first.
+    /// Lists rows that do not decode and that the store has set aside, oldest first.
     async fn list_quarantined(&self, limit: usize) -> Result<Vec<QuarantinedRow>, ProviderError>;
 
     /// Lists rows that were set aside with their ids, oldest first: up to `limit` of those with an id above `after_id`.
@@ -206,27 +207,27 @@ pub trait ExtendedProvider: Send + Sync {
 
     /// Lists messages that wait for an instance that does not exist, oldest first.
     ///
-    /// They are delivered when the instance is started, and dropped after a day: then they are among the
+    /// The store delivers them when the instance is started. After a day it drops them and lists them among the
     /// [dropped](Self::list_dropped).
     async fn list_parked(&self, limit: usize) -> Result<Vec<ParkedMessage>, ProviderError>;
 
-    /// Takes a leased instance out of the way because neither its turn nor its failure can be stored.
+    /// Blocks a leased instance because the store can take neither its turn nor its failure.
     ///
-    /// Ends the lease. History, status and messages stay as they are, new messages are queued, and nobody can claim the
-    /// instance until it is [unblocked](Self::unblock_instance) or deleted. Reason and time are kept for
-    /// [`list_blocked`](Self::list_blocked). Fails like an ack if the lease is not live.
+    /// Ends the lease. History, status and messages stay as they are, new messages queue up, and no caller can claim
+    /// the instance until an operator [unblocks](Self::unblock_instance) or deletes it. The store keeps reason and time
+    /// for [`list_blocked`](Self::list_blocked). Fails like an ack if the lease is not live.
     async fn block_instance(&self, lock_token: &str, reason: &str) -> Result<(), ProviderError> {
         let _ = (lock_token, reason);
         Err(ProviderError::permanent("block_instance", "the store has no such ability"))
     }
 
-    /// Lets a blocked instance be claimed again; its messages count as never delivered. Returns whether it was blocked.
+    /// Makes a blocked instance claimable again; its messages count as never delivered. Returns whether it was blocked.
     async fn unblock_instance(&self, instance: &str) -> Result<bool, ProviderError> {
         let _ = instance;
         Ok(false)
     }
 
-    /// Lists blocked instances, those first that have been blocked longest.
+    /// Lists blocked instances, the one blocked longest first.
     async fn list_blocked(&self, limit: usize) -> Result<Vec<BlockedInstance>, ProviderError> {
         let _ = limit;
         Ok(Vec::new())
@@ -239,26 +240,26 @@ pub trait ExtendedProvider: Send + Sync {
         Ok(None)
     }
 
-    /// Takes note that the user's code of a lease is about to run, until the returned mark is dropped.
+    /// Notes that the user's code of a lease is about to run, until the caller drops the returned mark.
     ///
-    /// A store that notices the death of a process can then tell what was running, and may have been the cause, from
-    /// what was only leased: only the former's attempt counts. It is called before each run, so it must cost little and
-    /// must not wait. A wrapper that forwards claims has to forward this too.
+    /// A store that notices the death of a process can then tell the work that was running, and may have been the
+    /// cause, from work that was only leased: only running work has its attempt counted. The runtime calls this before
+    /// each run, so it must cost little and must not wait. A wrapper that forwards claims has to forward this too.
     fn mark_running(&self, lock_token: &str) -> RunningMark {
         let _ = lock_token;
         RunningMark::none()
     }
 
-    /// Returns the list by which runtimes on this handle tell each other's activities that they were cancelled.
+    /// Returns the list through which runtimes on this handle tell each other's activities that they are cancelled.
     ///
-    /// A store makes one for each handle. With a store that has none, such an activity hears of it when its lease is
-    /// renewed next. A wrapper that forwards claims has to forward this too.
+    /// A store makes one for each handle. On a store without one, such an activity learns it at the next renewal of its
+    /// lease. A wrapper that forwards claims has to forward this too.
     fn running_activities(&self) -> Option<Arc<RunningActivities>> {
         None
     }
 }
 
-/// How long signals and cancellations for an instance that does not exist are kept, unless a store is told otherwise.
+/// How long a store keeps signals and cancellations for an instance that does not exist, unless configured otherwise.
 pub const DEFAULT_PARKING_TIME: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The queue that a signal is about.
@@ -292,8 +293,8 @@ pub struct InstanceClaim {
     pub version: String,
     /// Its current execution.
     pub execution_id: u64,
-    /// Which creation of this id it is; differs after delete and re-create. 0 if the instance has no row: then what a
-    /// caller holds of it cannot be trusted, and its history must be loaded in full.
+    /// Which creation of this id it is; differs after delete and re-create. 0 if the instance has no row: then a caller
+    /// must not trust what it holds in memory, and must load the whole history.
     pub incarnation: u64,
     /// The highest event id in the history of the current execution; 0 if there is none.
     pub last_event_id: u64,
@@ -308,13 +309,13 @@ pub struct InstanceClaim {
 }
 
 impl InstanceClaim {
-    /// Tells whether nothing is stored of the instance but its messages: there is no history to load.
+    /// Tells whether the store holds nothing but messages for the instance: there is no history to load.
     pub fn is_fresh(&self) -> bool {
         self.incarnation == 0 && self.last_event_id == 0 && self.status.is_none()
     }
 }
 
-/// The part of a history that was asked for.
+/// The requested part of a history.
 #[derive(Debug, Clone, Default)]
 pub struct HistoryPart {
     /// The events, ascending; empty if `history_error` is set.
@@ -332,7 +333,7 @@ pub struct WorkRequest<'a> {
     pub max: usize,
     /// How long each lease lasts.
     pub lock_timeout: Duration,
-    /// Who asks, if activities of sessions may be returned.
+    /// The claimant's session owner, if it takes activities of sessions.
     pub session: Option<&'a SessionFetchConfig>,
     /// Which tags the caller serves.
     pub tag_filter: &'a TagFilter,
@@ -345,16 +346,16 @@ pub struct WorkClaim {
     pub item: WorkItem,
     /// The lease.
     pub lock_token: String,
-    /// How often the activity was claimed, this claim included.
+    /// How often callers have claimed the activity, this claim included.
     pub attempt_count: u32,
 }
 
-/// What a store knows of a lease.
+/// The state of a lease, as the store sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeaseState {
-    /// It is the caller's, and live.
+    /// The caller holds it, and it is live.
     Held,
-    /// Its token is of no use any more: the work was acked, given back, removed or taken over.
+    /// The token is of no use any more: its work was acked, given back or removed, or another caller took over.
     Lost,
     /// The store cannot tell.
     Unknown,
@@ -381,7 +382,7 @@ pub struct InstanceMetadata {
     pub output: Option<String>,
     /// The custom status.
     pub custom_status: Option<String>,
-    /// How often the custom status was changed.
+    /// How often the custom status has changed.
     pub custom_status_version: u64,
     /// When the instance was created, in milliseconds since the epoch; before its first turn, when it was started.
     pub created_at: u64,
@@ -418,29 +419,29 @@ impl InstanceMetadata {
     }
 }
 
-/// What became of a start.
+/// The fate of a start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StartOutcome {
-    /// The id was free; the start is enqueued.
+    /// The id was free; the store enqueued the start.
     New,
-    /// The id is taken; nothing was enqueued.
+    /// The id is taken; the store enqueued nothing.
     Existing,
-    /// The start is enqueued, but the store cannot tell whether the id was free.
+    /// The store enqueued the start, but cannot tell whether the id was free.
     Unknown,
 }
 
-/// A row that could not be decoded.
+/// A row that does not decode.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QuarantinedRow {
     /// The queue that it was in.
     pub queue: WorkQueue,
-    /// The instance that it was for, as far as it is known.
+    /// The instance that it was for, if known.
     pub instance: Option<String>,
     /// The row's text as it was stored.
     pub raw: String,
     /// Why it does not decode.
     pub reason: String,
-    /// When it was set aside, in milliseconds since the epoch.
+    /// When the store set it aside, in milliseconds since the epoch.
     pub quarantined_at: u64,
 }
 
@@ -451,18 +452,18 @@ pub struct ParkedMessage {
     pub instance: String,
     /// The message's text as it is stored.
     pub raw: String,
-    /// When it will be dropped, in milliseconds since the epoch.
+    /// When the store will drop it, in milliseconds since the epoch.
     pub expires_at: u64,
 }
 
-/// An instance that nobody can claim, because neither its turn nor its failure could be stored.
+/// An instance that no caller can claim, because the store could take neither its turn nor its failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlockedInstance {
     /// The instance.
     pub instance: String,
-    /// What the store said.
+    /// The store's error.
     pub reason: String,
-    /// When it was blocked, in milliseconds since the epoch.
+    /// When the store blocked it, in milliseconds since the epoch.
     pub blocked_at: u64,
 }
 

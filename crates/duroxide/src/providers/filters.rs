@@ -1,4 +1,4 @@
-//! What a worker or a dispatcher is able to take.
+//! Which work a worker or a dispatcher can take.
 
 use std::collections::HashSet;
 
@@ -73,7 +73,7 @@ impl TagFilter {
         Self::Any
     }
 
-    /// Tells whether an activity with this tag is served.
+    /// Tells whether the filter serves an activity with this tag.
     pub fn matches(&self, tag: Option<&str>) -> bool {
         match self {
             Self::DefaultOnly => tag.is_none(),
@@ -134,17 +134,17 @@ impl SemverRange {
 /// The executions that a dispatcher can replay, by the version of the package that started them.
 #[derive(Debug, Clone)]
 pub struct DispatcherCapabilityFilter {
-    /// The ranges that are supported; none means that nothing is.
+    /// The supported ranges; an empty list supports no version.
     pub supported_duroxide_versions: Vec<SemverRange>,
 }
 
 impl DispatcherCapabilityFilter {
-    /// Tells whether an execution started by `version` can be replayed.
+    /// Tells whether the dispatcher can replay an execution that `version` started.
     pub fn is_compatible(&self, version: &Version) -> bool {
         self.supported_duroxide_versions.iter().any(|range| range.contains(version))
     }
 
-    /// Supports what this build supports.
+    /// Supports the versions that this build supports.
     pub fn default_for_current_build() -> Self {
         Self { supported_duroxide_versions: vec![SemverRange::default_for_current_build()] }
     }

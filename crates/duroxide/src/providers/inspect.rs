@@ -1,11 +1,11 @@
-//! The few things that a store has to know about payloads, so that no store looks into them by itself.
+//! The few things that a store must know about payloads, so that no store looks into them itself.
 //!
 //! A store keeps events and work items as opaque text. Where the contract makes it act on their content (routing,
 //! due times, custom status, key-value changes, the name of an instance that has no row yet), it asks here.
 
 use crate::model::{Event, EventKind, ExecutionStatus, WorkItem, codec};
 
-/// What a history delta changes outside the history.
+/// The changes of a history delta outside the history.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeltaChanges {
     /// The last custom status of the delta, if it has one; the inner `None` clears it.
@@ -35,13 +35,13 @@ pub enum KvChange {
     ClearAll,
 }
 
-/// Takes the values out of serde's words for why a stored text does not decode, so that no payload gets into a log or an
+/// Removes the values from serde's reason why a stored text does not decode, so that no payload gets into a log or an
 /// error: `invalid type: string "4111", expected u32` becomes `invalid type: string, expected u32`.
 pub fn without_values(reason: &str) -> String {
     codec::without_values(reason)
 }
 
-/// Collects what a delta changes outside the history.
+/// Collects the changes of a delta outside the history.
 pub fn delta_changes(delta: &[Event]) -> DeltaChanges {
     let mut changes = DeltaChanges::default();
     for event in delta {
@@ -65,11 +65,11 @@ pub fn delta_changes(delta: &[Event]) -> DeltaChanges {
 pub struct Origin {
     /// The orchestration's name.
     pub name: String,
-    /// Its version; `None` if the start left it open.
+    /// Its version; `None` if the start names none.
     pub version: Option<String>,
 }
 
-/// Finds the origin of an instance that has history but no row: its first start event.
+/// Finds the origin of an instance that has history but no row, in its first start event.
 pub fn origin_in_history(history: &[Event]) -> Option<Origin> {
     history.iter().find_map(|event| match &event.kind {
         EventKind::OrchestrationStarted { name, version, .. } => {
@@ -79,7 +79,7 @@ pub fn origin_in_history(history: &[Event]) -> Option<Origin> {
     })
 }
 
-/// Finds the origin of an instance that has nothing but messages: the first start among them.
+/// Finds the origin of an instance that has nothing but messages, in the first start among them.
 pub fn origin_in_messages<'a>(messages: impl IntoIterator<Item = &'a WorkItem>) -> Option<Origin> {
     messages.into_iter().find_map(|message| match message {
         WorkItem::StartOrchestration { orchestration, version, .. }
@@ -137,19 +137,19 @@ pub fn event_type(kind: &EventKind) -> &'static str {
 /// What a message means to an instance that does not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MessageClass {
-    /// It can bring the instance into being.
+    /// It can create the instance.
     Start,
-    /// It ends something that an execution scheduled: for an instance that is gone it is stale.
+    /// It ends a step that an execution scheduled: for an instance that is gone it is stale.
     Completion,
-    /// A queue message: dropped if the instance does not exist.
+    /// A queue message: the store drops it if the instance does not exist.
     Queue,
     /// A signal or a cancellation, which may have overtaken the start, or a queue message whose sender says that it may
-    /// have: kept.
+    /// have. The store keeps it.
     Signal,
 }
 
 impl MessageClass {
-    /// Returns the class as stores write it beside a message.
+    /// Returns the class as stores write it next to a message.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Start => "start",
@@ -159,9 +159,9 @@ impl MessageClass {
         }
     }
 
-    /// Tells whether messages of this class go when the execution that they wait for ends with this status: nobody will
-    /// read them. A start has somebody who waits for its answer. What an execution waited for is stale when it continues as
-    /// new; signals and messages are for the next one.
+    /// Tells whether the store removes messages of this class when their execution ends with this status, because no
+    /// execution will read them. A start stays: its sender waits for an answer. When the execution continues as new,
+    /// its completions are stale, but signals and queue messages are for the next one.
     pub fn goes_with(self, status: &str) -> bool {
         match ExecutionStatus::parse(status) {
             Some(ExecutionStatus::ContinuedAsNew) => self == Self::Completion,
@@ -171,7 +171,7 @@ impl MessageClass {
     }
 }
 
-/// Where an orchestrator message goes and how it is treated on the way.
+/// Where an orchestrator message goes, and how the store treats it on the way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MessageRoute<'a> {
     /// The instance that receives it.
@@ -180,7 +180,7 @@ pub struct MessageRoute<'a> {
     pub class: MessageClass,
     /// For a timer: when it is due, in milliseconds since the epoch.
     pub due_at_ms: Option<u64>,
-    /// For the start of a child: the instance that started it. The start goes if that is deleted.
+    /// For the start of a child: the instance that started it. Deleting the parent removes the start.
     pub parent: Option<&'a str>,
 }
 
@@ -193,7 +193,7 @@ pub fn message_route(item: &WorkItem) -> Option<MessageRoute<'_>> {
         WorkItem::StartOrchestration { instance, parent_instance, .. } => {
             Some(MessageRoute { parent: parent_instance.as_deref(), ..plain(instance, MessageClass::Start) })
         }
-        // Its instance exists, and knows its parent.
+        // Its instance exists, and knows its own parent.
         WorkItem::ContinueAsNew { instance, .. } => route(instance, MessageClass::Start),
         WorkItem::ActivityCompleted { instance, .. } | WorkItem::ActivityFailed { instance, .. } => {
             route(instance, MessageClass::Completion)
@@ -212,13 +212,13 @@ pub fn message_route(item: &WorkItem) -> Option<MessageRoute<'_>> {
     }
 }
 
-/// Tells whether a message may be parked because its sender wants that.
+/// Tells whether the store may park this message at its sender's request.
 pub fn may_wait_for_its_instance(item: &WorkItem) -> bool {
     let class = message_route(item).map(|route| route.class);
     matches!(class, Some(MessageClass::Signal | MessageClass::Queue))
 }
 
-/// Where an activity goes and by what it is found again.
+/// Where an activity goes, and the key that finds it again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ActivityRoute<'a> {
     /// The instance that scheduled it.

@@ -21,8 +21,8 @@ use crate::observability::MetricsProvider;
 
 /// Measures the operations of a store, and changes nothing else.
 ///
-/// Every call is forwarded as it is. How long the frequent operations take goes to
-/// `duroxide_provider_operation_duration_seconds` and their errors to `duroxide_provider_errors_total`, under these
+/// Forwards every call unchanged. Records the durations of frequent operations in
+/// `duroxide_provider_operation_duration_seconds` and their errors in `duroxide_provider_errors_total`, under these
 /// values of the label `operation`:
 ///
 /// | operation | calls |
@@ -36,10 +36,10 @@ use crate::observability::MetricsProvider;
 /// | `cleanup_orphaned_sessions` | itself |
 /// | `enqueue_orchestrator` | `enqueue_for_orchestrator`, `enqueue_start_if_absent`, `enqueue_or_park` and `enqueue_start_with_message` |
 ///
-/// A fetch that came back empty after its whole `poll_timeout` has waited for that long; the wait is not counted as
-/// time of the operation. A call whose future is dropped is not recorded.
+/// A fetch that comes back empty after its whole `poll_timeout` has spent that time waiting, so the wait does not count
+/// as time of the operation. A call whose future is dropped goes unrecorded.
 ///
-/// The wrapper has the extension and the management interface if the store has them.
+/// The wrapper offers the extension and the management interface if the store does.
 pub struct InstrumentedProvider {
     inner: Arc<dyn Provider>,
     metrics: Option<Arc<MetricsProvider>>,
@@ -47,7 +47,7 @@ pub struct InstrumentedProvider {
 }
 
 impl InstrumentedProvider {
-    /// Wraps a store; without `metrics` every call is just forwarded.
+    /// Wraps a store; without `metrics`, only forwards every call.
     pub fn new(inner: Arc<dyn Provider>, metrics: Option<Arc<MetricsProvider>>) -> Self {
         let clock = match inner.as_extended() {
             Some(extended) => extended.clock(),
@@ -101,7 +101,7 @@ impl InstrumentedProvider {
     }
 }
 
-/// Names the type of an error by a word of its message, for errors of foreign stores carry no other hint.
+/// Names the type of an error by a word in its message: errors of foreign stores carry no other hint.
 fn error_type(error: &ProviderError) -> &'static str {
     let message = error.message.to_lowercase();
     ["deadlock", "timeout", "connection"].into_iter().find(|word| message.contains(word)).unwrap_or("other")
@@ -271,8 +271,8 @@ impl Provider for InstrumentedProvider {
     }
 }
 
-/// Reached only if the store has an extension. A store that takes it back is answered for by permanent errors and by
-/// signals that never wake, as those of a store that is gone.
+/// Reached only if the store has an extension. If the store later withdraws it, the wrapper answers with permanent
+/// errors and with signals that never wake, like those of a store that is gone.
 #[async_trait]
 impl ExtendedProvider for InstrumentedProvider {
     fn clock(&self) -> Arc<dyn Clock> {

@@ -18,7 +18,7 @@ pub struct ScheduledActivityIdentifier {
     pub activity_id: u64,
 }
 
-/// Who takes activities of sessions, and for how long a session is theirs.
+/// A caller that takes activities of sessions, and for how long it owns a session.
 #[derive(Debug, Clone)]
 pub struct SessionFetchConfig {
     /// The owner; all callers with the same id share its sessions.
@@ -27,7 +27,7 @@ pub struct SessionFetchConfig {
     pub lock_timeout: Duration,
 }
 
-/// A turn to be taken: an instance, its history and the messages that arrived for it.
+/// A turn to take: an instance, its history and the messages that arrived for it.
 #[derive(Debug, Clone)]
 pub struct OrchestrationItem {
     /// The instance.
@@ -40,7 +40,7 @@ pub struct OrchestrationItem {
     pub version: String,
     /// The history of the current execution, in the order of event ids.
     pub history: Vec<Event>,
-    /// The messages, in the order in which they were enqueued.
+    /// The messages, in the order in which senders enqueued them.
     pub messages: Vec<WorkItem>,
     /// Set when the stored history cannot be decoded; `history` is then empty.
     pub history_error: Option<String>,
@@ -48,7 +48,7 @@ pub struct OrchestrationItem {
     pub kv_snapshot: HashMap<String, KvEntry>,
 }
 
-/// What a turn changes about its instance and execution.
+/// The changes that a turn makes to its instance and execution.
 #[derive(Debug, Clone, Default)]
 pub struct ExecutionMetadata {
     /// `Completed`, `Failed` or `ContinuedAsNew`; `None` leaves the status as it is.

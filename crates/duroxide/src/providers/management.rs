@@ -1,4 +1,4 @@
-//! What operators see and ask for, and the older management trait.
+//! The values that operators see and pass in, and the older management trait.
 
 use async_trait::async_trait;
 
@@ -62,7 +62,7 @@ pub struct SystemMetrics {
     pub total_events: u64,
 }
 
-/// Messages that nobody holds, future ones included.
+/// Messages that no worker holds, including those that are not visible yet.
 #[derive(Debug, Clone, Default)]
 pub struct QueueDepths {
     /// Messages for instances, timers included.
@@ -80,20 +80,20 @@ pub struct InstanceFilter {
     pub instance_ids: Option<Vec<String>>,
     /// Only those whose current execution ended before this time, in milliseconds since the epoch.
     pub completed_before: Option<u64>,
-    /// At most so many (1,000 if not given).
+    /// The most instances to select (1,000 if not given).
     pub limit: Option<u32>,
 }
 
 /// Which old executions to remove; all conditions must hold.
 #[derive(Debug, Clone, Default)]
 pub struct PruneOptions {
-    /// Keep the newest so many, the current one included.
+    /// Keep this many of the newest, the current one included.
     pub keep_last: Option<u32>,
     /// Only those that ended before this time, in milliseconds since the epoch.
     pub completed_before: Option<u64>,
 }
 
-/// What a deletion removed.
+/// The rows that a deletion removed.
 #[derive(Debug, Clone, Default)]
 pub struct DeleteInstanceResult {
     /// Instances, children included.
@@ -106,12 +106,12 @@ pub struct DeleteInstanceResult {
     pub queue_messages_deleted: u64,
 }
 
-/// What pruning removed.
+/// The rows that pruning removed.
 #[derive(Debug, Clone, Default)]
 pub struct PruneResult {
-    /// Instances that were looked at.
+    /// Instances that pruning looked at.
     pub instances_processed: u64,
-    /// Executions that were removed.
+    /// Executions that pruning removed.
     pub executions_deleted: u64,
     /// Events of those executions.
     pub events_deleted: u64,
@@ -120,9 +120,9 @@ pub struct PruneResult {
 /// An instance and all its descendants.
 #[derive(Debug, Clone)]
 pub struct InstanceTree {
-    /// The instance that was asked for.
+    /// The requested instance.
     pub root_id: String,
-    /// It and all its descendants.
+    /// The instance and all its descendants.
     pub all_ids: Vec<String>,
 }
 

@@ -1,16 +1,16 @@
-//! The storage contract: what a store must do, what it may do besides, and the stores that come with the crate.
+//! The storage contract: what a store must do, what it may do in addition, and the stores that come with the crate.
 //!
 //! A store keeps histories, two queues and leases, and decides nothing: names, ids and outcomes come from the runtime.
-//! [`Provider`] is the contract, [`ProviderAdmin`] what operators use, [`ExtendedProvider`] what makes a store fast.
+//! [`Provider`] is the contract, [`ProviderAdmin`] serves operators, [`ExtendedProvider`] makes a store fast.
 //! [`memory`] is the reference: small enough to be read as a specification. `sqlite` (feature `sqlite`) is the embedded
 //! store. The kit in `provider_validations` (feature `provider-test`) proves any store right.
 //!
 //! # Leases
 //!
 //! A fetch leases what it returns: an instance with its messages, or an activity. The lease has a token, lasts for a
-//! time, and can be renewed while it is live. Ack and abandon consume it. Once it has run out, or somebody else has
-//! taken over, the token is dead: whoever still holds it cannot write. A lease is live while `locked_until > now`. A
-//! store may let its holder take up a lease again that ran out while nobody took over
+//! time, and its holder can renew it while it is live. Ack and abandon consume it. Once it has run out, or another
+//! caller has taken over, the token is dead: its holder cannot write. A lease is live while `locked_until > now`. A
+//! store may let the holder take up an expired lease again if no other caller has taken over
 //! ([`recover_lease`](ExtendedProvider::recover_lease)).
 
 mod admin;

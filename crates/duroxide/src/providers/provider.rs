@@ -12,15 +12,15 @@ use super::{
 };
 use crate::model::{Event, SystemStats, WorkItem};
 
-/// A store: histories, an orchestrator queue, a worker queue, and leases on what is being worked on.
+/// A store: histories, an orchestrator queue, a worker queue, and leases on the work in progress.
 ///
 /// Rules that hold for every method:
 ///
-/// - `Ok` of a write means that it survives a crash of the process.
-/// - `Err` means that nothing was changed and nothing is leased.
-/// - Futures may be dropped at any point. A write then happens wholly or not at all.
+/// - `Ok` of a write means that the write survives a crash of the process.
+/// - `Err` means that the store changed nothing and leased nothing.
+/// - Callers may drop a future at any point. Its write then happens wholly or not at all.
 /// - Event ids and execution ids come from the caller, never from the store.
-/// - Payloads come back as they were given, to the byte.
+/// - The store returns payloads unchanged, to the byte.
 ///
 /// A program picks a store once and hands it to the runtime and to its clients; all of them see the same instances:
 ///
@@ -40,7 +40,7 @@ use crate::model::{Event, SystemStats, WorkItem};
 /// # }
 /// ```
 ///
-/// A store of your own implements this trait, and lets the validation kit judge it (feature `provider-test`).
+/// To write your own store, implement this trait and run the validation kit on it (feature `provider-test`).
 #[async_trait]
 pub trait Provider: Any + Send + Sync {
     /// Returns the store's name, for logs.
@@ -56,12 +56,12 @@ pub trait Provider: Any + Send + Sync {
     /// Leases an instance that has visible messages and no live lease, and returns it with all of these messages.
     ///
     /// The instance whose oldest visible message was enqueued first comes first. Each message's attempt count goes up
-    /// by one; the highest is returned with the item and the token. `filter` leaves out executions that the caller
-    /// cannot replay: they are neither leased nor counted nor decoded. `poll_timeout` is how long the call may wait
-    /// for work; returning at once is allowed.
+    /// by one; the highest comes back with the item and the token. `filter` leaves out executions that the caller
+    /// cannot replay: the store neither leases nor counts nor decodes them. `poll_timeout` is how long the call may
+    /// wait for work; returning at once is allowed.
     ///
     /// A history that does not decode is not an error: the item carries `history_error`, an empty history and a live
-    /// lease. Messages for an instance that does not exist are never returned and never in the way of others.
+    /// lease. The store never returns messages for an instance that does not exist, and they never hold up others.
     async fn fetch_orchestration_item(
         &self,
         lock_timeout: Duration,
@@ -114,7 +114,7 @@ pub trait Provider: Any + Send + Sync {
         execution_id: u64,
     ) -> Result<Vec<Event>, ProviderError>;
 
-    /// Appends events without a turn. Tests prepare histories with it; the runtime does not call it.
+    /// Appends events without a turn. Tests prepare histories with this; the runtime never calls it.
     async fn append_with_execution(
         &self,
         instance: &str,
@@ -127,8 +127,8 @@ pub trait Provider: Any + Send + Sync {
 
     /// Leases the oldest activity that the caller may take.
     ///
-    /// `session` of `None` leaves out activities that are bound to a session; with an owner, those of its own and of
-    /// free sessions are returned, and taking one makes the session the owner's.
+    /// `session` of `None` leaves out activities that are bound to a session. With an owner, the fetch includes
+    /// activities of its own and of free sessions, and taking one makes the session the owner's.
     async fn fetch_work_item(
         &self,
         lock_timeout: Duration,
@@ -139,10 +139,10 @@ pub trait Provider: Any + Send + Sync {
 
     /// Removes an activity and enqueues its completion, in one step.
     ///
-    /// A permanent error means that the activity was cancelled or its lease was lost; nothing is enqueued then.
+    /// A permanent error means that the activity was cancelled or its lease was lost; the store then enqueues nothing.
     async fn ack_work_item(&self, token: &str, completion: Option<WorkItem>) -> Result<(), ProviderError>;
 
-    /// Extends a live lease on an activity to `extend_for` from now. A permanent error is how a worker learns that its
+    /// Extends a live lease on an activity to `extend_for` from now. A permanent error tells the worker that its
     /// activity was cancelled.
     async fn renew_work_item_lock(&self, token: &str, extend_for: Duration) -> Result<(), ProviderError>;
 
@@ -165,16 +165,16 @@ pub trait Provider: Any + Send + Sync {
     /// Removes sessions that have expired and have no activity queued; returns how many.
     async fn cleanup_orphaned_sessions(&self, idle_timeout: Duration) -> Result<usize, ProviderError>;
 
-    /// Enqueues a message for an instance, visible after `delay`; a timer not before it is due.
+    /// Enqueues a message for an instance, visible after `delay`; a timer becomes visible no earlier than it is due.
     ///
-    /// It never creates the instance.
+    /// Never creates the instance.
     async fn enqueue_for_orchestrator(
         &self,
         item: WorkItem,
         delay: Option<Duration>,
     ) -> Result<(), ProviderError>;
 
-    /// Returns what operators can do with this store, if anything.
+    /// Returns the management interface of this store, if it has one.
     fn as_management_capability(&self) -> Option<&dyn ProviderAdmin> {
         None
     }

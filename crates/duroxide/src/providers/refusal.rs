@@ -1,7 +1,7 @@
-//! What every store of ours answers when it must refuse, in the same words.
+//! The refusals of all our stores, in the same words.
 //!
-//! Clients and tests look for parts of these texts, so they are written once. Each is permanent: the same call will
-//! never succeed. Provider authors are welcome to use them.
+//! Clients and tests search for parts of these texts, so each exists once. Each is permanent: the same call will never
+//! succeed. Authors of other stores are welcome to use them.
 
 use super::ProviderError;
 use crate::model::WorkItem;
@@ -10,7 +10,7 @@ fn refuse(operation: &str, message: impl Into<String>) -> ProviderError {
     ProviderError::permanent(operation, message)
 }
 
-/// The token of a turn is unknown: never given out, already used, or taken over.
+/// The token of a turn is unknown: never handed out, already used, or taken over by another caller.
 pub fn unknown_turn_token(operation: &str) -> ProviderError {
     refuse(operation, UNKNOWN_TURN_TOKEN)
 }
@@ -56,7 +56,7 @@ pub fn wrong_completion() -> ProviderError {
     refuse("ack_work_item", "Invalid completion type for worker ack")
 }
 
-/// The item does not belong into this queue.
+/// The item does not belong in this queue.
 pub fn wrong_queue(operation: &str) -> ProviderError {
     refuse(operation, "Invalid work item type")
 }
@@ -73,7 +73,7 @@ pub fn is_not_supported(error: &ProviderError) -> bool {
 
 const NOT_SUPPORTED: &str = "Not supported by this store";
 
-/// Checks that a start and a message can go together: they are what they are called, and for the same instance.
+/// Checks that a start and a message can go together: each is of its kind, and both are for the same instance.
 ///
 /// # Errors
 /// The refusal, if they cannot.
@@ -114,7 +114,7 @@ pub fn undecodable_history(operation: &str, reason: &str) -> ProviderError {
     refuse(operation, history_error(reason))
 }
 
-/// The text of `OrchestrationItem::history_error`. Values in the reason are left out.
+/// The text of `OrchestrationItem::history_error`. Leaves out the values in the reason.
 pub fn history_error(reason: &str) -> String {
     format!("Failed to deserialize history: {}", super::inspect::without_values(reason))
 }
@@ -129,7 +129,7 @@ pub fn execution_not_found(instance: &str, execution_id: u64) -> ProviderError {
     refuse("get_execution_info", format!("Execution {execution_id} not found for instance {instance}"))
 }
 
-/// A running instance is only deleted by force.
+/// A running instance can be deleted only by force.
 pub fn still_running(instance: &str) -> ProviderError {
     refuse(
         "delete_instances_atomic",
@@ -137,7 +137,7 @@ pub fn still_running(instance: &str) -> ProviderError {
     )
 }
 
-/// A child is deleted with its root.
+/// A child can be deleted only with its root.
 pub fn child_deletion(instance: &str) -> ProviderError {
     refuse(
         "delete_instance",

@@ -1,8 +1,8 @@
-//! The activities that run in this process, so that a cancelled one hears of it at once.
+//! The activities that run in this process, so that a cancelled one learns it at once.
 //!
-//! The turn that gives up an activity removes its work item. If the activity runs here, it need not wait for its next
-//! renewal to learn that. A store handle keeps the list, so the runtimes on it share one; across processes the renewal
-//! tells.
+//! The turn that cancels an activity removes its work item. An activity that runs in this process need not wait for its
+//! next renewal to learn that. The store handle keeps the list, so all runtimes on the handle share it; in other
+//! processes the renewal tells.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,7 @@ use super::ScheduledActivityIdentifier;
 
 type ActivityKey = (String, u64, u64);
 
-/// The activities of one store handle that are claimed or running in this process.
+/// The activities of one store handle that this process has claimed or runs.
 ///
 /// A store makes one and returns it from
 /// [`ExtendedProvider::running_activities`](super::ExtendedProvider::running_activities); runtimes do the rest.
@@ -23,11 +23,11 @@ pub struct RunningActivities {
     by_activity: Mutex<HashMap<ActivityKey, Vec<Cancellation>>>,
 }
 
-/// How an activity hears that it is no longer wanted.
+/// The channel through which an activity learns that its orchestration no longer wants it.
 #[derive(Clone, Default)]
 pub(crate) struct Cancellation {
     pub token: CancellationToken,
-    // Set if its work item is known to be gone, so that nobody needs to ack it.
+    // Set if its work item is known to be gone, so that the worker need not ack it.
     removed: Arc<AtomicBool>,
 }
 
@@ -59,7 +59,7 @@ impl RunningActivities {
                 removed.iter().filter_map(find).flatten().collect()
             }
         };
-        // Outside the lock: a token wakes whoever listens.
+        // Outside the lock: a token wakes its listeners.
         for cancellation in cancelled {
             cancellation.removed.store(true, Ordering::Release);
             cancellation.token.cancel();

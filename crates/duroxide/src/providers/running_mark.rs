@@ -1,6 +1,6 @@
-//! The mark that the user's code of a lease is running.
+//! The mark of a lease whose user code is running.
 
-/// Says that the user's code of a lease is running, until it is dropped.
+/// Marks the user's code of a lease as running, until this is dropped.
 ///
 /// See [`ExtendedProvider::mark_running`](super::ExtendedProvider::mark_running).
 #[must_use = "the mark ends when this is dropped"]
@@ -9,12 +9,12 @@ pub struct RunningMark {
 }
 
 impl RunningMark {
-    /// Makes a mark for a store that does not keep any.
+    /// Makes a mark for a store that keeps none.
     pub fn none() -> Self {
         Self { erase: None }
     }
 
-    /// Makes a mark; `erase` takes it back.
+    /// Makes a mark; `erase` removes it.
     pub fn new(erase: impl FnOnce() + Send + Sync + 'static) -> Self {
         Self { erase: Some(Box::new(erase)) }
     }

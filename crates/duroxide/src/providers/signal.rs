@@ -1,7 +1,7 @@
-//! How a store tells that something may have changed, so that nobody has to poll.
+//! How a store announces that something may have changed, so that no caller has to poll.
 //!
-//! Both signals may be spurious and are never lost: whoever first subscribes (or marks what it has seen), then looks,
-//! then waits, hears of everything that happened after the look began.
+//! Both signals may be spurious and are never lost: a caller that first subscribes (or marks what it has seen), then
+//! looks, then waits, hears of everything that happened after its look began.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use super::GatheredLooks;
 use crate::model::Clock;
 
-/// The wall clock may be stepped while somebody waits for a due time; after so long, we look at it again.
+/// The wall clock may step while a task waits for a due time; after this long, the task looks at the clock again.
 const LONGEST_SLEEP: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -21,7 +21,7 @@ struct SignalState {
     next_due_ms: Option<u64>,
 }
 
-/// The end of a work signal that a store holds.
+/// The store's end of a work signal.
 pub struct WorkSignalSource {
     state: watch::Sender<SignalState>,
     clock: Arc<dyn Clock>,
@@ -33,14 +33,14 @@ impl WorkSignalSource {
         Self { state: watch::Sender::new(SignalState::default()), clock }
     }
 
-    /// Says that something may have become ready.
+    /// Announces that something may have become ready.
     pub fn notify(&self) {
         self.state.send_modify(|state| state.generation += 1);
     }
 
-    /// Says when the earliest delayed work is due, or that there is none.
+    /// Announces when the earliest delayed work is due, or that there is none.
     ///
-    /// A due time that has passed meanwhile counts as a notification: somebody who waited for it may not have looked at
+    /// A due time that has passed meanwhile counts as a notification: a task that waited for it may not have looked at
     /// the clock yet.
     pub fn set_next_due(&self, next_due_ms: Option<u64>) {
         let now = self.clock.now_ms();
@@ -54,7 +54,7 @@ impl WorkSignalSource {
         });
     }
 
-    /// Returns when the earliest delayed work is due, as far as was said.
+    /// Returns when the earliest delayed work is due, as last announced.
     pub fn next_due_ms(&self) -> Option<u64> {
         self.state.borrow().next_due_ms
     }
@@ -69,7 +69,7 @@ impl WorkSignalSource {
 
 /// Wakes a dispatcher when a fetch may find something.
 ///
-/// Use it as *mark, fetch until empty, wait*: what becomes ready after the mark ends the wait at once.
+/// Use it as *mark, fetch until empty, wait*: anything that becomes ready after the mark ends the wait at once.
 pub struct WorkSignal {
     state: watch::Receiver<SignalState>,
     seen: u64,
@@ -77,7 +77,7 @@ pub struct WorkSignal {
 }
 
 impl WorkSignal {
-    /// Takes note of the present: only what happens from here on will end a wait.
+    /// Marks the present: only later changes will end a wait.
     pub fn mark_seen(&mut self) {
         self.seen = self.state.borrow_and_update().generation;
     }
@@ -161,7 +161,7 @@ impl InstanceWatchers {
         InstanceWatch { changes, seen, instance: instance.to_string(), hash, watchers: self.clone() }
     }
 
-    /// Says that something about this instance changed.
+    /// Announces that something about this instance changed.
     pub fn notify(&self, instance: &str) {
         if let Some(sender) = self.lock().by_instance.get(instance) {
             sender.send_modify(|changes| *changes += 1);
@@ -189,7 +189,7 @@ impl InstanceWatchers {
         }
     }
 
-    /// Tells whether anybody watches; a store may skip gathering what changed if not.
+    /// Tells whether there are no watchers; then a store need not gather the changes.
     pub fn is_empty(&self) -> bool {
         self.lock().by_instance.is_empty()
     }

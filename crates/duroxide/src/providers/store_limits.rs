@@ -1,12 +1,12 @@
-//! How large ids and payloads may be, checked before anything is written, and how much a turn gets at once.
+//! How large ids and payloads may be, checked before the store writes anything, and how much a turn gets at once.
 
 use super::{ProviderError, inspect, refusal};
 use crate::model::WorkItem;
 
 /// The largest ids and payloads that a store takes, and the most that a turn gets at once.
 ///
-/// A call with a larger id or payload is refused and leaves nothing behind. An instance that has more messages than a turn
-/// gets takes several turns, in order: so a backlog larger than memory is worked off, too.
+/// The store refuses a call with a larger id or payload, and leaves nothing behind. An instance that has more messages
+/// than a turn gets takes several turns, in order, so that it can work off even a backlog larger than memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoreLimits {
     /// Longest instance id, session id or tag, in bytes.
@@ -15,7 +15,7 @@ pub struct StoreLimits {
     pub max_payload_bytes: usize,
     /// Most messages that a turn gets; a turn gets at least one.
     pub max_turn_messages: usize,
-    /// Most bytes that the messages of a turn have as stored. One that is larger comes alone.
+    /// Most bytes of all messages of a turn, as stored. A larger message comes alone.
     pub max_turn_bytes: usize,
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct TurnRoom {
 }
 
 impl TurnRoom {
-    /// Takes a message of this size if there is room for it. There always is for the first.
+    /// Takes a message of this size if there is room for it. The first message always fits.
     pub(crate) fn take(&mut self, bytes: usize) -> bool {
         let fits = self.is_untouched || (self.messages > 0 && bytes <= self.bytes);
         if fits {
@@ -72,7 +72,7 @@ impl StoreLimits {
         check(operation, "payload", encoded.len(), self.max_payload_bytes)
     }
 
-    /// Checks a message and returns where it goes. An activity is refused: it belongs to the worker queue.
+    /// Checks a message and returns where it goes. Refuses an activity: it belongs to the worker queue.
     pub fn route_message<'a>(
         &self,
         operation: &str,
@@ -83,7 +83,7 @@ impl StoreLimits {
         Ok(route)
     }
 
-    /// Checks an activity and returns where it goes. Anything else is refused: it belongs to the orchestrator queue.
+    /// Checks an activity and returns where it goes. Refuses anything else: it belongs to the orchestrator queue.
     pub fn route_activity<'a>(
         &self,
         operation: &str,

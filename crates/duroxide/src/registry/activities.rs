@@ -10,7 +10,7 @@ use super::{ActivityHandler, ActivityRegistry, ActivityRegistryBuilder, FnActivi
 use crate::activity::ActivityContext;
 use crate::model::codec;
 
-/// What the names of built-in activities begin with. Users cannot register such names.
+/// The prefix of the names of built-in activities. Users cannot register such names.
 pub(crate) const RESERVED_PREFIX: &str = "__duroxide_syscall:";
 
 impl ActivityRegistryBuilder {
@@ -52,7 +52,7 @@ impl ActivityRegistryBuilder {
         })
     }
 
-    /// Adds the activities of another registry; duplicates are noted and left out.
+    /// Adds the activities of another registry; the builder leaves duplicates out and notes an error for each.
     pub fn merge(self, other: ActivityRegistry) -> Self {
         self.merge_registry(other, "activity")
     }
@@ -66,9 +66,9 @@ impl ActivityRegistryBuilder {
         self.register_all_handlers(items, |builder, name, f| builder.register(name, f))
     }
 
-    /// Adds an activity of the runtime's own, whose name users cannot take.
+    /// Adds a built-in activity of the runtime, under a name that users cannot take.
     pub(crate) fn register_builtin(mut self, name: &str, handler: Arc<dyn ActivityHandler>) -> Self {
-        // A registry that already went through a runtime has it: the first one stays, and that is no mistake.
+        // A registry that already went through a runtime has it: the first one stays, without an error.
         if !self.has_version(name, &FIRST_VERSION) {
             self.insert(name, FIRST_VERSION, handler, String::new);
         }

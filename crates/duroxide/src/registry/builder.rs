@@ -1,4 +1,4 @@
-//! Collects handlers before they are shared.
+//! Collects handlers before runtimes share them.
 
 use std::collections::HashMap;
 use std::collections::btree_map::Entry;
@@ -8,7 +8,8 @@ use semver::Version;
 
 use super::{Handlers, Registry, TARGET, VersionPolicy};
 
-/// Collects handlers. What is wrong with a registration is noted, and told by [`build_result`](Self::build_result).
+/// Collects handlers. The builder notes each bad registration, and [`build_result`](Self::build_result) returns the
+/// errors.
 pub struct RegistryBuilder<H: ?Sized> {
     handlers: Handlers<H>,
     policies: HashMap<String, VersionPolicy>,
@@ -20,7 +21,7 @@ impl<H: ?Sized> RegistryBuilder<H> {
         Self { handlers, policies, errors: Vec::new() }
     }
 
-    /// Builds the registry. Registrations that were refused are left out with a warning in the log.
+    /// Builds the registry. Leaves out the registrations that it refused, with a warning in the log.
     pub fn build(self) -> Registry<H> {
         for error in &self.errors {
             tracing::warn!(target: TARGET, error, "registration refused");
@@ -28,7 +29,7 @@ impl<H: ?Sized> RegistryBuilder<H> {
         Registry::new(self.handlers, self.policies)
     }
 
-    /// Builds the registry, or tells what was refused, separated by `; `.
+    /// Builds the registry, or returns the errors of all refused registrations, separated by `; `.
     pub fn build_result(self) -> Result<Registry<H>, String> {
         if self.errors.is_empty() {
             Ok(Registry::new(self.handlers, self.policies))
@@ -37,10 +38,10 @@ impl<H: ?Sized> RegistryBuilder<H> {
         }
     }
 
-    /// Adds the handlers of another registry. What is there already stays, and is noted as
+    /// Adds the handlers of another registry. A handler that is there already stays, and the builder notes the error
     /// `duplicate {error_prefix} in merge: {name}@{version}`.
     ///
-    /// A policy of the other registry is taken over for names that have none here.
+    /// The builder takes over the other registry's policy for a name that has none here.
     pub fn merge_registry(mut self, other: Registry<H>, error_prefix: &str) -> Self {
         for (name, versions) in other.handlers() {
             for (version, handler) in versions {
@@ -67,7 +68,7 @@ impl<H: ?Sized> RegistryBuilder<H> {
         items.into_iter().fold(self, |builder, (name, f)| register_fn(builder, name, f))
     }
 
-    /// Adds a handler unless its name and version are taken; then notes what `duplicate` says.
+    /// Adds a handler. If its name and version are taken, notes the error that `duplicate` makes instead.
     pub(super) fn insert(
         &mut self,
         name: &str,

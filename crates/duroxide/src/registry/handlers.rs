@@ -10,14 +10,14 @@ use crate::orchestration::OrchestrationContext;
 /// The code of an orchestration.
 #[async_trait]
 pub trait OrchestrationHandler: Send + Sync {
-    /// Runs the orchestration. It must do the same each time for the same history.
+    /// Runs the orchestration. It must ask for the same steps each time for the same history.
     async fn invoke(&self, ctx: OrchestrationContext, input: String) -> Result<String, String>;
 }
 
 /// The code of an activity.
 #[async_trait]
 pub trait ActivityHandler: Send + Sync {
-    /// Runs the activity. It may run more than once for one request.
+    /// Runs the activity. The runtime may run it more than once for one request.
     async fn invoke(&self, ctx: ActivityContext, input: String) -> Result<String, String>;
 }
 

@@ -1,22 +1,22 @@
-//! Says what is not registered, and what is.
+//! Names the handler that is missing, and those that are registered.
 
 use super::Registry;
 use super::activities::RESERVED_PREFIX;
 use crate::model::quote;
 
-/// How many names or versions are listed.
+/// How many names or versions to list.
 const LISTED: usize = 5;
-/// How much of a name is shown.
+/// How much of a name to show.
 const SHOWN: usize = 100;
 
 impl<H: ?Sized> Registry<H> {
-    /// Says that a name, or this version of it, is not registered, and what is: the other versions of the name, or the
-    /// names that are most like it.
+    /// Says that a name, or this version of it, is not registered, and lists the other versions of the name, or the
+    /// registered names that are most like it.
     pub(crate) fn describe_missing(&self, name: &str, version: Option<&str>) -> String {
         let versions = self.list_versions(name);
         let (what, registered) = match version {
             Some(version) if !versions.is_empty() => {
-                // The newest are the likeliest to be meant.
+                // The caller most likely meant one of the newest.
                 let newest = versions.iter().rev().map(ToString::to_string).collect();
                 (format!("{} {}", shown(name), shown(version)), newest)
             }
@@ -25,7 +25,7 @@ impl<H: ?Sized> Registry<H> {
         format!("{what} is not registered on any worker that tried; registered: {}", list(&registered))
     }
 
-    /// The registered names, those first that are most like this one.
+    /// Returns the registered names, the ones most like this one first.
     fn names_like(&self, name: &str) -> Vec<String> {
         let mut names = self.list_names();
         names.retain(|known| !known.starts_with(RESERVED_PREFIX));
@@ -47,8 +47,8 @@ fn shown(name: &str) -> String {
     quote(name, SHOWN).replace('\n', " ")
 }
 
-/// How many characters have to be inserted, removed or replaced to make one name of the other. Only the beginning of long
-/// names counts.
+/// Counts the characters to insert, remove or replace to turn one name into the other. Only the beginning of long names
+/// counts.
 fn distance(one: &str, other: &str) -> usize {
     let other: Vec<char> = other.chars().take(SHOWN).collect();
     let mut row: Vec<usize> = (0..=other.len()).collect();

@@ -1,7 +1,7 @@
 //! Names and versions, and the handlers behind them.
 //!
-//! A registry is built once and then shared: clones see the same handlers, and a policy that is set later on one of
-//! them acts on all. Orchestrations have versions; activities live at version 1.0.0.
+//! An application builds a registry once and shares it: clones see the same handlers, and a policy set on one clone
+//! acts on all. Orchestrations have versions; activities live at version 1.0.0.
 
 mod activities;
 mod builder;
@@ -33,7 +33,7 @@ pub(crate) type Handlers<H> = HashMap<String, BTreeMap<Version, Arc<H>>>;
 
 const TARGET: &str = "duroxide::runtime::registry";
 
-/// Handlers by name and version, with a policy per name that picks one where the version is left open.
+/// Handlers by name and version, with a policy per name that picks one when the caller names no version.
 pub struct Registry<H: ?Sized> {
     handlers: Arc<Handlers<H>>,
     policies: Arc<RwLock<HashMap<String, VersionPolicy>>>,
@@ -93,7 +93,8 @@ impl<H: ?Sized> Registry<H> {
         found
     }
 
-    /// Sets how `name` is resolved where the version is left open. All clones of this registry follow at once.
+    /// Sets how the registry resolves `name` when the caller names no version. All clones of this registry follow at
+    /// once.
     pub fn set_version_policy(&self, name: &str, policy: VersionPolicy) {
         let mut policies = self.policies.write().unwrap_or_else(PoisonError::into_inner);
         policies.insert(name.to_string(), policy);
@@ -109,7 +110,7 @@ impl<H: ?Sized> Registry<H> {
         self.handlers.get(name).map(|versions| versions.keys().cloned().collect()).unwrap_or_default()
     }
 
-    /// Tells whether any version of this name is known.
+    /// Tells whether any version of this name is registered.
     pub fn has(&self, name: &str) -> bool {
         self.handlers.contains_key(name)
     }

@@ -37,7 +37,7 @@ impl OrchestrationRegistryBuilder {
         self.add(&name.into(), FIRST_VERSION, typed(f))
     }
 
-    /// Registers a version of an orchestration. Versions of one name are registered in ascending order.
+    /// Registers a version of an orchestration. Register the versions of one name in ascending order.
     ///
     /// # Panics
     /// If the version is not semver, or not later than the latest one of that name.
@@ -68,7 +68,7 @@ impl OrchestrationRegistryBuilder {
         self.add_ascending(&name.into(), version.as_ref(), typed(f))
     }
 
-    /// Adds the orchestrations of another registry; duplicates are noted and left out.
+    /// Adds the orchestrations of another registry; the builder leaves duplicates out and notes an error for each.
     pub fn merge(self, other: OrchestrationRegistry) -> Self {
         self.merge_registry(other, "orchestration")
     }
@@ -82,7 +82,7 @@ impl OrchestrationRegistryBuilder {
         self.register_all_handlers(items, |builder, name, f| builder.register(name, f))
     }
 
-    /// Sets how a name is resolved where the version is left open.
+    /// Sets how the registry resolves a name when the caller names no version.
     pub fn set_policy(mut self, name: impl Into<String>, policy: VersionPolicy) -> Self {
         self.insert_policy(name.into(), policy);
         self

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use semver::Version;
 
-/// The version of everything that is registered without one.
+/// The version of every handler that is registered without one.
 pub(crate) const FIRST_VERSION: Version = Version::new(1, 0, 0);
 
-/// How a name without a version is resolved.
+/// How the registry resolves a name without a version.
 #[derive(Clone, Debug)]
 pub enum VersionPolicy {
     /// The highest registered version. The default.
@@ -28,7 +28,7 @@ impl VersionPolicy {
 /// Parses the version of a registration.
 ///
 /// # Panics
-/// If it is not semver: a registration is code, so the mistake is the programmer's.
+/// If it is not semver: a registration is code, so this is a programming error.
 pub(crate) fn parse_version(version: &str) -> Version {
     match Version::parse(version) {
         Ok(version) => version,

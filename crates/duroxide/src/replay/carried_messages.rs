@@ -6,8 +6,8 @@ use crate::model::limits::MAX_CARRY_FORWARD_EVENTS;
 use crate::model::payload::{self, PAYLOAD_TARGET};
 use crate::model::{Event, EventKind};
 
-/// The unread messages of a legacy execution, as they were always counted there: each dequeue that was not cancelled
-/// took one message of its queue, in order, whether it was read or not.
+/// The unread messages of a legacy execution, by the count that legacy executions have always used: each dequeue that
+/// was not cancelled takes one message of its queue, in order, whether the code read it or not.
 pub(crate) fn legacy_unread<'a>(history: impl Iterator<Item = &'a Event> + Clone) -> Vec<(String, String)> {
     let cancelled: HashSet<u64> = history
         .clone()
@@ -33,7 +33,7 @@ pub(crate) fn legacy_unread<'a>(history: impl Iterator<Item = &'a Event> + Clone
     unread
 }
 
-/// Keeps the oldest messages up to the limit, and reports each one that is left behind.
+/// Keeps the oldest messages up to the limit, and logs each one that it leaves behind.
 pub(crate) fn carry_forward(instance: &str, mut unread: Vec<(String, String)>) -> Vec<(String, String)> {
     let kept = unread.len().min(MAX_CARRY_FORWARD_EVENTS);
     for (name, data) in unread.drain(kept..) {

@@ -1,6 +1,6 @@
 //! The outcome of a step, as it reaches the future that waits for it.
 
-/// What a scheduled step came to.
+/// The outcome of a scheduled step.
 #[doc(hidden)]
 #[derive(Debug, Clone)]
 pub enum CompletionResult {

@@ -1,4 +1,5 @@
-//! Futures that were dropped before they brought a result: what is recorded of that, and what must be seen again.
+//! Futures that the code dropped before they had a result: which rows record the drops, and which drops a replay must
+//! see again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,13 +26,13 @@ impl DroppedFutures {
         self.last_old_event_id = self.last_old_event_id.max(event_id);
     }
 
-    /// A stored row says that the code dropped this one.
+    /// Notes that a stored row records the drop of this future.
     pub(crate) fn expect(&mut self, kind: Cancellable, schedule_id: u64) {
         self.recorded.entry(kind).or_default().insert(schedule_id);
     }
 
-    /// Takes what was dropped, checks that every recorded drop was among it, and writes a row for each that has none.
-    /// The ids that got a row are returned by kind.
+    /// Takes the dropped futures, checks that every recorded drop is among them, and writes a row for each that has
+    /// none. Returns the ids that got a row, by kind.
     pub(crate) fn settle(
         &mut self,
         shared_state: &SharedState,
@@ -74,7 +75,7 @@ impl DroppedFutures {
                 let explanation = format!(
                     " (the futures of events {kept:?} were dropped when this was recorded; the code now keeps them)"
                 );
-                // Legacy texts are compared to the letter.
+                // Replays compare legacy texts to the letter.
                 let explained = if policy == RacePolicy::Prompt { text + &explanation } else { text };
                 return Err(nondeterminism(explained));
             }

@@ -11,10 +11,10 @@ use super::replayer::{Program, ProgramEnd, Replayer, Unmatched};
 use super::shared_state::{Cancellable, SharedState};
 use super::{RacePolicy, dropped_futures, message_events, recording};
 
-/// An execution: what is recorded of it, and its code, suspended where the record ends.
+/// An execution: its record, and its code, suspended where the record ends.
 ///
-/// It is brought up to date by [`replay`](Self::replay) and goes on by [`turn`](Self::turn). Between turns it can be
-/// kept or thrown away and made again from its history; the decisions are the same. Throwing it away cancels nothing.
+/// [`replay`](Self::replay) brings it up to date, and [`turn`](Self::turn) takes it further. Between turns, the runtime
+/// may keep it, or drop it and make it again from its history; the decisions are the same. Dropping it cancels nothing.
 ///
 /// ```text
 /// let mut execution = Execution::new(Journal::new(instance, execution_id), shared_state, program, kv_snapshot);
@@ -37,7 +37,7 @@ pub(crate) enum Ending {
 
 impl Execution {
     /// Makes an execution whose code has not run yet. `kv` is what earlier executions left. The journal is empty, or
-    /// holds the events that [`replay_noted`](Self::replay_noted) is then given.
+    /// holds the events that the caller then passes to [`replay_noted`](Self::replay_noted).
     pub(crate) fn new(
         journal: Journal,
         shared_state: Arc<SharedState>,
@@ -51,7 +51,7 @@ impl Execution {
 
     /// Replays stored events: the whole history of a fresh execution, or the events that a resident one missed.
     ///
-    /// A misfit of code and history is reported by the next turn.
+    /// The next turn reports a misfit of code and history.
     pub(crate) fn replay(&mut self, events: &[Event]) {
         for event in events {
             self.journal.note(event);
@@ -64,8 +64,8 @@ impl Execution {
 
     /// Takes a turn.
     ///
-    /// `opening` are events that the caller made and that are not stored yet: the start event of a new execution.
-    /// Messages become events after it. All of them are in the turn's events.
+    /// `opening` are events that the caller made and that are not stored yet: the start event of a new execution. The
+    /// messages become events after them. The turn's events contain both.
     pub(crate) fn turn(&mut self, opening: Vec<Event>, messages: Vec<WorkItem>, now_ms: u64) -> Turn {
         for event in &opening {
             self.journal.note(event);
@@ -83,13 +83,13 @@ impl Execution {
         turn
     }
 
-    /// Replays events that the journal has noted already, without a final poll.
+    /// Replays events that the journal already knows, without a final poll.
     pub(crate) fn replay_noted(&mut self, events: &[Event]) {
         self.replayer.replay(events);
     }
 
-    /// Applies events of this turn that the journal knows already, and lets the code run as far as it goes. The turn
-    /// returned holds only the events that the code caused.
+    /// Applies events of this turn that the journal knows already, and lets the code run as far as it goes. The
+    /// returned turn holds only the events that the code caused.
     pub(crate) fn go_on(&mut self, fresh: &[Event], now_ms: u64) -> Turn {
         if self.journal.is_terminal() {
             return Turn::empty(TurnResult::Continue);
@@ -115,7 +115,7 @@ impl Execution {
         turn
     }
 
-    /// Records what the code asked for, and lets it go on where that alone brings news.
+    /// Records the requests of the code, and lets the code go on where recording alone brings news.
     fn record_requests(&mut self, turn: &mut Turn, now_ms: u64) {
         let mut idle = 0;
         loop {
@@ -210,8 +210,8 @@ impl Execution {
         }
     }
 
-    /// Ends the execution. Returns the last events, in the order in which they are stored: rows for waits and dequeues
-    /// that got nothing, the end itself, and rows for activities that are still in flight.
+    /// Ends the execution. Returns the last events, in the order of storage: rows for waits and dequeues that got
+    /// nothing, the end itself, and rows for activities that are still in flight.
     pub(crate) fn close(&mut self, ending: Ending, now_ms: u64) -> Vec<Event> {
         self.journal.skip_to_max();
         let in_flight = self.journal.open_activities();
@@ -268,8 +268,8 @@ impl Execution {
 
     /// Tells whether the execution may be kept for its next turn.
     ///
-    /// Legacy executions may not: their replays differ from their turns, and stored histories rely on it. Nor may code
-    /// that has waited for something foreign: who knows what it would do when it runs again.
+    /// Not a legacy execution: its replays differ from its turns, and stored histories rely on that. Nor one whose code
+    /// has waited for something foreign: a replay of that code may behave differently.
     pub(crate) fn can_stay_resident(&self) -> bool {
         self.replayer.policy() == RacePolicy::Prompt && !self.replayer.saw_foreign() && !self.is_over
     }

@@ -1,6 +1,6 @@
-//! What is recorded about an execution, in a form that answers questions at once.
+//! The record of an execution, in a form that answers questions at once.
 //!
-//! The journal is fed every event of the history, old and new, and never runs user code.
+//! The journal sees every event of the history, old and new, and never runs user code.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -8,7 +8,7 @@ use crate::model::{Event, EventKind};
 
 use super::shared_state::Cancellable;
 
-/// The kinds of requests that are answered by a message with an id.
+/// The kinds of requests that a message with an id answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Answerable {
     Activity,
@@ -48,7 +48,7 @@ pub(crate) struct Journal {
     children: HashMap<u64, String>,
     open_waits: BTreeSet<u64>,
     open_dequeues: BTreeSet<u64>,
-    /// Topics that were subscribed to.
+    /// Topics that the code subscribed to.
     #[cfg(feature = "replay-version-test")]
     topics: HashSet<(String, String)>,
     /// Requests for which a cancellation row exists.
@@ -111,7 +111,7 @@ impl Journal {
         self.last_event_id
     }
 
-    /// Lets the next id come after those of all events so far. An id that was taken without an event is free again.
+    /// Lets the next id come after those of all events so far. This frees an id that was taken without an event.
     pub(crate) fn skip_to_max(&mut self) {
         self.last_event_id = self.max_event_id;
     }
@@ -211,7 +211,7 @@ impl Journal {
         self.open_dequeues.remove(&source);
     }
 
-    /// A wait or dequeue got what it waited for.
+    /// Notes that a wait or dequeue got its signal or message.
     pub(crate) fn note_served(&mut self, schedule_id: u64) {
         self.open_waits.remove(&schedule_id);
         self.open_dequeues.remove(&schedule_id);
@@ -241,7 +241,7 @@ impl Journal {
         self.children.get(&schedule_id).map(String::as_str)
     }
 
-    /// Why the instance was asked to stop, if it was.
+    /// Why the instance shall stop, if a cancellation was recorded.
     pub(crate) fn cancel_reason(&self) -> Option<&str> {
         self.cancel_reason.as_deref()
     }

@@ -31,7 +31,7 @@ impl KeyValues {
         self.values.insert(key, Value { entry, writer: Some(writer) });
     }
 
-    /// Takes over the recorded time of a write, unless the key was written again since.
+    /// Takes over the recorded time of a write, unless the code has written the key again since.
     pub(crate) fn confirm(&mut self, key: &str, at_ms: u64, writer: u64) {
         if let Some(value) = self.values.get_mut(key)
             && value.writer == Some(writer)

@@ -1,4 +1,4 @@
-//! Whether what the code asks for now is what it asked for when the history was recorded.
+//! Whether the code's request is the one that the history recorded.
 
 use crate::model::{Action, Event, EventKind, payload};
 
@@ -7,7 +7,7 @@ pub(crate) fn records_action(kind: &EventKind) -> bool {
     is_schedule(kind) || is_note(kind)
 }
 
-/// Requests, which must have been asked for.
+/// Tells whether an event records a request that the code must make again.
 pub(crate) fn is_schedule(kind: &EventKind) -> bool {
     match kind {
         EventKind::ActivityScheduled { .. }
@@ -35,8 +35,7 @@ fn is_note(kind: &EventKind) -> bool {
 
 /// Tells whether an action is the one that an event records.
 ///
-/// Not compared are times (the recorded one counts), child ids (the recorded one counts), versions, and the text of a
-/// status.
+/// Does not compare times and child ids (the recorded ones count), versions, or the text of a status.
 pub(crate) fn fits(action: &Action, kind: &EventKind) -> bool {
     match (action, kind) {
         (
@@ -68,7 +67,7 @@ pub(crate) fn fits(action: &Action, kind: &EventKind) -> bool {
     }
 }
 
-/// The pinned text for a recorded request that the code does not make.
+/// The pinned error text for a recorded request that the code does not make.
 pub(crate) fn missing_action_text(kind: &EventKind) -> &'static str {
     match kind {
         EventKind::OrchestrationChained { .. } => "history OrchestrationChained but no emitted action",
@@ -76,12 +75,12 @@ pub(crate) fn missing_action_text(kind: &EventKind) -> &'static str {
     }
 }
 
-/// The pinned text for a recorded request that is not the one that the code makes, payloads left out.
+/// The pinned error text for a recorded request that differs from the code's, without payloads.
 pub(crate) fn mismatch_text(action: &Action, kind: &EventKind) -> String {
     published_mismatch_text(&action_without_payload(action), &event_without_payload(kind))
 }
 
-/// The same with payloads, as executions started before 0.1.31 record it.
+/// The same text with payloads, as executions started before 0.1.31 record it.
 pub(crate) fn published_mismatch_text(action: &Action, kind: &EventKind) -> String {
     let what = match kind {
         EventKind::CustomStatusUpdated { .. } => "custom status",
@@ -96,7 +95,7 @@ pub(crate) fn published_mismatch_text(action: &Action, kind: &EventKind) -> Stri
 const ACTION_AND_EVENT: &str = " mismatch: action=";
 const ASKED_NOW: &str = "; the code now asks for ";
 
-/// Takes the payloads out of the text of a nondeterminism error for the log. Texts with an explanation hold none.
+/// Removes the payloads from the text of a nondeterminism error, for the log. A text with an explanation holds none.
 pub(crate) fn loggable(text: String) -> String {
     match text.find(ACTION_AND_EVENT) {
         Some(start) if !text.contains(ASKED_NOW) => format!("{} mismatch", &text[..start]),
@@ -104,7 +103,7 @@ pub(crate) fn loggable(text: String) -> String {
     }
 }
 
-/// The action as it may be shown: with a length and a hash in place of its payload.
+/// The action for people to read: with a length and a hash in place of its payload.
 fn action_without_payload(action: &Action) -> Action {
     let mut shown = action.clone();
     match &mut shown {
@@ -119,7 +118,7 @@ fn action_without_payload(action: &Action) -> Action {
     shown
 }
 
-/// The recorded request as it may be shown.
+/// The recorded request for people to read, without its payload.
 fn event_without_payload(kind: &EventKind) -> EventKind {
     let mut shown = kind.clone();
     match &mut shown {
@@ -137,7 +136,7 @@ fn hide(payload: &mut String) {
     *payload = format!("<{}>", payload::summary(payload));
 }
 
-/// What a person needs to find the place: the event, what it recorded, and what the code asks for now.
+/// The details that lead a person to the place: the event, the recorded request, and the code's request now.
 pub(crate) fn explain(event: &Event, asked: Option<&Action>) -> String {
     let (id, recorded) = (event.event_id, describe_event(&event.kind));
     let difference = asked.and_then(|asked| only_difference(asked, &event.kind)).unwrap_or_default();

@@ -13,11 +13,11 @@ pub(crate) struct MessageEvents {
     pub(crate) abort: Option<ErrorDetails>,
 }
 
-/// Why an answer to a request is not recorded.
+/// Why the engine does not record an answer to a request.
 enum NotRecorded {
     /// Another execution asked, or an answer is recorded already. Normal with at-least-once delivery.
     Stale(&'static str),
-    /// Nobody asked for it.
+    /// No request of this execution asked for it.
     Misfit(String),
 }
 
@@ -89,7 +89,7 @@ impl MessageEvents {
                     self.push(journal, now_ms, EventKind::OrchestrationCancelRequested { reason });
                 }
             }
-            // The runtime takes starts out before; activities do not belong into this queue.
+            // The runtime takes starts out before; activities do not belong in this queue.
             WorkItem::StartOrchestration { .. }
             | WorkItem::ContinueAsNew { .. }
             | WorkItem::ActivityExecute { .. } => {}

@@ -1,8 +1,9 @@
 //! The replay engine: history and messages in, events and actions out.
 //!
-//! It is pure. It reads no clock (the time of a turn is an argument), does no I/O and knows no runtime. [`Execution`] is
-//! the state machine: it is fed events in order and holds the suspended code of the orchestration between turns, so
-//! that a turn costs what is new. Replaying a history and taking the next turn are the same steps.
+//! The engine is pure. It reads no clock (the time of a turn is an argument), does no I/O and knows no runtime.
+//! [`Execution`] is the state machine: it takes events in order and holds the suspended code of the orchestration
+//! between turns, so that a turn costs only the new events. Replaying a history and taking the next turn are the same
+//! steps.
 
 mod carried_messages;
 mod completion;

@@ -1,4 +1,4 @@
-//! What a turn came to.
+//! The outcome of a turn.
 
 use crate::model::{Action, AppErrorKind, ConfigErrorKind, ErrorDetails, Event};
 
@@ -17,8 +17,8 @@ pub enum TurnResult {
         input: String,
         /// The version that it runs; `None` leaves the choice to the registry.
         version: Option<String>,
-        /// Queue messages that nobody read, with the names of their queues, in the order of arrival. `None` for
-        /// executions that were started before 0.1.31.
+        /// Queue messages that the code did not read, with the names of their queues, in the order of arrival. `None`
+        /// for executions that were started before 0.1.31.
         unconsumed_queue_arrivals: Option<Vec<(String, String)>>,
     },
     /// The instance was cancelled for this reason.
@@ -34,15 +34,15 @@ pub(crate) struct Turn {
     pub(crate) events: Vec<Event>,
     /// The new requests, with the ids of their events.
     pub(crate) actions: Vec<Action>,
-    /// Activities whose futures were dropped: the ids of their schedule events.
+    /// Activities whose futures the code dropped: the ids of their schedule events.
     pub(crate) cancelled_activities: Vec<u64>,
-    /// Children whose futures were dropped: their ids as recorded.
+    /// Children whose futures the code dropped: their ids as recorded.
     pub(crate) cancelled_children: Vec<String>,
     /// Whether the code waits for something that is not durable.
     pub(crate) awaits_foreign: bool,
 }
 
-/// A failure by misfit of code and history.
+/// A failure because code and history do not fit.
 pub(crate) fn nondeterminism(message: String) -> ErrorDetails {
     ErrorDetails::Configuration {
         kind: ConfigErrorKind::Nondeterminism,

@@ -1,4 +1,4 @@
-//! How an execution settles races and words errors, decided once by the version that started it.
+//! How an execution settles races and words errors. The version that started it decides, once.
 
 use semver::Version;
 
@@ -7,18 +7,18 @@ const PROMPT_SINCE: Version = Version::new(0, 1, 31);
 /// The first version that says which payload does not decode, and why.
 const OWN_WORDS_SINCE: Version = Version::new(0, 1, 100);
 
-/// What happens to the place of a wait or dequeue whose future was dropped.
+/// The fate of the place of a wait or dequeue whose future was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RacePolicy {
-    /// Executions started before 0.1.31, or with a stamp that is no version. The place stays taken for a while, so
-    /// that messages can be skipped or read twice. Stored histories depend on it, so it is kept to the letter.
+    /// Executions started before 0.1.31, or with a stamp that is no version. The place stays taken for a while, so that
+    /// messages can be skipped or read twice. Stored histories depend on that, so this policy never changes.
     Legacy,
     /// Executions started by 0.1.31 or later. The place is free as soon as the future is gone.
     Prompt,
 }
 
 impl RacePolicy {
-    /// Chooses the policy by the stamp of an execution's first event. A stamp that is no version is reported.
+    /// Chooses the policy by the stamp of an execution's first event. Logs a stamp that is no version.
     pub(crate) fn of_stamp(instance: &str, stamp: &str) -> Self {
         match Version::parse(stamp) {
             Ok(version) if version >= PROMPT_SINCE => Self::Prompt,
@@ -37,10 +37,10 @@ impl RacePolicy {
     }
 }
 
-/// What orchestration code hears when a payload does not decode.
+/// The words that orchestration code gets when a payload does not decode.
 ///
-/// The code may pass that text on to a step, where it is recorded and compared. So an execution hears the same words in
-/// every replay, also after an upgrade.
+/// The code may pass that text on to a step, and the engine records and compares it there. So an execution gets the
+/// same words in every replay, also after an upgrade.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DecodeWords {
     /// Executions started before 0.1.100, or with a stamp that is no version.

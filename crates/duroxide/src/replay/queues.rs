@@ -1,4 +1,4 @@
-//! Who reads a queue message: dequeues by name, first in, first out.
+//! Which dequeue reads a queue message: by name, first in, first out.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -19,8 +19,8 @@ impl Queues {
         }
     }
 
-    /// Puts a dequeue at the end of its queue. `dropped` says that nobody waits for it any more. What may have become
-    /// ready is returned in `ready`.
+    /// Puts a dequeue at the end of its queue. `dropped` says that the code has dropped its future. Adds the dequeues
+    /// that may have become ready to `ready`.
     pub(crate) fn bind(&mut self, name: &str, schedule_id: u64, dropped: bool, ready: &mut Vec<u64>) {
         match self {
             Self::Prompt(_) if dropped => {}
@@ -50,7 +50,7 @@ impl Queues {
         }
     }
 
-    /// A future was dropped.
+    /// Handles the drop of a dequeue's future.
     pub(crate) fn drop_dequeue(&mut self, schedule_id: u64, ready: &mut Vec<u64>) {
         match self {
             Self::Prompt(queues) => queues.cancel(schedule_id, ready),
@@ -58,7 +58,7 @@ impl Queues {
         }
     }
 
-    /// All events of the turn were applied: legacy executions now free the places of dropped dequeues.
+    /// Frees, in legacy executions, the places of dropped dequeues: all events of the turn have been applied.
     pub(crate) fn end_of_history(&mut self) {
         if let Self::Legacy(queues) = self {
             for schedule_id in std::mem::take(&mut queues.dropped) {
@@ -67,7 +67,7 @@ impl Queues {
         }
     }
 
-    /// A cancellation row was recorded.
+    /// Applies a recorded cancellation row.
     pub(crate) fn cancel_by_row(&mut self, schedule_id: u64, ready: &mut Vec<u64>) {
         match self {
             Self::Prompt(queues) => queues.cancel(schedule_id, ready),
@@ -75,7 +75,7 @@ impl Queues {
         }
     }
 
-    /// The unread messages with their names, in the order of arrival; `None` where the policy cannot tell.
+    /// The unread messages with their names, in the order of arrival; `None` if the policy cannot tell.
     pub(crate) fn unread(&self) -> Option<Vec<(String, String)>> {
         match self {
             Self::Prompt(queues) => Some(queues.unread()),
@@ -152,7 +152,8 @@ impl PromptQueues {
 }
 
 impl Mailbox {
-    /// The last open dequeue for which there is a message: the one that a new message or a freed place serves.
+    /// The last open dequeue for which there is a message: the dequeue that gets a new message or profits from a freed
+    /// place.
     fn last_served(&self) -> Option<u64> {
         self.unread.len().checked_sub(1).and_then(|last| self.open.get(last)).copied()
     }

@@ -2,7 +2,7 @@
 
 use crate::model::{Action, EventKind, INITIAL_EXECUTION_ID, SUB_ORCH_AUTO_PREFIX};
 
-/// What the id of a child starts with until its event id is known.
+/// The prefix of a child's id until its event id is known.
 pub(crate) const PENDING_CHILD_PREFIX: &str = "sub::pending_";
 
 /// The latest time that stores can hold.
@@ -68,7 +68,7 @@ pub(crate) fn record(action: &mut Action, event_id: u64, execution_id: u64) -> O
     })
 }
 
-/// Lets a timer that code of today asked for at a place of long ago run from now on.
+/// Makes a timer run from now on, if today's code asked for it at a place in the past.
 pub(crate) fn move_timer(action: &mut Action, asked_at_ms: u64, now_ms: u64) {
     if let Action::CreateTimer { fire_at_ms, .. } = action {
         let delay_ms = fire_at_ms.saturating_sub(asked_at_ms);
@@ -76,8 +76,8 @@ pub(crate) fn move_timer(action: &mut Action, asked_at_ms: u64, now_ms: u64) {
     }
 }
 
-/// The recorded id of a child whose parent did not choose one. Later executions name themselves in it, because event
-/// ids start over in each.
+/// The recorded id of a child whose parent did not choose one. From the second execution on, the id contains the
+/// execution's number, because event ids start over in each.
 fn generated_child_id(execution_id: u64, event_id: u64) -> String {
     if execution_id == INITIAL_EXECUTION_ID {
         format!("{SUB_ORCH_AUTO_PREFIX}{event_id}")

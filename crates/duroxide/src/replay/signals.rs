@@ -1,4 +1,4 @@
-//! Who gets a signal: waits by name, in the order in which they were bound.
+//! Which wait gets a signal: waits by name, in the order in which they were bound.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -11,7 +11,7 @@ pub(crate) enum Signals {
     Legacy(LegacySignals),
 }
 
-/// What a wait listens to. Plain signals have no topic.
+/// The name and topic that a wait listens to. Plain signals have no topic.
 pub(crate) type SignalKey = (String, Option<String>);
 
 impl Signals {
@@ -29,8 +29,8 @@ impl Signals {
         }
     }
 
-    /// Offers a signal. Without a wait that can take it, it is gone for good and `false` is returned; else the waits
-    /// that may have become ready are returned in `ready`.
+    /// Offers a signal. If no wait can take it, the signal is gone for good, and this returns `false`. Otherwise adds
+    /// the waits that may have become ready to `ready`.
     pub(crate) fn deliver(&mut self, key: &SignalKey, data: String, ready: &mut Vec<u64>) -> bool {
         match self {
             Self::Prompt(signals) => signals.deliver(key, data, ready),
@@ -46,14 +46,14 @@ impl Signals {
         }
     }
 
-    /// A future was dropped. Only the prompt policy frees its place for that.
+    /// Handles the drop of a wait's future. Only the prompt policy frees its place for that.
     pub(crate) fn drop_wait(&mut self, schedule_id: u64) {
         if let Self::Prompt(signals) = self {
             signals.cancel(schedule_id);
         }
     }
 
-    /// A cancellation row was recorded.
+    /// Applies a recorded cancellation row.
     pub(crate) fn cancel_by_row(&mut self, schedule_id: u64) {
         match self {
             Self::Prompt(signals) => signals.cancel(schedule_id),
@@ -62,7 +62,7 @@ impl Signals {
     }
 }
 
-/// A signal belongs to one wait from the moment it arrives, and goes with it.
+/// Prompt policy: a signal belongs to one wait from the moment it arrives, and goes with that wait.
 #[derive(Debug, Default)]
 pub(crate) struct PromptSignals {
     /// Waits without a signal, oldest first. Cancelled ones stay in the queue and are skipped.
@@ -95,7 +95,7 @@ impl PromptSignals {
     }
 }
 
-/// Signals and waits are counted, and paired only when a wait is polled.
+/// Legacy policy: counts signals and waits, and pairs them only when the code polls a wait.
 #[derive(Debug, Default)]
 pub(crate) struct LegacySignals {
     names: HashMap<SignalKey, LegacyName>,

@@ -1,8 +1,8 @@
 //! Wakers that the engine understands.
 //!
-//! Orchestration code is polled with a waker of ours. It serves two ends: a `join` of thousands of steps polls only the
-//! ones that have news, and a waker that somebody else keeps shows that the code waits for something that is not
-//! durable. The tree of wakers has one root, the orchestration, and one node for each member of a `join`.
+//! The engine polls orchestration code with wakers of its own. They serve two ends: a `join` of thousands of steps
+//! polls only the ones with news, and a waker that foreign code keeps shows that the orchestration waits for something
+//! that is not durable. The tree of wakers has one root, the orchestration, and one node for each member of a `join`.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -11,12 +11,12 @@ use std::task::{Wake, Waker};
 /// The strong references to a node when only its owner knows it: the node itself and the waker made of it.
 const REFERENCES_AT_REST: usize = 2;
 
-/// Somebody who can be woken: the orchestration as a whole, or one member of a `join`.
+/// A target of wake-ups: the orchestration as a whole, or one member of a `join`.
 #[derive(Debug)]
 pub(crate) struct Node {
     woken: AtomicBool,
     /// Set when a durable future below was polled with a waker that is not this node's: an adaptor with wakers of its
-    /// own stands between. Such an adaptor keeps this node's waker for good reason.
+    /// own sits between. Such an adaptor has a good reason to keep this node's waker.
     adaptor_below: AtomicBool,
     position: NodePosition,
 }
@@ -27,19 +27,20 @@ enum NodePosition {
     Member { of: Arc<Members>, index: usize },
 }
 
-/// The members of one `join` that have news, and who polls the `join`.
+/// The members of one `join` that have news, and the listener that polls the `join`.
 #[derive(Debug, Default)]
 pub(crate) struct Members {
     woken: Mutex<Vec<usize>>,
     above: Mutex<Option<Listener>>,
 }
 
-/// Who wants to hear that a step has a result.
+/// The listener to wake when a step has a result.
 #[derive(Debug)]
 pub(crate) enum Listener {
-    /// One of our nodes. It is not kept alive by those that it listens to, so that its references can be counted.
+    /// One of our nodes. The reference is weak, so that counting a node's strong references shows who else keeps its
+    /// waker.
     Node(Weak<Node>),
-    /// The waker of somebody else's adaptor.
+    /// The waker of a foreign adaptor.
     Foreign(Waker),
 }
 
@@ -64,9 +65,9 @@ impl Members {
         woken
     }
 
-    /// Says who polls the `join` now.
+    /// Sets the listener that polls the `join` now.
     pub(crate) fn set_above(&self, listener: Listener) {
-        // Kept until the lock is released: a waker of somebody else may run code when it is dropped.
+        // Kept until the lock is released: dropping a foreign waker may run code.
         let _before = lock(&self.above).replace(listener);
     }
 }
@@ -131,7 +132,7 @@ impl OwnedNode {
         Arc::downgrade(&self.node)
     }
 
-    /// Forgets earlier wake-ups; called right before a poll, which sees everything up to now.
+    /// Forgets earlier wake-ups; call it right before a poll, which sees everything up to now.
     pub(crate) fn rest(&self) {
         self.node.woken.store(false, Ordering::Release);
     }
@@ -140,12 +141,12 @@ impl OwnedNode {
         self.node.woken.load(Ordering::Acquire)
     }
 
-    /// Tells whether somebody else keeps the waker.
+    /// Tells whether anything but the owner keeps the waker.
     pub(crate) fn is_kept_by_others(&self) -> bool {
         Arc::strong_count(&self.node) > REFERENCES_AT_REST
     }
 
-    /// Tells whether the waker is kept by something that is not durable, as far as one can see from here.
+    /// Tells whether something that is not durable keeps the waker, as far as this node can see.
     pub(crate) fn awaits_foreign(&self) -> bool {
         self.is_kept_by_others() && !self.node.adaptor_below.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! What all parts of a running runtime share.
+//! The state that all parts of a running runtime share.
 
 use std::sync::Arc;
 
@@ -29,13 +29,13 @@ pub(crate) struct Core {
     pub observability: Option<ObservabilityHandle>,
     pub metrics: Arc<MetricsProvider>,
     pub filter: DispatcherCapabilityFilter,
-    /// Four hex digits that tell this runtime from others in logs and ids.
+    /// Four hex digits that distinguish this runtime from others in logs and ids.
     pub runtime_id: String,
-    /// Fires when no new work shall be taken.
+    /// Fires when the runtime shall take no new work.
     pub stop: CancellationToken,
-    /// What takes and does work: dispatchers, turns, activities.
+    /// The tasks that take and do work: dispatchers, turns, activities.
     pub work: Tasks,
-    /// What keeps work alive, and goes on until the work has ended: leases, sessions, gauges.
+    /// The tasks that keep work alive, and go on until the work has ended: leases, sessions, gauges.
     pub upkeep: Tasks,
     pub leases: Arc<Leases>,
     pub running: Arc<RunningActivities>,
@@ -44,7 +44,7 @@ pub(crate) struct Core {
     pub origins: Origins,
     /// Turns that the store could not take for now.
     pub postponed: Postponed,
-    /// How many turns may run, and be under way.
+    /// How many turns may run, and how many may be under way.
     pub turn_capacity: TurnCapacity,
     /// The worker slots, and the activities that wait for one.
     pub slot_queue: Arc<SlotQueue>,
@@ -66,7 +66,7 @@ impl Core {
         format!("orch-{slot}-{}", self.runtime_id)
     }
 
-    /// Returns who owns the sessions that a worker slot takes.
+    /// Returns the owner id for the sessions that a worker slot takes.
     pub fn session_owner(&self, slot: usize) -> String {
         match &self.options.worker_node_id {
             Some(node) => node.clone(),

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::providers::ProviderError;
 
-/// How long a dispatcher waits for a signal before it asks without one. A signal that a store failed to give then costs
-/// seconds, and not the work.
+/// How long a dispatcher waits for a signal before it asks without one. So a signal that the store failed to send
+/// delays work by seconds, instead of losing it.
 pub(crate) const LONGEST_SILENCE: Duration = Duration::from_secs(30);
 
 const PERMANENT_PAUSE: Duration = Duration::from_millis(100);
@@ -24,7 +24,7 @@ impl FetchBackoff {
         if !error.retryable {
             return PERMANENT_PAUSE;
         }
-        // Four doublings reach the longest pause; an outage of any length stays there.
+        // Four doublings reach the longest pause; in a longer outage the pause stays there.
         let pause = FIRST_PAUSE.saturating_mul(1 << self.failures.min(4));
         self.failures = self.failures.saturating_add(1);
         pause.min(LONGEST_PAUSE)

@@ -1,6 +1,7 @@
-//! Gauges that only the store can tell: how much runs, and how much waits.
+//! Gauges that only the store knows: how much runs, and how much waits.
 //!
-//! To count what waits, a store may have to look at all of it. So it is asked only if something may have changed.
+//! To count the waiting messages, a store may have to scan them all. So the runtime asks only if something may have
+//! changed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use std::time::Duration;
 use super::core::{Core, TARGET};
 use crate::providers::{WorkQueue, WorkSignal};
 
-/// Updates the gauges from time to time.
+/// Updates the gauges at intervals.
 pub(crate) async fn run(core: Arc<Core>) {
     let interval = core.options.observability.gauge_poll_interval.max(Duration::from_millis(1));
     tracing::debug!(target: TARGET, interval_secs = interval.as_secs_f64(), "gauges are updated regularly");
@@ -21,12 +22,12 @@ pub(crate) async fn run(core: Arc<Core>) {
     }
 }
 
-/// Tells whether the store may count differently than when it was last asked.
+/// Tells whether the store's counts may have changed since the runtime last asked.
 struct Changes {
     // Empty on a store that does not signal.
     signals: Vec<WorkSignal>,
     fetched: u64,
-    // What was fetched before the last look may have been acked after it.
+    // A worker may ack after the last look what it had fetched before.
     settling: bool,
 }
 
@@ -35,7 +36,7 @@ impl Changes {
         let signals = core.store.as_extended().map(|store| {
             [WorkQueue::Orchestrator, WorkQueue::Worker].map(|queue| store.work_signal(queue)).into()
         });
-        // The start of the runtime counts as a change: others may have been at work since its first look.
+        // The start of the runtime counts as a change: other runtimes may have worked since its first look.
         Self { signals: signals.unwrap_or_default(), fetched: 0, settling: true }
     }
 
@@ -57,7 +58,7 @@ impl Changes {
     }
 }
 
-/// Sets the gauges to what the store says. A store that cannot tell leaves them as they are.
+/// Sets the gauges to the store's counts. A store that cannot tell leaves them as they are.
 pub(crate) async fn update(core: &Core) {
     update_dropped(core).await;
     let Some(admin) = core.store.as_management_capability() else { return };

@@ -1,12 +1,12 @@
 //! Keeps leases alive while their work goes on.
 //!
-//! One task renews all leases of a runtime. Work registers its lease when it is claimed, and drops the registration when
-//! its ack is answered. An error that may go away is followed by another attempt. A refusal is no proof that the lease
-//! is lost: it may have come late, after a suspension of the machine for instance. Then the store is asked whether
-//! somebody has taken over.
+//! One task renews all leases of a runtime. A claim registers its lease, and drops the registration when the store has
+//! answered its ack. After an error that may go away, the task tries again. A refusal does not prove that the lease is
+//! lost: the renewal may have come late, after a suspension of the machine for instance. Then the task asks the store
+//! whether another worker has taken over.
 //!
-//! After a suspension, renewals are late and the store may count what this runtime is still at as free. So a dispatcher
-//! first lets the renewals catch up, lest it be given work of its own.
+//! After a suspension, renewals are late, and the store may take this runtime's running work for free. So a dispatcher
+//! first lets the renewals catch up, or it might claim work that its own runtime is still doing.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,14 +24,15 @@ const TARGET: &str = "duroxide::runtime::worker";
 /// The first pause after a renewal failed for a reason that may go away; it doubles up to the renewal interval.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
-/// How much further than the time that passed the wall clock may move before leases count as late: it moves on while the
-/// machine is suspended.
+/// How far the wall clock may run ahead of the elapsed time before leases count as late. The wall clock moves on while
+/// the machine is suspended; the elapsed time does not.
 const JUMP_MS: u64 = 1_000;
 
-/// How long a dispatcher waits for late renewals. A store that does not answer them must not stop it for good.
+/// How long a dispatcher waits for late renewals. A store that does not answer them must not stop the dispatcher for
+/// good.
 const LONGEST_CATCH_UP: Duration = Duration::from_secs(1);
 
-/// What is leased.
+/// The kind of work that a lease is on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LeaseKind {
     /// An instance, for a turn.
@@ -54,7 +55,7 @@ pub(crate) struct Leases {
     clock: Arc<dyn Clock>,
     schedule: Mutex<Schedule>,
     earlier: Notify,
-    // Told when late renewals were begun or answered.
+    // Notified when late renewals begin or are answered.
     caught_up: Notify,
 }
 
@@ -64,14 +65,14 @@ struct Schedule {
     due: BTreeSet<(Duration, u64)>,
     kept: HashMap<u64, KeptLease>,
     next_id: u64,
-    // Renewals under way of leases that may have run out.
+    // Renewals under way for leases that may have run out.
     late: usize,
-    // What the clocks showed when they were last compared: the wall, and the time that never jumps.
+    // The two clocks at the last comparison: the wall, and the time that never jumps.
     seen: Option<(u64, Duration)>,
 }
 
 impl Schedule {
-    /// Tells whether the wall clock has jumped forward since it was last looked at.
+    /// Tells whether the wall clock has jumped forward since the last call.
     fn has_jumped(&mut self, wall_ms: u64, now: Duration) -> bool {
         let before = self.seen.replace((wall_ms, now));
         before.is_some_and(|(wall_before, before)| {
@@ -80,7 +81,7 @@ impl Schedule {
         })
     }
 
-    /// Lets every lease count as one that may have run out.
+    /// Marks every lease as one that may have run out.
     fn make_all_late(&mut self, now: Duration) {
         let ids = std::mem::take(&mut self.due).into_iter().map(|(_, id)| id);
         for id in ids {
@@ -99,7 +100,7 @@ struct KeptLease {
     token: Arc<str>,
     lost: CancellationToken,
     due: Duration,
-    /// Until then the lease is live for sure.
+    /// The lease is certainly live until then.
     live_until: Duration,
     failures: u32,
 }
@@ -109,7 +110,7 @@ impl Leases {
         Self { store, clock, schedule: Mutex::default(), earlier: Notify::new(), caught_up: Notify::new() }
     }
 
-    /// Renews this lease until the registration is dropped. `lost` fires if the store says that it is gone.
+    /// Renews this lease until the registration is dropped. `lost` fires if the store says that the lease is gone.
     pub fn keep(self: &Arc<Self>, terms: LeaseTerms, token: &str, lost: CancellationToken) -> Lease {
         let now = self.clock.monotonic();
         let (due, live_until) = (now.saturating_add(terms.interval), now.saturating_add(terms.duration));
@@ -125,7 +126,7 @@ impl Leases {
         Lease { leases: self.clone(), id }
     }
 
-    /// Waits, though not for ever, until leases that may have run out were renewed or are known to be lost.
+    /// Waits, for a bounded time, until every lease that may have run out is renewed or known to be lost.
     pub async fn catch_up(&self) {
         if !self.is_behind() {
             return;
@@ -156,7 +157,8 @@ impl Leases {
         schedule.late > 0 || schedule.due.first().is_some_and(|(due, _)| *due <= now)
     }
 
-    /// Renews what is due, for ever. Renewals are tasks of `upkeep`: one that hangs does not hold up the others.
+    /// Renews what is due, for ever. Each renewal is a task of `upkeep`, so that one that hangs does not delay the
+    /// others.
     pub async fn run(self: Arc<Self>, upkeep: Tasks) {
         loop {
             let now = self.clock.monotonic();
@@ -197,7 +199,8 @@ impl Leases {
         taken
     }
 
-    /// Asks the store for a lease whose renewal or ack was refused: takes it up again unless somebody has taken over.
+    /// Asks the store about a lease whose renewal or ack it refused, and takes the lease up again unless another worker
+    /// has taken over.
     pub async fn recover(&self, terms: LeaseTerms, token: &str) -> Result<LeaseState, ProviderError> {
         let queue = match terms.kind {
             LeaseKind::Instance => WorkQueue::Orchestrator,
@@ -226,7 +229,7 @@ impl Leases {
 
     /// Finds out what a refused renewal means.
     async fn judge(&self, id: u64, kept: &KeptLease, refusal: &ProviderError) {
-        // While the renewal was under way, the work may have been acked: then nothing was lost.
+        // The work may have been acked while its renewal was under way: then nothing was lost.
         if !self.schedule().kept.contains_key(&id) {
             return;
         }
@@ -236,7 +239,7 @@ impl Leases {
                 log_failure(kept, refusal);
                 self.renewed(id, kept.terms, begun);
             }
-            // A store of the published contract has no other way to say that the lease is lost than to refuse.
+            // A store of the published contract can say that a lease is lost only by refusing.
             Ok(LeaseState::Lost | LeaseState::Unknown) => {
                 if self.schedule().kept.remove(&id).is_some() {
                     log_failure(kept, refusal);
@@ -289,7 +292,7 @@ fn log_failure(kept: &KeptLease, error: &ProviderError) {
         retryable = error.retryable, "lease not renewed");
 }
 
-/// A renewal under way of a lease that may have run out.
+/// A renewal under way for a lease that may have run out.
 struct LateRenewal {
     leases: Arc<Leases>,
 }
@@ -301,7 +304,7 @@ impl Drop for LateRenewal {
     }
 }
 
-/// A lease that is renewed until this is dropped.
+/// A lease that the runtime renews until this is dropped.
 pub(crate) struct Lease {
     leases: Arc<Leases>,
     id: u64,

@@ -1,4 +1,4 @@
-//! A bounded map that forgets what was used longest ago.
+//! A bounded map that forgets the entry inserted longest ago.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
@@ -16,7 +16,8 @@ impl<K: Hash + Eq + Clone, V> Lru<K, V> {
         Self { entries: HashMap::new(), by_age: BTreeMap::new(), tick: 0, capacity }
     }
 
-    /// Adds or replaces an entry as the newest. Returns what had to leave, for the caller to drop outside its lock.
+    /// Adds or replaces an entry as the newest. Returns the entries that had to leave, for the caller to drop outside
+    /// its lock.
     pub fn insert(&mut self, key: K, value: V) -> Vec<V> {
         let mut left: Vec<V> = self.remove(&key).into_iter().collect();
         if self.capacity == 0 {

@@ -57,7 +57,7 @@ pub mod registry {
     };
 }
 
-/// Holds nothing; the path is kept for programs that name it.
+/// Holds nothing; the path stays for programs that name it.
 pub mod execution {}
 
 /// A running runtime: it takes turns and runs activities until it is shut down.
@@ -68,7 +68,7 @@ pub struct Runtime {
 }
 
 impl Runtime {
-    /// Returns what was counted since the runtime started.
+    /// Returns the counts since the runtime started.
     pub fn metrics_snapshot(&self) -> Option<observability::MetricsSnapshot> {
         self.core.observability.as_ref().map(|handle| handle.metrics_snapshot())
     }
@@ -78,7 +78,8 @@ impl Runtime {
         self.core.observability.as_ref()
     }
 
-    /// Describes the orchestration that an instance runs; `None` if it is unknown or cannot be read.
+    /// Describes the orchestration that an instance runs; `None` if the instance is unknown or its record cannot be
+    /// read.
     pub async fn get_orchestration_descriptor(&self, instance: &str) -> Option<OrchestrationDescriptor> {
         let history = self.core.store.read(instance).await.ok()?;
         OrchestrationDescriptor::from_history(&history)

@@ -36,21 +36,21 @@ pub struct RuntimeOptions {
     pub orchestration_concurrency: usize,
     /// How many activities run at once. 0 makes a runtime that runs no activities.
     pub worker_concurrency: usize,
-    /// How long an instance is leased for a turn.
+    /// How long the lease on an instance lasts, for one turn.
     pub orchestrator_lock_timeout: Duration,
     /// How long before its end that lease is renewed, if it is 15 seconds or longer.
     pub orchestrator_lock_renewal_buffer: Duration,
-    /// How long an activity is leased.
+    /// How long the lease on an activity lasts.
     pub worker_lock_timeout: Duration,
     /// How long before its end that lease is renewed, if it is 15 seconds or longer.
     pub worker_lock_renewal_buffer: Duration,
     /// Logs and metrics.
     pub observability: ObservabilityConfig,
-    /// How long work waits that no handler is registered for.
+    /// How long work waits when no handler is registered for it.
     pub unregistered_backoff: UnregisteredBackoffConfig,
-    /// How often work may be delivered before it counts as poison.
+    /// How often the store may deliver work before it counts as poison.
     pub max_attempts: u32,
-    /// How long a cancelled activity may go on before it is aborted.
+    /// How long a cancelled activity may go on before the runtime aborts it.
     pub activity_cancellation_grace_period: Duration,
     /// Which framework versions' executions this runtime replays; `None` for all up to its own.
     pub supported_replay_versions: Option<SemverRange>,
@@ -58,9 +58,9 @@ pub struct RuntimeOptions {
     pub session_lock_timeout: Duration,
     /// How long before its end that ownership is renewed, if it is 15 seconds or longer.
     pub session_lock_renewal_buffer: Duration,
-    /// After how long without activity a session is no longer renewed.
+    /// After how long without an activity the runtime stops renewing a session.
     pub session_idle_timeout: Duration,
-    /// How often sessions without owner and work are swept.
+    /// How often the runtime sweeps sessions that have no owner and no work.
     pub session_cleanup_interval: Duration,
     /// How many sessions may have an activity in flight here at once.
     pub max_sessions_per_runtime: usize,
@@ -113,7 +113,7 @@ impl Default for RuntimeOptions {
 
 impl RuntimeOptions {
     /// # Panics
-    /// If sessions would count as idle before their running activity is renewed.
+    /// If a session would count as idle before the lease of its running activity is renewed.
     pub(crate) fn validate(&self) {
         let renewal = self
             .worker_lock_timeout
@@ -129,7 +129,7 @@ impl RuntimeOptions {
     }
 }
 
-/// How long work waits that no handler is registered for; longer each time.
+/// How long work waits when no handler is registered for it; longer each time.
 #[derive(Debug, Clone)]
 pub struct UnregisteredBackoffConfig {
     /// The wait after the first delivery.
@@ -153,14 +153,13 @@ impl UnregisteredBackoffConfig {
     }
 }
 
-/// How many more deliveries there are until one is too many, counted after this one. The delivery after the last allowed
-/// one is too many.
+/// Returns how many deliveries remain after this one until one is too many: the one after the last allowed.
 pub(crate) fn attempts_until_poison(max_attempts: u32, attempt_count: u32) -> u32 {
     max_attempts.saturating_sub(attempt_count).saturating_add(1)
 }
 
-/// When to renew a lease: `buffer` before its end if it is a long one, but never later than half-way, so that one lost
-/// attempt does not lose the lease.
+/// When to renew a lease: `buffer` before its end if it is a long one, but never later than half-way, so that one
+/// failed renewal does not lose the lease.
 pub(crate) fn renewal_interval(lease: Duration, buffer: Duration) -> Duration {
     let half_way = lease / 2;
     let interval = if lease >= Duration::from_secs(15) {
@@ -168,7 +167,7 @@ pub(crate) fn renewal_interval(lease: Duration, buffer: Duration) -> Duration {
     } else {
         half_way
     };
-    // A lease of nothing still must not make the keeper spin.
+    // Even a lease of zero length must not make the keeper spin.
     interval.max(Duration::from_millis(1))
 }
 

@@ -1,4 +1,4 @@
-//! Which orchestration scheduled an activity.
+//! Finds the orchestration that scheduled an activity.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -6,7 +6,7 @@ use super::lru::Lru;
 use crate::model::{INITIAL_EXECUTION_ID, OrchestrationDescriptor};
 use crate::providers::Provider;
 
-/// How many instances are remembered; others cost a read.
+/// How many instances a runtime remembers; others cost a read.
 const REMEMBERED: usize = 4096;
 
 /// Name and version of an orchestration.
@@ -16,7 +16,7 @@ pub(crate) struct Origin {
     pub version: Arc<str>,
 }
 
-/// The orchestrations whose turns were taken here, so that their activities need not look them up.
+/// The orchestrations whose turns this runtime took, so that their activities need not look them up.
 pub(crate) struct Origins {
     recent: Mutex<Lru<String, (u64, Origin)>>,
 }
@@ -52,7 +52,7 @@ impl Origins {
         }
     }
 
-    /// Names the orchestration of an instance, if it is remembered; `unknown` otherwise.
+    /// Names the orchestration of an instance, if this runtime remembers it; `unknown` otherwise.
     pub fn known(&self, instance: &str) -> String {
         let recent = self.recent();
         recent

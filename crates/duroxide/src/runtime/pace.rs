@@ -5,15 +5,15 @@ use std::time::Duration;
 
 /// A slot may hold work for about this long ahead.
 const AHEAD: Duration = Duration::from_millis(50);
-/// The limit grows after it was used up so many times.
+/// The limit grows after it was used up this many times.
 const RECOVERY: usize = 4;
 
 /// Measures how long user code takes, and says how much of it a slot will finish soon.
 ///
-/// Claiming in batches saves round trips, and claiming too much keeps work from others who are free. So a slot that
-/// takes a second per item claims one, and a slot that takes a millisecond claims fifty. User code is not all that takes
-/// time on a busy machine: if what was claimed ahead had to wait too long, no more is claimed from then on than was
-/// finished meanwhile, and more again little by little as long as that does not happen.
+/// Claiming in batches saves round trips, but claiming too much keeps work from runtimes that are free. So a slot that
+/// takes a second per item claims one, and a slot that takes a millisecond claims fifty. On a busy machine user code is
+/// not the only thing that takes time. So if claimed items had to wait too long, the limit falls to the number that the
+/// slots began meanwhile, and grows again little by little while waits stay short.
 pub(crate) struct Pace {
     state: Mutex<State>,
     most: usize,
@@ -21,9 +21,9 @@ pub(crate) struct Pace {
 
 struct State {
     average: Option<Duration>,
-    /// What is claimed at most; learnt from what had to wait.
+    /// The most items to claim; learnt from items that had to wait.
     limit: usize,
-    /// Items since the limit was changed.
+    /// Items finished since the limit last changed.
     since: usize,
 }
 
@@ -48,8 +48,8 @@ impl Pace {
         }
     }
 
-    /// Takes note that what was claimed had to wait too long, and how many items were begun meanwhile. If none was,
-    /// nothing is claimed ahead until something is finished.
+    /// Takes note that claimed items had to wait too long, and how many the slots began meanwhile. If they began none,
+    /// the runtime claims nothing ahead until an item is finished.
     pub fn slow_down(&self, begun: usize) {
         let mut state = self.state();
         if begun == 0 {
@@ -59,11 +59,12 @@ impl Pace {
         state.since = 0;
     }
 
-    /// How many items `slots` slots should claim together: at least one each, and what they will finish soon.
+    /// Returns how many items `slots` slots should claim together: at least one each, and as many as they will finish
+    /// soon.
     pub fn items_to_claim(&self, slots: usize) -> usize {
         let state = self.state();
         let per_slot = match state.average {
-            // Nothing is known yet: claim what can start at once.
+            // No time is measured yet: claim only as much as can start at once.
             None => 1,
             Some(average) => AHEAD.as_micros().checked_div(average.as_micros().max(10)).unwrap_or(1).max(1),
         };

@@ -1,4 +1,4 @@
-//! Turns that the store could not take, and how long each waits before it is taken again.
+//! Turns that the store could not take, and how long each waits for its next attempt.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,13 +10,13 @@ use super::lru::Lru;
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 /// The longest wait of all.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
-/// How many instances are remembered. The waits of others begin anew, which costs the store a few more attempts.
+/// How many instances a runtime remembers. The waits of others begin anew, which costs the store a few more attempts.
 const REMEMBERED: usize = 16 * 1024;
 
 /// The instances whose turns met storage errors that may pass, since their last turn that was stored.
 ///
-/// The count is kept here and not in the store: such a turn is given back without counting an attempt, for an outage
-/// must never make poison of a message.
+/// The runtime keeps this count, not the store: it gives such a turn back without counting an attempt, because an
+/// outage must never turn a message into poison.
 pub(crate) struct Postponed {
     instances: Mutex<Lru<String, Trouble>>,
 }
@@ -34,17 +34,17 @@ impl Postponed {
         Self { instances: Mutex::new(Lru::new(REMEMBERED)) }
     }
 
-    /// Notes that the store could not take a turn; tells how often in a row that was so.
+    /// Notes that the store could not take a turn; returns how often in a row.
     pub fn note(&self, instance: &str) -> u32 {
         self.change(instance, |trouble| trouble.times = trouble.times.saturating_add(1)).times
     }
 
-    /// Notes that the turn could not be given back, so that its attempt stays counted.
+    /// Notes that the store could not take the turn back, so that its attempt stays counted.
     pub fn note_counted_attempt(&self, instance: &str) {
         self.change(instance, |trouble| trouble.falsely_counted = trouble.falsely_counted.saturating_add(1));
     }
 
-    /// The attempts that are the messages' own, of those that the store has counted.
+    /// Returns the attempts that the messages themselves caused, of those that the store has counted.
     pub fn own_attempts(&self, instance: &str, counted: u32) -> u32 {
         let trouble = self.lock().get(&instance.to_string()).copied().unwrap_or_default();
         // This very claim is an attempt.
@@ -69,9 +69,9 @@ impl Postponed {
     }
 }
 
-/// How long a turn waits that the store did not take for the `times`th time: up to a second at first, then up to twice
-/// as long each time, up to a minute. The instance decides where between half of that and all of it, so that the
-/// turns of many instances that met the same outage do not all come back at once.
+/// Returns how long a turn waits after the store has refused it for the `times`th time: up to a second at first, then
+/// up to twice as long each time, up to a minute. The instance's id picks a point between half of that and all of it,
+/// so that the turns that met the same outage do not all come back at once.
 pub(crate) fn wait(instance: &str, times: u32) -> Duration {
     let doublings = times.saturating_sub(1).min(6);
     let longest = FIRST_WAIT.saturating_mul(1 << doublings).min(LONGEST_WAIT);

@@ -1,4 +1,4 @@
-//! From a handler to an execution that the engine can run.
+//! Makes an execution that the engine can run from a handler.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use crate::orchestration::OrchestrationContext;
 use crate::registry::OrchestrationHandler;
 use crate::replay::{Execution, Journal, Program};
 
-/// Which code runs, and for whom.
+/// The code to run, and the instance to run it for.
 pub(crate) struct Assignment {
     pub(crate) handler: Arc<dyn OrchestrationHandler>,
     pub(crate) orchestration_name: String,
@@ -18,7 +18,7 @@ pub(crate) struct Assignment {
     pub(crate) kv_snapshot: HashMap<String, KvEntry>,
 }
 
-/// Makes an execution whose code has not run yet. Feed it its history next.
+/// Makes an execution whose code has not run yet. The caller replays its history next.
 pub(crate) fn open_execution(journal: Journal, assignment: Assignment) -> Execution {
     let ctx = OrchestrationContext::new(
         Vec::new(),
@@ -33,7 +33,7 @@ pub(crate) fn open_execution(journal: Journal, assignment: Assignment) -> Execut
     Execution::new(journal, shared_state, program, assignment.kv_snapshot)
 }
 
-/// The handler is called at the first poll, so that a panic in it is the orchestration's.
+/// Calls the handler at the first poll, so that a panic in the handler fails the orchestration.
 fn program(handler: Arc<dyn OrchestrationHandler>, ctx: OrchestrationContext, input: String) -> Program {
     Box::pin(async move {
         let shared_state = Arc::clone(ctx.shared_state());

@@ -1,4 +1,4 @@
-//! Executions that stay in memory: what they cost, what they end with, and when they may not stay.
+//! Executions that stay in memory: what they cost, what remains when they end, and when they may not stay.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -212,7 +212,7 @@ fn replayed_code_is_muted_to_its_last_poll_in_a_rebuilt_execution() {
     history.extend(first.turn(vec![], vec![activity(2, "")], NOW).events);
     let mut rebuilt = open(code);
     rebuilt.replay(&history);
-    // A batch of which nothing is new makes nothing new of what ran before.
+    // A batch without news does not make earlier events new.
     rebuilt.turn(vec![], vec![activity(2, "again")], NOW);
     assert_eq!(*seen.lock().unwrap(), [false, true]);
 }
@@ -284,7 +284,7 @@ fn durable_futures_and_combinators_are_not_foreign() {
     assert!(!turn.awaits_foreign && execution.can_stay_resident());
 }
 
-/// An adaptor with a waker of its own, which polls its future only when that was woken.
+/// An adaptor with a waker of its own, which polls its future only after that waker was woken.
 struct Lazy<F> {
     future: std::pin::Pin<Box<F>>,
     own: Arc<LazyWaker>,
@@ -415,7 +415,7 @@ fn putting_a_resident_away_cancels_nothing() {
     struct Noise(OrchestrationContext);
     impl Drop for Noise {
         fn drop(&mut self) {
-            // Even code that asks for something while it is dropped is heard by nobody.
+            // Nothing hears even code that asks for a step while it is dropped.
             drop(self.0.schedule_activity("Late", ""));
         }
     }

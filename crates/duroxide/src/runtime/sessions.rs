@@ -1,4 +1,4 @@
-//! Sessions: how many are in use here, and keeping those that this runtime owns.
+//! Sessions: counts those in use here, and keeps those that this runtime owns.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,7 +27,7 @@ impl Sessions {
         Self { cap, state: Mutex::default(), freed: tokio::sync::Notify::new() }
     }
 
-    /// Tells whether an activity of a further session may be claimed.
+    /// Tells whether the runtime may claim an activity of a further session.
     pub fn has_room(&self) -> bool {
         self.state().in_flight.len() < self.cap
     }
@@ -83,7 +83,7 @@ impl Drop for InSession {
     }
 }
 
-/// Renews the sessions of this runtime, and sweeps those that nobody owns.
+/// Renews the sessions of this runtime, and sweeps those without an owner.
 pub(crate) async fn keep(core: Arc<Core>, owners: Vec<String>) {
     let options = &core.options;
     let interval = renewal_interval(options.session_lock_timeout, options.session_lock_renewal_buffer);
@@ -98,7 +98,7 @@ pub(crate) async fn keep(core: Arc<Core>, owners: Vec<String>) {
         }
         if now >= next_sweep {
             sweep(&core).await;
-            // A sweep without pause between two would be a loop without one.
+            // Without a pause between sweeps, this loop would spin.
             next_sweep = now.saturating_add(options.session_cleanup_interval.max(Duration::from_millis(1)));
         }
     }
@@ -106,7 +106,7 @@ pub(crate) async fn keep(core: Arc<Core>, owners: Vec<String>) {
 
 async fn renew(core: &Core, owners: &[String], now: Duration) {
     let options = &core.options;
-    // An idle runtime asks its store nothing: what it owned has run out by then anyway.
+    // An idle runtime does not call its store: by then its ownership has run out anyway.
     let reach = options.session_idle_timeout.saturating_add(options.session_lock_timeout);
     if !core.sessions.used_since(now.saturating_sub(reach)) {
         return;

@@ -15,15 +15,15 @@ const DEFAULT_GRACE: Duration = Duration::from_secs(1);
 const LONGEST_ABORT: Duration = Duration::from_secs(2);
 
 impl Runtime {
-    /// Stops the runtime: it takes no new work at once, lets what is in progress end for `timeout_ms` (1000 by default;
-    /// 0 for not at all), aborts the rest, and returns when no task is left. What was aborted is delivered again when
-    /// its lease ends.
+    /// Stops the runtime: it takes no new work from now on, gives running work `timeout_ms` to end (1000 by default; 0
+    /// for no time), aborts the rest, and returns when no task is left. The store delivers aborted work again when its
+    /// lease ends.
     ///
     /// User code that blocks its thread cannot be aborted. Shutdown waits a few seconds longer for it, then logs a
-    /// warning and returns without it. Such code ends by itself, or with the process; what it returns is dropped.
+    /// warning and returns without it. Such code ends by itself, or with the process; its result is dropped.
     ///
-    /// It returns as soon as everything has ended. Calling it again, also at the same time, waits for the same end; the
-    /// shortest time decides. If the future is dropped, a later call finishes the job.
+    /// Returns as soon as all tasks have ended. A second call, also at the same time, waits for the same end; the
+    /// shortest time decides. If the caller drops the future, a later call finishes the shutdown.
     pub async fn shutdown(self: Arc<Self>, timeout_ms: Option<u64>) {
         let core = &self.core;
         let grace = timeout_ms.map_or(DEFAULT_GRACE, Duration::from_millis);
@@ -36,7 +36,7 @@ impl Runtime {
         }
         core.work.abort_all();
         ended_within(&core.work, LONGEST_ABORT, &*core.clock).await;
-        // Leases were kept until the work that they cover had ended.
+        // The leases were kept until the work under them had ended.
         core.upkeep.abort_all();
         ended_within(&core.upkeep, LONGEST_ABORT, &*core.clock).await;
         let blocked_tasks = core.work.count() + core.upkeep.count();

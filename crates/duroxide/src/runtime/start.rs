@@ -114,7 +114,7 @@ pub(super) fn core(
     }
 }
 
-/// Four hex digits that tell this runtime from others on the same store.
+/// Four hex digits that distinguish this runtime from others on the same store.
 fn runtime_id() -> String {
     let id = uuid::Uuid::new_v4();
     let [first, second, ..] = id.as_bytes();

@@ -17,9 +17,9 @@ const RESTART_PAUSE: Duration = Duration::from_millis(100);
 
 type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// A group of tasks that can be waited for and aborted together.
+/// A group of tasks that the runtime can await and abort together.
 ///
-/// A task counts until its future is dropped, with all that it holds; so when a group is empty, nothing of it is left.
+/// A task counts until its future and everything in it is dropped; so when a group is empty, nothing of it is left.
 #[derive(Clone)]
 pub(crate) struct Tasks {
     shared: Arc<Shared>,
@@ -35,7 +35,7 @@ struct Shared {
 struct Aborts {
     by_id: HashMap<u64, Option<AbortHandle>>,
     next_id: u64,
-    // Set by `abort_all`: what is spawned afterwards is aborted at once, so that nothing slips through.
+    // Set by `abort_all`: a task spawned afterwards is aborted at once, so that none slips through.
     closed: bool,
 }
 
@@ -53,7 +53,7 @@ impl Tasks {
     ) -> JoinHandle<T> {
         let member = Member::join(&self.shared);
         let id = member.id;
-        // The lock is not held here: an executor that is shutting down drops the future on the spot.
+        // The lock is not held here: an executor that is shutting down drops the future at once.
         let task = self.handle.spawn(Owned { future: Box::pin(future), _member: member });
         let mut aborts = self.shared.aborts();
         if aborts.closed {
@@ -67,7 +67,7 @@ impl Tasks {
         task
     }
 
-    /// Spawns a loop that is started again if it panics, so that a bug costs one round and not a dispatcher.
+    /// Spawns a loop and starts it again if it panics, so that a bug costs one round and not a dispatcher.
     pub fn spawn_supervised<F>(&self, name: &'static str, start: impl Fn() -> F + Send + 'static)
     where
         F: Future<Output = ()> + Send + 'static,
@@ -79,7 +79,7 @@ impl Tasks {
                     return;
                 }
                 tracing::error!(target: "duroxide::runtime", task = name, %error, "task panicked, starting it again");
-                // A loop that panics each time must not keep a core busy with that.
+                // A loop that panics each time must not keep a core busy.
                 SystemClock.sleep(RESTART_PAUSE).await;
             }
         });
@@ -97,7 +97,7 @@ impl Tasks {
         *self.shared.alive.borrow()
     }
 
-    /// Aborts all tasks, and all that are spawned from now on.
+    /// Aborts all tasks, and every task spawned from now on.
     pub fn abort_all(&self) {
         let handles: Vec<AbortHandle> = {
             let mut aborts = self.shared.aborts();
@@ -114,7 +114,7 @@ impl Shared {
     }
 }
 
-/// A future that is dropped before its membership: fields are dropped in the order in which they are written.
+/// A future that is dropped before its membership: Rust drops fields in the order of their declaration.
 struct Owned<T> {
     future: BoxFuture<T>,
     _member: Member,

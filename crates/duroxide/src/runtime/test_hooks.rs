@@ -11,8 +11,8 @@ struct Delay {
     prefixes: Vec<String>,
 }
 
-/// Delays every turn of the instances whose id begins with `instance_prefix`; of all instances, if none was ever
-/// given. Prefixes add up until [`clear_orch_processing_delay`].
+/// Delays every turn of the instances whose id begins with `instance_prefix`; of all instances, if no call gave a
+/// prefix. Prefixes add up until [`clear_orch_processing_delay`].
 pub fn set_orch_processing_delay(delay: Duration, instance_prefix: Option<&str>) {
     let mut current = lock();
     let mut prefixes = current.take().map(|delay| delay.prefixes).unwrap_or_default();

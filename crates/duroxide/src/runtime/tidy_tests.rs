@@ -1,4 +1,4 @@
-//! What a runtime holds in memory does not grow with what it has done.
+//! The memory of a runtime does not grow with the work that it has done.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that fails may panic")]
 

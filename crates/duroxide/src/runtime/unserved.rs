@@ -1,4 +1,4 @@
-//! Says at the start of a runtime which running instances it cannot serve.
+//! Warns at the start of a runtime about running instances that it cannot serve.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use semver::Version;
 use super::core::{Core, TARGET};
 use crate::providers::RunningInstances;
 
-/// How many instances are looked at, the newest first: enough to notice a deployment that lacks something, and few enough
+/// How many instances to look at, the newest first: enough to notice a deployment that lacks a handler, and few enough
 /// to cost nothing.
 const LOOKED_AT: usize = 1_000;
 

@@ -1,4 +1,4 @@
-//! The sources of the crates, with what is not code taken out, and what each of them names.
+//! The sources of the crates, without everything that is not code, and the names that each of them uses.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -95,7 +95,7 @@ fn plain(text: &str) -> String {
     code
 }
 
-/// Takes out what is compiled for tests only. Returns the names of test modules that are files of their own, too.
+/// Removes code that is compiled for tests only. Also returns the names of test modules that are files of their own.
 fn without_tests(code: &str) -> (String, Vec<String>) {
     let (mut kept, mut modules, mut rest) = (String::new(), Vec::new(), code);
     while let Some(start) = rest.find("#[cfg(test)]").into_iter().chain(rest.find("#[cfg(all(test")).min() {
@@ -153,7 +153,7 @@ impl Source {
         named
     }
 
-    /// What is named by paths with a certain beginning: another crate's name, for example.
+    /// The names behind paths with a certain beginning: another crate's name, for example.
     pub fn paths_after(&self, beginning: &str, base: &[String]) -> Vec<Named> {
         let found = self.code.match_indices(beginning).filter(|(at, _)| {
             !self.code[..*at].ends_with(|sign: char| sign.is_alphanumeric() || sign == '_' || sign == ':')

@@ -1,4 +1,4 @@
-//! A store that answers as the memory store does, after as long and with such errors as a test says.
+//! A store that answers like the memory store, with the delays and errors that a test sets.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ pub struct ScriptedStore {
     clock: Arc<ManualClock>,
     /// How long each call takes, by the clock.
     takes: Duration,
-    /// What each call fails with, if it fails.
+    /// The error of each call, if it fails.
     error: Option<ProviderError>,
     /// Whether management and extension are offered.
     capable: bool,

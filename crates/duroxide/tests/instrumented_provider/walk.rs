@@ -76,7 +76,7 @@ impl Notes {
         self.0.push(format!("{answer:?}"));
     }
 
-    /// Notes what was fetched, without the token, which is random; returns the token.
+    /// Notes the fetched item without its token, which is random; returns the token.
     fn add_fetched<T: Debug>(&mut self, fetched: Option<(T, String, u32)>) -> String {
         let (item, token, attempts) = fetched.expect("something to fetch");
         self.add((item, attempts));

@@ -1,8 +1,8 @@
-//! A store in the middle of its work, as data: what [`leave`] writes is kept as a fixture for each version of a schema,
-//! and what a later build makes of it is told by [`finish`].
+//! A store in the middle of its work, as data: [`leave`] writes it, a fixture keeps it for each version of a schema,
+//! and [`finish`] checks what a later build makes of it.
 //!
-//! Everything is written turn by turn, through the published contract, at times that the clock is set to: the fixture of a
-//! version and what this build writes differ in nothing but their random tokens and the version's own columns.
+//! [`leave`] writes turn by turn, through the published contract, at times to which it sets the clock. So the fixture
+//! of a version and the output of this build differ only in their random tokens and the version's own columns.
 
 #![allow(dead_code, reason = "each test file uses its part of this")]
 
@@ -19,7 +19,7 @@ use duroxide::{
     OrchestrationRegistry, OrchestrationStatus, RuntimeOptions,
 };
 
-/// When the store was left.
+/// The time at which the test left the store.
 pub const LEFT_MS: u64 = 1_800_000_000_000;
 /// When it is opened again: all leases have run out, the long timers have not fired.
 pub const OPENED_MS: u64 = LEFT_MS + 3_600_000;
@@ -27,11 +27,11 @@ pub const OPENED_MS: u64 = LEFT_MS + 3_600_000;
 pub const TIMERS_DUE_MS: u64 = LEFT_MS + 86_400_000;
 
 const LEASE: Duration = Duration::from_secs(30);
-/// Nothing here takes long; whoever waits for so long waits in vain.
+/// Nothing here takes long; a wait of this length is in vain.
 const FAILURE_BOUND: Duration = Duration::from_secs(60);
 const VERSION: &str = "1.0.0";
 
-/// What a turn writes.
+/// The changes that a turn writes.
 #[derive(Default)]
 struct Turn {
     events: Vec<(Option<u64>, EventKind)>,
@@ -153,7 +153,7 @@ fn set(key: &str, value: &str) -> (Option<u64>, EventKind) {
     (None, EventKind::KeyValueSet { key, value, last_updated_at_ms: LEFT_MS })
 }
 
-/// Leaves a store with work of every kind in it, some of it leased by somebody who does not come back.
+/// Leaves a store with work of every kind in it, some of it leased by a process that does not come back.
 pub async fn leave(store: &dyn Provider, clock: &ManualClock) {
     clock.set_wall_ms(LEFT_MS);
     finished(store).await;
@@ -222,7 +222,7 @@ async fn chain(store: &dyn Provider) {
     first_turn(store, "chain-1", "Chain", "2", second).await;
 }
 
-/// Activities: two leased by somebody who died, one of them of a session, and the rest queued.
+/// Activities: two leased by a process that died, one of them of a session, and the rest queued.
 async fn activities(store: &dyn Provider) {
     for (instance, session, tag) in [
         ("leased-activity-1", None, None),
@@ -246,8 +246,8 @@ async fn activities(store: &dyn Provider) {
     }
 }
 
-/// Messages: for a turn that somebody leased and died, for an instance that is not there yet, for a queue; a cancellation,
-/// a start, and the start of a child.
+/// Messages: for a turn whose process died, for an instance that does not exist yet, for a queue; a cancellation, a
+/// start, and the start of a child.
 async fn messages(store: &dyn Provider) {
     let early = WorkItem::CancelInstance { instance: "later-1".into(), reason: "early".into() };
     store.enqueue_for_orchestrator(early, None).await.unwrap();
@@ -312,7 +312,7 @@ fn registries() -> (ActivityRegistry, OrchestrationRegistry) {
     (activities, orchestrations)
 }
 
-/// Opens what [`leave`] has left: all that was recorded is there, and all that was running goes on to its end.
+/// Opens the store that [`leave`] has left: its record is complete, and its running instances go on to their end.
 pub async fn finish(store: Arc<dyn Provider>, clock: &ManualClock) {
     recorded(&*store).await;
     let (activities, orchestrations) = registries();
@@ -371,7 +371,7 @@ async fn assert_output(client: &Client, instance: &str, expected: &str) {
     );
 }
 
-/// What can be read before anything goes on.
+/// The reads before anything goes on.
 async fn recorded(store: &dyn Provider) {
     let admin = store.as_management_capability().expect("an admin");
     let metrics = ProviderAdmin::get_system_metrics(admin).await.unwrap();

@@ -1,4 +1,4 @@
-//! What must be true of histories and of the ledger, whatever was killed when.
+//! The rules that histories and the ledger must keep, whatever was killed when.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,7 +35,7 @@ impl Entry {
     }
 }
 
-/// Checks the history of one execution that has ended, and returns what is wrong with it.
+/// Checks the history of one execution that has ended, and returns its faults.
 pub fn check_history(key: &(String, u64), events: &[Event]) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut report = |text: String| wrong.push(format!("{} execution {}: {text}", key.0, key.1));
@@ -124,8 +124,8 @@ fn expected_opening(kind: &EventKind) -> Option<Opens> {
     })
 }
 
-/// Checks that what was run had been recorded as requested, that what was recorded as ended had been run, and that
-/// nothing was run again after its end had been recorded.
+/// Checks that the history requested every activity that ran, that every activity recorded as ended ran, and that none
+/// ran again after the history had recorded its end.
 pub fn check_ledger(ledger: &[Entry], histories: &Histories) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut begun: BTreeMap<&StepId, Vec<&Entry>> = BTreeMap::new();

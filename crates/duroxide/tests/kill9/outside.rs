@@ -1,5 +1,6 @@
-//! The application beside the worker, in a process that is not killed: starts instances, sends them messages, and
-//! raises the signals and cancels that they ask for. Each is sent once: what was answered must take effect.
+//! The application beside the worker, in a process that no test kills: starts instances, sends them messages, and
+//! raises the signals and cancels that they ask for. It sends each once: a call that the store answered must take
+//! effect.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,7 +14,7 @@ use super::program::{
     CANCEL_ME, CANCEL_REASON, Input, ORCHESTRATION, QUEUE, SIGNAL_ME, Step, message, messages, signal_data,
 };
 
-/// The two processes share only the file, so requests are looked for now and then.
+/// The two processes share only the file, so this one looks for requests now and then.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 
 /// An instance to be started.

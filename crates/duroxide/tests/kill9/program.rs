@@ -1,4 +1,4 @@
-//! Programs of random shape: made from a seed, run by one orchestration, and interpreted to know the result beforehand.
+//! Programs of random shape: made from a seed, run by one orchestration, and interpreted to predict the result.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -12,14 +12,14 @@ use super::random::Random;
 
 pub const ORCHESTRATION: &str = "Program";
 pub const QUEUE: &str = "inbox";
-/// Why somebody outside cancels an instance.
+/// The reason for which the outside process cancels an instance.
 pub const CANCEL_REASON: &str = "no longer wanted";
 /// The custom status that asks for that.
 pub const CANCEL_ME: &str = "cancel";
 /// The beginning of a custom status that asks for a signal.
 pub const SIGNAL_ME: &str = "signal:";
 
-/// A step. Labels are unique in an instance, so that each step can be told from the others.
+/// A step. Labels are unique in an instance, so that they identify each step.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Step {
     Activity(String),
@@ -35,7 +35,7 @@ pub enum Step {
     OwnSignal(String),
     /// A signal that a child raises.
     ChildSignal(String),
-    /// A signal that somebody outside raises, once, when asked by the custom status.
+    /// A signal that the outside process raises, once, when the custom status asks for it.
     OutsideSignal(String),
     RaiseTo {
         instance: String,
@@ -67,7 +67,7 @@ pub enum Step {
     AwaitCancel(Option<String>),
 }
 
-/// The input of the orchestration: what was seen before, and what is to be done.
+/// The input of the orchestration: what it has seen before, and its remaining steps.
 #[derive(Debug, Clone, Serialize, Deserialize, Default)]
 pub struct Input {
     pub seen: String,
@@ -88,7 +88,7 @@ pub enum Ending {
     Cancelled(String),
 }
 
-/// What a step is nested in, which decides what it may be.
+/// The steps around a step, which decide what it may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Nesting {
     Root,
@@ -339,7 +339,7 @@ pub async fn run(ctx: OrchestrationContext, input: String) -> Result<String, Str
     let mut steps = steps.into_iter();
     while let Some(step) = steps.next() {
         if let Step::ContinueAsNew = step {
-            // A child that is given up in the very turn that continues as new is not cancelled; here all shall end.
+            // Continue-as-new does not cancel a child that the code gives up in the same turn; here all shall end.
             ctx.schedule_timer(Duration::from_millis(1)).await;
             let next = Input { seen: format!("{seen}continued;"), steps: steps.collect() };
             return ctx.continue_as_new(serde_json::to_string(&next).unwrap()).await;

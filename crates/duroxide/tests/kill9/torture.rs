@@ -1,4 +1,4 @@
-//! The run: start the instances, kill the worker again and again, let it finish, and look at everything that is left.
+//! The run: starts the instances, kills the worker again and again, lets it finish, and checks everything that is left.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -23,7 +23,7 @@ pub const CHILD_FILE: &str = "DUROXIDE_TEST_KILL9_FILE";
 pub const CHILD_LEDGER: &str = "DUROXIDE_TEST_KILL9_LEDGER";
 pub const CHILD_ROUND: &str = "DUROXIDE_TEST_KILL9_ROUND";
 
-/// A worker that shows no progress for so long has nothing to do; it is killed all the same.
+/// A worker that shows no progress for this long has nothing to do; the run kills it all the same.
 const QUIET: Duration = Duration::from_secs(5);
 /// All instances must have ended so long after the last kill.
 const LIVENESS_BOUND: Duration = Duration::from_secs(60);
@@ -133,7 +133,7 @@ impl Torture {
         cases
     }
 
-    /// Lets a worker make some progress, kills it, and looks at what it left; with the next, and so on.
+    /// Lets a worker make some progress, kills it, and checks what it left; then the next worker, and so on.
     fn kill_again_and_again(&mut self) {
         // Each run of an activity writes two lines. Most of the work is done under fire, the rest without.
         let lines = self.forecast.activities as u64 * 2 * 8 / 10;
@@ -153,7 +153,7 @@ impl Torture {
         }
     }
 
-    /// What was once recorded stays as it is.
+    /// Recorded events never change.
     fn check_append_only(&mut self) {
         let now = self.history_rows();
         for (key, row) in &self.seen {
@@ -205,7 +205,7 @@ impl Torture {
         }
     }
 
-    /// When all have ended, what is left in the queues goes away: signals that came twice, timers of ended instances.
+    /// When all instances have ended, the queues empty: signals that came twice, timers of ended instances.
     async fn check_queues(&mut self, client: &Client) {
         let deadline = SystemClock.monotonic() + Duration::from_secs(20);
         loop {

@@ -1,4 +1,4 @@
-//! The process that is killed: a runtime on the store, and activities that write down when they run.
+//! The process that the run kills: a runtime on the store, and activities that write down when they run.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -13,7 +13,7 @@ use duroxide::{ActivityContext, EventKind, OrchestrationRegistry, RuntimeOptions
 
 use super::program::{self, broken, signal_data, worked};
 
-/// Runs until the standard input is closed, or until it is killed.
+/// Runs until its standard input closes, or until the run kills it.
 pub async fn work(store: Arc<dyn Provider>, ledger: &Path, round: usize) {
     let options = RuntimeOptions {
         worker_concurrency: 8,
@@ -98,7 +98,7 @@ async fn earlier_requests(ctx: &ActivityContext, own_input: &str) -> usize {
     history.iter().filter(|event| event.event_id < ctx.activity_id() && is_same(&event.kind)).count()
 }
 
-/// The activities' own record of what was run, in a file apart from the store.
+/// The activities' own record of their runs, in a file apart from the store.
 #[derive(Clone)]
 struct Ledger(Arc<File>);
 

@@ -49,7 +49,7 @@ impl Logs {
     /// Keeps what this thread logs from now on, until the guard is dropped.
     pub fn keep() -> (Self, tracing::subscriber::DefaultGuard) {
         // With a single subscriber in the process, `tracing` asks the thread that happens to reach a log line first
-        // whether anybody wants it, and remembers a no for all threads. A second one makes it ask all of them.
+        // whether its subscriber wants it, and remembers a no for all threads. A second one makes it ask all of them.
         static LISTENS_EVERYWHERE: LazyLock<tracing::Dispatch> =
             LazyLock::new(|| tracing::Dispatch::new(Logs::default()));
         LazyLock::force(&LISTENS_EVERYWHERE);

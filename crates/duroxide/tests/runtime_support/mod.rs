@@ -1,4 +1,4 @@
-//! What the tests of the runtime share: a store in memory, a clock that is moved by hand, and short names.
+//! The tools that the tests of the runtime share: a store in memory, a clock that they move by hand, and short names.
 
 #![allow(dead_code, reason = "each test file uses its part of this")]
 
@@ -14,7 +14,7 @@ use duroxide::{
     OrchestrationRegistryBuilder, OrchestrationStatus, RuntimeOptions,
 };
 
-/// Long enough for anything that happens at all; nothing waits for it to pass.
+/// Longer than anything that happens at all; no test waits for it to pass.
 pub const SOON: Duration = Duration::from_secs(60);
 
 /// A store whose time stands still until it is moved.
@@ -184,7 +184,7 @@ pub fn continued(instance: &str, event_id: u64) -> Event {
     Event::with_event_id(event_id, instance, 1, None, kind)
 }
 
-/// What starts the execution after it, with the messages that it carries along.
+/// The start of the next execution, with the messages that it carries along.
 pub fn successor(instance: &str, name: &str, carried: &[(&str, &str)]) -> WorkItem {
     WorkItem::ContinueAsNew {
         instance: instance.into(),
@@ -285,7 +285,7 @@ pub fn plain_world() -> (World, Arc<faulty::Faulty>) {
     (World::on(faulty.clone(), Arc::new(ManualClock::default())), faulty)
 }
 
-/// What an activity returns.
+/// The result of an activity.
 pub type BoxedResult = std::pin::Pin<Box<dyn Future<Output = Result<String, String>> + Send>>;
 
 /// A place where activities report, and where they wait to be let go.
@@ -380,7 +380,7 @@ impl Stage {
         self.inner.gate.notified().await;
     }
 
-    /// Lets one who waits go, now or later.
+    /// Lets one waiter go, now or later.
     pub fn let_go(&self) {
         self.inner.gate.notify_one();
     }

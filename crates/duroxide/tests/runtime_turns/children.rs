@@ -1,4 +1,4 @@
-//! Children and detached orchestrations: how they begin, end, collide, and are told of.
+//! Children and detached orchestrations: how they begin, end and collide, and what their parents hear.
 
 use std::time::Duration;
 
@@ -67,7 +67,7 @@ async fn two_starts_of_one_child_in_one_batch_leave_nobody_waiting() {
         let result = ctx.schedule_sub_orchestration_with_id("Waiting", id, "in").await;
         Ok(format!("{result:?}"))
     });
-    // The child's code is not there yet, so both starts wait for it and come in one batch.
+    // The runtime does not have the child's code yet, so both starts wait for it and come in one batch.
     let first = world.start(activities(), parents).await;
     world.client.start_orchestration("a", "Named", "shared").await.unwrap();
     world.client.start_orchestration("b", "Named", "shared").await.unwrap();
@@ -195,7 +195,7 @@ async fn the_parent_of_a_child_whose_history_cannot_be_decoded_is_told() {
     assert!(matches!(status, OrchestrationStatus::Failed { .. }));
     let recent = memory_recent(&world, child).await;
     assert_eq!(recent.event_id, 99_999);
-    // What comes later is taken note of, and in nobody's way.
+    // Later messages are consumed, and hold up nothing.
     world.client.raise_event(child, "go", "again").await.unwrap();
     world.drained().await;
     runtime.shutdown(None).await;

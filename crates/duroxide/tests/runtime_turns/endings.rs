@@ -1,4 +1,4 @@
-//! How executions end: what is given up, what is refused, and what follows a continue-as-new.
+//! How executions end: what the runtime gives up, what it refuses, and what follows a continue-as-new.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! How instances begin: which code takes them, which version, and what happens if there is none.
+//! How instances begin: which code runs them, in which version, and what happens if there is none.
 
 use std::time::Duration;
 

@@ -101,7 +101,7 @@ async fn a_refused_turn_drops_the_resident_and_the_next_turn_is_right() {
     world.recorded("i", |kind| matches!(kind, EventKind::QueueSubscribed { .. })).await;
     for number in 1..=4 {
         if number == 3 {
-            // The turn and its failure are both refused: the message comes again, to an instance that is rebuilt.
+            // The store refuses both the turn and its failure: the message comes again, to an instance that is rebuilt.
             faulty.fail(Call::AckTurn, vec![refusal(); 2]);
         }
         world.client.enqueue_event("i", "numbers", number.to_string()).await.unwrap();
@@ -270,7 +270,7 @@ async fn a_nearly_full_disk_that_takes_a_failure_but_not_the_turn_fails_no_insta
     world.client.start_orchestration("i", "Echo", "fine").await.unwrap();
     assert_eq!(output(world.end_in_time("i", Duration::from_millis(10)).await), "fine");
     assert_eq!(kinds(&world.history("i").await), ["OrchestrationStarted", "OrchestrationCompleted"]);
-    // The operator is told once for each wait, not once for each try.
+    // The log tells the operator once for each wait, not once for each try.
     let line = logs.one("the store cannot take this turn for now");
     assert_eq!((line.level, line.field("instance"), line.field("times")), (tracing::Level::WARN, "i", "1"));
     assert!(line.field("error").contains("Disk full"), "{line:?}");

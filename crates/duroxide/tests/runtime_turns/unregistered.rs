@@ -1,4 +1,4 @@
-//! What nobody registered: the failure and the log say what is missing, and what there is.
+//! Work without a registered handler: the failure and the log say what is missing, and what is registered.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Failures that are hard to store: they are made small, and an instance that cannot even fail is blocked, not spun.
+//! Failures that are hard to store: the runtime makes them small, and blocks an instance that cannot even fail.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -154,7 +154,7 @@ async fn an_instance_whose_failure_is_refused_for_good_is_blocked_and_goes_on_wh
     assert_eq!(faulty.count(Call::AckTurn) - tries, 5);
     let line = logs.one("the instance is blocked");
     assert_eq!((line.level, line.field("instance")), (tracing::Level::ERROR, "i"));
-    // It counts as running, and what is sent to it waits.
+    // The instance counts as running, and messages to it wait.
     let status = world.client.get_orchestration_status("i").await.unwrap();
     assert!(matches!(status, OrchestrationStatus::Running { .. }), "{status:?}");
     world.client.raise_event("i", "go", "again").await.unwrap();

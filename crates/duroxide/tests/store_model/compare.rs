@@ -1,4 +1,4 @@
-//! Runs a sequence against two stores and compares what they answer.
+//! Runs a sequence against two stores and compares their answers.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -59,7 +59,7 @@ pub async fn run(
 /// How the answer to an ack or abandon that succeeded begins.
 const USED_UP: &str = "Ok(";
 
-/// The tokens that both stores gave out, with what the claims said.
+/// The tokens that both stores handed out, with the rest of the claims.
 #[derive(Default)]
 struct LeasedTokens {
     turns: Vec<Granted<TurnGrant>>,
@@ -80,7 +80,7 @@ struct WorkGrant {
     item: WorkItem,
 }
 
-/// What a call answered, without tokens, and the tokens.
+/// The answer of a call without tokens, and the tokens.
 struct Answer {
     text: String,
     grants: Grants,
@@ -93,7 +93,7 @@ struct Grants {
 }
 
 impl LeasedTokens {
-    /// Takes note of what both stores answered to a step, which was the same but for the tokens.
+    /// Notes both stores' answers to a step, which were the same except for the tokens.
     fn learn(&mut self, step: &Step, answers: Vec<Answer>) {
         if answers[0].text.starts_with(USED_UP) {
             match step {
@@ -144,7 +144,7 @@ fn pick<T>(claims: &[Granted<T>], pick: TokenPick) -> Option<usize> {
     }
 }
 
-/// What a turn commits, completed.
+/// The commit of a turn, completed.
 struct Commit {
     execution_id: u64,
     events: Vec<Event>,
@@ -314,7 +314,7 @@ impl Call<'_> {
         if turn.defect.is_some() { show_refusal(ack.await) } else { show(ack.await) }
     }
 
-    /// Stores something, and claims what may follow from it.
+    /// Stores a turn or a result, and claims work that may follow from it.
     async fn hand_over(&self, step: &Step, incarnations: &mut Incarnations) -> Answer {
         let Some(extended) = self.store.as_extended() else { return plain(String::new()) };
         match step {

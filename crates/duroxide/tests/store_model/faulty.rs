@@ -1,4 +1,4 @@
-//! A store that is the reference with one thing broken, to see that the comparison notices.
+//! The reference store with one thing broken, to see that the comparison notices.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use duroxide::{Event, EventKind};
 
 use crate::forwarding::forwarding_provider;
 
-/// What is broken.
+/// The broken thing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// Nothing.
@@ -23,7 +23,7 @@ pub enum Fault {
     KeepsCancelledActivities,
     /// An abandoned turn counts, though it should not.
     CountsIgnoredAttempts,
-    /// What is given back with a delay is visible at once.
+    /// Work given back with a delay is visible at once.
     ForgetsDelays,
     /// All callers own all sessions.
     SharesSessions,

@@ -1,8 +1,9 @@
-//! Any store against the reference: random sequences of calls, every answer compared, and after every call
+//! Any store against the reference: random sequences of calls. The test compares every answer, and after every call
 //! everything that can be read.
 //!
-//! Both stores share a clock that is moved by hand. Tokens differ between stores, so a step names them by the order in
-//! which they were given out. A second set of tests breaks a store on purpose and expects the comparison to notice.
+//! Both stores share a clock that the test moves by hand. Tokens differ between stores, so a step names them by the
+//! order in which the stores handed them out. A second set of tests breaks a store on purpose and expects the
+//! comparison to notice.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 

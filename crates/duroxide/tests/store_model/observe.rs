@@ -16,7 +16,7 @@ pub async fn everything(store: &dyn Provider, incarnations: &mut Incarnations) -
     if let Some(extended) = store.as_extended() {
         lines.add("quarantine", "", extended.list_quarantined(usize::MAX).await);
         lines.add("parked", "", extended.list_parked(usize::MAX).await);
-        // What is dropped by one call comes in any order.
+        // One call drops messages in any order.
         let dropped = extended.list_dropped(usize::MAX).await.map(|mut dropped| {
             dropped.newest.sort_by(|one, other| {
                 let key = |message: &DroppedMessage| (message.dropped_at, message.instance.clone());

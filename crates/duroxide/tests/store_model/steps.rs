@@ -1,4 +1,4 @@
-//! The calls that a sequence is made of, and how they are drawn.
+//! The calls of a sequence, and how the test draws them.
 
 use std::collections::HashSet;
 
@@ -58,18 +58,18 @@ pub enum Step {
     PruneBulk { selection: Selection, keep_last: Option<u32> },
 }
 
-/// Which of the tokens that were given out so far a call uses.
+/// Which of the tokens so far a call uses.
 #[derive(Debug, Clone, Copy)]
 pub enum TokenPick {
     /// One that was not used up yet, counted from the newest; its lease may have run out.
     Open(usize),
     /// Any, counted from the oldest: mostly stale.
     Any(usize),
-    /// One that was never given out.
+    /// A token that no store handed out.
     Invented,
 }
 
-/// What a turn commits. Ids are completed from the claim that it belongs to.
+/// The changes of a turn. Its claim completes the ids.
 #[derive(Debug, Clone)]
 pub struct Turn {
     /// Added to the claimed execution.
@@ -84,7 +84,7 @@ pub struct Turn {
     pub cancelled: Vec<ScheduledActivityIdentifier>,
 }
 
-/// What is wrong with a turn; at most one thing, for the order of checks is not part of the contract.
+/// The fault of a turn; at most one, because the order of checks is not part of the contract.
 #[derive(Debug, Clone, Copy)]
 pub enum Defect {
     EventWithoutId,
@@ -95,7 +95,7 @@ pub enum Defect {
     EmptyInstanceId,
 }
 
-/// Who fetches activities, and which.
+/// The claimant of activities, and the activities that it may take.
 #[derive(Debug, Clone)]
 pub struct Claimant {
     pub lock_ms: u64,
@@ -181,7 +181,7 @@ fn whole_step() -> BoxedStrategy<Vec<Step>> {
         .boxed()
 }
 
-/// What every sequence ends with: taking everything out that is still there.
+/// The end of every sequence: takes out everything that is still there.
 pub fn drain() -> Vec<Step> {
     let mut steps = vec![Step::Advance { ms: 60 * 60 * 1_000 }];
     for _ in 0..6 {

@@ -1,5 +1,5 @@
-//! No text breaks the codec: whatever strings a value holds, it comes back as it was, and whatever text is decoded,
-//! the answer is a value or an error.
+//! No text breaks the codec: a value comes back unchanged whatever strings it holds, and decoding any text gives a
+//! value or an error.
 
 use duroxide::providers::WorkItem;
 use duroxide::{AppErrorKind, ConfigErrorKind, ErrorDetails, Event, EventKind, PoisonMessageType};
@@ -242,7 +242,7 @@ proptest! {
 
     #[test]
     fn a_damaged_line_never_panics_the_decoder(line in damaged_line()) {
-        // What still decodes must also encode.
+        // Text that still decodes must also encode.
         if let Ok(event) = serde_json::from_str::<Event>(&line) {
             serde_json::to_string(&event).unwrap();
         }

@@ -1,5 +1,5 @@
-//! What may differ on input: fields that were added later may be missing, fields of the future are ignored, and
-//! anything else is an error.
+//! The differences that a reader tolerates: later fields may be missing, it ignores unknown fields, and anything else
+//! is an error.
 
 use duroxide::providers::WorkItem;
 use duroxide::{ErrorDetails, Event, EventKind};

@@ -1,7 +1,8 @@
 //! A store that forwards calls to another: one macro writes the methods that do nothing else.
 
-/// Implements `Provider` for a store that has another one in a field. The methods behind `forwards` hand the call on; the
-/// store writes the others itself. With `first`, each forwarded call runs that method before, and fails if it does.
+/// Implements `Provider` for a store that has another one in a field. The methods behind `forwards` hand the call on;
+/// the store writes the others itself. With `first`, each forwarded call first runs that method, and fails if that
+/// method fails.
 ///
 /// ```ignore
 /// forwarding_provider! {

@@ -1,5 +1,5 @@
-//! What the engine's tests share: histories built step by step, turns taken by `ReplayEngine`, and a driver that takes
-//! turn after turn and checks after each that the history replays to the same decisions.
+//! The tools that the engine's tests share: histories built step by step, turns taken by `ReplayEngine`, and a driver
+//! that takes turn after turn and checks after each that the history replays to the same decisions.
 #![allow(dead_code, clippy::unwrap_used, reason = "each test file uses its own part, and fails by panicking")]
 
 use std::collections::HashMap;
@@ -159,7 +159,7 @@ pub fn infra_error(text: &str) -> ErrorDetails {
     ErrorDetails::Infrastructure { operation: "op".into(), message: text.into(), retryable: true }
 }
 
-/// What a turn came to.
+/// The outcome of a turn.
 pub struct Turn {
     pub result: TurnResult,
     pub delta: Vec<Event>,

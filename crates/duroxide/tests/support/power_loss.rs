@@ -1,4 +1,4 @@
-//! A store on a disk that can lose its power, and what it has acknowledged.
+//! A store on a disk that can lose its power, and a record of the acknowledged writes.
 
 #![allow(dead_code, reason = "each test file uses what it needs")]
 
@@ -66,7 +66,7 @@ impl Machine {
         Connection::open(format!("file:{}?vfs={VFS_NAME}", path.display())).unwrap()
     }
 
-    /// What is there after a power cut.
+    /// The content after a power cut.
     pub fn cut_power(&self, survivors: Survivors) -> Image {
         let directory = TempDir::new().unwrap();
         self.disk.cut_power(directory.path(), survivors).unwrap();
@@ -86,7 +86,7 @@ impl Image {
         self.connection.query_row(sql, [], |row| row.get(0)).unwrap_or(0)
     }
 
-    /// Finds what was acknowledged and is not there.
+    /// Finds acknowledged writes that are missing.
     pub fn missing(&self, acknowledged: &[Fact]) -> Vec<Fact> {
         let sound: String =
             self.connection.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
@@ -219,7 +219,7 @@ async fn store_result(
     insist(async || store.store_result(&work.lock_token, Some(completion(instance, 2)), next).await).await
 }
 
-/// Takes an instance from its start to its second turn, by the short path; notes what was acknowledged.
+/// Takes an instance from its start to its second turn, by the short path; notes the acknowledged writes.
 pub async fn run_instance(
     store: &SqliteProvider,
     instance: &str,

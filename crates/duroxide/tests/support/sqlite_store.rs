@@ -18,7 +18,7 @@ use rusqlite::{Connection, OpenFlags};
 use tempfile::TempDir;
 
 pub const LEASE: Duration = Duration::from_secs(30);
-/// Nothing here takes long; whoever waits for so long waits in vain.
+/// Nothing here takes long; a wait of this length is in vain.
 pub const FAILURE_BOUND: Duration = Duration::from_secs(30);
 
 /// A directory with the file of a store, and the clock that its stores share.

@@ -1,7 +1,7 @@
-//! Storing something and claiming what it leads to, in one step.
+//! Storing a turn or a result and claiming the work that it leads to, in one step.
 //!
-//! What was claimed this way is a claim like any other, in the same order and under the same filters; and what is refused
-//! leaves nothing behind and claims nothing.
+//! Such a claim is like any other, in the same order and under the same filters; and a refused call leaves nothing
+//! behind and claims nothing.
 
 mod results;
 mod turns;
@@ -19,7 +19,7 @@ use crate::providers::{
     StoredResult, StoredTurn, TagFilter, TurnToStore, WorkClaim, WorkRequest,
 };
 
-/// Far longer than a sync takes; a check that waits for so long has failed.
+/// Far longer than a sync takes; a check that waits this long has failed.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Activities of any tag and no session.

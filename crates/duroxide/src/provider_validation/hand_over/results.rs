@@ -29,7 +29,7 @@ async fn store_done(
     settled(extended.store_result(&work.token, done, claim).await).await
 }
 
-/// The instance that a result is for is claimed along with it, and has the result among its messages.
+/// The commit of a result claims the result's own instance, with the result among its messages.
 pub async fn a_result_claims_the_instance_that_it_is_for(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let Some(extended) = store.extended() else { return };
@@ -50,7 +50,7 @@ pub async fn a_result_claims_the_instance_that_it_is_for(factory: &dyn ProviderF
     assert_refused(again, "a second result of the same activity");
 }
 
-/// A claim made along with a result is renewed, acked and given back like any other.
+/// The holder renews, acks and gives back a claim made along with a result like any other.
 pub async fn instances_claimed_with_a_result_are_claims_like_any_other(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let Some(extended) = store.extended() else { return };
@@ -84,7 +84,7 @@ pub async fn instances_claimed_with_a_result_are_claims_like_any_other(factory: 
     assert_refused(late, "an ack after another has taken over");
 }
 
-/// An instance whose message waits for longer comes first.
+/// An instance whose message has waited longer comes first.
 pub async fn an_instance_with_an_older_message_is_claimed_first(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let Some(extended) = store.extended() else { return };
@@ -95,7 +95,7 @@ pub async fn an_instance_with_an_older_message_is_claimed_first(factory: &dyn Pr
     assert_eq!(store.turn_of("i").await.item.messages, [completed("i", 2, "done")]);
 }
 
-/// A result claims as many instances as it is asked to, and none if it is not asked.
+/// A result claims as many instances as the caller asks for, and none if it does not ask.
 pub async fn a_result_claims_at_most_max_instances(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let Some(extended) = store.extended() else { return };
@@ -111,7 +111,7 @@ pub async fn a_result_claims_at_most_max_instances(factory: &dyn ProviderFactory
     store.turn_of("c").await;
 }
 
-/// An instance in the middle of a turn is not claimed; the result waits for it.
+/// The commit does not claim an instance in the middle of a turn; the result waits for it.
 pub async fn an_instance_in_a_turn_is_not_claimed(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let Some(extended) = store.extended() else { return };
@@ -124,7 +124,7 @@ pub async fn an_instance_in_a_turn_is_not_claimed(factory: &dyn ProviderFactory)
     assert_eq!(store.turn_of("i").await.item.messages, [completed("i", 2, "done")]);
 }
 
-/// Executions that the caller cannot replay are left to others.
+/// The commit leaves executions that the caller cannot replay to other dispatchers.
 pub async fn a_result_claims_only_what_the_caller_can_replay(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let Some(extended) = store.extended() else { return };
@@ -146,7 +146,7 @@ pub async fn a_result_claims_only_what_the_caller_can_replay(factory: &dyn Provi
     assert_eq!(store.turn_of("v2").await.attempts, 1, "what was left out should not be counted");
 }
 
-/// A result that is refused enqueues nothing, keeps the activity and claims nothing.
+/// A refused result enqueues nothing, keeps the activity and claims nothing.
 pub async fn a_refused_result_claims_and_enqueues_nothing(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let Some(extended) = store.extended() else { return };
@@ -170,7 +170,7 @@ pub async fn a_refused_result_claims_and_enqueues_nothing(factory: &dyn Provider
     store.expect_no_turn("no result was enqueued").await;
 }
 
-/// Without a completion the activity is removed and that is all; what is ready is claimed as always.
+/// Without a completion, the store only removes the activity; it still claims ready instances.
 pub async fn a_result_without_completion_only_removes_the_activity(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let Some(extended) = store.extended() else { return };
@@ -186,7 +186,7 @@ pub async fn a_result_without_completion_only_removes_the_activity(factory: &dyn
     assert_eq!(names(&claims), ["i"]);
 }
 
-/// A result becomes durable although nobody writes anything after it, and although nobody waits for it.
+/// A result becomes durable even if no later write follows and no caller waits for it.
 pub async fn a_result_becomes_durable_by_itself(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let Some(extended) = store.extended() else { return };

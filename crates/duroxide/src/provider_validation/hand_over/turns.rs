@@ -19,7 +19,7 @@ fn scheduling(instance: &str, work: Vec<WorkItem>) -> Commit {
     Commit { work, ..Commit::creating(instance) }
 }
 
-/// The activity that a turn schedules is claimed along with it, at its first attempt.
+/// A turn's commit claims the activity that the turn schedules, at its first attempt.
 pub async fn a_turn_claims_the_activity_that_it_schedules(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let Some(extended) = store.extended() else { return };
@@ -33,7 +33,7 @@ pub async fn a_turn_claims_the_activity_that_it_schedules(factory: &dyn Provider
     assert_refused(store.try_ack(&turn.token, Commit::default()).await, "a second ack of the turn");
 }
 
-/// A claim made along with a turn is renewed, acked and given back like any other.
+/// The holder renews, acks and gives back a claim made along with a turn like any other.
 pub async fn activities_claimed_with_a_turn_are_claims_like_any_other(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let Some(extended) = store.extended() else { return };
@@ -57,7 +57,7 @@ pub async fn activities_claimed_with_a_turn_are_claims_like_any_other(factory: &
     assert_eq!(store.turn_of("i").await.item.messages, [done]);
 }
 
-/// An activity that waits for longer comes first, whoever scheduled it.
+/// An activity that has waited longer comes first, whichever instance scheduled it.
 pub async fn an_older_activity_is_claimed_before_the_turns_own(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let Some(extended) = store.extended() else { return };
@@ -69,7 +69,7 @@ pub async fn an_older_activity_is_claimed_before_the_turns_own(factory: &dyn Pro
     assert_eq!(store.work().await.id(), 3, "what was not claimed is there for others");
 }
 
-/// A turn claims as many activities as it is asked to, and none if it is not asked.
+/// A turn claims as many activities as the caller asks for, and none if it does not ask.
 pub async fn a_turn_claims_at_most_max_activities(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let Some(extended) = store.extended() else { return };
@@ -87,7 +87,7 @@ pub async fn a_turn_claims_at_most_max_activities(factory: &dyn ProviderFactory)
     store.expect_no_work("all are claimed").await;
 }
 
-/// Activities of other tags and of sessions are left to those who may take them.
+/// The commit leaves activities of other tags and of sessions to workers that may take them.
 pub async fn a_turn_claims_only_what_the_caller_may_run(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let Some(extended) = store.extended() else { return };
@@ -121,7 +121,7 @@ pub async fn a_turn_claims_only_what_the_caller_may_run(factory: &dyn ProviderFa
     assert_eq!(ids(&stored.claims), [3, 6], "an owner of sessions is given one activity of a session");
 }
 
-/// An activity that the same turn gives up is not claimed.
+/// The commit does not claim an activity that the same turn cancels.
 pub async fn a_turn_does_not_claim_what_it_cancels(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let Some(extended) = store.extended() else { return };
@@ -134,7 +134,7 @@ pub async fn a_turn_does_not_claim_what_it_cancels(factory: &dyn ProviderFactory
     assert_eq!(ids(&stored.claims), [3]);
 }
 
-/// A turn that is refused stores nothing and claims nothing, neither its own activities nor older ones.
+/// A refused turn stores nothing and claims nothing, neither its own activities nor older ones.
 pub async fn a_refused_turn_claims_and_stores_nothing(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let Some(extended) = store.extended() else { return };
@@ -163,7 +163,7 @@ pub async fn a_refused_turn_claims_and_stores_nothing(factory: &dyn ProviderFact
     store.turn_of("i").await;
 }
 
-/// The answer names the creation of the instance as its metadata do, and another one after delete and re-create.
+/// The answer names the same incarnation as the metadata, and another one after delete and re-create.
 pub async fn a_stored_turn_names_the_incarnation(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let Some(extended) = store.extended() else { return };

@@ -1,4 +1,4 @@
-//! Whoever waits for instances may get them from the commit that enqueues a message.
+//! A dispatcher that waits for instances may get them from the commit that enqueues a message.
 
 use std::collections::HashSet;
 
@@ -12,7 +12,7 @@ use crate::providers::{
     WorkQueue,
 };
 
-/// What a dispatcher does: marks, claims, and waits if there is nothing, until there is something.
+/// Acts like a dispatcher: marks, claims, and waits if there is nothing, until there is something.
 async fn await_instances(
     extended: &dyn ExtendedProvider,
     request: &InstanceRequest<'_>,
@@ -34,7 +34,7 @@ async fn await_instances(
     tokio::time::timeout(PATIENCE, looking).await.expect("what was enqueued should be found")
 }
 
-/// A message reaches whoever waits, once, and is a claim like any other.
+/// A message reaches a waiting dispatcher, once, and is a claim like any other.
 pub async fn whoever_waits_gets_what_is_enqueued(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let Some(extended) = store.extended() else { return };
@@ -70,7 +70,7 @@ pub async fn whoever_waits_gets_what_is_started(factory: &dyn ProviderFactory) {
     store.try_ack(&claims[0].lock_token, Commit::creating("i")).await.expect("a claim can be acked");
 }
 
-/// A wait that was given up holds nothing back, whether the message comes after it or at the same time.
+/// A dispatcher that stops waiting holds nothing back, whether the message comes later or at the same time.
 pub async fn whoever_stops_waiting_gets_nothing(factory: &dyn ProviderFactory) {
     const INSTANCES: usize = 20;
     let store = Store::new(factory).await;
@@ -100,7 +100,7 @@ pub async fn whoever_stops_waiting_gets_nothing(factory: &dyn ProviderFactory) {
             () = a_moment => {}
         }
     }
-    // Those whose enqueue was dropped, too, get another start.
+    // Instances whose enqueue was dropped get another start, too.
     for number in 0..INSTANCES {
         store.start(&format!("i-{number}")).await;
     }
@@ -114,7 +114,7 @@ pub async fn whoever_stops_waiting_gets_nothing(factory: &dyn ProviderFactory) {
     store.expect_no_turn("everything was claimed").await;
 }
 
-/// Only what the caller can replay is claimed for it.
+/// The store claims for a dispatcher only what it can replay.
 pub async fn whoever_waits_gets_only_what_they_can_replay(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let Some(extended) = store.extended() else { return };
@@ -135,7 +135,7 @@ pub async fn whoever_waits_gets_only_what_they_can_replay(factory: &dyn Provider
     assert_eq!(store.turn_of("v2").await.attempts, 1, "what was left out should not be counted");
 }
 
-/// Several that wait and several that enqueue: every instance is claimed once.
+/// Several dispatchers wait and several callers enqueue: the store claims every instance once.
 pub async fn what_is_enqueued_goes_to_one_of_those_who_wait(factory: &dyn ProviderFactory) {
     const INSTANCES: usize = 40;
     let store = Store::new(factory).await;

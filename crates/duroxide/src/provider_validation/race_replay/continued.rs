@@ -1,4 +1,4 @@
-//! What reaches an instance between two executions, and starts that come twice.
+//! Messages that reach an instance between two executions, and starts that come twice.
 
 use super::lab::*;
 use crate::model::{AppErrorKind, ConfigErrorKind, ErrorDetails};
@@ -21,7 +21,7 @@ fn reads_two() -> OrchestrationRegistry {
     OrchestrationRegistry::builder().register(NAME, read).build()
 }
 
-/// A start of the instance that somebody sends although it exists.
+/// A start for an instance that already exists.
 fn duplicate_start(instance: &str, orchestration: &str, parent: Option<&str>) -> WorkItem {
     WorkItem::StartOrchestration {
         instance: instance.to_string(),
@@ -66,7 +66,7 @@ pub async fn test_duplicate_start_preserves_pinned_handler<F: ProviderFactory>(f
     }
 }
 
-/// What is sent while the next execution waits for its handler is kept for it.
+/// Messages sent while the next execution waits for its handler stay for it.
 pub async fn test_continue_as_new_unregistered_backoff<F: ProviderFactory>(factory: &F) {
     let lab = Lab::new(factory).await;
     lab.seed(&Recorded::continued("waiting", NEW_POLICY, "next")).await;
@@ -88,7 +88,7 @@ pub async fn test_continue_as_new_unregistered_backoff<F: ProviderFactory>(facto
     assert_eq!(lab.store.history_of("waiting", 1).await.len(), 2, "execution 1 has ended");
 }
 
-/// An execution that cannot be begun fails as an execution of its own; the one before keeps its end.
+/// An execution that cannot begin fails as an execution of its own; the one before keeps its end.
 pub async fn test_continue_as_new_poisoned_successor_is_own_execution<F: ProviderFactory>(factory: &F) {
     let lab = Lab::new(factory).await;
     let first = Recorded::continued("poisoned", NEW_POLICY, "next");
@@ -116,7 +116,7 @@ pub async fn test_continue_as_new_poisoned_successor_is_own_execution<F: Provide
     assert_eq!(lab.store.history("poisoned").await, second, "execution 2 should be the latest");
 }
 
-/// A duplicate start that comes before the next execution's does not take its place.
+/// A duplicate start that arrives before the next execution's start does not take its place.
 pub async fn test_continue_as_new_duplicate_start<F: ProviderFactory>(factory: &F) {
     for stamp in [OLD_POLICY, NEW_POLICY] {
         for collides in [false, true] {
@@ -169,7 +169,7 @@ async fn seed_parent(lab: &Lab<'_>) {
     lab.seed(&parent.then(scheduled)).await;
 }
 
-/// What may be waiting while the start of the next execution is not visible yet.
+/// The messages that may wait while the start of the next execution is not visible yet.
 const INPUTS: [&str; 7] =
     ["queue", "race", "mixed-stale", "signal", "cancel", "future-completion", "stale-only"];
 
@@ -216,9 +216,9 @@ async fn transition(ctx: OrchestrationContext, shape: String) -> Result<String, 
     }
 }
 
-/// What waits for the next execution reaches it, once, when its start becomes visible, and changes nothing before.
+/// Messages for the next execution reach it, once, when its start becomes visible, and change nothing before.
 ///
-/// `stamp` is the version that recorded the execution that ended.
+/// `stamp` is the version that recorded the ended execution.
 pub async fn test_continue_as_new_transition_delivery<F: ProviderFactory>(factory: &F, stamp: &str) {
     let lab = Lab::new(factory).await;
     for shape in INPUTS {
@@ -279,7 +279,7 @@ fn expect_failure(status: OrchestrationStatus, is_expected: impl Fn(&ErrorDetail
     }
 }
 
-/// A signal that was recorded before the wait was opened is gone; then the instance needs another one.
+/// A signal recorded before the wait opened is gone; then the instance needs another one.
 async fn send_fresh_signal_if_needed(lab: &Lab<'_>) {
     let is_waiting_or_done = async || {
         let history = lab.store.history_of("signal", 2).await;
@@ -291,7 +291,7 @@ async fn send_fresh_signal_if_needed(lab: &Lab<'_>) {
     lab.store.send(raised("signal", "signal", "fresh")).await;
 }
 
-/// Asserts that execution 1 is as it was, and that each input is recorded once in execution 2.
+/// Asserts that execution 1 is unchanged, and that execution 2 has recorded each input once.
 async fn expect_delivered_once(lab: &Lab<'_>, shape: &'static str) {
     assert_eq!(lab.store.history_of(shape, 1).await.len(), 2, "execution 1 of {shape} should not change");
     let second = lab.store.history_of(shape, 2).await;

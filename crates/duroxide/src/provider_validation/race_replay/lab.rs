@@ -1,4 +1,4 @@
-//! A store with a runtime on it, and histories that were recorded elsewhere.
+//! A store with a runtime on it, and histories that other versions recorded.
 
 use std::future::Future;
 use std::pin::pin;
@@ -12,7 +12,7 @@ use crate::providers::WorkItem;
 use crate::runtime::registry::{ActivityRegistry, OrchestrationRegistry};
 use crate::runtime::{OrchestrationStatus, Runtime, RuntimeOptions, UnregisteredBackoffConfig};
 
-/// The version since which a dropped future is cancelled at once.
+/// The version since which the engine cancels a dropped future at once.
 pub(super) const NEW_POLICY: &str = "0.1.31";
 
 /// The last version before that.
@@ -24,7 +24,7 @@ pub(super) const NAME: &str = "Raced";
 /// How long a check waits for an instance to end before it gives up.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How far a clock that is moved by hand moves at a time while a runtime works.
+/// How far a clock that a test moves by hand moves at a time while a runtime works.
 const TICK: Duration = Duration::from_millis(2);
 
 /// A store with a client.
@@ -50,7 +50,7 @@ impl<'a> Lab<'a> {
         Runtime::start_with_options(self.store.provider.clone(), activities, orchestrations, options).await
     }
 
-    /// Stops a runtime; what it is doing is finished first.
+    /// Stops a runtime after it has finished its work.
     pub(super) async fn stop(&self, runtime: Arc<Runtime>) {
         self.while_time_passes(runtime.shutdown(Some(5_000))).await;
     }
@@ -85,12 +85,12 @@ impl<'a> Lab<'a> {
         panic!("this should come true: {what}");
     }
 
-    /// Waits until nobody else can fetch a message: a runtime has hidden or consumed all, or is about to.
+    /// Waits until no other caller can fetch a message: a runtime has hidden or consumed all, or is about to.
     pub(super) async fn until_nothing_is_visible(&self) {
         self.until("a runtime takes all visible messages", async || self.nothing_is_visible().await).await;
     }
 
-    /// Looks for a message that could be fetched. What a look fetches by itself is given back without a trace.
+    /// Looks for a message that could be fetched, and gives back what it fetches without a trace.
     async fn nothing_is_visible(&self) -> bool {
         match self.store.try_turn().await {
             None => true,
@@ -101,9 +101,9 @@ impl<'a> Lab<'a> {
         }
     }
 
-    /// Lets runtimes work until all messages are hidden or consumed, and none of them is held any more.
+    /// Lets runtimes work until all messages are hidden or consumed, and no runtime holds any of them.
     ///
-    /// A runtime that is stopped gives back what it has taken and not begun with; then the next one goes on.
+    /// A runtime that stops gives back the claims that it has not begun; then the next one goes on.
     pub(super) async fn stop_when_nothing_is_visible(
         &self,
         mut runtime: Arc<Runtime>,
@@ -120,7 +120,7 @@ impl<'a> Lab<'a> {
         }
     }
 
-    /// Waits for a future; a clock that is moved by hand moves on meanwhile.
+    /// Waits for a future; moves a manual clock on meanwhile.
     pub(super) async fn while_time_passes<T>(&self, future: impl Future<Output = T>) -> T {
         let Some(clock) = self.store.factory.clock() else {
             return future.await;
@@ -136,7 +136,7 @@ impl<'a> Lab<'a> {
 
     /// Writes the history of execution 1 as if a runtime of that version had recorded it.
     ///
-    /// To be called before other messages are queued, for the instance must be the next to take a turn.
+    /// Call it before other messages are queued, because the instance must be the next to take a turn.
     pub(super) async fn seed(&self, history: &Recorded) {
         let (instance, events) = (history.instance, history.events.clone());
         self.store.send(start_named(instance, history.name, Some(VERSION))).await;

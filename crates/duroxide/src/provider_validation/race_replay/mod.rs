@@ -1,8 +1,8 @@
 //! Races between messages and their replay, with a whole runtime on the store.
 //!
-//! A store decides which messages come together and in which order; the runtime decides races by that order and must
-//! decide them alike when it replays. So these checks seed a history and the messages of one batch, let a runtime take
-//! it from there, and look at result and history.
+//! A store decides which messages come together and in which order; the runtime decides races by that order, and must
+//! decide them the same way when it replays. So these checks seed a history and the messages of one batch, let a
+//! runtime take it from there, and look at result and history.
 
 mod continued;
 mod lab;

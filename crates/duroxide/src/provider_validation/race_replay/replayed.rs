@@ -1,4 +1,4 @@
-//! Races that were decided once and must be decided alike when they are replayed.
+//! Races that were decided once, and that every replay must decide the same way.
 
 use std::sync::Arc;
 
@@ -125,7 +125,7 @@ async fn carry_queue(ctx: OrchestrationContext, input: String) -> Result<String,
     ctx.continue_as_new("next").await
 }
 
-/// Messages that nobody read are carried over; one that was read is not.
+/// Continue-as-new carries unread messages over, and no message that was read.
 pub async fn test_continue_as_new_queue_race_replay<F: ProviderFactory>(factory: &F) {
     let stamp = current_build_version().to_string();
     let recorded = |shape| Recorded::started(shape, &stamp, shape);
@@ -157,7 +157,7 @@ pub async fn test_continue_as_new_queue_race_replay<F: ProviderFactory>(factory:
     }
 }
 
-/// The version that recorded an event is stored with it and never replaced by the store's own.
+/// The store keeps the version that recorded an event, and never replaces it by its own.
 pub async fn test_queue_replay_version_stamp_roundtrip<F: ProviderFactory>(factory: &F) {
     let lab = Lab::new(factory).await;
     let recorded = Recorded::started("stamped", OLD_POLICY, "1");
@@ -178,7 +178,7 @@ async fn race_signal(ctx: OrchestrationContext, _: String) -> Result<String, Str
     }
 }
 
-/// A race of a signal and a timer that was decided live is decided alike by every replay.
+/// Every replay decides a race of a signal and a timer as the live turn did.
 pub async fn test_positional_wait_race_replay<F: ProviderFactory>(factory: &F) {
     let lab = Lab::new(factory).await;
     let registry = OrchestrationRegistry::builder().register(NAME, race_signal).build();

@@ -1,4 +1,4 @@
-//! What operators can do with this store, method by method.
+//! The management interface of this store, method by method.
 
 use async_trait::async_trait;
 

@@ -1,11 +1,11 @@
-//! Instances that nobody can claim, because neither their turn nor their failure could be stored.
+//! Instances that no caller can claim, because the store could take neither their turn nor their failure.
 
 use super::state::State;
 use crate::providers::{BlockedInstance, ProviderError, refusal};
 
 impl State {
-    /// Ends a turn and keeps its instance from being claimed. The lease has to be live: a turn that was refused because
-    /// its lease had run out is no reason to block anything.
+    /// Ends a turn and blocks its instance. The lease must be live: a turn that the store refused because its lease had
+    /// run out is no reason to block anything.
     pub fn block_instance(&mut self, lock_token: &str, reason: &str, now: u64) -> Result<(), ProviderError> {
         const OPERATION: &str = "block_instance";
         let (instance, lease) =
@@ -22,7 +22,7 @@ impl State {
         Ok(())
     }
 
-    /// Lets an instance be claimed again, as if its messages had never been delivered.
+    /// Makes an instance claimable again, as if its messages had never been delivered.
     pub fn unblock_instance(&mut self, instance: &str) -> bool {
         let blocked = self.blocked.len();
         self.blocked.retain(|blocked| blocked.instance != instance);
@@ -35,7 +35,7 @@ impl State {
         true
     }
 
-    /// Tells whether an instance must not be claimed.
+    /// Tells whether an instance is blocked.
     pub fn is_blocked(&self, instance: &str) -> bool {
         self.blocked.iter().any(|blocked| blocked.instance == instance)
     }

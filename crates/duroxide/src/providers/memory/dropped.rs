@@ -1,11 +1,11 @@
-//! The messages that were dropped because their instance did not exist: counted, and the newest listed.
+//! The messages that the store dropped because their instance did not exist: their count, and the newest of them.
 
 use std::collections::VecDeque;
 
 use crate::model::whole_ms;
 use crate::providers::{DroppedMessage, DroppedMessages};
 
-/// What was dropped.
+/// The dropped messages.
 #[derive(Debug, Default)]
 pub(super) struct Dropped {
     total: u64,
@@ -23,7 +23,7 @@ impl Dropped {
         }
     }
 
-    /// Lists what is not too old, newest first.
+    /// Lists the messages that are not too old, newest first.
     pub fn list(&self, limit: usize, now: u64) -> DroppedMessages {
         let kept_for = whole_ms(DroppedMessage::KEPT_FOR);
         let is_recent = |message: &&DroppedMessage| message.dropped_at.saturating_add(kept_for) > now;

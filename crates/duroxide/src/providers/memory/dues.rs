@@ -1,4 +1,4 @@
-//! What is ready now, and when something else will be: the facts behind the work signals.
+//! Which work is ready now, and when the next will be: the facts behind the work signals.
 
 use super::orphans::parked_until;
 use super::state::{Activity, Message, State};
@@ -15,7 +15,7 @@ impl State {
 
     /// Returns the next moment at which a fetch may find an instance that it would not find now.
     ///
-    /// The end of a parking time is one too: somebody has to come and clear it away.
+    /// The end of a parking time counts too: a fetch has to come and clear the message away.
     pub fn next_message_due(&self, now: u64) -> Option<u64> {
         let waiting = self.messages.iter().filter(|message| !self.is_blocked(&message.instance));
         let dues = waiting.filter_map(|message| match parked_until(message, self.parking_ms) {
@@ -25,7 +25,7 @@ impl State {
         dues.min()
     }
 
-    /// A message is ready when it is visible and nobody holds its instance.
+    /// A message is ready when it is visible and no turn holds its instance.
     fn message_ready_at(&self, message: &Message) -> u64 {
         let lease = self.turn_leases.get(&message.instance);
         message.visible_at.max(lease.map_or(0, |lease| lease.locked_until))
@@ -38,7 +38,7 @@ impl State {
 
     /// Returns the next moment at which a fetch may find an activity that it would not find now.
     ///
-    /// An activity of a session is ready for the session's owner first, and for everybody once the session is free.
+    /// An activity of a session is ready for the session's owner first, and for every worker once the session is free.
     pub fn next_activity_due(&self, now: u64) -> Option<u64> {
         let dues = self.activities.iter().flat_map(|activity| {
             let session = activity.session_id.as_ref().and_then(|id| self.sessions.get(id));

@@ -1,4 +1,4 @@
-//! What this store can do beyond the documented contract, method by method.
+//! The abilities of this store beyond the documented contract, method by method.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -208,7 +208,7 @@ impl State {
             || self.messages_of(instance).any(|queued| queued.class == MessageClass::Start)
     }
 
-    /// Enqueues a message that is parked, not dropped, if its instance does not exist.
+    /// Enqueues a message. If its instance does not exist, the store parks it instead of dropping it.
     fn enqueue_or_park(&mut self, message: &WorkItem, now: u64) -> Result<(), ProviderError> {
         const OPERATION: &str = "enqueue_or_park";
         if !inspect::may_wait_for_its_instance(message) {

@@ -28,7 +28,7 @@ impl State {
         self.latest_recorded_execution(instance).unwrap_or(INITIAL_EXECUTION_ID)
     }
 
-    /// Returns the execution that a turn belongs to: what the row says, or the highest that anything is known of.
+    /// Returns the execution that a turn belongs to: the one in the row, or the highest with a record or a history.
     pub fn current_execution(&self, instance: &str) -> u64 {
         if let Some(row) = self.instances.get(instance) {
             return row.current_execution_id;
@@ -37,7 +37,7 @@ impl State {
         with_events.chain(self.latest_recorded_execution(instance)).max().unwrap_or(INITIAL_EXECUTION_ID)
     }
 
-    /// Checks and encodes events that are to be appended to an execution.
+    /// Checks and encodes events before they are appended to an execution.
     pub fn encode_events(
         &self,
         operation: &str,
@@ -59,14 +59,14 @@ impl State {
         Ok(encoded)
     }
 
-    /// Appends events that were checked before.
+    /// Appends events that have passed the check.
     pub fn append_events(&mut self, instance: &str, execution_id: u64, encoded: BTreeMap<u64, String>) {
         if !encoded.is_empty() {
             self.histories.entry((instance.to_string(), execution_id)).or_default().extend(encoded);
         }
     }
 
-    /// Appends events without a turn. It records no instance and no execution.
+    /// Appends events without a turn. Records no instance and no execution.
     pub fn append(
         &mut self,
         instance: &str,
@@ -77,14 +77,14 @@ impl State {
         self.limits.check_instance(OPERATION, instance)?;
         let encoded = self.encode_events(OPERATION, instance, execution_id, new_events)?;
         if !encoded.is_empty() {
-            // Messages that waited for the instance to exist have a history to go with now.
+            // The instance now has a history, so the messages that waited for it can be delivered.
             self.unpark(instance);
         }
         self.append_events(instance, execution_id, encoded);
         Ok(())
     }
 
-    /// Reads the history of an execution; an event that does not decode is an error, never left out.
+    /// Reads the history of an execution; an event that does not decode is an error; it is never skipped.
     pub fn read_history(
         &self,
         operation: &str,

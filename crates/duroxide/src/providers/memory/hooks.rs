@@ -1,4 +1,4 @@
-//! What tests need besides the contract: ways to damage rows, and the whole state as text.
+//! Hooks for tests: ways to damage rows, and the whole state as text.
 
 use std::fmt::{self, Write};
 
@@ -6,7 +6,7 @@ use super::MemoryProvider;
 use super::orphans::parked_until;
 use super::state::{State, StoredLease};
 
-/// What a damaged row holds: the beginning of something that once was JSON.
+/// The text of a damaged row: the beginning of former JSON.
 const DAMAGED: &str = "{\"damaged";
 
 impl MemoryProvider {
@@ -52,8 +52,8 @@ impl MemoryProvider {
 
     /// Returns the whole state as text, one row a line.
     ///
-    /// Two stores that went through the same calls at the same times print the same, so tokens are left out: a lease
-    /// is shown by its end. Rows of queues are in the order of enqueueing, all others in the order of their keys.
+    /// Two stores that went through the same calls at the same times print the same, so the dump omits tokens and shows
+    /// a lease by its end. Rows of queues are in the order of enqueueing, all others in the order of their keys.
     pub fn dump(&self) -> String {
         let mut text = String::new();
         // Writing to a string does not fail.

@@ -1,19 +1,19 @@
 //! The key-value store of one instance, in two layers.
 //!
-//! A turn is given the values as they were when its execution began, for what the execution wrote since is written
-//! again by its replay. Clients are given the newest values. So what an execution changes is kept apart until it ends.
+//! A turn gets the values as of the beginning of its execution, because its replay writes the later ones again. Clients
+//! get the newest values. So the store keeps the changes of an execution apart until it ends.
 
 use std::collections::{BTreeMap, HashMap};
 
 use crate::model::KvEntry;
 use crate::providers::inspect::KvChange;
 
-/// The values at the last boundary between executions, and what the running execution changed since.
+/// The values at the last boundary between executions, and the running execution's changes since.
 #[derive(Default)]
 pub(super) struct KeyValues {
     /// The values when the current execution began.
     pub settled: BTreeMap<String, KvEntry>,
-    /// What changed since; `None` for a key that was cleared.
+    /// The changes since; `None` for a cleared key.
     pub changed: BTreeMap<String, Option<KvEntry>>,
 }
 
@@ -35,7 +35,7 @@ impl KeyValues {
         }
     }
 
-    /// Ends the running execution: what it changed is what the next one begins with.
+    /// Ends the running execution: its changes become the values that the next one begins with.
     pub fn settle(&mut self) {
         for (key, change) in std::mem::take(&mut self.changed) {
             match change {

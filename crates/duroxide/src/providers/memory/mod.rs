@@ -1,17 +1,17 @@
 //! The reference store: everything in memory, every rule of the contract in its plainest form.
 //!
-//! It is a specification that runs. Other stores are compared with it, so it prefers being obviously right to being
-//! fast: one lock around plain collections, no indexes, linear scans. Nothing survives the process. Programs may use
-//! it in tests, or where losing everything at exit is fine.
+//! This store is a specification that runs. Tests compare other stores with it, so it prefers being obviously right to
+//! being fast: one lock around plain collections, no indexes, linear scans. Nothing survives the process. Programs may
+//! use it in tests, or where losing everything at exit is fine.
 //!
-//! Every operation is a plain function on `State` that is given the time. It first checks everything
-//! and then applies, so that a refusal leaves nothing behind. Every future of the store is ready at once and holds
-//! nothing, so dropping one is harmless. Fetches return at once: `poll_timeout` is ignored, and whoever wants to wait
-//! uses the work signal.
+//! Every operation is a plain function on `State` with the time as an argument. It first checks everything and then
+//! applies, so that a refusal leaves nothing behind. Every future of the store is ready at once and holds nothing, so
+//! dropping one is harmless. Fetches ignore `poll_timeout` and return at once; a caller that wants to wait uses the
+//! work signal.
 //!
-//! Payloads are kept as JSON text, encoded on the way in and decoded on the way out, as in a store on disk. So rows
-//! that do not decode can exist here too, and are treated here as everywhere: an undecodable history is reported with
-//! the turn, an undecodable message or activity is set aside and never in the way.
+//! The store keeps payloads as JSON text, encoded on the way in and decoded on the way out, like a store on disk. So
+//! undecodable rows can exist here too, and the same rules apply: the store reports an undecodable history with the
+//! turn, and sets aside an undecodable message or activity, so that it holds up no other.
 
 mod admin;
 mod blocked;
@@ -38,7 +38,7 @@ use super::{InstanceWatchers, RunningActivities, StoreLimits, WorkSignalSource};
 use crate::model::{Clock, SystemClock, whole_ms};
 use state::State;
 
-/// A store that keeps everything in memory; the reference that other stores are compared with.
+/// A store that keeps everything in memory; the reference for all other stores.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -59,12 +59,12 @@ pub struct MemoryProvider {
 }
 
 impl MemoryProvider {
-    /// Makes an empty store that goes by the machine's clock.
+    /// Makes an empty store that follows the machine's clock.
     pub fn new() -> Self {
         Self::with_clock(Arc::new(SystemClock))
     }
 
-    /// Makes an empty store that goes by the given clock.
+    /// Makes an empty store that follows the given clock.
     pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
         Self {
             state: Mutex::new(State::default()),
@@ -76,7 +76,7 @@ impl MemoryProvider {
         }
     }
 
-    /// Takes ids and payloads up to other sizes than the usual ones.
+    /// Sets other limits for ids and payloads than the usual ones.
     #[must_use]
     pub fn with_limits(self, limits: StoreLimits) -> Self {
         self.lock().limits = limits;
@@ -105,12 +105,12 @@ impl MemoryProvider {
         leased
     }
 
-    /// Changes the state and wakes whoever may find something afterwards.
+    /// Changes the state and wakes the callers that may find something afterwards.
     fn change<T>(&self, change: impl FnOnce(&mut State, u64) -> T) -> T {
         let mut state = self.lock();
         let now = self.clock.now_ms();
         let changed = change(&mut state, now);
-        // Signals are given with the lock held, so that a late one cannot announce an outdated due time.
+        // Signals with the lock held, so that a late signal cannot announce an outdated due time.
         self.announce_dues(&state, now);
         if state.has_ready_messages(now) {
             self.orchestrator_signal.notify();

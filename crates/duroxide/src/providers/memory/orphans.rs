@@ -1,10 +1,11 @@
 //! Messages for instances that do not exist, and messages that do not decode.
 //!
-//! Neither may block the queue, reach the wrong instance or get lost without a word. Completions for an instance that
-//! is gone are stale: they are dropped, or they would reach a later instance of the same id. Signals and cancellations
-//! may have overtaken the start: they are parked, with whatever came with them, until the start is there or their time
-//! is over. So are queue messages whose sender asked for it; others are dropped. A parked message is an ordinary row that
-//! gives its instance no place in the queue. What is dropped, other than completions, is counted and listed.
+//! Neither may block the queue, reach the wrong instance or get lost silently. Completions for an instance that is gone
+//! are stale: the store drops them, or they would reach a later instance of the same id. Signals and cancellations may
+//! have overtaken the start: the store parks them, with the messages that came with them, until the start is there or
+//! their time is over. It also parks queue messages whose sender asked for that, and drops other queue messages. A
+//! parked message is an ordinary row that gives its instance no place in the queue. The store counts and lists what it
+//! drops, except completions.
 
 use super::state::{Message, State};
 use crate::model::payload::{self, PAYLOAD_TARGET};
@@ -14,7 +15,7 @@ use crate::providers::{DroppedMessage, ParkedMessage, QuarantineEntry, Quarantin
 
 impl State {
     /// Chooses the messages of an instance's next turn, by their positions: the oldest, as many as a turn has room for.
-    /// Where an execution is to begin, what starts it comes first, wherever it is in the queue.
+    /// If an execution is about to begin, its start comes first, wherever it is in the queue.
     pub fn next_messages(&self, instance: &str, now: u64) -> Vec<usize> {
         let is_visible = |position: &usize| {
             self.messages[*position].instance == instance && self.messages[*position].is_visible(now)
@@ -42,7 +43,7 @@ impl State {
             .is_none_or(|row| self.status(instance, row) == ExecutionStatus::ContinuedAsNew.as_str())
     }
 
-    /// Decodes these messages. Takes those that do not decode out of the queue, and returns the others with their positions.
+    /// Decodes these messages. Takes undecodable ones out of the queue, and returns the others with their positions.
     pub fn decode_messages(
         &mut self,
         instance: &str,
@@ -95,7 +96,7 @@ impl State {
         self.drop_messages(instance, "its instance does not exist", now, |message| {
             message.class == MessageClass::Completion && message.is_visible(now)
         });
-        // A start that is only delayed will want the queue messages too.
+        // A start that is only delayed still wants the queue messages.
         let may_be_started = self.messages_of(instance).any(|message| {
             message.class == MessageClass::Start
                 || (message.class == MessageClass::Signal && message.is_visible(now))
@@ -112,13 +113,13 @@ impl State {
         }
     }
 
-    /// Lets the messages of an instance that exists after all take their part again.
+    /// Ends the parking of messages whose instance exists after all.
     pub fn unpark(&mut self, instance: &str) {
         let parked = self.messages.iter_mut().filter(|message| message.instance == instance);
         parked.for_each(|message| message.parked_at = None);
     }
 
-    /// Drops what was parked for too long.
+    /// Drops the messages that were parked for too long.
     pub fn drop_expired_parked(&mut self, now: u64) {
         let parking_ms = self.parking_ms;
         let expired: Vec<String> = self
@@ -134,7 +135,7 @@ impl State {
         }
     }
 
-    /// Lists what is parked, oldest first.
+    /// Lists the parked messages, oldest first.
     pub fn list_parked(&self, limit: usize) -> Vec<ParkedMessage> {
         let parked = self.messages.iter().filter_map(|message| {
             Some(ParkedMessage {
@@ -177,7 +178,7 @@ impl State {
     }
 }
 
-/// The moment at which a parked message is dropped; `None` if it is not parked.
+/// The moment at which the store drops a parked message; `None` if it is not parked.
 pub(super) fn parked_until(message: &Message, parking_ms: u64) -> Option<u64> {
     message.parked_at.map(|since| since.saturating_add(parking_ms))
 }

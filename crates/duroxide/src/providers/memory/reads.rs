@@ -1,4 +1,4 @@
-//! What the store tells about instances without changing anything.
+//! Reads about instances, which change nothing.
 
 use std::collections::BTreeMap;
 
@@ -100,7 +100,7 @@ impl State {
         })
     }
 
-    /// Describes an instance of which there is nothing but a queued start.
+    /// Describes an instance of which the store has nothing but a queued start.
     fn pending(&self, instance: &str) -> Option<InstanceMetadata> {
         if self.has_history(instance) {
             return None;
@@ -170,7 +170,7 @@ impl State {
         }
     }
 
-    /// Returns how many messages and activities nobody holds, delayed and parked ones included.
+    /// Counts the messages and activities that no worker holds, including delayed and parked ones.
     pub fn queue_depths(&self, now: u64) -> QueueDepths {
         let waiting_messages = self.messages.iter().filter(|message| {
             let is_held = message.taken_by.is_some() && self.is_in_turn(&message.instance, now);

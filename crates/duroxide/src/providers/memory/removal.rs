@@ -1,4 +1,4 @@
-//! Taking things out of the store: instances with all they have, and executions that are no longer wanted.
+//! Removes rows: instances with everything they have, and old executions.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use crate::providers::{
     DeleteInstanceResult, InstanceFilter, ProviderError, PruneOptions, PruneResult, refusal,
 };
 
-/// How many instances a bulk operation takes on if it is not told.
+/// The most instances of a bulk operation, unless its filter says otherwise.
 const DEFAULT_BULK_LIMIT: u32 = 1_000;
 
 impl State {
@@ -19,7 +19,7 @@ impl State {
         let mut visited = 0;
         while let Some(id) = tree.get(visited) {
             let children = self.list_children(id);
-            // Parents are what callers say they are, so they may form a circle.
+            // Callers choose the parents, so they may form a circle.
             let new_ids: Vec<String> = children.into_iter().filter(|child| !tree.contains(child)).collect();
             tree.extend(new_ids);
             visited += 1;
@@ -40,7 +40,7 @@ impl State {
         self.delete_all(&self.tree(instance), force)
     }
 
-    /// Deletes these instances or none. Ids without a row are left alone.
+    /// Deletes these instances or none. Skips ids without a row.
     pub fn delete_all(&mut self, ids: &[String], force: bool) -> Result<DeleteInstanceResult, ProviderError> {
         let is_running = |id: &&String| self.instances.get(*id).is_some_and(|row| self.is_running(id, row));
         if let Some(running) = ids.iter().find(is_running).filter(|_| !force) {
@@ -121,7 +121,7 @@ impl State {
         self.key_values.remove(instance);
         self.messages.retain(|message| message.instance != instance);
         self.activities.retain(|activity| activity.identity.instance != instance);
-        // Whoever is in a turn with it cannot commit any more.
+        // A runtime that is in a turn of this instance can no longer commit it.
         self.turn_leases.remove(instance);
         self.blocked.retain(|blocked| blocked.instance != instance);
         self.delete_queued_children(instance);
@@ -129,7 +129,7 @@ impl State {
         deleted.queue_messages_deleted += (queued - self.messages.len() - self.activities.len()) as u64;
     }
 
-    /// Removes the queued starts of an instance's children. A turn that somebody is taking with one is over.
+    /// Removes the queued starts of an instance's children. A runtime that is in a turn with such a start loses it.
     fn delete_queued_children(&mut self, parent: &str) {
         let is_start = |message: &Message| message.parent.as_deref() == Some(parent);
         let (starts, kept): (Vec<_>, Vec<_>) =
@@ -145,14 +145,14 @@ impl State {
             {
                 continue;
             }
-            // Whatever waits for it would reach a later child of the same id.
+            // Other messages for this id would reach a later child of the same id.
             self.messages.retain(|message| message.instance != start.instance);
             self.turn_leases.remove(&start.instance);
             self.blocked.retain(|blocked| blocked.instance != start.instance);
         }
     }
 
-    /// Makes the messages of a turn as if it had not been taken.
+    /// Resets the messages of a turn, as if it had never been taken.
     fn give_back(&mut self, token: &str) {
         for message in self.messages.iter_mut().filter(|message| message.taken_by.as_deref() == Some(token)) {
             message.taken_by = None;
@@ -165,7 +165,7 @@ impl State {
         counted.map(|(_, events)| events.len() as u64).sum()
     }
 
-    /// Removes old executions of an instance; never the current one, never a running one.
+    /// Removes old executions of an instance, but never the current one or a running one.
     pub fn prune(&mut self, instance: &str, options: &PruneOptions) -> Result<PruneResult, ProviderError> {
         let current = self.instance_row("prune_executions", instance)?.current_execution_id;
         let ids = self.list_executions(instance);
@@ -216,7 +216,7 @@ fn bulk_limit(filter: &InstanceFilter) -> usize {
     filter.limit.unwrap_or(DEFAULT_BULK_LIMIT) as usize
 }
 
-/// Tells whether an end lies before a cut-off, if there is one. What has not ended lies before none.
+/// Tells whether an end lies before a cut-off, if there is one. An execution that has not ended lies before no cut-off.
 fn ended_before(completed_at: Option<u64>, cut_off: Option<u64>) -> bool {
     cut_off.is_none_or(|cut_off| completed_at.is_some_and(|at| at < cut_off))
 }

@@ -1,4 +1,4 @@
-//! What the store holds, and how a row of each queue is made.
+//! The contents of the store, and how a row of each queue is made.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -29,7 +29,7 @@ pub(super) struct State {
     pub key_values: BTreeMap<String, KeyValues>,
     /// The orchestrator queue, in the order of enqueueing.
     pub messages: Vec<Message>,
-    /// The leases of turns by instance. One that ran out stays until somebody takes over.
+    /// The leases of turns by instance. An expired lease stays until another caller takes over.
     pub turn_leases: BTreeMap<String, StoredLease>,
     /// The worker queue, in the order of enqueueing.
     pub activities: Vec<Activity>,
@@ -87,7 +87,7 @@ pub(super) struct ExecutionRow {
     pub completed_at: Option<u64>,
 }
 
-/// A lease as the store keeps it. Its row outlives `locked_until`, until somebody else takes over.
+/// A lease as the store keeps it. Its row outlives `locked_until`, until another caller takes over.
 pub(super) struct StoredLease {
     pub token: String,
     pub locked_until: u64,
@@ -114,14 +114,14 @@ pub(super) struct Message {
     pub class: MessageClass,
     pub payload: String,
     pub enqueued_at: u64,
-    /// 0 if it was visible when it was enqueued: a clock that is set back does not hide it.
+    /// 0 if it was visible at once: then a clock that is set back does not hide it.
     pub visible_at: u64,
     pub attempts: u32,
     /// The token of the turn that has it.
     pub taken_by: Option<String>,
     /// Since when it waits for an instance that does not exist.
     pub parked_at: Option<u64>,
-    /// For the start of a child: who started it.
+    /// For the start of a child: the parent that started it.
     pub parent: Option<String>,
 }
 
@@ -149,7 +149,7 @@ impl Activity {
     }
 }
 
-/// A session and whose it is.
+/// A session and its owner.
 pub(super) struct Session {
     pub owner_id: String,
     pub locked_until: u64,
@@ -163,7 +163,7 @@ impl Session {
 }
 
 impl State {
-    /// Makes a message, visible after `delay`; a timer not before it is due.
+    /// Makes a message, visible after `delay`; a timer becomes visible no earlier than it is due.
     pub fn new_message(
         &self,
         operation: &str,
@@ -218,7 +218,7 @@ pub(super) fn time_after(now: u64, duration: Duration) -> u64 {
     now.saturating_add(whole_ms(duration))
 }
 
-/// The stored visibility of something that becomes visible at a moment: that moment, or 0 if it has come.
+/// The stored visibility of something that becomes visible at a moment: that moment, or 0 if it has passed.
 pub(super) fn visible_from(moment: u64, now: u64) -> u64 {
     if moment <= now { 0 } else { moment }
 }

@@ -1,4 +1,4 @@
-//! The turns of instances: claiming them, loading what they need, committing them, giving them back.
+//! The turns of instances: claims, loads, commits and gives back.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::providers::{
     OrchestrationItem, ProviderError, TurnToStore, refusal,
 };
 
-/// What is said of a name or version that nothing tells.
+/// The name or version of an instance that no record tells.
 const UNKNOWN: &str = "unknown";
 
 impl State {
@@ -43,7 +43,7 @@ impl State {
         (claims, false)
     }
 
-    /// Returns the instances that could take a turn, by the age of their oldest visible message.
+    /// Returns the instances that can take a turn, by the age of their oldest visible message.
     fn candidates(&self, filter: Option<&DispatcherCapabilityFilter>, now: u64) -> Vec<String> {
         let mut candidates: Vec<String> = Vec::new();
         for message in &self.messages {
@@ -60,7 +60,7 @@ impl State {
         candidates
     }
 
-    /// Tells whether somebody holds the instance.
+    /// Tells whether a live lease holds the instance.
     pub fn is_in_turn(&self, instance: &str, now: u64) -> bool {
         self.turn_leases.get(instance).is_some_and(|lease| lease.is_live(now))
     }
@@ -72,12 +72,12 @@ impl State {
             row.and_then(|row| self.executions.get(&(instance.to_string(), row.current_execution_id)));
         match execution.and_then(|execution| execution.pinned_version.as_ref()) {
             Some(version) => filter.is_compatible(version),
-            // Supporting no version at all means taking nothing at all.
+            // A filter that supports no version takes nothing.
             None => !filter.supported_duroxide_versions.is_empty(),
         }
     }
 
-    /// Claims one instance with its next messages, unless none of them can be delivered; also says how large they are.
+    /// Claims one instance with its next messages, unless none of them can be delivered; also returns their size.
     fn claim_instance(
         &mut self,
         instance: &str,
@@ -123,7 +123,8 @@ impl State {
     /// Marks these messages of an instance as taken and counts the attempt; returns the highest count.
     fn take_messages(&mut self, instance: &str, taken: &[usize], token: &str) -> u32 {
         for message in self.messages.iter_mut().filter(|message| message.instance == instance) {
-            // Whoever had it before has lost it, whether or not it is in this turn. It has an instance now.
+            // An earlier holder of this message has lost it, whether or not it is in this turn. Its instance exists
+            // now.
             message.taken_by = None;
             message.parked_at = None;
         }
@@ -222,13 +223,13 @@ impl State {
         let new_messages = new_messages.map(|item| self.new_message(OPERATION, item, None, now));
         let new_messages = new_messages.collect::<Result<Vec<_>, _>>()?;
 
-        // Everything is checked: from here on, nothing fails.
+        // Every check has passed: from here on, nothing fails.
         self.record_instance(&instance, turn.execution_id, turn.metadata, now);
         self.record_execution(&instance, turn.execution_id, turn.metadata, now);
         self.append_events(&instance, turn.execution_id, events);
         self.apply_delta(&instance, turn);
         self.activities.extend(new_activities);
-        // After the new ones: an activity that was scheduled and dropped in one turn must not stay.
+        // After the new ones: an activity that the turn both scheduled and dropped must not stay.
         self.activities.retain(|activity| !turn.cancelled_activities.contains(&activity.identity));
         self.messages.retain(|message| message.taken_by.as_deref() != Some(lock_token));
         let row = self.instances.get(&instance);
@@ -293,7 +294,8 @@ impl State {
         }
     }
 
-    /// Applies what the new events change outside the history. Without a row a custom status has no place.
+    /// Applies the changes of the new events outside the history. Without an instance row there is no place for a
+    /// custom status.
     fn apply_delta(&mut self, instance: &str, turn: TurnToStore<'_>) {
         let changes = inspect::delta_changes(turn.history_delta);
         if let (Some(status), Some(row)) = (changes.custom_status, self.instances.get_mut(instance)) {
@@ -309,7 +311,7 @@ impl State {
         }
     }
 
-    /// Gives a turn back. The lease need not be live: as long as nobody took over, giving back does no harm.
+    /// Gives a turn back. The lease need not be live: while no other caller has taken over, giving back does no harm.
     pub fn abandon_turn(
         &mut self,
         lock_token: &str,
@@ -349,7 +351,7 @@ impl State {
         Ok(())
     }
 
-    /// Extends a lease on an instance, live or not, unless somebody has taken over; tells whether it did.
+    /// Extends a lease on an instance, live or not, unless another caller has taken over; tells whether it did.
     pub fn recover_turn(&mut self, lock_token: &str, extend_for: Duration, now: u64) -> bool {
         let held = self.turn_leases.values_mut().find(|lease| lease.token == lock_token);
         held.map(|lease| lease.renew(extend_for, now)).is_some()

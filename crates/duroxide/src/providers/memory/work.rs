@@ -74,7 +74,8 @@ impl State {
         WorkClaim { item, lock_token, attempt_count }
     }
 
-    /// Makes a free session the claimant's, or prolongs its own. An expired lease ends before the new one does.
+    /// Makes a free session the claimant's, or prolongs its own. The later end counts: an expired lease
+    /// always ends before the new one.
     fn claim_session(&mut self, session_id: String, claimant: &SessionFetchConfig, now: u64) {
         let locked_until = time_after(now, claimant.lock_timeout);
         let session = self.sessions.entry(session_id).or_insert_with(|| Session {
@@ -126,7 +127,7 @@ impl State {
         Ok(())
     }
 
-    /// Extends a lease on an activity, live or not, unless somebody has taken over; tells whether it did.
+    /// Extends a lease on an activity, live or not, unless another worker has taken over; tells whether it did.
     pub fn recover_activity(&mut self, token: &str, extend_for: Duration, now: u64) -> bool {
         let position = self.activities.iter().position(|activity| has_token(activity, token));
         if let Some(position) = position {
@@ -162,7 +163,7 @@ impl State {
         Ok(())
     }
 
-    /// Finds the activity that a live lease is on.
+    /// Finds the activity under a live lease.
     fn held_activity(&self, token: &str, now: u64) -> Option<usize> {
         self.activities.iter().position(|activity| has_token(activity, token) && activity.is_leased(now))
     }
@@ -194,7 +195,7 @@ impl State {
         renewed
     }
 
-    /// Removes sessions that are nobody's and have no activity queued; returns how many.
+    /// Removes sessions that have no owner and no queued activity; returns how many.
     pub fn remove_orphaned_sessions(&mut self, now: u64) -> usize {
         let before = self.sessions.len();
         let activities = &self.activities;

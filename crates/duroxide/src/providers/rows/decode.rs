@@ -1,10 +1,10 @@
-//! What a store has leased, decoded after its transaction; and rows that do not decode.
+//! Decodes leased rows after the transaction, and describes rows that do not decode.
 
 use crate::model::{Event, WorkItem};
 use crate::providers::inspect::{self, Origin};
 use crate::providers::{InstanceClaim, WorkClaim};
 
-/// A row that does not decode. Its store moves it into quarantine, where it is in nobody's way.
+/// A row that does not decode. Its store moves it into quarantine, where it holds up no other row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UndecodableRow {
     /// The row's id in its queue.
@@ -14,7 +14,7 @@ pub struct UndecodableRow {
 }
 
 impl UndecodableRow {
-    /// Tells the operator that the row was set aside. Values in the reason are left out.
+    /// Logs for the operator that the row was set aside. Leaves out the values in the reason.
     pub fn report(&self, queue: &str) {
         tracing::error!(
             target: "duroxide::providers",
@@ -27,15 +27,15 @@ impl UndecodableRow {
 /// The messages of a lease.
 #[derive(Debug, Default)]
 pub struct DecodedMessages {
-    /// Those that decode, in their order.
+    /// The messages that decode, in their order.
     pub messages: Vec<WorkItem>,
-    /// The highest number of attempts that one of them has had.
+    /// The highest number of attempts among them.
     pub attempts: u32,
-    /// Those that do not.
+    /// The rows that do not decode.
     pub undecodable: Vec<UndecodableRow>,
 }
 
-/// Decodes messages: the id of each row, how many attempts it has had, and its text.
+/// Decodes messages from rows of id, number of attempts, and text.
 pub fn decode_messages<T: AsRef<[u8]>>(rows: impl IntoIterator<Item = (i64, u32, T)>) -> DecodedMessages {
     let mut decoded = DecodedMessages::default();
     for (id, attempts, text) in rows {
@@ -50,10 +50,10 @@ pub fn decode_messages<T: AsRef<[u8]>>(rows: impl IntoIterator<Item = (i64, u32,
     decoded
 }
 
-/// Decodes an activity that was leased.
+/// Decodes a leased activity.
 ///
 /// # Errors
-/// The row and why, if its text is no activity.
+/// The row and the reason, if its text is no activity.
 pub fn decode_activity(
     id: i64,
     lock_token: String,
@@ -67,7 +67,7 @@ pub fn decode_activity(
     }
 }
 
-/// What a store knows of an instance that it has leased, apart from the messages.
+/// The store's knowledge of a leased instance, apart from the messages.
 #[derive(Debug, Clone)]
 pub struct LeasedInstance {
     /// Its id.
@@ -89,10 +89,10 @@ pub struct LeasedInstance {
 }
 
 impl LeasedInstance {
-    /// Puts together what a caller is told who leased it.
+    /// Makes the claim that the caller gets.
     pub fn into_claim(self, messages: Vec<WorkItem>, attempt_count: u32) -> InstanceClaim {
         let positive = |number: i64| u64::try_from(number).unwrap_or(0);
-        // A start event that does not decode shows when the history is loaded; the name may still be in a message.
+        // If a start event does not decode, loading the history reports it; the name may still be in a message.
         let in_history = || {
             let event = serde_json::from_slice::<Event>(self.start_event.as_deref()?).ok()?;
             inspect::origin_in_history(std::slice::from_ref(&event))

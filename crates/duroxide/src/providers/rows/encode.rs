@@ -1,4 +1,4 @@
-//! Values on their way into a store: checked and turned into text and numbers before a transaction begins.
+//! Checks values on their way into a store, and turns them into text and numbers before a transaction begins.
 
 use serde::Serialize;
 
@@ -11,7 +11,7 @@ use crate::providers::{ProviderError, StoreLimits, inspect, refusal};
 pub struct MessageRow {
     /// The instance that it is for.
     pub instance: String,
-    /// What kind of message it is.
+    /// The class of the message.
     pub class: MessageClass,
     /// For a timer: when it is due, in milliseconds since the epoch; 0 otherwise.
     pub due_at_ms: i64,
@@ -25,7 +25,7 @@ impl MessageRow {
     /// Checks and encodes a message.
     ///
     /// # Errors
-    /// A refusal that names `operation`, if the message belongs into another queue or is beyond the limits.
+    /// A refusal that names `operation`, if the message belongs in another queue or is beyond the limits.
     pub fn encode(limits: &StoreLimits, operation: &str, item: &WorkItem) -> Result<Self, ProviderError> {
         let route = limits.route_message(operation, item)?;
         Ok(Self {
@@ -59,7 +59,8 @@ impl ActivityRow {
     /// Checks and encodes an activity.
     ///
     /// # Errors
-    /// A refusal that names `operation`, if the item is no activity, is beyond the limits, or has an id that no row holds.
+    /// A refusal that names `operation`, if the item is no activity, is beyond the limits, or has an id that is too
+    /// large for a row.
     pub fn encode(limits: &StoreLimits, operation: &str, item: &WorkItem) -> Result<Self, ProviderError> {
         let route = limits.route_activity(operation, item)?;
         Ok(Self {
@@ -108,7 +109,7 @@ impl EventRow {
     }
 }
 
-/// The version of the framework that an execution is pinned to.
+/// The framework version that an execution is pinned to.
 #[derive(Debug, Clone)]
 pub struct PinnedVersion {
     /// The version as text.
@@ -121,7 +122,7 @@ impl PinnedVersion {
     /// Encodes a version.
     ///
     /// # Errors
-    /// A refusal that names `operation`, if one of its numbers is beyond what a row holds.
+    /// A refusal that names `operation`, if one of its numbers is too large for a row.
     pub fn encode(operation: &str, version: &semver::Version) -> Result<Self, ProviderError> {
         let number = |number| row_number(operation, "version number", number);
         let numbers = [number(version.major)?, number(version.minor)?, number(version.patch)?];
@@ -129,10 +130,10 @@ impl PinnedVersion {
     }
 }
 
-/// A number as a column of 64 bits with a sign holds it.
+/// Converts a number for a signed 64-bit column.
 ///
 /// # Errors
-/// A refusal that names `operation` and what the number is, if it is too large.
+/// A refusal that names `operation` and `what`, if the number is too large.
 pub fn row_number(operation: &str, what: &str, number: u64) -> Result<i64, ProviderError> {
     i64::try_from(number).map_err(|_| {
         ProviderError::permanent(

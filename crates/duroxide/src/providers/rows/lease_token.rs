@@ -1,5 +1,5 @@
-//! Tokens of leases. A token names what it leases, so that a store finds the lease without a search, and holds 122 random
-//! bits, so that nobody guesses it.
+//! Tokens of leases. A token names the leased row, so that a store finds the lease without a search, and holds 122
+//! random bits, so that no caller can guess it.
 
 use uuid::Uuid;
 
@@ -12,12 +12,12 @@ pub fn new(leased: impl std::fmt::Display) -> String {
     format!("{PREFIX}{}_{leased}", Uuid::new_v4().simple())
 }
 
-/// Returns what a token says it leases; `None` if it is not one of ours.
+/// Returns the leased row that a token names; `None` if the token is not one of ours.
 pub fn leased_by(token: &str) -> Option<&str> {
     token.strip_prefix(PREFIX)?.get(RANDOM_DIGITS..)?.strip_prefix('_')
 }
 
-/// Returns the random part of a token; `None` if it is not one of ours.
+/// Returns the random part of a token; `None` if the token is not one of ours.
 pub fn random_part(token: &str) -> Option<[u8; 16]> {
     let digits = token.strip_prefix(PREFIX)?.get(..RANDOM_DIGITS)?;
     u128::from_str_radix(digits, 16).ok().map(u128::to_be_bytes)

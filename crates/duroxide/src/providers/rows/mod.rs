@@ -1,9 +1,9 @@
-//! What stores that keep rows have in common, for authors of such stores.
+//! Code that all stores with rows share, also for authors of such stores.
 //!
-//! A store checks and encodes what callers hand in before its transaction begins ([`MessageRow`], [`ActivityRow`],
-//! [`EventRow`]), decodes what it has leased after the transaction ([`decode_messages`], [`decode_activity`]) and moves
-//! aside what does not decode ([`UndecodableRow`]). It names leases by tokens ([`lease_token`]), and gives leases back whose
-//! caller went away before it heard of them ([`UndeliveredLeases`]).
+//! Before its transaction begins, a store checks and encodes the caller's values ([`MessageRow`], [`ActivityRow`],
+//! [`EventRow`]). After the transaction, it decodes the leased rows ([`decode_messages`], [`decode_activity`]) and sets
+//! aside those that do not decode ([`UndecodableRow`]). It names leases by tokens ([`lease_token`]), and gives leases
+//! back whose caller went away before it got them ([`UndeliveredLeases`]).
 
 mod decode;
 mod encode;

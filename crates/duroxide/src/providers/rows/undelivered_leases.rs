@@ -1,18 +1,18 @@
 //! Leases on their way from a store to a caller that may have gone away.
 //!
-//! A future may be dropped at any point: also after its claims were committed and before it was polled again, or while it
-//! loads what goes with them. Then nobody knows of the leases, so the store gives them back at once instead of letting
-//! them run out.
+//! A caller may drop a future at any point: also after the store committed its claims and before the next poll, or
+//! while it loads what goes with them. Then no caller knows of the leases, so the store gives them back at once instead
+//! of letting them run out.
 
 use crate::providers::WorkQueue;
 
 /// How a store gives leases back as if they had never been taken.
 pub trait GiveBack: Clone {
-    /// Begins to give these leases back, without waiting for it.
+    /// Begins to give these leases back, and does not wait for the end.
     fn give_back(&self, queue: WorkQueue, tokens: Vec<String>);
 }
 
-/// Leases that no caller has taken over yet. They are given back when this is dropped.
+/// Leases that no caller has taken over yet. Dropping this gives them back.
 #[derive(Debug)]
 pub struct UndeliveredLeases<G: GiveBack> {
     queue: WorkQueue,
@@ -48,7 +48,7 @@ impl<G: GiveBack> UndeliveredLeases<G> {
         Self { queue: self.queue, tokens, store: self.store.clone() }
     }
 
-    /// Leaves the leases to the caller, who is responsible for them from here on.
+    /// Leaves the leases to the caller, who is responsible for them from now on.
     pub fn hand_over(mut self) {
         self.tokens.clear();
     }

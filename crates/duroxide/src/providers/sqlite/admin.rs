@@ -105,7 +105,7 @@ impl ProviderAdmin for SqliteProvider {
         let roots =
             self.read(OPERATION, move |connection| Ok(removal::finished_roots(connection, &filter)?)).await?;
         let mut total = DeleteInstanceResult::default();
-        // A transaction for each tree, so that others can write in between.
+        // One transaction for each tree, so that other callers can write in between.
         for root in roots {
             let deleted = self
                 .writer

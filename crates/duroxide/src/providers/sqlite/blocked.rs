@@ -1,8 +1,8 @@
-//! Instances that nobody can claim, because neither their turn nor their failure could be stored.
+//! Instances that no caller can claim, because the store could take neither their turn nor their failure.
 //!
-//! A blocked instance is leased by nobody for ever: its row in `instance_schedule` has a token that no caller holds and
-//! no time at which it is looked at again. So claims, arriving messages and the release of dead owners' leases leave it
-//! alone without knowing of it.
+//! A blocked instance has a lease that never ends: its row in `instance_schedule` has a token that no caller holds, and
+//! no time at which the store would look at it again. So claims, arriving messages and the release of dead owners'
+//! leases pass it by, without a special case for blocked instances.
 
 use rusqlite::{Connection, params};
 
@@ -14,8 +14,8 @@ use crate::providers::{BlockedInstance, ProviderError, refusal};
 
 const OPERATION: &str = "block_instance";
 
-/// Ends a turn and keeps its instance from being claimed. The lease has to be live: a turn that was refused because its
-/// lease had run out is no reason to block anything.
+/// Ends a turn and blocks its instance. The lease must be live: a turn that the store refused because its lease had run
+/// out is no reason to block anything.
 pub(super) fn block(tx: &mut WriteTransaction<'_, '_>, token: &str, reason: &str) -> Result<(), StoreError> {
     let lease = held_lease(tx, token)?.ok_or_else(|| refusal::unknown_turn_token(OPERATION))?;
     let now = tx.now_ms();
@@ -35,7 +35,7 @@ pub(super) fn block(tx: &mut WriteTransaction<'_, '_>, token: &str, reason: &str
     Ok(())
 }
 
-/// Lets an instance be claimed again, as if its messages had never been delivered; tells whether it was blocked.
+/// Makes an instance claimable again, as if its messages had never been delivered; tells whether it was blocked.
 pub(super) fn unblock(tx: &mut WriteTransaction<'_, '_>, instance: &str) -> Result<bool, StoreError> {
     let unblocked = tx.execute(
         "UPDATE instance_schedule SET blocked_at = NULL, blocked_reason = NULL
@@ -51,7 +51,7 @@ pub(super) fn unblock(tx: &mut WriteTransaction<'_, '_>, instance: &str) -> Resu
     Ok(true)
 }
 
-/// Lists blocked instances, those first that have been blocked longest.
+/// Lists blocked instances, the one blocked longest first.
 pub(super) fn list(connection: &Connection, limit: i64) -> rusqlite::Result<Vec<BlockedInstance>> {
     read_rows(
         connection,

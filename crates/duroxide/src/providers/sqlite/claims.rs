@@ -1,4 +1,4 @@
-//! Leasing instances: picking the next one and handing out its messages.
+//! Leases instances: picks the next one and hands out its messages.
 
 use std::time::Duration;
 
@@ -17,21 +17,22 @@ use crate::model::ExecutionStatus;
 use crate::providers::DispatcherCapabilityFilter;
 use crate::providers::rows::lease_token;
 
-/// An instance that was leased, with its messages still as text.
+/// A leased instance, with its messages still as text.
 pub(super) struct StoredClaim {
     pub(super) instance: String,
     pub(super) token: String,
     pub(super) stored: StoredInstance,
     pub(super) messages: Vec<StoredMessage>,
-    /// How large the messages are together.
+    /// The size of all its messages together.
     pub(super) bytes: usize,
 }
 
-/// What the store knows about an instance apart from its messages.
+/// The store's knowledge of an instance, apart from its messages.
 pub(super) enum StoredInstance {
     /// It has a row.
     Row(InstanceRow),
-    /// It has history but no row, because a turn was stored without a name, or nothing but a start among its messages.
+    /// It has no row: a turn was stored without a name, so that it has only history, or it has only messages with a
+    /// start.
     NoRow { execution_id: i64, last_event_id: i64, status: Option<String>, start_event: Option<Vec<u8>> },
 }
 
@@ -45,13 +46,13 @@ pub(super) struct InstanceRow {
     pub(super) status: Option<String>,
 }
 
-/// Instances that turn out not to exist and are set aside by one job, at most: others wait for the writer meanwhile.
+/// The most missing instances that one job sets aside: other jobs wait for the writer meanwhile.
 const SET_ASIDE_AT_ONCE: usize = 64;
 
-/// What one job claimed.
+/// The claims of one job.
 pub(super) struct Claimed<C> {
     pub(super) claims: Vec<C>,
-    /// Nothing was found so far, but there is more to look at: another job has to go on.
+    /// This job found nothing so far, but there is more to look at: another job has to go on.
     pub(super) unfinished: bool,
 }
 
@@ -63,7 +64,7 @@ pub(super) fn claim(
     filter: Option<&DispatcherCapabilityFilter>,
 ) -> Result<Claimed<StoredClaim>, StoreError> {
     let now = tx.now_ms();
-    // What is promoted may not be for this caller, while what is still to be promoted is.
+    // This caller may not be able to take the promoted instances, but may take those that are still to be promoted.
     let mut more = schedule::promote_due(tx, now)?;
     let mut claims = Vec::new();
     let mut set_aside = 0;
@@ -80,7 +81,7 @@ pub(super) fn claim(
             room = room.saturating_sub(claim.bytes);
             claims.push(claim);
             if room == 0 {
-                // It is enough for one answer. The others keep their places.
+                // This answer is full. The other instances keep their places.
                 more = true;
                 break 'claiming;
             }
@@ -92,13 +93,13 @@ pub(super) fn claim(
     more |= set_aside >= SET_ASIDE_AT_ONCE;
     let unfinished = claims.is_empty() && more;
     if more && !unfinished {
-        // Whoever gets fewer than asked for waits for the signal.
+        // A caller that gets fewer than it asked for waits for the signal.
         tx.effects.instances_left = true;
     }
     Ok(Claimed { claims, unfinished })
 }
 
-/// Leases one instance; `None` if it turns out not to exist, in which case its messages are out of the way now.
+/// Leases one instance; `None` if it turns out not to exist; its messages are then set aside.
 fn claim_one(
     tx: &mut WriteTransaction<'_, '_>,
     candidate: Candidate,
@@ -124,7 +125,7 @@ fn claim_one(
         next = next_messages(tx, &instance, row, now)?;
     }
     let Some(LeasedMessages { visible_at, last_id, last_start_id }) = LeasedMessages::of(&next, now) else {
-        // Somebody removed the messages behind the store's back.
+        // Another program removed the messages from the file.
         schedule::settle(tx, &instance, now, LeaseChange::End)?;
         return Ok(None);
     };
@@ -181,7 +182,7 @@ fn instance_row(tx: &WriteTransaction<'_, '_>, instance: &str) -> rusqlite::Resu
     )
 }
 
-/// Finds out what is stored of an instance with this row; `None` if nothing is and no message starts it.
+/// Finds what the store knows of an instance without a row; `None` if it knows nothing and no message starts it.
 fn find_out(
     tx: &WriteTransaction<'_, '_>,
     instance: &str,
@@ -234,7 +235,8 @@ pub(super) struct HeldLease {
     pub(super) leased: LeasedMessages,
 }
 
-/// Finds the lease that a token stands for; `None` if it was never given out, was consumed or was taken over.
+/// Finds the lease that a token stands for; `None` if the token was never handed out, was consumed, or belongs to a
+/// lease that another caller took over.
 pub(super) fn held_lease(tx: &WriteTransaction<'_, '_>, token: &str) -> rusqlite::Result<Option<HeldLease>> {
     let Some(instance) = lease_token::leased_by(token) else { return Ok(None) };
     let lease = tx.row(

@@ -1,4 +1,4 @@
-//! Connections with the settings that the store relies on, each read back.
+//! Connections with the settings that the store relies on; each setting is read back.
 
 use std::fs::OpenOptions;
 use std::path::Path;
@@ -12,19 +12,20 @@ use super::url::Location;
 use super::{Durability, SqliteError};
 use crate::model::clock;
 
-/// What the log is cut back to after a checkpoint.
+/// The size that SQLite cuts the log back to after a checkpoint.
 const LOG_SIZE_LIMIT_BYTES: i64 = 64 * 1024 * 1024;
 /// Memory for the pages of one connection, in KiB (negative by SQLite's convention).
 const CACHE_KIB: i64 = -16 * 1024;
-/// More than the statements that we have.
+/// More than the number of our statements.
 const STATEMENT_CACHE: usize = 160;
 
-/// How long the write-ahead log becomes, in pages of 4 KiB.
+/// How long the write-ahead log may become, in pages of 4 KiB.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LogPages {
-    /// When it is moved into the database. More than SQLite's 1,000, because that syncs both files.
+    /// The length at which the writer moves it into the database. More than SQLite's 1,000, because each move syncs
+    /// both files.
     pub(super) move_after: u64,
-    /// When the writer waits for those who read from it, so that it can be begun anew.
+    /// The length at which the writer waits for the readers of the log, so that it can begin the log anew.
     pub(super) restart_after: u64,
 }
 
@@ -34,7 +35,7 @@ impl Default for LogPages {
     }
 }
 
-/// Makes the file if it is wanted and missing, readable by its owner only.
+/// Creates the file if the URL asks for it and it is missing, readable by its owner only.
 pub(super) fn create_file(location: &Location) -> Result<(), SqliteError> {
     let Location::File { path, create } = location else { return Ok(()) };
     if path.exists() {
@@ -49,7 +50,7 @@ pub(super) fn create_file(location: &Location) -> Result<(), SqliteError> {
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     match options.open(path) {
         Ok(_) => Ok(()),
-        // Somebody else made it in the meantime, which is as good.
+        // Another process made it in the meantime, which is as good.
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
         Err(source) => Err(SqliteError::CannotOpen { path: path.clone(), source }),
     }
@@ -69,12 +70,12 @@ pub(super) fn open_writer(
     };
     connection.busy_timeout(busy_timeout).map_err(SqliteError::sqlite("set the busy timeout"))?;
     harden(&connection)?;
-    // The writer moves the log into the database: SQLite would not say if that failed.
+    // The writer moves the log into the database: SQLite would not report a failure.
     set(&connection, "wal_autocheckpoint", 0)?;
     Ok(connection)
 }
 
-/// Gives the writing connection of a database that is known to be ours its journal and its sizes.
+/// Sets the journal and the sizes of the writing connection, once the database is known to be ours.
 pub(super) fn configure_writer(
     connection: &Connection,
     location: &Location,
@@ -86,9 +87,11 @@ pub(super) fn configure_writer(
         Location::File { path, .. } => {
             start_log(connection, busy_timeout).map_err(|error| read_only_hint(error, path))?;
             set(connection, "journal_size_limit", LOG_SIZE_LIMIT_BYTES)?;
-            // Apple's systems sync to the drive's memory, which a power cut empties, unless they are asked for more.
+            // Apple's systems sync only to the drive's memory, which a power cut empties, unless the program asks for
+            // more.
             set(connection, "fullfsync", i64::from(durability == Durability::Full))?;
-            // The log ends when it is moved: a database that is not on the disk by then would be damaged by a power cut.
+            // The log begins anew after a move: if the database were not on the disk by then, a power cut would damage
+            // it.
             set(connection, "checkpoint_fullfsync", 1)?;
         }
     }
@@ -97,7 +100,8 @@ pub(super) fn configure_writer(
     set(connection, "temp_store", 2)
 }
 
-/// Switches to a write-ahead log. SQLite does not wait for others that open the same file at the same time, so we do.
+/// Switches to a write-ahead log. SQLite does not wait for other processes that open the same file at the same time, so
+/// this does.
 fn start_log(connection: &Connection, busy_timeout: Duration) -> Result<(), SqliteError> {
     const STEP: Duration = Duration::from_millis(1);
     let mut waited = Duration::ZERO;
@@ -115,7 +119,7 @@ fn start_log(connection: &Connection, busy_timeout: Duration) -> Result<(), Sqli
     }
 }
 
-/// Opens a connection that only reads. The file is there and in write-ahead mode.
+/// Opens a connection that only reads. The file exists and is in write-ahead mode.
 pub(super) fn open_reader(
     path: &Path,
     busy_timeout: Duration,
@@ -130,25 +134,25 @@ pub(super) fn open_reader(
     Ok(connection)
 }
 
-/// How a commit is synced.
+/// When SQLite syncs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SyncLevel {
-    /// Not at all: memory.
+    /// Never: the database is in memory.
     Off = 0,
-    /// When the log is moved into the database.
+    /// When the writer moves the log into the database.
     Normal = 1,
     /// At every commit.
     Full = 2,
 }
 
-/// Checks once that SQLite takes every level.
+/// Checks once that SQLite accepts every level.
 pub(super) fn check_sync_levels(connection: &Connection) -> Result<(), SqliteError> {
     [SyncLevel::Off, SyncLevel::Normal, SyncLevel::Full]
         .into_iter()
         .try_for_each(|level| set(connection, "synchronous", level as i64))
 }
 
-/// Changes the level for the commits that follow.
+/// Changes the level for the next commits.
 pub(super) fn set_sync_level(connection: &Connection, level: SyncLevel) -> rusqlite::Result<()> {
     connection.execute_batch(match level {
         SyncLevel::Off => "PRAGMA synchronous = 0",
@@ -171,13 +175,13 @@ fn open_file(path: &Path, flags: OpenFlags, disk: &Disk) -> Result<Connection, S
     })
 }
 
-/// Treats the file as something that an attacker may have written.
+/// Makes SQLite treat the file as if an attacker had written it.
 fn harden(connection: &Connection) -> Result<(), SqliteError> {
     connection.set_prepared_statement_cache_capacity(STATEMENT_CACHE);
     connection
         .set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)
         .map_err(SqliteError::sqlite("set defensive mode"))?;
-    // Plans do not depend on bound values: otherwise SQLite prepares most statements anew each time they are run.
+    // Makes plans independent of bound values: otherwise SQLite prepares most statements again for each run.
     connection
         .set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)
         .map_err(SqliteError::sqlite("keep query plans stable"))?;
@@ -214,7 +218,7 @@ fn set<V: ToString>(connection: &Connection, setting: &'static str, wanted: V) -
     }
 }
 
-/// SQLite reports a directory without write permission as a strange journal mode; say what it means.
+/// SQLite reports a directory without write permission as a strange journal mode; this says what it means.
 fn read_only_hint(error: SqliteError, path: &Path) -> SqliteError {
     match error {
         SqliteError::SettingRefused { .. } => SqliteError::ReadOnly {

@@ -1,4 +1,4 @@
-//! Messages that wait for their instance, and messages that bring its start along.
+//! Messages that wait for their instance, and messages that come with its start.
 
 use super::SqliteProvider;
 use super::inbox::JobClass;
@@ -29,7 +29,7 @@ impl SqliteProvider {
             .await
     }
 
-    /// Enqueues a message that is parked, not dropped, if its instance does not exist.
+    /// Enqueues a message. If its instance does not exist, the store parks it instead of dropping it.
     pub(super) async fn send_or_park(&self, message: WorkItem) -> Result<(), ProviderError> {
         const OPERATION: &str = "enqueue_or_park";
         if !inspect::may_wait_for_its_instance(&message) {

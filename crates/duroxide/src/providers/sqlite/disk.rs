@@ -1,12 +1,12 @@
-//! The disk that a store's file is on: the machine's, or one that a test puts in its place.
+//! The disk under a store's file: the machine's, or one that a test puts in its place.
 
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A disk that a test controls, to cut the power or make syncs fail.
+/// A disk that a test controls, to cut the power or to make syncs fail.
 pub trait DiskUnderTest: Send + Sync {
-    /// The VFS through which SQLite uses it.
+    /// The VFS through which SQLite uses this disk.
     fn vfs(&self) -> &str;
 
     /// Writes to a file past SQLite.

@@ -1,6 +1,6 @@
-//! The messages that were dropped because their instance did not exist: counted, and the newest listed.
+//! The messages that the store dropped because their instance did not exist: their count, and the newest of them.
 //!
-//! Completions are none of them: they belong to an instance that is gone, and nobody misses them.
+//! Completions are not among them: they belong to an instance that is gone, and no sender misses them.
 
 use rusqlite::{Connection, params};
 
@@ -12,12 +12,12 @@ use crate::providers::{DroppedMessage, DroppedMessages};
 
 const TEXT_KEPT: i64 = DroppedMessage::TEXT_KEPT as i64;
 
-/// The time before which a message was dropped too long ago to be listed at `now`.
+/// Returns the time limit at `now`: messages dropped before it are too old to list.
 fn horizon(now: i64) -> i64 {
     now.saturating_sub(clamp_ms(whole_ms(DroppedMessage::KEPT_FOR)))
 }
 
-/// Takes note of messages that are about to be removed, by their ids.
+/// Notes messages that the store is about to remove, by their ids.
 pub(super) fn note(tx: &WriteTransaction<'_, '_>, ids: &[i64], now: i64) -> rusqlite::Result<()> {
     let newest = &ids[ids.len().saturating_sub(DroppedMessage::KEPT)..];
     for id in newest {
@@ -31,7 +31,7 @@ pub(super) fn note(tx: &WriteTransaction<'_, '_>, ids: &[i64], now: i64) -> rusq
     count(tx, ids.len(), now)
 }
 
-/// Takes note of the parked messages of an instance that are about to be removed: those parked until a moment.
+/// Notes the parked messages of an instance that the store is about to remove: those parked until a moment.
 pub(super) fn note_parked(
     tx: &WriteTransaction<'_, '_>,
     instance: &str,
@@ -47,7 +47,7 @@ pub(super) fn note_parked(
     note(tx, &ids, now)
 }
 
-/// Counts what was noted, and keeps the list short. There are few rows, so that age needs no index.
+/// Counts the noted messages, and keeps the list short. There are few rows, so a search by age needs no index.
 fn count(tx: &WriteTransaction<'_, '_>, noted: usize, now: i64) -> rusqlite::Result<()> {
     if noted == 0 {
         return Ok(());
@@ -61,7 +61,7 @@ fn count(tx: &WriteTransaction<'_, '_>, noted: usize, now: i64) -> rusqlite::Res
     .map(drop)
 }
 
-/// Lists what is not too old, newest first.
+/// Lists the messages that are not too old, newest first.
 pub(super) fn list(connection: &Connection, limit: i64, now: i64) -> rusqlite::Result<DroppedMessages> {
     let total = read_row(connection, "SELECT dropped_messages FROM totals", [], |row| number(row, 0))?;
     let newest = read_rows(

@@ -1,4 +1,4 @@
-//! What can go wrong with a SQLite store: when it is opened, and while it works.
+//! The errors of a SQLite store: when it opens, and while it works.
 
 use std::path::PathBuf;
 
@@ -13,9 +13,9 @@ pub enum SqliteError {
     /// The URL is not one of the forms that [`SqliteProvider::new`](super::SqliteProvider::new) takes.
     #[error("invalid SQLite URL '{url}': {reason}")]
     InvalidUrl {
-        /// The URL as it was given.
+        /// The URL as the caller gave it.
         url: String,
-        /// What is wrong with it.
+        /// The fault in it.
         reason: String,
     },
     /// The file does not exist and the URL does not ask to create it.
@@ -32,10 +32,10 @@ pub enum SqliteError {
     CannotOpen {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// The store has to write and may not.
+    /// The store must write to the file and may not.
     #[error("{path} cannot be written: {reason}", path = path.display())]
     ReadOnly {
         /// The file.
@@ -43,7 +43,7 @@ pub enum SqliteError {
         /// Why not.
         reason: String,
     },
-    /// The file is a database, but not one of ours; it was not touched.
+    /// The file is a database, but not one of ours; the store did not touch it.
     #[error(
         "{path} holds the tables of another application ({tables}); give duroxide a file of its own",
         path = path.display()
@@ -51,10 +51,10 @@ pub enum SqliteError {
     NotOurs {
         /// The file.
         path: PathBuf,
-        /// Some of the tables that are there.
+        /// Some of its tables.
         tables: String,
     },
-    /// The file was written by a newer version of this crate; it was not touched.
+    /// A newer version of this crate wrote the file; the store did not touch it.
     #[error(
         "{path} has schema version {found}, this build knows versions up to {known}; upgrade duroxide to open it",
         path = path.display()
@@ -72,17 +72,17 @@ pub enum SqliteError {
     SettingRefused {
         /// The pragma.
         setting: &'static str,
-        /// What was asked for.
+        /// The value that the store set.
         wanted: String,
-        /// What SQLite reports.
+        /// The value that SQLite reports.
         found: String,
     },
     /// SQLite itself reported an error.
     #[error("{action}: {source}")]
     Sqlite {
-        /// What was being done.
+        /// The step that failed.
         action: &'static str,
-        /// What SQLite said.
+        /// SQLite's error.
         source: rusqlite::Error,
     },
     /// The store was closed, or its writer thread is gone.
@@ -96,12 +96,12 @@ impl SqliteError {
     }
 }
 
-/// Why an operation on an open store failed, before it is known by the name of the method that was called.
+/// Why an operation on an open store failed, before the error gets the name of the called method.
 #[derive(Debug)]
 pub(super) enum StoreError {
-    /// The contract says no.
+    /// The contract forbids the operation.
     Refused(ProviderError),
-    /// SQLite says no.
+    /// SQLite reported an error.
     Sqlite(rusqlite::Error),
     /// The writer is gone.
     Closed,
@@ -120,8 +120,7 @@ impl From<rusqlite::Error> for StoreError {
 }
 
 impl StoreError {
-    /// Puts the error into the words of the storage contract. Whether it may go away is decided by SQLite's code,
-    /// never by its text.
+    /// Translates the error for the storage contract. SQLite's code decides whether it may go away, never its text.
     pub(super) fn into_provider_error(self, operation: &str) -> ProviderError {
         match self {
             Self::Refused(refusal) => refusal,
@@ -133,7 +132,7 @@ impl StoreError {
 
 pub(super) fn classify(operation: &str, error: &rusqlite::Error) -> ProviderError {
     match error.sqlite_error_code() {
-        // The locks of the log are contended (`SQLITE_PROTOCOL`): that passes like any other lock.
+        // Processes contend for the locks of the log (`SQLITE_PROTOCOL`): that passes, as with any other lock.
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::FileLockingProtocolFailed) => {
             ProviderError::retryable(operation, format!("Database locked: {error}"))
         }
@@ -150,7 +149,7 @@ pub(super) fn classify(operation: &str, error: &rusqlite::Error) -> ProviderErro
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
             ProviderError::permanent(operation, format!("Database is damaged: {error}"))
         }
-        // SQLite's other codes and errors of the binding are mistakes in a statement or in stored types.
+        // SQLite's other codes, and errors of the binding, come from mistakes in a statement or in stored types.
         _ => ProviderError::permanent(operation, error.to_string()),
     }
 }

@@ -1,4 +1,4 @@
-//! What this store can do beyond the documented contract.
+//! The abilities of this store beyond the documented contract.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -86,8 +86,8 @@ impl ExtendedProvider for SqliteProvider {
         lock_token: &str,
         extend_for: Duration,
     ) -> Result<LeaseState, ProviderError> {
-        // A lease that ran out keeps its token until somebody takes over, so a renewal that asks for no live lease
-        // finds out.
+        // An expired lease keeps its token until another caller takes over. So a renewal that accepts an expired lease
+        // shows whether one has.
         const AT_ANY_TIME: i64 = i64::MIN;
         let token = lock_token.to_string();
         self.writer
@@ -280,7 +280,7 @@ fn row_limit(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
 
-/// Checks that a token stands for a live lease and returns the instance that it leases.
+/// Checks that a token stands for a live lease, and returns the leased instance.
 fn live_lease<'t>(
     connection: &Connection,
     operation: &str,
@@ -302,7 +302,7 @@ fn live_lease<'t>(
     }
 }
 
-/// The execution whose history a turn needs: the row's, or the highest that there is anything of.
+/// The execution whose history a turn needs: the one in the row, or the highest with a record or a history.
 fn current_execution(connection: &Connection, instance: &str) -> rusqlite::Result<i64> {
     let current = read_row(
         connection,

@@ -1,4 +1,4 @@
-//! Gives leases back whose caller went away before it heard of them, through the writer and without waiting for it.
+//! Gives leases back whose caller went away before it got them, through the writer and without waiting.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::writer;
 use crate::providers::WorkQueue;
 use crate::providers::rows::GiveBack;
 
-/// The way to give leases back, from any thread.
+/// Gives leases back, from any thread.
 #[derive(Clone)]
 pub(super) struct GiveBacks(pub(super) Arc<Inbox>);
 
@@ -31,7 +31,7 @@ fn give_back(
             WorkQueue::Worker => super::work::abandon(tx, token, None, true),
         };
         match given_back {
-            // Gone already is as good as given back.
+            // A lease that is already gone is as good as given back.
             Ok(()) | Err(StoreError::Refused(_)) => {}
             Err(error) => return Err(error),
         }

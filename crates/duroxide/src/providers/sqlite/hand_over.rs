@@ -1,4 +1,4 @@
-//! Storing something and claiming what it leads to, in one transaction.
+//! Stores a turn or a result, and claims the work that it leads to, in one transaction.
 
 use super::SqliteProvider;
 use super::claims::StoredClaim;
@@ -17,7 +17,7 @@ const ACK_TURN: &str = "ack_orchestration_item";
 const ACK_WORK: &str = "ack_work_item";
 
 impl SqliteProvider {
-    /// Stores a turn; claims activities, new ones too, if the caller has room for them.
+    /// Stores a turn. Claims activities, including its new ones, if the caller has room for them.
     pub(super) async fn store_turn_and_claim(
         &self,
         turn: TurnToStore<'_>,
@@ -36,7 +36,7 @@ impl SqliteProvider {
         Ok(StoredTurn { incarnation: u64::try_from(incarnation).unwrap_or(0), claims })
     }
 
-    /// Stores the result of an activity; claims instances, its own too, if the caller has room for their turns.
+    /// Stores the result of an activity. Claims instances, including its own, if the caller has room for their turns.
     pub(super) async fn store_result_and_claim(
         &self,
         lock_token: &str,

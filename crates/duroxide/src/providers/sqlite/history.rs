@@ -7,7 +7,7 @@ use super::write_transaction::{WriteTransaction, read_row, read_rows, text_bytes
 use crate::providers::refusal;
 use crate::providers::rows::EventRow;
 
-/// Refuses a delta with an id that is taken, or that it has twice, before anything is written.
+/// Refuses a delta with a taken or repeated id, before the store writes anything.
 pub(super) fn refuse_duplicates(
     tx: &WriteTransaction<'_, '_>,
     operation: &str,
@@ -25,7 +25,7 @@ pub(super) fn refuse_duplicates(
         return Err(duplicate(twice[0]));
     }
     let (Some(first), Some(last)) = (ids.first(), ids.last()) else { return Ok(()) };
-    // New ids lie behind the old ones, so that this is one probe that finds nothing.
+    // New ids follow the old ones, so this is one probe that finds nothing.
     let stored = tx.rows(
         "SELECT event_id FROM history WHERE instance_id = ?1 AND execution_id = ?2 AND event_id BETWEEN ?3 AND ?4",
         params![instance, execution_id, first, last],
@@ -37,7 +37,7 @@ pub(super) fn refuse_duplicates(
     }
 }
 
-/// Appends events. The instance and execution that they belong to are the caller's, not those inside the events.
+/// Appends events under the caller's instance and execution, not those inside the events.
 pub(super) fn append(
     tx: &mut WriteTransaction<'_, '_>,
     instance: &str,
@@ -56,7 +56,7 @@ pub(super) fn append(
     Ok(())
 }
 
-/// Returns the highest execution that is on record, or 1.
+/// Returns the highest recorded execution, or 1.
 pub(super) fn latest_execution(connection: &Connection, instance: &str) -> rusqlite::Result<i64> {
     let latest = read_row(
         connection,
@@ -67,7 +67,7 @@ pub(super) fn latest_execution(connection: &Connection, instance: &str) -> rusql
     Ok(latest.flatten().unwrap_or(1))
 }
 
-/// Returns the highest execution that an instance without a row has anything of, or 1.
+/// Returns the highest execution of which an instance without a row has any data, or 1.
 pub(super) fn highest_execution(connection: &Connection, instance: &str) -> rusqlite::Result<i64> {
     let appended = read_row(
         connection,

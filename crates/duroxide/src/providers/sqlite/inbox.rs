@@ -10,20 +10,21 @@ use super::error::classify;
 use super::write_transaction::WriteTransaction;
 use crate::providers::ProviderError;
 
-/// Jobs that wait for the writer, at most; more callers wait outside.
+/// The most jobs that wait for the writer; further callers wait outside.
 const INBOX_SIZE: usize = 4_096;
 
-/// What a job asks of the commit that holds it.
+/// The demands of a job on its commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum JobClass {
     /// Extends a lease; runs before the others.
     Renewal,
     /// Takes or gives back a lease; needs no sync.
     Lease,
-    /// Changes data: must be durable before it is answered.
+    /// Changes data: must be durable before the writer answers.
     Data,
-    /// Changes queues and leases in a way that something else will soon follow from, and is answered twice: when it is
-    /// committed, and when it is durable. What follows comes later in the same log, so it cannot outlive its cause.
+    /// Changes queues and leases so that another write will soon follow. The writer answers twice: when the job is
+    /// committed, and when it is durable. The following write comes later in the same log, so it cannot outlive its
+    /// cause.
     Ahead,
     /// Only reads; runs after the commit. For a database in memory, which has no other connection to read from.
     Read,
@@ -31,26 +32,27 @@ pub(super) enum JobClass {
     Checkpoint,
 }
 
-/// Something for the writer to do.
+/// A task for the writer.
 pub(super) trait Job: Send {
-    /// Runs in the transaction; the answer is given when that has been committed, or not.
+    /// Runs in the transaction; the writer gives the answer after the commit, or after its failure.
     fn run(self: Box<Self>, tx: &mut WriteTransaction<'_, '_>) -> Box<dyn Answer>;
 
-    /// Says that no transaction could be begun.
+    /// Answers that no transaction could begin.
     fn fail(self: Box<Self>, error: &rusqlite::Error);
 }
 
-/// What is to be told to whoever waits for a job.
+/// The answer to the caller that waits for a job.
 pub(super) trait Answer {
-    /// Claims what the job asks for besides. Called when all jobs of the transaction have run, so that everything counts.
+    /// Makes the claims that the job also asks for. The writer calls this when all jobs of the transaction have run, so
+    /// that the claims see all their changes.
     fn claim(&mut self, tx: &mut WriteTransaction<'_, '_>);
 
-    /// Gives the answer: the job's own result, or the failure of the commit. Returns who is to be told when all is
-    /// durable.
+    /// Gives the answer: the job's own result, or the failure of the commit. Returns the caller that still waits until
+    /// the commit is durable.
     fn give(self: Box<Self>, committed: Result<(), &rusqlite::Error>) -> Option<SyncWaiter>;
 }
 
-/// A caller whose job is committed, and who waits to hear that it is durable.
+/// A caller whose job is committed, and that waits until it is durable.
 pub(super) struct SyncWaiter {
     operation: &'static str,
     sender: oneshot::Sender<Result<(), ProviderError>>,
@@ -61,18 +63,18 @@ impl SyncWaiter {
         Self { operation, sender }
     }
 
-    /// Says that all is durable, or that it could not be made so.
+    /// Tells the caller that the commit is durable, or that the sync failed.
     pub(super) fn tell(self, synced: Result<(), &rusqlite::Error>) {
-        // A caller that went away does not hear it.
+        // A caller that went away does not get it.
         let _ = self.sender.send(synced.map_err(|error| classify(self.operation, error)));
     }
 }
 
-/// A job on its way to the writer.
+/// A job in the queue to the writer.
 pub(super) struct Envelope {
     pub(super) class: JobClass,
     pub(super) job: Box<dyn Job>,
-    /// Whether the job takes up room: one that nobody waits for does not.
+    /// Whether the job takes up room: a job without a waiting caller does not.
     pub(super) counted: bool,
 }
 
@@ -83,14 +85,14 @@ struct Jobs {
     closed: bool,
 }
 
-/// Where callers add jobs and the writer takes them in batches.
+/// The queue to which callers add jobs, and from which the writer takes them in batches.
 pub(super) struct Inbox {
     jobs: Mutex<Jobs>,
     arrived: Condvar,
     room: Semaphore,
 }
 
-/// What the writer found.
+/// The result of taking jobs.
 pub(super) enum Taken {
     Jobs,
     Nothing,
@@ -105,7 +107,7 @@ impl Inbox {
     /// Waits for room; `false` if the inbox is closed.
     pub(super) async fn wait_for_room(&self) -> bool {
         match self.room.acquire().await {
-            // The writer gives the room back when it takes the job.
+            // The writer frees the room when it takes the job.
             Ok(permit) => {
                 permit.forget();
                 true
@@ -114,8 +116,8 @@ impl Inbox {
         }
     }
 
-    /// Adds a job. A closed inbox drops it, which its caller notices. It still takes a job that nobody waits for, such as
-    /// giving leases back: that may come from the writer itself, while it finishes what it was given.
+    /// Adds a job. A closed inbox drops it, which its caller notices. But it still accepts a job without a waiting
+    /// caller, such as giving leases back: such a job may come from the writer itself, while it finishes the last jobs.
     pub(super) fn push(&self, envelope: Envelope) {
         let mut jobs = self.lock();
         if jobs.closed && envelope.counted {
@@ -129,14 +131,14 @@ impl Inbox {
         self.arrived.notify_one();
     }
 
-    /// Takes no more jobs; what is there is still done.
+    /// Accepts no more jobs; the writer still does those in the queue.
     pub(super) fn close(&self) {
         self.lock().closed = true;
         self.room.close();
         self.arrived.notify_one();
     }
 
-    /// Takes no more jobs and drops what is there.
+    /// Accepts no more jobs, and drops those in the queue.
     pub(super) fn abort(&self) {
         self.close();
         let mut jobs = self.lock();
@@ -145,7 +147,7 @@ impl Inbox {
         drop(dropped);
     }
 
-    /// Moves up to `max` jobs into `taken`, waiting for the first: for ever, or as long as `patience` lasts.
+    /// Moves up to `max` jobs into `taken`. Waits for the first: for ever, or as long as `patience` lasts.
     pub(super) fn take(&self, taken: &mut Vec<Envelope>, max: usize, patience: Option<Duration>) -> Taken {
         let nothing = |jobs: &mut Jobs| jobs.renewals.is_empty() && jobs.others.is_empty() && !jobs.closed;
         let mut jobs = match patience {

@@ -6,11 +6,11 @@ use super::turns::TurnCommit;
 use super::write_transaction::{WriteTransaction, shown_optional, shown_text};
 use crate::providers::{ExecutionMetadata, inspect};
 
-/// What a turn made of its instance.
+/// The state of an instance after a turn.
 pub(super) struct Updated {
     /// Which creation of its id it is; 0 if it has no row.
     pub(super) incarnation: i64,
-    /// The class by which fetches find it, if that changes: the version that its current execution is pinned to.
+    /// The class by which fetches find it, if the turn changes it: the version that its current execution is pinned to.
     pub(super) class: Option<String>,
     /// Whether the turn was of its current execution.
     pub(super) is_current: bool,
@@ -23,7 +23,7 @@ struct Before {
     status: Option<String>,
 }
 
-/// Applies what a turn says about its instance and execution.
+/// Applies a turn's changes of its instance and execution.
 pub(super) fn update(
     tx: &mut WriteTransaction<'_, '_>,
     instance: &str,
@@ -57,8 +57,8 @@ pub(super) fn update(
     }
 }
 
-/// Notes that an instance took a turn that changes nothing else about it, as most turns are. Returns its incarnation;
-/// `None` if there is more to do.
+/// Notes that an instance took a turn and changed in no other way, like most turns. Returns its incarnation; `None` if
+/// there is more to change.
 fn touch(
     tx: &WriteTransaction<'_, '_>,
     instance: &str,
@@ -83,7 +83,7 @@ fn touch(
     Ok(incarnation)
 }
 
-/// Records the execution, its status and the version that it is pinned to. Most turns change neither.
+/// Records the execution, its status and its pinned version. Most turns change none of them.
 fn update_execution(
     tx: &mut WriteTransaction<'_, '_>,
     instance: &str,

@@ -1,4 +1,4 @@
-//! Jobs for the writer: work for one transaction, and the answer to whoever waits for it.
+//! Jobs for the writer: work for one transaction, and the answer to the caller that waits for it.
 
 use tokio::sync::oneshot;
 
@@ -7,9 +7,9 @@ use super::inbox::{Answer, Job, SyncWaiter};
 use super::write_transaction::WriteTransaction;
 use crate::providers::ProviderError;
 
-/// What a job does in the transaction.
+/// The work of a job in the transaction.
 pub(super) trait Work<T> {
-    /// Tells whether the work is wanted even if nobody waits for it.
+    /// Tells whether the writer does the work even if no caller waits for it.
     const UNATTENDED: bool;
     fn perform(self, tx: &mut WriteTransaction<'_, '_>) -> Result<T, StoreError>;
 }
@@ -21,7 +21,7 @@ impl<T, F: FnOnce(&mut WriteTransaction<'_, '_>) -> Result<T, StoreError>> Work<
     }
 }
 
-/// Work that is done even if nobody waits for it.
+/// Work that the writer does even if no caller waits for it.
 pub(super) struct Unattended<F>(pub(super) F);
 
 impl<F: FnOnce(&mut WriteTransaction<'_, '_>) -> Result<(), StoreError>> Work<()> for Unattended<F> {
@@ -36,14 +36,14 @@ pub(super) fn no_claim<T>(_: &mut WriteTransaction<'_, '_>, _: &mut T) -> Result
     Ok(())
 }
 
-/// A job whose result somebody waits for.
+/// A job with a caller that waits for its result.
 pub(super) struct AwaitedJob<T, W, C> {
     pub(super) operation: &'static str,
     pub(super) work: W,
-    /// What it claims besides, once all other jobs of the transaction have run.
+    /// The claims that the job makes once all other jobs of the transaction have run.
     pub(super) claim: C,
     pub(super) sender: oneshot::Sender<Result<T, ProviderError>>,
-    /// Who is to be told when it is durable, if that is not when it is answered.
+    /// The caller that waits for the sync, if that comes after the answer.
     pub(super) sync_waiter: Option<SyncWaiter>,
 }
 
@@ -55,7 +55,7 @@ where
 {
     fn run(self: Box<Self>, tx: &mut WriteTransaction<'_, '_>) -> Box<dyn Answer> {
         let Self { operation, work, claim, sender, sync_waiter } = *self;
-        // Nothing of this transaction will be kept, or the caller went away before anything was done.
+        // The transaction will be rolled back, or the caller went away before the job began.
         let is_pointless = tx.is_spoiled() || (sender.is_closed() && !W::UNATTENDED);
         let result = if is_pointless { Err(StoreError::Closed) } else { work.perform(tx) };
         let mut answer = PreparedAnswer { operation, result, claim: Some(claim), sender, sync_waiter };
@@ -102,7 +102,7 @@ impl<T, C: FnOnce(&mut WriteTransaction<'_, '_>, &mut T) -> Result<(), StoreErro
     fn give(self: Box<Self>, committed: Result<(), &rusqlite::Error>) -> Option<SyncWaiter> {
         let answer = match (committed, self.result) {
             (Ok(()), result) => result.map_err(|error| error.into_provider_error(self.operation)),
-            // The job that failed hears its own failure; its neighbours, that nothing of theirs was kept either and
+            // The failed job gets its own error; the other jobs of the batch learn that theirs was rolled back too and
             // that they may try again.
             (Err(_), Err(StoreError::Sqlite(error))) => Err(classify(self.operation, &error)),
             (Err(error), _) => {
@@ -110,7 +110,7 @@ impl<T, C: FnOnce(&mut WriteTransaction<'_, '_>, &mut T) -> Result<(), StoreErro
             }
         };
         let sync_waiter = self.sync_waiter.filter(|_| answer.is_ok());
-        // A caller that went away does not hear it.
+        // A caller that went away does not get it.
         let _ = self.sender.send(answer);
         sync_waiter
     }

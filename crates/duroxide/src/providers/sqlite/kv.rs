@@ -1,7 +1,7 @@
 //! The key-value store of an instance, in its two layers.
 //!
-//! `kv_store` holds the state at the last boundary between executions, which is what a turn's snapshot must show;
-//! `kv_delta` what the running execution changed since, which is what clients see on top.
+//! `kv_store` holds the values at the last boundary between executions, which a turn's snapshot must show. `kv_delta`
+//! holds the running execution's changes since, which clients see on top.
 
 use std::collections::HashMap;
 
@@ -46,7 +46,7 @@ pub(super) fn apply(
     Ok(())
 }
 
-/// Makes the running execution's changes part of the state, because it has ended.
+/// Merges the running execution's changes into the settled values, because it has ended.
 pub(super) fn merge(tx: &WriteTransaction<'_, '_>, instance: &str) -> rusqlite::Result<()> {
     let changed =
         tx.row("SELECT 1 FROM kv_delta WHERE instance_id = ?1 LIMIT 1", [instance], |_| Ok(()))?.is_some();
@@ -70,7 +70,7 @@ pub(super) fn merge(tx: &WriteTransaction<'_, '_>, instance: &str) -> rusqlite::
     Ok(())
 }
 
-/// Reads the state at the last boundary between executions.
+/// Reads the values at the last boundary between executions.
 pub(super) fn snapshot(
     connection: &Connection,
     instance: &str,

@@ -1,22 +1,23 @@
-//! The messages that a lease covers. They are not marked: the lease says which they are.
+//! The messages that a lease covers. The store does not mark them: the lease says which they are.
 
 use rusqlite::params;
 
 use super::messages::{NextMessages, StoredMessage};
 use super::write_transaction::WriteTransaction;
 
-/// Those visible at a moment, up to an id. What arrived later has a higher id, what became visible later a later time.
+/// The messages visible at a moment, up to an id. A message that arrived later has a higher id; one that became visible
+/// later has a later time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LeasedMessages {
     pub(super) visible_at: i64,
     pub(super) last_id: i64,
-    /// Set if there were more. It is the last start that is covered then, and `last_id` the last of the others; 0 if there
-    /// is none.
+    /// Set if there were more messages. It is then the last start that the lease covers, and `last_id` is the last of
+    /// the other messages; 0 if there is none.
     pub(super) last_start_id: Option<i64>,
 }
 
 impl LeasedMessages {
-    /// What a lease of these messages covers; `None` if there are none.
+    /// Returns the range that a lease of these messages covers; `None` if there are none.
     pub(super) fn of(next: &NextMessages, visible_at: i64) -> Option<Self> {
         let last = |is_wanted: fn(&StoredMessage) -> bool| {
             next.messages.iter().filter(|message| is_wanted(message)).map(|message| message.id).max()
@@ -33,8 +34,8 @@ impl LeasedMessages {
     }
 }
 
-/// The messages of a lease that does not cover all are changed by two statements, which find them without looking at those
-/// that are left.
+/// Two statements change the messages of a lease that does not cover all: that way SQLite finds them without looking at
+/// the messages that are left.
 type Parts = [&'static str; 2];
 
 /// Removes the messages of a lease.

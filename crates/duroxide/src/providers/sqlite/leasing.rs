@@ -1,6 +1,7 @@
-//! Leases on their way out: taken in a transaction, decoded outside it.
+//! Leases on their way out: the writer takes them in a transaction, and the caller's task decodes them outside it.
 //!
-//! What does not decode is set aside, so that it is in nobody's way, and the next takes its place.
+//! The store sets aside rows that do not decode, so that they hold up no others, and leases the next rows in their
+//! place.
 
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use crate::providers::{
     WorkClaim, WorkQueue, WorkRequest,
 };
 
-/// Messages that are together as large as this may be more than a process can decode.
+/// Messages of this total size may be more than a process can decode.
 const MARKED_BYTES: usize = 1024 * 1024;
 
 /// Which instances a claim may take.
@@ -30,7 +31,7 @@ pub(super) struct TurnOrder {
 }
 
 impl TurnOrder {
-    /// Takes over a request; `None` if it can find nothing.
+    /// Copies a request; `None` if no instance can match it.
     pub(super) fn new(request: &InstanceRequest<'_>) -> Option<Self> {
         if request.max == 0
             || request.filter.is_some_and(|filter| filter.supported_duroxide_versions.is_empty())
@@ -42,7 +43,7 @@ impl TurnOrder {
 }
 
 impl WorkOrder {
-    /// Takes over a request; `None` if it can find nothing.
+    /// Copies a request; `None` if no activity can match it.
     pub(super) fn new(request: &WorkRequest<'_>) -> Option<Self> {
         if request.max == 0 || *request.tag_filter == TagFilter::None {
             return None;
@@ -56,19 +57,18 @@ impl WorkOrder {
     }
 }
 
-/// What can be leased: an instance for a turn, or an activity. Of a lease there is the stored form, this, and the form that
-/// a caller gets.
+/// A lease on an instance, for a turn, or on an activity. This is its stored form; the caller gets a decoded one.
 pub(super) trait Leasable: Sized + Send + 'static {
     type Order: Send + 'static;
     type Claim: Send;
     const QUEUE: WorkQueue;
 
-    /// Leases what an order asks for.
+    /// Takes the leases that an order asks for.
     fn lease(tx: &mut WriteTransaction<'_, '_>, order: &Self::Order) -> Result<Claimed<Self>, StoreError>;
 
     fn token(&self) -> &str;
 
-    /// Decodes leases; those of which nothing decodes are over.
+    /// Decodes leases. Ends a lease of which nothing decodes.
     fn decode(
         store: &SqliteProvider,
         operation: &'static str,
@@ -139,16 +139,16 @@ impl Leasable for StoredWork {
     }
 }
 
-/// What was leased in a transaction. Given back when it is dropped, unless somebody takes it over.
+/// The leases of one transaction. Dropping this gives them back, unless a caller has taken them over.
 pub(super) struct Leased<L> {
     leases: Vec<L>,
-    /// Nothing was found so far, but there is more to look at.
+    /// The transaction found nothing so far, but there is more to look at.
     unfinished: bool,
     undelivered: UndeliveredLeases<GiveBacks>,
 }
 
 impl<L: Leasable> Leased<L> {
-    /// Nothing yet.
+    /// Makes one without leases.
     pub(super) fn nothing(give_backs: GiveBacks) -> Self {
         Self {
             leases: Vec::new(),
@@ -157,7 +157,7 @@ impl<L: Leasable> Leased<L> {
         }
     }
 
-    /// Leases what an order asks for, if there is one.
+    /// Takes the leases that an order asks for, if there is an order.
     pub(super) fn take(
         &mut self,
         tx: &mut WriteTransaction<'_, '_>,
@@ -172,7 +172,7 @@ impl<L: Leasable> Leased<L> {
 }
 
 impl SqliteProvider {
-    /// Leases instances and decodes their messages. The leases are given back unless the caller hands them over.
+    /// Leases instances and decodes their messages. Gives the leases back unless the caller hands them over.
     pub(super) async fn claim_turns(
         &self,
         operation: &'static str,
@@ -194,7 +194,7 @@ impl SqliteProvider {
         Ok(claims)
     }
 
-    /// Leases until there is enough or nothing more: what does not decode makes room for the next.
+    /// Takes leases until there are enough or no more: the next row replaces one that does not decode.
     async fn claim_up_to<L: Leasable>(
         &self,
         operation: &'static str,
@@ -222,8 +222,8 @@ impl SqliteProvider {
         Ok((claimed, undelivered))
     }
 
-    /// Decodes what was leased along with something that is stored by now. Whatever happens to the leases, that must be
-    /// said; so what cannot be handed over is given back.
+    /// Decodes the leases of a commit that also stored a turn or a result. The caller must learn that it is stored,
+    /// whatever happens to the leases; so this gives back those that it cannot hand over.
     pub(super) async fn hand_over<L: Leasable>(
         &self,
         operation: &'static str,
@@ -241,14 +241,14 @@ impl SqliteProvider {
         }
     }
 
-    /// Decodes a claim; `None` if none of its messages could be decoded, and the lease is over.
+    /// Decodes a claim; `None` if none of its messages decodes, in which case the lease has ended.
     async fn decoded(
         &self,
         operation: &'static str,
         claim: StoredClaim,
     ) -> Result<Option<InstanceClaim>, ProviderError> {
         let StoredClaim { instance, token, stored, messages, bytes } = claim;
-        // If the process dies of decoding them, that is an attempt, and others must know whose it was.
+        // If decoding kills the process, that is an attempt, and other processes must know whose it was.
         let decoding = (bytes >= MARKED_BYTES).then(|| self.mark_running(&token));
         let rows = messages.into_iter().map(|message| (message.id, message.attempts, message.text));
         let DecodedMessages { messages, attempts, undecodable } = rows::decode_messages(rows);
@@ -272,7 +272,7 @@ impl SqliteProvider {
     }
 }
 
-/// What the store knows of an instance that it has leased.
+/// The store's knowledge of a leased instance.
 fn leased(instance: String, lock_token: String, stored: StoredInstance) -> LeasedInstance {
     match stored {
         StoredInstance::Row(row) => LeasedInstance {

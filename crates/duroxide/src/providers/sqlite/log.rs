@@ -1,7 +1,7 @@
-//! The write-ahead log, looked at as a file: how long it is, and writing it again where it is.
+//! The write-ahead log as a file: measures its length, and writes it again in place.
 //!
-//! SQLite holds no lock on this file (it locks the database and the log's index), so that opening and closing it here
-//! disturbs nobody.
+//! SQLite holds no lock on this file (it locks the database and the log's index), so opening and closing it here
+//! disturbs no other connection.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
@@ -12,12 +12,12 @@ use super::disk::Disk;
 
 const HEADER_BYTES: usize = 32;
 const FRAME_HEADER_BYTES: usize = 24;
-/// The last bit of the first word tells in which order of bytes the checksums were made.
+/// The last bit of the first word gives the byte order of the checksums.
 const MAGIC: u32 = 0x377f_0682;
-/// What is copied at once.
+/// How many bytes to copy at once.
 const COPY_BYTES: usize = 1 << 20;
 
-/// Drawn anew when the log is begun anew: frames that do not carry it are from before.
+/// SQLite draws a new one when it begins the log anew: frames that do not carry it are older.
 pub(super) type Salt = [u8; 8];
 
 /// The last commit that the log holds.
@@ -31,14 +31,14 @@ pub(super) struct LogEnd {
 pub(super) struct Log {
     path: PathBuf,
     disk: Disk,
-    /// Opened when it is first needed: SQLite makes the file. As long as the database is open it is not replaced.
+    /// Opened when first needed, because SQLite makes the file. SQLite does not replace it while the database is open.
     file: Option<File>,
-    /// What a frame takes up, once it is known.
+    /// The size of a frame in bytes, once known.
     frame_bytes: Option<u64>,
 }
 
 impl Log {
-    /// The log of the database at `path`.
+    /// Finds the log of the database at `path`.
     pub(super) fn of(path: &Path, disk: Disk) -> io::Result<Self> {
         // SQLite follows links, too.
         let mut path = OsString::from(path.canonicalize()?);
@@ -56,7 +56,7 @@ impl Log {
         std::fs::metadata(&self.path).map_or(true, |file| file.len() == 0)
     }
 
-    /// Tells whether so many frames were written since it was begun anew, and if so, which salt they carry.
+    /// Tells whether it has this many frames since SQLite last began it anew, and if so, which salt they carry.
     pub(super) fn reaches(&mut self, frames: u64) -> io::Result<Option<Salt>> {
         let Some(frame_bytes) = self.frame_bytes()? else { return Ok(None) };
         let file = self.file()?;
@@ -83,8 +83,8 @@ impl Log {
         Ok(last_commit)
     }
 
-    /// Writes all that was committed again, where it is, and syncs it: pages that a failed sync took for clean are dirty
-    /// then. Nobody else may write meanwhile; whoever reads finds the same bytes at any time.
+    /// Writes all committed frames again, in place, and syncs them: this makes pages dirty again that a failed sync
+    /// left marked as clean. No other connection may write meanwhile; a reader finds the same bytes at any time.
     pub(super) fn write_again(&mut self) -> io::Result<()> {
         let (Some(end), Some(frame_bytes)) = (self.end()?, self.frame_bytes()?) else { return Ok(()) };
         let length = HEADER_BYTES as u64 + end.frames * frame_bytes;
@@ -114,7 +114,7 @@ impl Log {
         file.write_all(bytes)
     }
 
-    /// What a frame takes up; `None` if the log was never written to.
+    /// Returns the size of a frame in bytes; `None` if the log was never written.
     fn frame_bytes(&mut self) -> io::Result<Option<u64>> {
         if self.frame_bytes.is_none() {
             let mut header = [0; HEADER_BYTES];
@@ -132,13 +132,13 @@ impl Log {
     }
 }
 
-/// Fills the buffer; tells whether the file is so long.
+/// Fills the buffer; tells whether the file is long enough.
 #[cfg(unix)]
 fn read_at(file: &File, offset: u64, buffer: &mut [u8]) -> io::Result<bool> {
     is_full(std::os::unix::fs::FileExt::read_exact_at(file, buffer, offset))
 }
 
-/// Fills the buffer; tells whether the file is so long.
+/// Fills the buffer; tells whether the file is long enough.
 #[cfg(not(unix))]
 fn read_at(mut file: &File, offset: u64, buffer: &mut [u8]) -> io::Result<bool> {
     file.seek(SeekFrom::Start(offset))?;
@@ -168,7 +168,7 @@ enum Frame {
     Commit,
 }
 
-/// The frames of a log up to the first that is not part of it. Each one's checksum covers all before it.
+/// The frames of a log up to the first that is not part of it. Each checksum covers all frames before it.
 struct Frames<R> {
     reader: R,
     is_big_endian: bool,
@@ -231,7 +231,7 @@ mod tests {
 
     use super::*;
 
-    /// A database in write-ahead mode with a few commits, none of them moved out of the log.
+    /// A database in write-ahead mode with a few commits, all of them still in the log.
     fn database() -> (tempfile::TempDir, Connection, Log) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a.db");

@@ -1,13 +1,14 @@
-//! Keeping the log: nothing is promised on a log that may have lost something, and a long one is moved into the database.
+//! Keeps the log: the writer promises nothing on a log that may have lost data, and moves a long one into the database.
 //!
-//! The writer commits much without a sync, and relies on the next synced commit to make durable what is before it in the
-//! log. That is true only as long as no sync fails. When one does, the system reports it once and may take what it could
-//! not write for written: the next sync then succeeds without it, and after a power cut the log ends where it is missing,
-//! whatever was acknowledged since. So after a failure that may be one of these, and when a log is taken over from another
-//! process, which may have had one, all of the log is written again and synced before anything is acknowledged as durable.
-//! Then two commits are seen to arrive at its end: they do not if the system has lost pages from its memory, too.
+//! The writer commits much without a sync, and relies on the next synced commit to make everything before it in the log
+//! durable. That holds only as long as no sync fails. When a sync fails, the system reports it once and may mark the
+//! unwritten pages as written: the next sync then succeeds without them, and after a power cut the log ends at the gap,
+//! whatever the store has acknowledged since. So after a failure that may have been a sync, and when it takes over a
+//! log from another process, which may have had such a failure, the writer writes all of the log again and syncs it
+//! before it acknowledges anything as durable. Then it checks that two commits arrive at the end of the log: they do
+//! not if the system has also lost pages from its memory.
 //!
-//! SQLite would move the log into the database by itself, but it tells nobody if that fails. So the writer does it.
+//! SQLite would move the log into the database by itself, but would not report a failure. So the writer does it.
 
 use std::io;
 use std::time::Duration;
@@ -22,28 +23,28 @@ use super::write_transaction::WriteTransaction;
 use super::writer::Writing;
 
 const TARGET: &str = "duroxide::providers::sqlite";
-/// How long a log that became too long is waited for, at most: until nobody reads from it.
+/// How long the writer waits, at most, for the readers of a log that became too long.
 const RESTART_PATIENCE: Duration = Duration::from_millis(50);
 
-/// Whether a synced commit makes all durable that is before it in the log.
+/// Whether a synced commit makes everything before it in the log durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Trust {
     /// It does.
     Given,
     /// A sync may have failed.
     Withheld,
-    /// It never will again: part of the log is lost, or of what was moved out of it.
+    /// It never will again: part of the log is lost, or part of what was moved out of it.
     Lost,
 }
 
-/// The log, and what is known about it.
+/// The log, and the writer's knowledge of it.
 pub(super) struct LogKeeper {
     log: Log,
     trust: Trust,
     pages: LogPages,
-    /// How long the log was when it was last moved into the database, if it has not been begun anew since.
+    /// The log's length when the writer last moved it into the database, if SQLite has not begun it anew since.
     last_move: Option<(Salt, u64)>,
-    /// Part of the log was moved into the database, where nobody has synced it yet.
+    /// Part of the log was moved into the database, where it is not synced yet.
     is_partly_moved: bool,
 }
 
@@ -63,14 +64,14 @@ impl LogKeeper {
         self.trust == Trust::Given
     }
 
-    /// Tells whether nothing can be relied upon until the store is opened again.
+    /// Tells whether the store is unreliable until it is opened again.
     pub(super) fn is_lost(&self) -> bool {
         self.trust == Trust::Lost
     }
 
-    /// Takes note of a failure: of a commit, a statement, or of moving the log. Tells whether it may have been a sync.
+    /// Notes a failure of a commit, of a statement, or of moving the log. Tells whether it may have been a sync.
     fn note_failure(&mut self, error: &rusqlite::Error) -> bool {
-        // A file system in a network reports with any write that an earlier one has failed, also that there is no room.
+        // A network file system may report the failure of an earlier write with any later one, also as a lack of room.
         let may_be_sync =
             matches!(error.sqlite_error_code(), Some(ErrorCode::SystemIoFailure | ErrorCode::DiskFull));
         if may_be_sync {
@@ -83,8 +84,8 @@ impl LogKeeper {
         may_be_sync
     }
 
-    /// Takes note that moving the log into the database has failed. If what was moved before was not synced by then, nobody
-    /// will move it again: SQLite takes it for done, until all have closed the database.
+    /// Notes that moving the log into the database has failed. If the pages moved before were not synced by then, no
+    /// connection will move them again: SQLite takes them for done, until all connections have closed the database.
     fn note_failed_move(&mut self, error: &rusqlite::Error, are_others_there: bool) {
         self.note_failure(error);
         let is_sync = matches!(error, rusqlite::Error::SqliteFailure(error, _) if error.extended_code == ffi::SQLITE_IOERR_FSYNC);
@@ -98,13 +99,14 @@ impl LogKeeper {
         self.trust = Trust::Lost;
     }
 
-    /// Takes note of how far the log was moved into the database.
+    /// Notes how far the log was moved into the database.
     fn note_move(&mut self, moved: Moved) {
         self.is_partly_moved = 0 < moved.frames_moved && moved.frames_moved < moved.frames;
         self.last_move = self.reaches(1).map(|salt| (salt, moved.frames));
     }
 
-    /// Tells whether it is time to move the log. Where it cannot be begun anew yet, not every commit tries again.
+    /// Tells whether it is time to move the log. While readers keep it from beginning anew, not every commit tries
+    /// again.
     fn is_long(&mut self) -> bool {
         let move_after = self.pages.move_after;
         match (self.reaches(move_after), self.last_move) {
@@ -121,12 +123,12 @@ impl LogKeeper {
     }
 
     fn reaches(&mut self, frames: u64) -> Option<Salt> {
-        // Not being able to look is not a reason to stop; the next commit looks again.
+        // A failed look is no reason to stop; the next commit looks again.
         self.log.reaches(frames).ok().flatten()
     }
 }
 
-/// What the operator and every caller are told when the log is lost.
+/// The message to the operator and every caller when the log is lost.
 const LOST: &str = "a sync failed and committed data may be missing on the disk; close the store in every process and open it again";
 
 /// How far a log was moved into the database.
@@ -137,7 +139,7 @@ struct Moved {
 }
 
 impl Writing<'_, '_> {
-    /// Makes sure that a synced commit makes all durable that is before it in the log.
+    /// Makes sure that a synced commit makes everything before it in the log durable.
     pub(super) fn make_sure_of_log(&mut self) -> rusqlite::Result<()> {
         match self.keeper.as_ref().map(|keeper| keeper.trust) {
             None | Some(Trust::Given) => return Ok(()),
@@ -159,11 +161,11 @@ impl Writing<'_, '_> {
         Err(sync_error(LOST.into()))
     }
 
-    /// Writes the log again and syncs it; tells whether what is committed then arrives at its end.
+    /// Writes the log again and syncs it; tells whether later commits arrive at its end.
     fn write_log_again(&mut self) -> rusqlite::Result<bool> {
         self.begin(true)?;
         let written = self.with_log(|log| log.write_again());
-        // Rolled back if it was not written: then nothing is committed, and nothing was changed.
+        // Rolls back if the log could not be written: then nothing is committed and nothing changed.
         self.commit_something(written.err())?;
         let first = self.with_log(Log::end)?;
         self.begin(true)?;
@@ -184,8 +186,8 @@ impl Writing<'_, '_> {
         self.keeper.as_mut().map(|keeper| look(&mut keeper.log).map_err(log_error)).transpose()
     }
 
-    /// Moves the log into the database if it is long enough. One that became too long, because there was always somebody
-    /// who read from it, is waited for.
+    /// Moves the log into the database if it is long enough. If it became too long, because there was always a reader,
+    /// waits for the readers.
     pub(super) fn keep_log_short(&mut self) {
         if !self.keeper.as_mut().is_some_and(LogKeeper::is_long) || self.make_sure_of_log().is_err() {
             return;
@@ -215,7 +217,7 @@ impl Writing<'_, '_> {
         moved
     }
 
-    /// Takes note of a failure of a job that moves the log.
+    /// Notes the failure of a job that moves the log.
     pub(super) fn note_failed_move(&mut self, error: &rusqlite::Error) {
         let are_others_there = self.are_others_there();
         if let Some(keeper) = &mut self.keeper {
@@ -223,7 +225,7 @@ impl Writing<'_, '_> {
         }
     }
 
-    /// Takes note that a transaction has failed; tells whether that may have been a sync.
+    /// Notes the failure of a transaction; tells whether it may have been a sync.
     pub(super) fn note_failure(&mut self, error: &rusqlite::Error) -> bool {
         self.keeper.as_mut().is_some_and(|keeper| keeper.note_failure(error))
     }
@@ -232,7 +234,7 @@ impl Writing<'_, '_> {
         self.shared.owners.as_ref().is_none_or(|owners| !owners.are_alone())
     }
 
-    /// Leaves a log that is not trusted as it is: who opens the database next makes sure of it.
+    /// Leaves an untrusted log unchanged: the process that opens the database next makes sure of it.
     pub(super) fn leave_doubtful_log(&self) {
         if self.keeper.as_ref().is_some_and(|keeper| !keeper.is_trusted()) {
             // If this fails, SQLite moves the log into the database, as it does by default.
@@ -241,8 +243,8 @@ impl Writing<'_, '_> {
     }
 }
 
-/// Tells whether a commit has arrived at the end of the log. If the log was begun anew meanwhile, all of the old one is in
-/// the database.
+/// Tells whether a commit has arrived at the end of the log. If SQLite has begun the log anew meanwhile, all of the old
+/// one is in the database.
 fn is_longer(before: Option<LogEnd>, after: Option<LogEnd>) -> bool {
     match (before, after) {
         (Some(before), Some(after)) => before.salt != after.salt || after.frames > before.frames,

@@ -8,7 +8,7 @@ use crate::providers::inspect::MessageClass;
 use crate::providers::rows::MessageRow;
 use crate::providers::store_limits::TurnRoom;
 
-/// A message as it is stored.
+/// A message as the store keeps it.
 pub(super) struct StoredMessage {
     pub(super) id: i64,
     pub(super) class: String,
@@ -16,7 +16,7 @@ pub(super) struct StoredMessage {
     pub(super) text: Vec<u8>,
 }
 
-/// Appends a message; it schedules its instance (by a trigger). Visible at `visible_at`, or at once if that is past.
+/// Appends a message, visible at `visible_at`, or at once if that is past. A trigger schedules its instance.
 pub(super) fn insert(
     tx: &mut WriteTransaction<'_, '_>,
     message: &MessageRow,
@@ -40,9 +40,9 @@ pub(super) fn insert(
 
 /// The messages of a turn.
 pub(super) struct NextMessages {
-    /// In the order in which they were enqueued.
+    /// The messages, in the order in which senders enqueued them.
     pub(super) messages: Vec<StoredMessage>,
-    /// How large they are together.
+    /// The size of all of them together.
     pub(super) bytes: usize,
     /// Whether some are left for the next turn.
     pub(super) has_more: bool,
@@ -84,9 +84,11 @@ impl StoredMessage {
     }
 }
 
-/// Reads what an instance is told next: the oldest visible messages that are not parked, as many as a turn has room for.
+/// Reads the messages of an instance's next turn: the oldest visible ones that are not parked, as many as a turn has
+/// room for.
 ///
-/// Ids are collected first, from the index: no text is read that is not for this turn, however many there are.
+/// Collects the ids first, from the index, so that it reads only the texts for this turn, however many messages there
+/// are.
 pub(super) fn oldest(
     tx: &WriteTransaction<'_, '_>,
     instance: &str,
@@ -109,7 +111,7 @@ pub(super) fn oldest(
     )
 }
 
-/// Like [`oldest`], where an execution is to begin: what starts it comes first, wherever it is in the queue.
+/// Like [`oldest`], for an execution that is about to begin: its start comes first, wherever it is in the queue.
 pub(super) fn starts_first(
     tx: &WriteTransaction<'_, '_>,
     instance: &str,
@@ -147,12 +149,12 @@ pub(super) fn starts_first(
     Ok(NextMessages { bytes: next.bytes + others.bytes, has_more: others.has_more, ..next })
 }
 
-/// As many as a turn has room for, and one to see whether there are more.
+/// As many as a turn has room for, and one more to see whether there are others.
 fn one_more(limits: &StoreLimits) -> i64 {
     i64::try_from(limits.max_turn_messages.max(1)).unwrap_or(i64::MAX).saturating_add(1)
 }
 
-/// A message that nobody reads: what it is called, and what it means to an instance that does not exist.
+/// A message without its text: its id, and its meaning to an instance that does not exist.
 pub(super) struct MessageKey {
     pub(super) id: i64,
     pub(super) class: String,
@@ -173,7 +175,8 @@ pub(super) fn visible_keys(
     Ok(keys)
 }
 
-/// Removes what waits for the current execution when that ends, as nobody will read it; see [`MessageClass::goes_with`].
+/// Removes the messages for the current execution when it ends, because no execution will read them; see
+/// [`MessageClass::goes_with`].
 pub(super) fn delete_unread(
     tx: &WriteTransaction<'_, '_>,
     instance: &str,

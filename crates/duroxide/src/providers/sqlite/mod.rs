@@ -1,8 +1,8 @@
 //! The embedded store: a SQLite file.
 //!
 //! All writes go through one thread that owns the writing connection and commits in groups (`writer`), so a hundred
-//! calls in flight cost one sync, and nothing is answered before it is durable. Reads use connections of their own.
-//! Several processes may use the same file.
+//! calls in flight cost one sync, and the store answers no write before it is durable. Reads use connections of their
+//! own. Several processes may use the same file.
 //!
 //! | file | what it holds |
 //! |---|---|
@@ -87,10 +87,10 @@ use writer::Writer;
 
 /// A store in a SQLite file, or in memory for tests.
 ///
-/// While it is open, a file has a directory `NAME-owners` beside it, with a lock file for each open handle. If the process
-/// dies, others see that the lock is free, and release what it held at once.
+/// While it is open, a file has a directory `NAME-owners` beside it, with a lock file for each open handle. If the
+/// process dies, other processes see that the lock is free, and release its leases at once.
 ///
-/// Dropping it finishes what was begun and closes the file. What is still leased then is free when its time is over.
+/// Dropping the store finishes the writes that have begun and closes the file. Its remaining leases run out.
 pub struct SqliteProvider {
     shared: Arc<Shared>,
     /// `None` in memory, where the writer's connection is the only one.
@@ -107,27 +107,27 @@ impl SqliteProvider {
     /// | any of these with `?mode=rwc` | the same, created if it is missing, for its owner's eyes only |
     /// | `sqlite::memory:`, `:memory:`, `sqlite:name?mode=memory` | a store of its own in memory |
     ///
-    /// A file that was written by the published crate is migrated when it is first opened.
+    /// The first opening migrates a file that the published crate wrote.
     ///
     /// # Errors
-    /// If the file cannot be opened, is not ours, or was written by a newer version. Nothing is changed then.
+    /// If the file cannot be opened, is not ours, or was written by a newer version. The file is unchanged then.
     pub async fn new(database_url: &str, options: Option<SqliteOptions>) -> Result<Self, SqliteError> {
         let _ = options;
         Self::builder().open(database_url).await
     }
 
-    /// Makes a store of its own in memory.
+    /// Makes a new store in memory.
     ///
     /// # Errors
-    /// If memory or the writer thread cannot be had.
+    /// If there is no memory, or no writer thread can be started.
     pub async fn new_in_memory() -> Result<Self, SqliteError> {
         Self::builder().open("sqlite::memory:").await
     }
 
-    /// Makes a store of its own in memory. The options have no effect.
+    /// Makes a new store in memory. The options have no effect.
     ///
     /// # Errors
-    /// If memory or the writer thread cannot be had.
+    /// If there is no memory, or no writer thread can be started.
     pub async fn new_in_memory_with_options(options: Option<SqliteOptions>) -> Result<Self, SqliteError> {
         let _ = options;
         Self::new_in_memory().await
@@ -208,8 +208,7 @@ impl SqliteProvider {
         }
     }
 
-    /// Runs SQL on the store, for tests that damage data or look at it. Returns how many rows the last statement
-    /// changed.
+    /// Runs SQL on the store, for tests that damage or inspect data. Returns how many rows the last statement changed.
     ///
     /// # Errors
     /// What SQLite reports.
@@ -218,7 +217,7 @@ impl SqliteProvider {
         let sql = sql.to_string();
         let work = move |tx: &mut write_transaction::WriteTransaction<'_, '_>| {
             tx.connection().execute_batch(&sql)?;
-            // Whatever was done: all times have to be looked up again.
+            // The SQL may have changed any time, so the store must look up all of them again.
             tx.effects.instances_due.note(0);
             tx.effects.work_due.note(0);
             Ok(usize::try_from(tx.connection().changes()).unwrap_or(usize::MAX))
@@ -239,13 +238,13 @@ impl SqliteProvider {
         .await
     }
 
-    /// Returns what the writer has done so far, for tests of what a step costs.
+    /// Returns a count of the writer's work so far, for tests of the cost of a step.
     #[cfg(feature = "test-hooks")]
     pub fn work_done(&self) -> WorkDone {
         self.shared.ledger.total()
     }
 
-    /// Reads from a snapshot, without waiting for writes where there is a file.
+    /// Reads from a snapshot; if there is a file, does not wait for writes.
     async fn read<T: Send + 'static>(
         &self,
         operation: &'static str,

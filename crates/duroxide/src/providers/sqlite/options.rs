@@ -1,4 +1,4 @@
-//! How a store is set up.
+//! The settings of a store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,23 +9,23 @@ use super::{SqliteError, SqliteProvider, url};
 use crate::model::{Clock, SystemClock};
 use crate::providers::{DEFAULT_PARKING_TIME, StoreLimits};
 
-/// Options of the published interface. It has none: lock times are arguments of the calls, and what is new is set on
-/// [`SqliteBuilder`].
+/// Options of the published interface. It has none: lock times are arguments of the calls, and [`SqliteBuilder`] has
+/// the new settings.
 #[derive(Debug, Clone, Default)]
 pub struct SqliteOptions {}
 
-/// What survives what.
+/// Which failures an acknowledged write survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durability {
-    /// Every acknowledged write survives a power cut: it is synced to the disk before it is acknowledged. Concurrent
-    /// writes share commits, so that the cost of a sync is shared too.
+    /// Every acknowledged write survives a power cut: the store syncs it to the disk before it acknowledges it.
+    /// Concurrent writes share a commit, and so the cost of its sync.
     ///
-    /// The bundled SQLite syncs with `fsync`. On Linux an application may have it compiled to use `fdatasync`, which is as
+    /// The bundled SQLite syncs with `fsync`. On Linux an application may compile it to use `fdatasync`, which is as
     /// safe and spares the disk the file's times: set `LIBSQLITE3_FLAGS = "-DHAVE_FDATASYNC=1"` under `[env]` in its
     /// `.cargo/config.toml`. A library cannot set this for the applications that use it.
     #[default]
     Full,
-    /// Every acknowledged write survives the death of the process; a power cut may take the last moments.
+    /// Every acknowledged write survives the death of the process; a power cut may lose the last moments.
     Normal,
 }
 
@@ -67,13 +67,13 @@ impl Default for SqliteBuilder {
 }
 
 impl SqliteBuilder {
-    /// Decides what a power cut may take; [`Durability::Full`] if not called.
+    /// Sets which writes a power cut may lose; [`Durability::Full`] if not called.
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
         self
     }
 
-    /// Reads time from `clock` instead of the machine's.
+    /// Reads the time from `clock` instead of the machine's clock.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
@@ -85,7 +85,7 @@ impl SqliteBuilder {
         self
     }
 
-    /// Sets how long signals and cancellations for an instance that does not exist are kept.
+    /// Sets how long the store keeps signals and cancellations for an instance that does not exist.
     pub fn parking_time(mut self, parking_time: Duration) -> Self {
         self.parking_time = parking_time;
         self
@@ -104,7 +104,8 @@ impl SqliteBuilder {
         self
     }
 
-    /// Sets after how many pages the log is moved into the database, and after how many readers of it are waited for.
+    /// Sets after how many pages the writer moves the log into the database, and after how many it waits for the log's
+    /// readers.
     #[cfg(feature = "test-hooks")]
     pub fn log_pages(mut self, move_after: u64, restart_after: u64) -> Self {
         self.log_pages = LogPages { move_after, restart_after };

@@ -1,10 +1,10 @@
-//! Messages for instances that do not exist: never in the way, never lost without a word.
+//! Messages for instances that do not exist: they hold up no others and never get lost silently.
 //!
-//! Completions belong to an instance that is gone and are dropped, or they would reach a later one of the same id.
-//! Signals and cancellations may have overtaken the start: they are parked, with whatever came with them, until the
-//! instance is started or their time is over. So are queue messages whose sender asked for it, which have the class of a
-//! signal; others are dropped. A parked message does not make its instance ready. What is dropped, other than
-//! completions, is counted and listed.
+//! Completions belong to an instance that is gone: the store drops them, or they would reach a later instance of the
+//! same id. Signals and cancellations may have overtaken the start: the store parks them, with the messages that came
+//! with them, until a client starts the instance or their time is over. It also parks queue messages whose sender asked
+//! for that, which have the class of a signal, and drops other queue messages. A parked message does not make its
+//! instance ready. The store counts and lists what it drops, except completions.
 
 use rusqlite::params;
 
@@ -18,16 +18,16 @@ use crate::model::whole_ms;
 use crate::providers::WorkQueue;
 use crate::providers::inspect::MessageClass;
 
-/// How long a message is parked.
+/// How long the store parks a message.
 pub(super) fn parking_ms(tx: &WriteTransaction<'_, '_>) -> i64 {
     clamp_ms(whole_ms(tx.shared.parking_time))
 }
 
-/// Deals with the visible messages, not parked before, of an instance that does not exist.
+/// Parks or drops the visible messages of an instance that does not exist, except those parked before.
 pub(super) fn set_aside(tx: &mut WriteTransaction<'_, '_>, instance: &str, now: i64) -> rusqlite::Result<()> {
     let unparked = messages::visible_keys(tx, instance, now)?;
     let is = |message: &MessageKey, class: MessageClass| message.class == class.as_str();
-    // What is not UTF-8 was replaced when it was read. Nobody can tell what such a message is.
+    // Reading has replaced bytes that are not UTF-8, so the kind of such a message is lost.
     let (damaged, readable): (Vec<_>, Vec<_>) =
         unparked.iter().partition(|message| message.class.contains(char::REPLACEMENT_CHARACTER));
     quarantine::set_damaged_aside(tx, WorkQueue::Orchestrator, damaged.iter().map(|message| message.id))?;
@@ -66,7 +66,7 @@ fn has_parked_signal(tx: &WriteTransaction<'_, '_>, instance: &str) -> rusqlite:
     Ok(found.is_some())
 }
 
-/// Lets the messages of an instance that exists after all take their part again.
+/// Ends the parking of messages whose instance exists after all.
 pub(super) fn unpark(tx: &WriteTransaction<'_, '_>, instance: &str) -> rusqlite::Result<()> {
     tx.execute(
         "UPDATE orchestrator_queue SET parked_at = NULL WHERE instance_id = ?1 AND parked_at IS NOT NULL",
@@ -75,7 +75,7 @@ pub(super) fn unpark(tx: &WriteTransaction<'_, '_>, instance: &str) -> rusqlite:
     .map(drop)
 }
 
-/// Takes note that an instance exists now although nobody started it: a history was appended by hand.
+/// Notes that an instance exists now without a start: a caller appended a history by hand.
 pub(super) fn instance_appears(
     tx: &mut WriteTransaction<'_, '_>,
     instance: &str,
@@ -93,7 +93,7 @@ pub(super) fn instance_appears(
     schedule::settle(tx, instance, now, LeaseChange::End)
 }
 
-/// Drops what was parked for too long.
+/// Drops the messages that were parked for too long.
 pub(super) fn drop_expired(tx: &WriteTransaction<'_, '_>, instance: &str, now: i64) -> rusqlite::Result<()> {
     drop_parked(tx, instance, now.saturating_sub(parking_ms(tx)), now)
 }

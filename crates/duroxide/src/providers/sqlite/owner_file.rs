@@ -1,4 +1,5 @@
-//! The lock file of an owner of leases: as long as it is locked the owner lives, and it tells what the owner was running.
+//! The lock file of an owner of leases: the owner lives as long as it is locked, and the file lists the user code that
+//! the owner runs.
 //!
 //! | bytes | content |
 //! |---|---|
@@ -7,8 +8,8 @@
 //! | 264 | 1 if some of its leases were taken by callers who do not say what they run, otherwise 0 |
 //! | from 272 on | 16 bytes for each piece of user code that is running: the random part of its lease's token, or zeros |
 //!
-//! The operating system lets go of the lock when the process ends, however it ends. Nothing here is ever synced: after a
-//! power cut the boot is another one, and what is in the file does not matter any more.
+//! The operating system releases the lock when the process ends, however it ends. The store never syncs this file:
+//! after a power cut the boot is another one, and the content of the file no longer matters.
 
 use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -22,23 +23,23 @@ const MAGIC: &[u8] = b"duroxide owner 1\n";
 const HORIZON_AT: u64 = 256;
 const UNMARKED_AT: u64 = 264;
 const MARKS_AT: usize = 272;
-/// A page: marks are then mostly written over bytes that are there.
+/// A page, so that most marks overwrite bytes that exist.
 const FIRST_SIZE: usize = 4096;
 /// More than any owner writes.
 const LARGEST_SIZE: u64 = 1 << 20;
-/// By how much the horizon is set ahead of the lease that needs it, so that it is written once in a while only.
+/// How far to set the horizon ahead of the lease that needs it, so that the owner writes it only now and then.
 const HORIZON_STEP_MS: i64 = 60_000;
 
-/// The random part of a token, which tells a lease from all others.
+/// The random part of a token, which identifies the lease.
 pub(super) type Mark = [u8; 16];
 
-/// On which boot of which host a process runs, as it is written into its file. Processes of one host and boot share a
-/// kernel, which knows the locks of all of them.
+/// The boot and the host on which a process runs, as its file states them. Processes of one host and boot share a
+/// kernel, which knows all their locks.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct HostBoot([u8; HEADER_BYTES]);
 
 impl HostBoot {
-    /// Describes where this process runs; `None` where the system does not tell.
+    /// Describes where this process runs; `None` if the system does not tell.
     pub(super) fn here() -> Option<Self> {
         let told = |path: &str| fs::read_to_string(path).ok().map(|text| text.trim().to_string());
         let boot = told("/proc/sys/kernel/random/boot_id").filter(|id| !id.is_empty())?;
@@ -54,7 +55,7 @@ impl HostBoot {
     }
 }
 
-/// The file of an owner that lives: this one.
+/// The file of this live owner.
 pub(super) struct OwnerFile {
     file: File,
     path: PathBuf,
@@ -63,7 +64,7 @@ pub(super) struct OwnerFile {
     slots: Mutex<Slots>,
 }
 
-/// Which slots for marks are in use.
+/// The slots for marks that are in use.
 #[derive(Default)]
 struct Slots {
     freed: Vec<u32>,
@@ -73,7 +74,7 @@ struct Slots {
 impl OwnerFile {
     /// Makes the file, readable and writable as `mode` says, and locks it.
     pub(super) fn create(path: PathBuf, host_boot: &HostBoot, mode: u32) -> io::Result<Self> {
-        // It gets its name when it is locked and complete: nobody ever meets it in another state.
+        // The file gets its name once it is locked and complete: no other process ever finds it in another state.
         let unnamed = path.with_extension("new");
         let file = create_new(&unnamed, mode)?;
         let completed = complete(&file, host_boot).and_then(|()| fs::rename(&unnamed, &path));
@@ -90,28 +91,28 @@ impl OwnerFile {
         })
     }
 
-    /// Takes note that a lease ends at this time. Only the writer calls it.
+    /// Notes that a lease ends at this time. Only the writer calls this.
     pub(super) fn note_lease(&self, until: i64) {
         if until > self.horizon.load(Ordering::Relaxed) {
             let horizon = until.saturating_add(HORIZON_STEP_MS);
-            // If it cannot be written, leases beyond the old horizon end when their time is over.
+            // If the write fails, leases beyond the old horizon run out in their own time.
             if write_at(&self.file, &horizon.to_le_bytes(), HORIZON_AT).is_ok() {
                 self.horizon.store(horizon, Ordering::Relaxed);
             }
         }
     }
 
-    /// Takes note that a caller takes leases who does not say what it runs.
+    /// Notes that a caller takes leases without marking what it runs.
     pub(super) fn note_unmarked(&self) {
         if !self.has_unmarked.load(Ordering::Relaxed) && write_at(&self.file, &[1], UNMARKED_AT).is_ok() {
             self.has_unmarked.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Notes that the user's code of a lease is about to run; returns where.
+    /// Notes that the user's code of a lease is about to run; returns the slot of the mark.
     pub(super) fn mark(&self, mark: Mark) -> u32 {
         let slot = self.slots().take();
-        // A mark that cannot be written is missing after a crash: then an attempt too few is counted.
+        // If a mark cannot be written, it is missing after a crash: then the store counts one attempt too few.
         let _ = write_at(&self.file, &mark, offset(slot));
         slot
     }
@@ -129,8 +130,8 @@ impl OwnerFile {
 
 impl Drop for OwnerFile {
     fn drop(&mut self) {
-        // Somebody may have opened it and wait for the lock: an empty file is nobody's, so the owner is not taken for one
-        // that died. What it still holds ends when its time is over.
+        // Another process may have opened the file and wait for its lock. An empty file belongs to no owner, so that
+        // process does not take this owner for dead. The leases that this owner still holds run out.
         let _ = self.file.set_len(0);
         let _ = fs::remove_file(&self.path);
     }
@@ -145,20 +146,20 @@ impl Slots {
     }
 }
 
-/// An owner that died. Its file is locked as long as this lives, so that nobody else deals with it.
+/// An owner that died. This keeps its file locked, so that no other process releases the same leases.
 pub(super) struct DeadOwner {
     _lock: File,
     path: PathBuf,
     /// No lease of the owner ends later.
     pub(super) horizon: i64,
     running: HashSet<Mark>,
-    /// Whether what it ran is not all in `running`.
+    /// Whether the owner ran user code that is not in `running`.
     has_unmarked: bool,
 }
 
 impl DeadOwner {
-    /// Looks at the file of another owner; `None` if that lives, if nobody can tell, or if there is nothing left to do
-    /// for it.
+    /// Looks at the file of another owner; `None` if the owner lives, if this process cannot tell, or if there is
+    /// nothing left to release.
     pub(super) fn find(path: &Path, host_boot: &HostBoot, now: i64) -> io::Result<Option<Self>> {
         let file = OpenOptions::new().read(true).write(true).open(path)?;
         match file.try_lock() {
@@ -171,7 +172,8 @@ impl DeadOwner {
         let horizon = content.get(HORIZON_AT as usize..).and_then(|rest| rest.first_chunk());
         let horizon = horizon.map_or(0, |bytes| i64::from_le_bytes(*bytes));
         if !content.starts_with(&host_boot.0) {
-            // Of another boot, or another host that shares the disk: time decides. Afterwards the file is litter.
+            // The file is from another boot, or from another host that shares the disk: there leases run out.
+            // Afterwards the file is litter.
             if content.is_empty() || content.starts_with(MAGIC) && horizon < now {
                 fs::remove_file(path)?;
             }
@@ -190,7 +192,7 @@ impl DeadOwner {
 
     /// Removes the file of an owner that holds nothing any more.
     pub(super) fn remove(self) {
-        // If it cannot be removed, it is found again, with nothing to release.
+        // If the removal fails, a later look finds the file again, with nothing to release.
         let _ = fs::remove_file(&self.path);
     }
 }
@@ -207,7 +209,7 @@ fn create_new(path: &Path, mode: u32) -> io::Result<File> {
     #[cfg(not(unix))]
     let _ = mode;
     let file = options.open(path)?;
-    // The mask for new files does not hold for what goes with one that is there.
+    // The umask does not apply here: these files go with a file that already exists.
     #[cfg(unix)]
     file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(mode))?;
     Ok(file)
@@ -225,7 +227,7 @@ fn write_at(file: &File, bytes: &[u8], at: u64) -> io::Result<()> {
     std::os::unix::fs::FileExt::write_all_at(file, bytes, at)
 }
 
-/// Only systems that tell their boot have owners' files so far, and those can write in place.
+/// Only systems that tell their boot have owner files so far, and those can write in place.
 #[cfg(not(unix))]
 fn write_at(_file: &File, _bytes: &[u8], _at: u64) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
@@ -246,7 +248,7 @@ mod tests {
         DeadOwner::find(path, host_boot, NOW).unwrap()
     }
 
-    /// The file of an owner as it is left behind when its process is killed.
+    /// Leaves the file of an owner as a killed process does.
     fn left_behind(path: &Path, owner: OwnerFile) {
         let content = fs::read(path).unwrap();
         drop(owner);

@@ -1,12 +1,13 @@
-//! Owners of leases, and what becomes of the leases of one that died.
+//! Owners of leases, and the release of a dead owner's leases.
 //!
-//! An owner is an open store handle. It holds a lock on a file of its own, next to the database in `NAME-owners`, and its
-//! leases carry its id. When another handle finds that lock free, the process has died: its leases are released at once
-//! instead of running out. The attempt counts for what was running, which may have been the cause, and is given back for
-//! what was only leased. Callers of the plain contract do not say what they run: with one of them, all counts.
+//! An owner is an open store handle. It holds a lock on a file of its own, next to the database in `NAME-owners`, and
+//! its leases carry its id. When another handle finds that lock free, the process has died, and the handle releases the
+//! dead owner's leases at once instead of letting them run out. The attempt counts for work that was running, which may
+//! have been the cause, and does not count for work that was only leased. Callers of the plain contract do not mark
+//! what they run: with such a caller, every attempt counts.
 //!
-//! Where this is not possible (no such directory can be made, the system does not tell on which boot it runs), and for
-//! owners on another host, leases run out as ever.
+//! Where this is impossible (the directory cannot be made, or the system does not tell its boot), and for owners on
+//! another host, leases simply run out.
 
 use std::ffi::OsStr;
 use std::io;
@@ -25,16 +26,16 @@ use crate::providers::rows::lease_token;
 
 const TARGET: &str = "duroxide::providers::sqlite";
 
-/// Attempts to make a file while others, who close the same store, remove the directory.
+/// How often to try to make a file while other processes, which close the same store, remove the directory.
 const CREATE_ATTEMPTS: usize = 10;
 
-/// After so many looks at the others their directory is listed again even if it seems unchanged.
+/// After this many looks at the others, list their directory again even if it seems unchanged.
 const LOOKS_PER_LISTING: u32 = 10;
 
 /// This handle as one of the owners of leases on its database.
 pub(super) struct Owners {
     id: String,
-    // Before the directory's path is used to remove it, the file in it has to go.
+    // `None` only while this is dropped: the file must go before its directory can be removed.
     file: Option<OwnerFile>,
     directory: PathBuf,
     host_boot: HostBoot,
@@ -42,7 +43,7 @@ pub(super) struct Owners {
 }
 
 impl Owners {
-    /// Joins the owners; `None` where deaths cannot be told.
+    /// Joins the owners; `None` where the death of a process cannot be noticed.
     pub(super) fn join(database: &Path) -> Option<Self> {
         let host_boot = HostBoot::here()?;
         let joined = Self::try_join(database, host_boot);
@@ -54,7 +55,7 @@ impl Owners {
     }
 
     fn try_join(database: &Path, host_boot: HostBoot) -> io::Result<Self> {
-        // Whoever comes by another link must find the same directory.
+        // A process that opens the database through another link must find the same directory.
         let database = std::fs::canonicalize(database)?;
         let mode = mode(&database)?;
         let mut directory = database.into_os_string();
@@ -74,26 +75,27 @@ impl Owners {
         Ok(Self { id, file: Some(file), directory, host_boot, others: Mutex::default() })
     }
 
-    /// What the leases of this handle carry.
+    /// The id that the leases of this handle carry.
     pub(super) fn id(&self) -> &str {
         &self.id
     }
 
-    /// Takes note that this handle leases something until then.
+    /// Notes that this handle takes a lease until then.
     pub(super) fn note_lease(&self, until: i64) {
         if let Some(file) = &self.file {
             file.note_lease(until);
         }
     }
 
-    /// Takes note that this handle leases something to a caller who does not say what it runs.
+    /// Notes that this handle leases work to a caller that does not mark what it runs.
     pub(super) fn note_unmarked(&self) {
         if let Some(file) = &self.file {
             file.note_unmarked();
         }
     }
 
-    /// Notes that the user's code of a lease is about to run; returns where, if the token is one of ours.
+    /// Notes that the user's code of a lease is about to run; returns the slot of the mark, if the token is one of
+    /// ours.
     pub(super) fn mark(&self, token: &str) -> Option<u32> {
         Some(self.file.as_ref()?.mark(lease_token::random_part(token)?))
     }
@@ -105,7 +107,7 @@ impl Owners {
         }
     }
 
-    /// Tells whether there were no others when this was last looked at.
+    /// Tells whether the last look found no other owners.
     pub(super) fn are_alone(&self) -> bool {
         self.others.lock().unwrap_or_else(PoisonError::into_inner).files.is_empty()
     }
@@ -115,24 +117,24 @@ impl Owners {
         let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
         others.update(&self.directory, &self.id);
         let find = |(id, path): &(String, PathBuf)| {
-            // Not being able to look is not a reason to stop: leases run out all the same.
+            // A failed look is no reason to stop: leases run out all the same.
             Some((id.clone(), DeadOwner::find(path, &self.host_boot, now).ok()??))
         };
         others.files.iter().filter_map(find).collect()
     }
 }
 
-/// The files of the other owners, as they were last listed.
+/// The files of the other owners, as of the last listing.
 #[derive(Default)]
 struct Others {
     files: Vec<(String, PathBuf)>,
-    /// When the directory had last been changed then.
+    /// When the directory had last changed at that time.
     changed: Option<SystemTime>,
     looks_since: u32,
 }
 
 impl Others {
-    /// Lists the directory anew if it was changed; and now and then in any case, for its time of change is coarse.
+    /// Lists the directory again if it has changed, and now and then in any case, because its time of change is coarse.
     fn update(&mut self, directory: &Path, own_id: &str) {
         let changed = std::fs::metadata(directory).and_then(|metadata| metadata.modified()).ok();
         self.looks_since += 1;
@@ -150,7 +152,7 @@ impl Others {
 impl Drop for Owners {
     fn drop(&mut self) {
         self.file = None;
-        // Only the last one succeeds.
+        // Only the last owner succeeds: the directory must be empty.
         let _ = std::fs::remove_dir(&self.directory);
     }
 }
@@ -164,14 +166,15 @@ fn new_id() -> String {
     id
 }
 
-/// The owner whose file this is, if it is one.
+/// The owner whose file this is, if it is an owner's file.
 fn owner_of(path: &Path) -> Option<&str> {
     let id = path.file_stem()?.to_str()?;
     let is_id = id.len() == 16 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
     (is_id && path.extension() == Some(OsStr::new(EXTENSION))).then_some(id)
 }
 
-/// Who may read and write the database may do so with the files beside it.
+/// The mode for files beside the database: the users that may read and write the database may do so here, and no
+/// others.
 #[cfg(unix)]
 fn mode(database: &Path) -> io::Result<u32> {
     use std::os::unix::fs::PermissionsExt;
@@ -185,19 +188,19 @@ fn mode(_database: &Path) -> io::Result<u32> {
 
 fn make_directory(path: &Path, mode: u32) -> io::Result<()> {
     let mut builder = std::fs::DirBuilder::new();
-    // Who may read a file in it may enter it.
+    // A user that may read a file in the directory may enter it.
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, mode | (mode & 0o444) >> 2);
     #[cfg(not(unix))]
     let _ = mode;
     match builder.create(path) {
-        // The mask for new files does not hold for what goes with one that is there.
+        // The umask does not apply here: these files go with a file that already exists.
         #[cfg(unix)]
         Ok(()) => {
             let mode = std::os::unix::fs::PermissionsExt::from_mode(mode | (mode & 0o444) >> 2);
             std::fs::set_permissions(path, mode)
         }
-        // A link could lead anywhere, and files are removed there.
+        // A link could lead anywhere, and the store removes files there.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             match std::fs::symlink_metadata(path)?.is_dir() {
                 true => Ok(()),
@@ -225,7 +228,7 @@ pub(super) fn release(
     for token in &instances {
         unless_gone(turns::abandon(tx, token, None, !ran(dead, token)))?;
     }
-    // First, so that their activities are ready for anybody.
+    // Frees the sessions first, so that their activities are ready for any worker.
     for session in &sessions {
         sessions::free(tx, session)?;
     }
@@ -237,7 +240,7 @@ pub(super) fn release(
     Ok(())
 }
 
-/// A token that stands for no lease was damaged from outside; its row comes back when its time is over.
+/// A token that stands for no lease was damaged from outside; its row becomes free when its time is over.
 fn unless_gone(abandoned: Result<(), StoreError>) -> Result<(), StoreError> {
     match abandoned {
         Ok(()) | Err(StoreError::Refused(_)) => Ok(()),

@@ -37,7 +37,7 @@ impl Provider for SqliteProvider {
         let request = InstanceRequest { max: 1, lock_timeout, filter };
         let (mut claims, undelivered) = self.claim_turns(OPERATION, &request).await?;
         let Some(claim) = claims.pop() else { return Ok(None) };
-        // If this fails, or the caller goes away meanwhile, the lease is given back.
+        // If this fails, or the caller drops the future meanwhile, the store gives the lease back.
         let part = match claim.is_fresh() {
             true => HistoryPart::default(),
             false => self.load(OPERATION, &claim.lock_token, 0).await?,
@@ -135,7 +135,7 @@ impl Provider for SqliteProvider {
                 let now = tx.now_ms();
                 history::append(tx, &instance, execution_id, &events, now)?;
                 if !events.is_empty() {
-                    // Messages that waited for the instance to exist have a history to go with now.
+                    // The instance now has a history, so the messages that waited for it can be delivered.
                     super::orphans::instance_appears(tx, &instance, now)?;
                 }
                 tx.effects.changed_instances.push(instance);
@@ -272,7 +272,7 @@ impl Provider for SqliteProvider {
 }
 
 impl SqliteProvider {
-    /// Who fetches by the plain contract does not say what it runs.
+    /// A caller that fetches by the plain contract does not mark what it runs.
     fn note_unmarked(&self) {
         if let Some(owners) = &self.shared.owners {
             owners.note_unmarked();

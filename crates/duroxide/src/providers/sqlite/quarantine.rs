@@ -1,4 +1,4 @@
-//! Rows that do not decode: set aside with their text, reported, and out of everybody's way.
+//! Rows that do not decode: the store sets them aside with their text and reports them, so that they hold up no others.
 
 use rusqlite::{Connection, params};
 
@@ -17,7 +17,7 @@ use crate::providers::{
     decode_quarantined,
 };
 
-/// Moves rows into quarantine. A row that is no longer there has been dealt with by somebody else.
+/// Moves rows into quarantine. Skips a row that is gone: another caller has dealt with it.
 pub(super) fn set_aside(
     tx: &WriteTransaction<'_, '_>,
     queue: WorkQueue,
@@ -45,7 +45,7 @@ pub(super) fn set_aside(
 
 const DAMAGED_ID: &str = "an id of it is not UTF-8";
 
-/// Sets rows aside of which an id was damaged.
+/// Sets aside rows with a damaged id.
 pub(super) fn set_damaged_aside(
     tx: &WriteTransaction<'_, '_>,
     queue: WorkQueue,
@@ -55,8 +55,8 @@ pub(super) fn set_damaged_aside(
     set_aside(tx, queue, &rows)
 }
 
-/// Sets an instance aside whose id was damaged in the schedule, with its messages. If its first message still has its id,
-/// only the schedule was damaged, and it is scheduled anew.
+/// Sets aside an instance whose id is damaged in the schedule, with its messages. If its first message still has the
+/// id, only the schedule is damaged, and this schedules the instance anew.
 pub(super) fn set_instance_aside(
     tx: &mut WriteTransaction<'_, '_>,
     instance: &DamagedId,
@@ -78,7 +78,7 @@ pub(super) fn set_instance_aside(
                  ON CONFLICT (instance_id) DO NOTHING",
                 [&instance],
             )?;
-            // If it has a place already, that is right: it may be leased.
+            // A place that it already has is right: the instance may be leased.
             if scheduled == 0 { Ok(()) } else { schedule::settle(tx, &instance, now, LeaseChange::End) }
         }
         Some(Err(_)) => set_damaged_aside(tx, WorkQueue::Orchestrator, first_message),
@@ -86,8 +86,7 @@ pub(super) fn set_instance_aside(
     }
 }
 
-/// Sets the message aside that an instance was scheduled for, if it is no longer that instance's because its id was
-/// damaged.
+/// Sets aside the message that an instance was scheduled for, if a damaged id no longer ties it to that instance.
 pub(super) fn set_strayed_aside(tx: &WriteTransaction<'_, '_>, message: i64) -> rusqlite::Result<()> {
     match receiver(tx, message)? {
         Some(Err(_)) => set_damaged_aside(tx, WorkQueue::Orchestrator, [message]),
@@ -95,7 +94,7 @@ pub(super) fn set_strayed_aside(tx: &WriteTransaction<'_, '_>, message: i64) -> 
     }
 }
 
-/// For which instance a message is, as far as it can be told.
+/// Returns the instance that a message is for, if that can be told.
 fn receiver(
     tx: &WriteTransaction<'_, '_>,
     message: i64,

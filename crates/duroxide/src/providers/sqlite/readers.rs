@@ -11,10 +11,10 @@ use super::connection::open_reader;
 use super::disk::Disk;
 use super::error::StoreError;
 
-/// Connections at most; more readers wait for one to become free.
+/// The most connections; further readers wait for a free one.
 const CONNECTIONS: usize = 4;
 
-/// A small pool. Connections are opened when they are first needed.
+/// A small pool. It opens connections when they are first needed.
 #[derive(Clone)]
 pub(super) struct Readers(Arc<Pool>);
 
@@ -45,13 +45,13 @@ impl Readers {
     ) -> Result<T, StoreError> {
         let permit = self.0.permits.clone().acquire_owned().await.map_err(|_| StoreError::Closed)?;
         let pool = self.0.clone();
-        // SQLite blocks its thread; the runtime keeps threads for that.
+        // SQLite blocks its thread; the executor has threads for that.
         let task = tokio::task::spawn_blocking(move || {
-            // Until the connection is back, also if the caller has gone away meanwhile.
+            // Held until the connection is back, even if the caller drops the future meanwhile.
             let _permit = permit;
             let connection = pool.take()?;
             let result = in_snapshot(&connection, read);
-            // A connection that could not end its transaction would fail every read to come.
+            // A connection that could not end its transaction would fail all later reads.
             if connection.is_autocommit() {
                 pool.put_back(connection);
             }
@@ -84,14 +84,14 @@ impl Pool {
     }
 }
 
-/// Several statements of one read see the same state.
+/// Runs several statements of one read in one snapshot, so that they see the same state.
 fn in_snapshot<T>(
     connection: &Connection,
     read: impl FnOnce(&Connection) -> Result<T, StoreError>,
 ) -> Result<T, StoreError> {
     connection.prepare_cached("BEGIN")?.execute([])?;
     let result = read(connection);
-    // A read transaction has nothing to lose; if it cannot even be ended, the connection is given up.
+    // A read transaction has nothing to lose; if even ending it fails, the connection is closed.
     let ended = connection.prepare_cached("COMMIT").and_then(|mut statement| statement.execute([]));
     match (result, ended) {
         (Ok(value), Ok(_)) => Ok(value),
@@ -125,7 +125,7 @@ mod tests {
                 let _ = ended.recv();
                 Ok(())
             });
-            // The caller goes away as soon as its read has begun.
+            // The caller drops the future as soon as its read has begun.
             tokio::select! { _ = read => {}, _ = started => {} }
             ends.push(end);
         }

@@ -15,7 +15,7 @@ pub(super) fn number(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
     row.get::<_, i64>(column).map(|number| u64::try_from(number).unwrap_or(0))
 }
 
-/// Decodes events; the first that does not decode is the reason why none are returned.
+/// Decodes all events, or returns the reason why the first undecodable one fails.
 pub(super) fn decode(texts: &[Vec<u8>]) -> Result<Vec<Event>, String> {
     texts.iter().map(|text| serde_json::from_slice(text).map_err(|error| error.to_string())).collect()
 }
@@ -204,7 +204,8 @@ pub(super) fn system_metrics(connection: &Connection) -> rusqlite::Result<System
         })
 }
 
-/// Counts what nobody holds. Few instances are leased at a time, so the held messages are counted one lease at a time.
+/// Counts the messages and activities that no worker holds. Few instances are leased at a time, so this counts the held
+/// messages one lease at a time.
 pub(super) fn queue_depths(connection: &Connection, now: i64) -> rusqlite::Result<QueueDepths> {
     let count = |sql: &str, params: &[i64]| -> rusqlite::Result<usize> {
         let mut statement = connection.prepare_cached(sql)?;
@@ -291,7 +292,7 @@ pub(super) fn events(
 ) -> Result<Vec<Event>, StoreError> {
     let execution_id = match execution_id.map(i64::try_from) {
         Some(Ok(id)) => id,
-        // Beyond what the store can hold, so there is nothing.
+        // No stored execution has such a high id, so there is nothing.
         Some(Err(_)) => return Ok(Vec::new()),
         None => history::latest_execution(connection, instance)?,
     };

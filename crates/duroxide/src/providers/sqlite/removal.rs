@@ -1,4 +1,4 @@
-//! Deleting instances and pruning executions.
+//! Deletes instances and prunes executions.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -12,7 +12,7 @@ use super::write_transaction::{WriteTransaction, read_rows, shown_text};
 use crate::model::ExecutionStatus;
 use crate::providers::{DeleteInstanceResult, InstanceFilter, PruneOptions, PruneResult, refusal};
 
-/// Instances that a bulk operation takes at once, unless it is told otherwise.
+/// The most instances of a bulk operation, unless its filter says otherwise.
 const DEFAULT_LIMIT: u32 = 1_000;
 
 /// Deletes all of these instances or none.
@@ -30,7 +30,7 @@ pub(super) fn delete(
     tx.atomically(|tx| {
         let mut result = DeleteInstanceResult::default();
         for id in ids {
-            // An id that is not an instance (yet) has nothing to delete; what is queued for it stays.
+            // An id that is not an instance (yet) has nothing to delete; messages queued for it stay.
             if exists(tx, id)? {
                 delete_one(tx, id, &mut result)?;
             }
@@ -97,12 +97,12 @@ fn delete_one(
     totals.events -= events as i64;
     totals.count_status(status.as_deref().unwrap_or_default(), -1);
     tx.effects.changed_instances.push(instance.to_string());
-    // Activities of a session may have been freed.
+    // This may have freed activities of a session.
     tx.effects.work_ready |= work > 0;
     Ok(())
 }
 
-/// Deletes the queued starts of an instance's children; returns how many messages went.
+/// Deletes the queued starts of an instance's children; returns how many messages it deleted.
 fn delete_queued_children(tx: &mut WriteTransaction<'_, '_>, parent: &str) -> Result<u64, StoreError> {
     let children = tx.rows(
         "SELECT instance_id FROM orchestrator_queue WHERE parent_instance_id = ?1",
@@ -117,7 +117,7 @@ fn delete_queued_children(tx: &mut WriteTransaction<'_, '_>, parent: &str) -> Re
             [parent, &child],
         )?;
         if !(exists(tx, &child)? || has_history(tx, &child)? || messages::has_start(tx, &child)?) {
-            // Whatever else waits for it would reach a later child of the same id.
+            // Other messages for this id would reach a later child of the same id.
             deleted += tx.execute("DELETE FROM orchestrator_queue WHERE instance_id = ?1", [&child])?;
             tx.execute("DELETE FROM instance_schedule WHERE instance_id = ?1", [&child])?;
         } else if turn != Some(TurnOfChild::WithoutStart) {
@@ -127,10 +127,10 @@ fn delete_queued_children(tx: &mut WriteTransaction<'_, '_>, parent: &str) -> Re
     Ok(deleted as u64)
 }
 
-/// A turn that somebody is taking.
+/// A turn that a runtime is taking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TurnOfChild {
-    /// It would tell the parent, or a later one of the same id, about the child.
+    /// Its commit would tell the parent, or a later parent of the same id, about the child.
     WithStart,
     WithoutStart,
 }
@@ -257,7 +257,7 @@ fn by_time(
     Ok(found)
 }
 
-/// Deletes a finished root with all its descendants, running ones too. A root that is running after all stays.
+/// Deletes a finished root with all its descendants, running ones too. Keeps a root that runs after all.
 pub(super) fn delete_tree(
     tx: &mut WriteTransaction<'_, '_>,
     root: &str,
@@ -296,7 +296,7 @@ pub(super) fn prune(
             row.get(0)
         })?;
     let current = current.ok_or_else(|| refusal::instance_not_found("prune_executions", instance))?;
-    // The current execution counts as one of those that are kept.
+    // The current execution counts as one of the kept ones.
     let keep_last = i64::from(options.keep_last.unwrap_or(1).max(1));
     let old = tx.rows(
         "SELECT execution_id FROM executions

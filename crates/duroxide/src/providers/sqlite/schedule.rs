@@ -1,8 +1,8 @@
-//! Which instance comes next.
+//! Finds the instance that comes next.
 //!
 //! `instance_schedule` has one row per instance with messages or a lease (see `schema.sql` for its states). Finding the
 //! next instance is a few index probes, whatever else is in the store: ready rows are ordered by class and oldest
-//! message, all others sit in an index of the times at which they have to be looked at again.
+//! message, all others are in an index by the time at which the store must look at them again.
 
 use rusqlite::params;
 
@@ -11,7 +11,7 @@ use super::write_transaction::{DamagedId, WriteTransaction, stored_id};
 use super::{orphans, quarantine};
 use crate::providers::DispatcherCapabilityFilter;
 
-/// Rows that one job brings up to date, at most.
+/// The most rows that one job brings up to date.
 const PROMOTIONS_AT_ONCE: usize = 256;
 
 /// An instance that can be leased.
@@ -19,13 +19,13 @@ pub(super) struct Candidate {
     /// Its oldest visible message, which decides its place in the queue.
     pub(super) first_message: i64,
     pub(super) instance: String,
-    /// The messages of a lease that ran out and that nobody has taken over yet.
+    /// The messages of an expired lease that no other caller has taken over yet.
     pub(super) lapsed: Option<LeasedMessages>,
     /// Whether some of its messages were parked because it did not exist.
     pub(super) has_parked: bool,
 }
 
-/// Moves rows whose time has come to where they belong now; tells whether there may be more of them.
+/// Moves rows whose time has come to their new places; tells whether there may be more of them.
 pub(super) fn promote_due(tx: &mut WriteTransaction<'_, '_>, now: i64) -> rusqlite::Result<bool> {
     let due = tx.rows(
         "SELECT instance_id, parked, ready_seq FROM instance_schedule WHERE due_at <= ?1 ORDER BY due_at LIMIT ?2",
@@ -49,8 +49,8 @@ pub(super) fn promote_due(tx: &mut WriteTransaction<'_, '_>, now: i64) -> rusqli
     Ok(more)
 }
 
-/// Finds the ready instances with the oldest messages among the classes that `filter` lets through, up to `max`. Rows that
-/// were damaged are taken out of the way first.
+/// Finds the ready instances with the oldest messages among the classes that `filter` lets through, up to `max`. Sets
+/// damaged rows aside first.
 pub(super) fn ready(
     tx: &mut WriteTransaction<'_, '_>,
     filter: Option<&DispatcherCapabilityFilter>,
@@ -68,14 +68,14 @@ pub(super) fn ready(
     }
 }
 
-/// What is wrong with a row of the schedule.
+/// The damage of a row in the schedule.
 enum Damage {
     Class(DamagedId),
     /// With its first message.
     Instance(DamagedId, i64),
 }
 
-/// A class is the version that an execution is pinned to. There are few of them, so their ready instances are merged.
+/// Merges the ready instances of all classes. A class is the version that an execution is pinned to, so there are few.
 fn find_ready(
     tx: &WriteTransaction<'_, '_>,
     filter: Option<&DispatcherCapabilityFilter>,
@@ -135,7 +135,7 @@ fn ready_of_class(
     )
 }
 
-/// What a ready row is about.
+/// Reads the candidate of a ready row.
 fn candidate(row: &rusqlite::Row<'_>) -> rusqlite::Result<Result<Candidate, Damage>> {
     let first_message = row.get(0)?;
     let is_lapsed: bool = row.get(2)?;
@@ -152,7 +152,7 @@ fn candidate(row: &rusqlite::Row<'_>) -> rusqlite::Result<Result<Candidate, Dama
     })
 }
 
-/// Files the instances of a damaged class under the one that their rows name, or under none.
+/// Files the instances of a damaged class under the class that their instance rows name, or under none.
 fn file_anew(tx: &WriteTransaction<'_, '_>, class: &DamagedId) -> rusqlite::Result<()> {
     tracing::error!(target: "duroxide::providers::sqlite", class = %String::from_utf8_lossy(class),
         "the class of a scheduled instance is not UTF-8");
@@ -174,22 +174,22 @@ fn is_compatible(filter: Option<&DispatcherCapabilityFilter>, class: &str) -> bo
     semver::Version::parse(class).is_ok_and(|version| filter.is_compatible(&version))
 }
 
-/// What happens to the lease when a row is settled.
+/// What `settle` does with the lease of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LeaseChange {
-    /// It has ended.
+    /// The lease has ended.
     End,
-    /// It has run out, but its holder may still give it back as long as nobody takes over.
+    /// The lease has run out, but its holder may still give it back as long as no other caller takes over.
     Keep,
 }
 
-/// What the messages of an instance say about its place.
+/// The facts about an instance's messages that decide its place.
 struct Outlook {
     /// The oldest visible message that is not parked.
     head: Option<i64>,
     /// When another one becomes visible.
     next_visible: Option<i64>,
-    /// Since when the longest parked one is parked.
+    /// Since when the longest parked message is parked.
     parked_since: Option<i64>,
 }
 
@@ -216,7 +216,7 @@ fn outlook(tx: &WriteTransaction<'_, '_>, instance: &str, now: i64) -> rusqlite:
     outlook.ok_or(rusqlite::Error::QueryReturnedNoRows)
 }
 
-/// Puts an instance that is not leased where it belongs: ready, waiting, or nowhere if it has no messages.
+/// Puts an instance without a live lease in its place: ready, waiting, or nowhere if it has no messages.
 pub(super) fn settle(
     tx: &mut WriteTransaction<'_, '_>,
     instance: &str,

@@ -1,8 +1,8 @@
-//! Recognising, creating and migrating the file.
+//! Recognises, creates and migrates the file.
 //!
-//! A file is made by the baseline and then by all steps, in their order; its version says how many it has had. So a new file
-//! and a migrated one are the same. Baseline and steps are released with the first version that has them, and never changed
-//! after that: a change is another step.
+//! The baseline makes a file, and then all steps run on it, in order; the file's version says how many it has had. So a
+//! new file and a migrated one are the same. Once a version is released, its baseline and steps never change: a change
+//! is another step.
 
 use rusqlite::Connection;
 
@@ -13,7 +13,7 @@ use super::url::Location;
 const BASELINE: &str = include_str!("schema.sql");
 const MIGRATE_PUBLISHED: &str = include_str!("migrate_published.sql");
 
-/// What leads from each version to the next: the first of them from 1 to 2. One file each, `migrations/NNNN_*.sql`, named
+/// The steps from each version to the next; the first leads from 1 to 2. Each is a file `migrations/NNNN_*.sql`, named
 /// for the version that it makes.
 const STEPS: &[&str] = &[
     include_str!("migrations/0002_blocked.sql"),
@@ -26,14 +26,14 @@ const STEPS: &[&str] = &[
 /// Marks a file as ours: "duro" in ASCII.
 const APPLICATION_ID: i64 = 0x6475_726F;
 
-/// Brings the database to the present schema, whatever it holds now, in one transaction; or refuses and leaves it as it
-/// is.
+/// Brings the database to the present schema in one transaction, whatever it holds now; or refuses and leaves it
+/// unchanged.
 pub(super) fn prepare(connection: &Connection, location: &Location) -> Result<(), SqliteError> {
     prepare_with(connection, location, STEPS)
 }
 
 fn prepare_with(connection: &Connection, location: &Location, steps: &[&str]) -> Result<(), SqliteError> {
-    // Immediate, so that of two processes that open a new file one creates the tables and the other finds them.
+    // Immediate, so that if two processes open a new file, one creates the tables and the other finds them.
     connection.execute_batch("BEGIN IMMEDIATE").map_err(|error| opening(location, error))?;
     let prepared = prepare_in_transaction(connection, location, steps);
     let end = if prepared.is_ok() { "COMMIT" } else { "ROLLBACK" };
@@ -47,7 +47,7 @@ fn prepare_in_transaction(
     steps: &[&str],
 ) -> Result<(), SqliteError> {
     let version = match recognise(connection, location, steps)? {
-        // Marking it again would write to a file that only has to be read.
+        // Marking the file again would write to it, where reading is enough.
         Content::Ours { version } if version == newest(steps) => return Ok(()),
         Content::Ours { version } => version,
         Content::Empty => {
@@ -73,7 +73,7 @@ fn newest(steps: &[&str]) -> usize {
 
 enum Content {
     Empty,
-    /// Of a version between 1 and the newest.
+    /// The file has a version between 1 and the newest.
     Ours {
         version: usize,
     },

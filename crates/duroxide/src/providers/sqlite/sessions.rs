@@ -1,4 +1,4 @@
-//! Sessions: whose they are, and which of their activities is next.
+//! Sessions: which owner each has, and which of its activities is next.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::work::PROMOTIONS_AT_ONCE;
 use super::write_transaction::{DamagedId, WriteTransaction, stored_id};
 use crate::providers::SessionFetchConfig;
 
-/// Makes a session the owner's, or its again.
+/// Gives a session to the owner, or prolongs the owner's hold on it.
 pub(super) fn claim(
     tx: &mut WriteTransaction<'_, '_>,
     session_id: &str,
@@ -27,7 +27,7 @@ pub(super) fn claim(
         params![session_id, config.owner_id, until, now, tx.owner_until(until)],
     )?;
     tx.effects.work_due.note(after(now, config.lock_timeout));
-    // Its activities with other tags are the owner's too from now on.
+    // From now on the session's activities with other tags are the owner's too.
     tx.execute(
         "UPDATE worker_queue SET ready_for = ?2
          WHERE session_id = ?1 AND ready_for IS NOT NULL AND ready_for <> ?2",
@@ -36,8 +36,8 @@ pub(super) fn claim(
     Ok(())
 }
 
-/// Makes the first ready activity of a session and tag its head: the one that the session's owner, or anybody if it has
-/// none, can claim.
+/// Makes the first ready activity of a session and tag its head: the one that the session's owner can claim, or any
+/// worker if it has none.
 pub(super) fn set_head(
     tx: &WriteTransaction<'_, '_>,
     session_id: &str,
@@ -58,7 +58,8 @@ pub(super) fn set_head(
     Ok(())
 }
 
-/// Frees sessions whose owner did not renew them: their activities are anybody's. Tells whether there may be more.
+/// Frees sessions whose owner did not renew them, so that any worker can claim their activities. Tells whether there
+/// may be more.
 pub(super) fn free_expired(tx: &mut WriteTransaction<'_, '_>, now: i64) -> rusqlite::Result<bool> {
     let expired = tx.rows(
         "SELECT session_id FROM sessions WHERE due_at <= ?1 ORDER BY due_at LIMIT ?2",
@@ -75,8 +76,8 @@ pub(super) fn free_expired(tx: &mut WriteTransaction<'_, '_>, now: i64) -> rusql
     Ok(more)
 }
 
-/// Removes a session whose id was damaged. Nobody can tell which one it was: activities that wait for its owner and are of
-/// no session that is known are anybody's.
+/// Removes a session with a damaged id. The store cannot tell which one it was, so it frees all activities that wait
+/// for this owner and belong to no known session.
 fn remove_damaged(tx: &mut WriteTransaction<'_, '_>, session_id: &DamagedId) -> rusqlite::Result<()> {
     tracing::error!(target: "duroxide::providers::sqlite", session = %String::from_utf8_lossy(session_id),
         "the id of a session is not UTF-8; it is removed");
@@ -90,7 +91,7 @@ fn remove_damaged(tx: &mut WriteTransaction<'_, '_>, session_id: &DamagedId) -> 
     tx.execute("DELETE FROM sessions WHERE session_id = CAST(?1 AS TEXT)", [session_id]).map(drop)
 }
 
-/// Ends the lease on a session, if it has not run out: its activities are anybody's.
+/// Ends the lease on a session, if it has not run out, so that any worker can claim its activities.
 pub(super) fn free(tx: &mut WriteTransaction<'_, '_>, session_id: &str) -> rusqlite::Result<()> {
     tx.execute(
         "UPDATE sessions SET due_at = NULL, locked_until = min(locked_until, ?2), owner = NULL WHERE session_id = ?1",
@@ -104,7 +105,7 @@ pub(super) fn free(tx: &mut WriteTransaction<'_, '_>, session_id: &str) -> rusql
     Ok(())
 }
 
-/// Notes that a session was used, if it is still somebody's.
+/// Notes that a session was used, if it still has an owner.
 pub(super) fn note_activity(
     tx: &WriteTransaction<'_, '_>,
     session_id: &str,
@@ -142,7 +143,7 @@ pub(super) fn renew(
     Ok(renewed)
 }
 
-/// Removes sessions that have expired and have nothing queued; returns how many.
+/// Removes sessions that have expired and have no queued activity; returns how many.
 pub(super) fn remove_orphaned(tx: &mut WriteTransaction<'_, '_>) -> Result<usize, StoreError> {
     let now = tx.now_ms();
     let removed = tx.execute(

@@ -1,4 +1,4 @@
-//! What the writer thread and the provider's methods share: settings, signals, watchers.
+//! The state that the writer thread and the provider's methods share: settings, signals, watchers.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -13,7 +13,7 @@ use super::write_transaction::Effects;
 use crate::model::Clock;
 use crate::providers::{InstanceWatchers, RunningActivities, StoreLimits, StoreMetrics, WorkSignalSource};
 
-/// When dispatchers look again if the store could not read when something is due.
+/// When dispatchers look again if the store could not read the next due time.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Settings and signals of one store.
@@ -24,9 +24,9 @@ pub(super) struct Shared {
     pub(super) parking_time: Duration,
     /// How long a write waits for another process.
     pub(super) busy_timeout: Duration,
-    /// Whether others may write to the same database, and commits need syncing.
+    /// Whether other processes may write to the same database, and commits need a sync.
     pub(super) is_file: bool,
-    /// `None` if a death of this process could not be told.
+    /// `None` if other processes could not notice the death of this one.
     pub(super) owners: Option<Arc<Owners>>,
     pub(super) orchestrator_signal: WorkSignalSource,
     pub(super) worker_signal: WorkSignalSource,
@@ -46,7 +46,7 @@ impl Shared {
         clamp_ms(self.clock.now_ms())
     }
 
-    /// Tells everybody concerned what a commit changed.
+    /// Signals the changes of a commit to dispatchers and watchers.
     pub(super) fn announce(&self, effects: Effects, connection: &Connection) {
         self.announce_dues(&effects, connection);
         if effects.instances_left || !effects.ready_instances.is_empty() {
@@ -60,8 +60,8 @@ impl Shared {
         }
     }
 
-    /// Tells waiting dispatchers of an earlier time at which to look again. A time that turns out to be too early, since
-    /// its row is gone meanwhile, wakes them once; then the tables are asked.
+    /// Tells waiting dispatchers of an earlier time at which to look again. If the row of that time is gone by then,
+    /// the time wakes them once for nothing; then the store reads the next time from the tables.
     fn announce_dues(&self, effects: &Effects, connection: &Connection) {
         let now = self.clock.now_ms();
         let has_passed = |signal: &WorkSignalSource| signal.next_due_ms().is_some_and(|due| due <= now);
@@ -79,15 +79,15 @@ impl Shared {
         }
     }
 
-    /// Tells everybody that anything may have changed.
+    /// Signals all dispatchers and watchers that anything may have changed.
     pub(super) fn announce_everything(&self) {
         self.orchestrator_signal.notify();
         self.worker_signal.notify();
         self.watchers.notify_all();
     }
 
-    /// Tells waiting dispatchers when the earliest delayed work is due. If that cannot be read, they look for themselves in
-    /// a moment: a due time that is forgotten would never come.
+    /// Tells waiting dispatchers when the earliest delayed work is due. If the store cannot read that time, they look
+    /// for themselves in a moment, because a forgotten due time would never come.
     pub(super) fn announce_due_times(&self, connection: &Connection) {
         let soon = self.clock.now_ms().saturating_add(crate::model::whole_ms(LOOK_AGAIN));
         let earliest = |sql| -> Option<u64> {

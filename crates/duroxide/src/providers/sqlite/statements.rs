@@ -8,15 +8,15 @@ use rusqlite::{Connection, PrepFlags, Statement};
 
 use super::work_done;
 
-/// Statements that are prepared once and found again by where their text lies in the program: comparing two numbers
-/// is cheaper than hashing a text, and the writer does it a dozen times for every step.
+/// Prepares each statement once and finds it again by the address of its text in the program: comparing two numbers is
+/// cheaper than hashing a text, and the writer does it a dozen times for every step.
 pub(super) struct Statements<'c> {
     connection: &'c Connection,
-    // A statement that is running is not in here, so that a second use of the same text gets one of its own.
+    // A running statement is not in here, so that a second use of the same text gets a statement of its own.
     idle: RefCell<HashMap<(usize, usize), Statement<'c>, BuildHasherDefault<AddressHasher>>>,
 }
 
-/// Spreads addresses; they are our own, so nobody can choose them to collide.
+/// Spreads addresses; they are our own, so no attacker can choose them to collide.
 #[derive(Default)]
 struct AddressHasher(u64);
 
@@ -62,7 +62,7 @@ impl<'c> Statements<'c> {
         };
         let result = run(&mut statement);
         work_done::note(&statement);
-        // Payloads can be large; nothing of them stays behind.
+        // Payloads can be large; this frees them.
         statement.clear_bindings();
         self.idle.borrow_mut().insert(key, statement);
         result

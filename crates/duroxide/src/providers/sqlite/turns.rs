@@ -1,4 +1,4 @@
-//! Ending a lease on an instance: commit, give back, extend.
+//! Ends or extends a lease on an instance: commit, give back, renew.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use crate::providers::{ExecutionMetadata, ScheduledActivityIdentifier, refusal};
 
 const ACK: &str = "ack_orchestration_item";
 
-/// All that a turn changes, encoded.
+/// All changes of a turn, encoded.
 pub(super) struct TurnCommit {
     pub(super) token: String,
-    /// When the ack reached the writer: a lease that was live then is honoured, however long the queue is.
+    /// When the ack reached the writer: the store honours a lease that was live then, however long the queue is.
     pub(super) arrived_ms: i64,
     pub(super) execution_id: i64,
     pub(super) events: Vec<EventRow>,
@@ -31,7 +31,7 @@ pub(super) struct TurnCommit {
 }
 
 impl TurnCommit {
-    /// Tells whether the turn changes what watchers of its instance look at: status, custom status, values.
+    /// Tells whether the turn changes something that watchers of its instance see: status, custom status, values.
     fn is_noticed_outside(&self) -> bool {
         let metadata = &self.metadata;
         metadata.status.is_some()
@@ -40,8 +40,8 @@ impl TurnCommit {
     }
 }
 
-/// Commits a turn, wholly or not at all: everything that can be refused is checked before the first write. Returns the
-/// incarnation of its instance.
+/// Commits a turn, wholly or not at all: it makes every check before the first write. Returns the incarnation of its
+/// instance.
 pub(super) fn ack(tx: &mut WriteTransaction<'_, '_>, turn: &TurnCommit) -> Result<i64, StoreError> {
     let lease = held_lease(tx, &turn.token)?.ok_or_else(|| refusal::unknown_turn_token(ACK))?;
     if lease.locked_until <= turn.arrived_ms {
@@ -85,7 +85,7 @@ pub(super) fn ack(tx: &mut WriteTransaction<'_, '_>, turn: &TurnCommit) -> Resul
     Ok(updated.incarnation)
 }
 
-/// Gives a turn back. A lease that has run out can still be given back as long as nobody has taken over.
+/// Gives a turn back. The holder can still give back an expired lease as long as no other caller has taken over.
 pub(super) fn abandon(
     tx: &mut WriteTransaction<'_, '_>,
     token: &str,

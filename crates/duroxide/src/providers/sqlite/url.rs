@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::SqliteError;
 
-/// What a URL names.
+/// The store that a URL names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Location {
     /// A database of its own in memory, gone with its provider.
@@ -12,7 +12,7 @@ pub(super) enum Location {
     /// A file.
     File {
         path: PathBuf,
-        /// Whether the file is made if it does not exist.
+        /// Whether to create the file if it does not exist.
         create: bool,
     },
 }
@@ -29,7 +29,7 @@ impl Location {
 
 /// Parses `sqlite:PATH`, `sqlite://PATH`, a plain path, and the in-memory forms.
 ///
-/// Parameters: `mode` (`rw`, `rwc`, `memory`; `ro` is refused, because a store has to write) and, for compatibility,
+/// Parameters: `mode` (`rw`, `rwc`, `memory`; `ro` is an error, because a store has to write) and, for compatibility,
 /// `cache`, which has no effect. Anything else is an error.
 pub(super) fn parse(url: &str) -> Result<Location, SqliteError> {
     let invalid = |reason: String| SqliteError::InvalidUrl { url: url.to_string(), reason };
@@ -63,7 +63,7 @@ pub(super) fn parse(url: &str) -> Result<Location, SqliteError> {
     Ok(Location::File { path: percent_decoded(name).into(), create })
 }
 
-/// Decodes `%20` and the like, as URLs of files may carry them; anything that is not an escape stays as it is.
+/// Decodes `%20` and the like, as URLs of files may carry them; leaves anything that is not an escape unchanged.
 fn percent_decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

@@ -18,10 +18,10 @@ use crate::providers::WorkQueue;
 use crate::providers::rows::{ActivityRow, MessageRow, lease_token};
 use crate::providers::{ScheduledActivityIdentifier, SessionFetchConfig, TagFilter, refusal};
 
-/// Rows that one job brings up to date, at most.
+/// The most rows that one job brings up to date.
 pub(super) const PROMOTIONS_AT_ONCE: usize = 256;
 
-/// An activity that was leased, still as text.
+/// A leased activity, still as text.
 pub(super) struct StoredWork {
     pub(super) id: i64,
     pub(super) token: String,
@@ -53,7 +53,7 @@ pub(super) fn insert(
     Ok(())
 }
 
-/// Removes an activity, whether or not somebody is running it.
+/// Removes an activity, whether or not a worker is running it.
 pub(super) fn cancel(
     tx: &mut WriteTransaction<'_, '_>,
     activity: &ScheduledActivityIdentifier,
@@ -61,19 +61,19 @@ pub(super) fn cancel(
     let (Ok(execution_id), Ok(activity_id)) =
         (i64::try_from(activity.execution_id), i64::try_from(activity.activity_id))
     else {
-        // Beyond what the store can hold, so it was never here.
+        // No stored activity has such a high id, so it was never here.
         return Ok(());
     };
     let removed = tx.execute(
         "DELETE FROM worker_queue WHERE instance_id = ?1 AND execution_id = ?2 AND activity_id = ?3",
         params![activity.instance, execution_id, activity_id],
     )?;
-    // The next one of its session may be ready now.
+    // The next activity of its session may be ready now.
     tx.effects.work_ready |= removed > 0;
     Ok(())
 }
 
-/// What a claim may take.
+/// Which activities a claim may take.
 pub(super) struct WorkOrder {
     pub(super) max: usize,
     pub(super) lock_timeout: Duration,
@@ -103,12 +103,12 @@ pub(super) fn claim(
             session = None;
         }
     }
-    // What was promoted is not for this caller; what is still to be promoted may be.
+    // This caller cannot take the promoted activities, but may take those that are still to be promoted.
     let unfinished = claims.is_empty() && more_due;
     Ok(Claimed { claims, unfinished })
 }
 
-/// Frees sessions and makes activities ready whose time has come; tells whether there may be more of them.
+/// Frees sessions and readies activities whose time has come; tells whether there may be more of them.
 fn promote(tx: &mut WriteTransaction<'_, '_>, now: i64) -> rusqlite::Result<bool> {
     if !tx.has_due_work(now) {
         return Ok(false);
@@ -117,7 +117,7 @@ fn promote(tx: &mut WriteTransaction<'_, '_>, now: i64) -> rusqlite::Result<bool
     Ok(promote_due(tx, now)? || more_sessions)
 }
 
-/// Makes activities ready whose delay is over or whose lease has run out; tells whether there may be more of them.
+/// Readies activities whose delay is over or whose lease has run out; tells whether there may be more of them.
 fn promote_due(tx: &mut WriteTransaction<'_, '_>, now: i64) -> rusqlite::Result<bool> {
     let due = tx.rows(
         "SELECT id, session_id, tag FROM worker_queue WHERE due_at <= ?1 ORDER BY due_at LIMIT ?2",
@@ -130,7 +130,7 @@ fn promote_due(tx: &mut WriteTransaction<'_, '_>, now: i64) -> rusqlite::Result<
             quarantine::set_damaged_aside(tx, WorkQueue::Worker, [id])?;
             continue;
         };
-        // The token stays: whoever holds it may still give the activity back, until somebody takes over.
+        // The token stays: its holder may still give the activity back, until another worker takes over.
         tx.execute("UPDATE worker_queue SET due_at = NULL WHERE id = ?1", [id])?;
         if let Some(session_id) = session_id {
             sessions::set_head(tx, &session_id, tag.as_deref())?;
@@ -148,7 +148,7 @@ struct ReadyWork {
     is_damaged: bool,
 }
 
-/// An id that may be missing; `Err` if it was damaged.
+/// Reads an id that may be missing; `Err` if it is damaged.
 fn optional_id(
     row: &rusqlite::Row<'_>,
     column: usize,
@@ -204,7 +204,7 @@ fn ready_without_session(
     )
 }
 
-/// The oldest activity that heads a session of this owner, or of nobody if `owner` is empty.
+/// The oldest activity that heads a session of this owner, or a free session if `owner` is empty.
 fn session_head(
     tx: &WriteTransaction<'_, '_>,
     owner: &str,
@@ -226,7 +226,7 @@ fn session_head(
     )
 }
 
-/// The tags that ready activities have. Activities with a damaged one are set aside.
+/// The tags of ready activities. Sets aside activities with a damaged tag.
 fn readable_tags(
     tx: &WriteTransaction<'_, '_>,
     session: Option<&SessionFetchConfig>,
@@ -244,7 +244,7 @@ fn readable_tags(
     }
 }
 
-/// The tags that ready activities have, by hopping from one to the next in the indexes; or one that was damaged.
+/// The tags of ready activities, found by hopping from one to the next in the indexes; or a damaged one.
 fn ready_tags(
     tx: &WriteTransaction<'_, '_>,
     session: Option<&SessionFetchConfig>,
@@ -316,7 +316,7 @@ fn lease(
 struct HeldWork {
     id: i64,
     locked_until: i64,
-    /// Others have seen the lease run out: the activity is ready, and may be the head of its session.
+    /// The store has seen the lease run out: the activity is ready, and may be the head of its session.
     is_ready: bool,
     session_id: Option<String>,
     tag: Option<String>,
@@ -383,7 +383,7 @@ pub(super) fn renew(
     Ok(())
 }
 
-/// Gives an activity back. A lease that has run out can still be given back as long as nobody has taken over.
+/// Gives an activity back. The holder can still give back an expired lease as long as no other worker has taken over.
 pub(super) fn abandon(
     tx: &mut WriteTransaction<'_, '_>,
     token: &str,

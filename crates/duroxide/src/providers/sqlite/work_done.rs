@@ -1,6 +1,6 @@
-//! How much work the writer does, counted for tests: what a step costs is then known without a stopwatch.
+//! Counts the writer's work for tests: they then know the cost of a step without a stopwatch.
 //!
-//! Without the feature `test-hooks` nothing is counted and nothing is stored.
+//! Without the feature `test-hooks` it counts and stores nothing.
 
 #[cfg(feature = "test-hooks")]
 pub use counted::WorkDone;
@@ -10,14 +10,14 @@ pub(super) use counted::{Ledger, forget, note};
 #[cfg(not(feature = "test-hooks"))]
 pub(super) use uncounted::{Ledger, forget, note};
 
-/// What a commit was.
+/// The kind of a commit.
 #[derive(Debug, Clone, Copy)]
 #[cfg_attr(not(feature = "test-hooks"), expect(dead_code, reason = "read where work is counted"))]
 pub(super) struct Committed {
-    /// It changed rows, and so was written to the log.
+    /// The commit changed rows, so SQLite wrote it to the log.
     pub(super) is_written: bool,
     pub(super) is_synced: bool,
-    /// It was made only to sync what had been committed ahead, for nothing else came along in time.
+    /// The writer made it only to sync earlier commits, because no other write came in time.
     pub(super) is_settlement: bool,
 }
 
@@ -30,17 +30,16 @@ mod counted {
 
     use super::Committed;
 
-    /// What the writer of a store has done so far.
+    /// The work of a store's writer so far.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
     pub struct WorkDone {
         /// Transactions that were written to the log.
         pub commits: u64,
         /// Those among them that were synced.
         pub synced_commits: u64,
-        /// Those among them that were made only to sync what had been committed ahead: how many depends on how soon
-        /// something else was written.
+        /// Those among them that the writer made only to sync earlier commits. Their number depends on timing.
         pub settlements: u64,
-        /// Statements in transactions of the writer, begin and commit included, but not those of settlements.
+        /// Statements in the writer's transactions, including begin and commit, but without those of settlements.
         pub statements: u64,
         /// Steps that SQLite's machine took for them.
         pub vm_steps: u64,
@@ -71,12 +70,12 @@ mod counted {
         RECENT.with(|recent| recent.set((recent.get().0 + 1, recent.get().1 + steps)));
     }
 
-    /// Leaves out what was run between two transactions: how much that is depends on time.
+    /// Leaves out the statements between two transactions, because their number depends on timing.
     pub(in super::super) fn forget() {
         RECENT.take();
     }
 
-    /// Where the writer enters what it has done.
+    /// The ledger of the writer's work.
     #[derive(Debug, Default)]
     pub(in super::super) struct Ledger(Mutex<WorkDone>);
 

@@ -11,20 +11,20 @@ use super::shared::{Shared, after, clamp_ms};
 use super::statements::Statements;
 use crate::model::ExecutionStatus;
 
-/// What a commit changes beyond its rows: who has to be told, and by how much the totals move.
+/// The effects of a commit beyond its rows: which signals to send, and by how much the totals move.
 #[derive(Debug, Default)]
 pub(super) struct Effects {
-    /// Anything was changed at all.
+    /// Whether any row changed.
     pub(super) rows_changed: bool,
-    /// Instances that became ready and were not claimed in the same transaction.
+    /// Instances that became ready and that the same transaction did not claim.
     pub(super) ready_instances: HashSet<String>,
-    /// A claim stopped early: ready instances are left that nobody was told of again.
+    /// A claim stopped early: ready instances are left for which no signal was sent again.
     pub(super) instances_left: bool,
-    /// Activities that became ready and were not claimed in the same transaction.
+    /// Activities that became ready and that the same transaction did not claim.
     pub(super) ready_work: HashSet<i64>,
-    /// Something else happened by which a worker may find an activity.
+    /// Another change that may let a worker find an activity.
     pub(super) work_ready: bool,
-    /// The earliest time at which a row of these queues has to be looked at again, among those that were written.
+    /// The earliest time at which the store must look again at one of the written rows of this queue.
     pub(super) instances_due: Due,
     pub(super) work_due: Due,
     /// Instances whose status, custom status or values changed.
@@ -55,7 +55,7 @@ pub(super) struct Totals {
 }
 
 impl Totals {
-    /// Counts an instance with this status in (`1`) or out (`-1`).
+    /// Adds (`1`) or removes (`-1`) an instance with this status.
     pub(super) fn count_status(&mut self, status: &str, by: i64) {
         match ExecutionStatus::parse(status) {
             Some(ExecutionStatus::Running) => self.running += by,
@@ -71,10 +71,10 @@ pub(super) struct WriteTransaction<'c, 's> {
     statements: &'c Statements<'s>,
     pub(super) shared: &'c Shared,
     pub(super) effects: Effects,
-    /// Set when a statement failed outside a savepoint: what was written then cannot be told apart any more, and the
-    /// whole transaction has to go.
+    /// Set when a statement failed outside a savepoint: its writes cannot be told from those of other jobs, so the
+    /// whole transaction must be rolled back.
     spoiled: Option<rusqlite::Error>,
-    /// Whether any row was changed; a fetch that finds nothing changes none.
+    /// Whether any row changed; a fetch that finds nothing changes none.
     changed: Cell<bool>,
 }
 
@@ -83,7 +83,7 @@ impl<'c, 's> WriteTransaction<'c, 's> {
         Self { statements, shared, effects: Effects::default(), spoiled: None, changed: Cell::new(false) }
     }
 
-    /// The time at which this is called: leases begin when they are taken, not when they were asked for.
+    /// The time at which this is called: a lease begins when the writer takes it, not when the caller asked.
     pub(super) fn now_ms(&self) -> i64 {
         self.shared.now_ms()
     }
@@ -93,21 +93,21 @@ impl<'c, 's> WriteTransaction<'c, 's> {
         after(self.now_ms(), duration)
     }
 
-    /// What a lease that this handle takes or renews until then carries.
+    /// Returns the owner id for a lease that this handle takes or renews until then.
     pub(super) fn owner_until(&self, until: i64) -> Option<&'c str> {
         let owners = self.shared.owners.as_deref()?;
         owners.note_lease(until);
         Some(owners.id())
     }
 
-    /// Tells whether an activity or a session has to be looked at again by now. The writer knows, for it notices what
-    /// others wrote when it begins.
+    /// Tells whether an activity or a session is due. The writer knows, because it notices the writes of other
+    /// processes when it begins.
     pub(super) fn has_due_work(&self, now: i64) -> bool {
         let known = self.shared.worker_signal.next_due_ms().map(clamp_ms);
         self.effects.work_due.0.into_iter().chain(known).any(|due| due <= now)
     }
 
-    /// The connection, for reads that are written once for both the writer and the readers.
+    /// The connection, for reads that writer and readers share.
     pub(super) fn connection(&self) -> &'c Connection {
         self.statements.connection()
     }
@@ -119,12 +119,12 @@ impl<'c, 's> WriteTransaction<'c, 's> {
         Ok(changed)
     }
 
-    /// Notes that rows were changed, if they were.
+    /// Notes that rows changed, if they did.
     pub(super) fn note_change(&self, has_changed: bool) {
         self.changed.set(self.changed.get() || has_changed);
     }
 
-    /// Changes one row and returns what the statement says about it.
+    /// Changes one row and returns the values that the statement returns.
     pub(super) fn execute_returning<T>(
         &self,
         sql: &'static str,
@@ -155,7 +155,7 @@ impl<'c, 's> WriteTransaction<'c, 's> {
         self.statements.run(sql, |statement| statement.query_map(params, read)?.collect())
     }
 
-    /// Reads rows until `read` has enough; tells whether it had before they ended.
+    /// Reads rows until `read` has enough; tells whether it stopped before the last row.
     pub(super) fn rows_while<T>(
         &self,
         sql: &'static str,
@@ -174,7 +174,7 @@ impl<'c, 's> WriteTransaction<'c, 's> {
         })
     }
 
-    /// Runs something that can fail half-way: if it does, nothing of it remains.
+    /// Runs something that can fail half-way: then nothing of it remains.
     pub(super) fn atomically<T>(
         &mut self,
         work: impl FnOnce(&mut Self) -> Result<T, StoreError>,
@@ -195,17 +195,17 @@ impl<'c, 's> WriteTransaction<'c, 's> {
         }
     }
 
-    /// Takes back what was written since the savepoint, and says what became of the job.
+    /// Undoes everything since the savepoint, and returns the job's result.
     fn undo<T>(&self, error: StoreError) -> Result<T, StoreError> {
-        // A full disk and the like make SQLite end the whole transaction by itself, savepoint and all.
+        // On a full disk and the like, SQLite ends the whole transaction by itself, savepoint and all.
         if self.connection().is_autocommit() {
             return Err(error);
         }
         self.execute("ROLLBACK TO job", [])?;
         self.execute("RELEASE job", [])?;
         match error {
-            // A constraint that a check should have caught: the job's own failure, and undone. Anything else that
-            // SQLite reports (the disk, memory) concerns the whole transaction.
+            // A check should have caught this constraint: it is the job's own failure, and undone. Any other error of
+            // SQLite (disk, memory) concerns the whole transaction.
             StoreError::Sqlite(error) if is_constraint(&error) => {
                 Err(StoreError::Refused(super::error::classify("commit", &error)))
             }
@@ -213,24 +213,24 @@ impl<'c, 's> WriteTransaction<'c, 's> {
         }
     }
 
-    /// Notes that a statement failed half-way, so that the transaction will not be committed.
+    /// Notes that a statement failed half-way, so that the writer will not commit the transaction.
     pub(super) fn spoil(&mut self, error: &rusqlite::Error) {
         self.spoiled.get_or_insert_with(|| same_error(error));
     }
 
-    /// Returns why the transaction will not be committed, if it will not.
+    /// Returns why the writer will not commit the transaction, if it will not.
     pub(super) fn failure(&self) -> Option<&rusqlite::Error> {
         self.spoiled.as_ref()
     }
 
-    /// Tells whether the transaction will not be committed. Nothing may be written in it any more: SQLite may have ended
+    /// Tells whether the writer will roll the transaction back. No job may write in it any more: SQLite may have ended
     /// it, and would then commit each statement by itself.
     pub(super) fn is_spoiled(&self) -> bool {
         self.spoiled.is_some()
     }
 
-    /// Commits, or rolls back and says why. A commit that changes no page is neither written nor synced; if it has to
-    /// be, for what was committed before it, something is changed.
+    /// Commits, or rolls back and says why. SQLite neither writes nor syncs a commit that changes no page; if earlier
+    /// commits need this one to be written, it changes a page.
     pub(super) fn commit(mut self, must_be_written: bool) -> (Effects, rusqlite::Result<()>) {
         let committed = match self.spoiled.take() {
             Some(error) => Err(error),
@@ -240,7 +240,7 @@ impl<'c, 's> WriteTransaction<'c, 's> {
             }),
         };
         if committed.is_err() && !self.connection().is_autocommit() {
-            // If even this fails the connection is beyond help, and the next BEGIN reports it.
+            // If even this fails, the connection is beyond help, and the next BEGIN reports it.
             let _ = self.connection().execute_batch("ROLLBACK");
         }
         (self.effects, committed)
@@ -287,12 +287,12 @@ impl Effects {
     }
 }
 
-/// The bytes of a stored text. In a damaged file they need not be UTF-8, and one such row must not fail a whole read.
+/// The bytes of a stored text. In a damaged file they may not be UTF-8, and one such row must not fail a whole read.
 pub(super) fn text_bytes(row: &Row<'_>, column: usize) -> rusqlite::Result<Vec<u8>> {
     Ok(row.get_ref(column)?.as_bytes()?.to_vec())
 }
 
-/// A stored text to be shown to people: what is not UTF-8 in it is replaced.
+/// A stored text for people to read, with replacements for bytes that are not UTF-8.
 pub(super) fn shown_text(row: &Row<'_>, column: usize) -> rusqlite::Result<String> {
     Ok(String::from_utf8_lossy(row.get_ref(column)?.as_bytes()?).into_owned())
 }
@@ -303,15 +303,15 @@ pub(super) fn shown_optional(row: &Row<'_>, column: usize) -> rusqlite::Result<O
     is_there.then(|| shown_text(row, column)).transpose()
 }
 
-/// The bytes of an id that is not UTF-8 any more. In a statement they are compared as `CAST(?1 AS TEXT)`.
+/// The bytes of an id that is no longer UTF-8. Statements compare them as `CAST(?1 AS TEXT)`.
 pub(super) type DamagedId = Vec<u8>;
 
-/// A stored id. One that was damaged must not fail the claims of others, and can be acted upon by its bytes.
+/// A stored id. A damaged one must not fail other claims; the store can still find its rows by the bytes.
 pub(super) fn stored_id(row: &Row<'_>, column: usize) -> rusqlite::Result<Result<String, DamagedId>> {
     Ok(String::from_utf8(text_bytes(row, column)?).map_err(std::string::FromUtf8Error::into_bytes))
 }
 
-/// A count, clamped to what callers can be told.
+/// A count, clamped to the range of the result.
 pub(super) fn count(row: &Row<'_>, column: usize) -> rusqlite::Result<u32> {
     Ok(u32::try_from(row.get::<_, i64>(column)?).unwrap_or(u32::MAX))
 }
@@ -342,7 +342,7 @@ fn is_constraint(error: &rusqlite::Error) -> bool {
     error.sqlite_error_code() == Some(rusqlite::ErrorCode::ConstraintViolation)
 }
 
-/// A copy of an error, as far as it matters: its code and text.
+/// Copies an error's code and text.
 pub(super) fn same_error(error: &rusqlite::Error) -> rusqlite::Error {
     match error {
         rusqlite::Error::SqliteFailure(code, text) => rusqlite::Error::SqliteFailure(*code, text.clone()),

@@ -1,18 +1,18 @@
 //! The one thread that writes, and group commit.
 //!
-//! Callers hand jobs to an [`Inbox`] and wait for their answer. The writer takes what is there, runs it in one immediate
-//! transaction, commits once, and only then answers. While a commit is being synced the inbox fills, so batches grow
-//! with the load by themselves and nobody waits when there is none.
+//! Callers hand jobs to an [`Inbox`] and wait for their answer. The writer takes the waiting jobs, runs them in one
+//! immediate transaction, commits once, and only then answers. While SQLite syncs a commit the inbox fills, so batches
+//! grow with the load by themselves, and without load no job waits.
 //!
-//! - A job that is refused leaves nothing behind and does not disturb its neighbours: it either checks everything before
-//!   it writes, or runs inside a savepoint ([`WriteTransaction::atomically`]).
-//! - A batch that holds nothing but leases is not synced: a lease that is lost with the power is free again.
-//! - Renewals go first, and claims last, so that they find what the other jobs of the batch made ready. A caller beyond
-//!   the inbox's bound waits.
-//! - The result of an activity is committed ahead of its sync ([`JobClass::Ahead`]): the turn that it leads to is synced,
-//!   and with it all that is before it in the log. If no turn follows, the writer syncs by itself after a moment.
-//! - A failed commit is the failure of every job in the batch, and so is a statement that fails for a reason that is not
-//!   the job's own (a full disk): nothing of the batch is kept, and everybody is told.
+//! - A refused job leaves nothing behind and does not disturb the other jobs of its batch: it either checks everything
+//!   before it writes, or runs inside a savepoint ([`WriteTransaction::atomically`]).
+//! - The writer does not sync a batch of nothing but leases: a lease that is lost with the power is free again.
+//! - Renewals go first, and claims last, so that claims find the work that the other jobs of the batch made ready. A
+//!   caller beyond the inbox's bound waits.
+//! - The writer commits the result of an activity ahead of its sync ([`JobClass::Ahead`]): the sync of the turn that
+//!   follows covers everything before it in the log. If no turn follows, the writer syncs by itself after a moment.
+//! - A failed commit is the failure of every job in the batch, and so is a statement that fails for a reason that is
+//!   not the job's own (a full disk): the writer rolls the batch back and tells every caller.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -39,31 +39,31 @@ use crate::model::clock::block_thread;
 use crate::model::{Clock, SystemClock};
 use crate::providers::{Durable, ProviderError};
 
-/// Jobs in one transaction, at most: bounds how long a commit, and with it every lease operation, can take.
+/// The most jobs in one transaction: bounds how long a commit, and with it every lease operation, can take.
 const BATCH_SIZE: usize = 512;
-/// How long the result of an activity waits for a commit that is synced, before it gets one of its own.
+/// How long the result of an activity waits for another synced commit before the writer makes one for it.
 const SYNC_PATIENCE: Duration = Duration::from_millis(5);
 /// How many transactions may follow it unsynced.
 const MOST_UNSYNCED: usize = 16;
-/// How often an idle writer looks whether another process has written: at first, and when nothing happens for long.
+/// How often an idle writer looks whether another process has written: at first, and after a long idle time.
 const PEEK_INTERVAL: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(100));
-/// The same while no other process has the store open: it has to be opened before it is written to.
+/// The same while no other process has the store open: a process must open the store before it writes.
 const PEEK_INTERVAL_ALONE: Duration = Duration::from_millis(250);
 /// How often the writer looks whether another process has died, at most. A look is a few system calls and no query.
 const OWNER_CHECK_INTERVAL: Duration = Duration::from_millis(100);
-/// When the writer looks again after it could not release the leases of one.
+/// When the writer looks again after it failed to release a dead process's leases.
 const OWNER_CHECK_AGAIN: Duration = Duration::from_secs(2);
 /// How long the writer sleeps between two attempts to begin while another process writes.
 const BUSY_STEP: Duration = Duration::from_millis(1);
 
-/// The handle by which jobs reach the writer.
+/// The handle through which jobs reach the writer.
 pub(super) struct Writer {
     inbox: Arc<Inbox>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
 impl Writer {
-    /// Starts the thread on a connection that is set up.
+    /// Starts the thread on a connection that is already set up.
     pub(super) fn start(
         connection: Connection,
         shared: Arc<Shared>,
@@ -82,9 +82,9 @@ impl Writer {
         Ok(Self { inbox, thread: Some(thread) })
     }
 
-    /// Runs `work` in a transaction and returns its result once that is committed.
+    /// Runs `work` in a transaction and returns its result after the commit.
     ///
-    /// If the caller goes away before, a write happens wholly or not at all.
+    /// If the caller drops the future before that, the write happens wholly or not at all.
     pub(super) async fn submit<T: Send + 'static>(
         &self,
         operation: &'static str,
@@ -135,7 +135,7 @@ impl Writer {
         receiver.await.unwrap_or_else(|_| Err(StoreError::Closed.into_provider_error(operation)))
     }
 
-    /// Returns a way to give leases back without waiting for it.
+    /// Returns a handle that gives leases back without waiting.
     pub(super) fn give_backs(&self) -> GiveBacks {
         GiveBacks(self.inbox.clone())
     }
@@ -145,13 +145,13 @@ impl Drop for Writer {
     fn drop(&mut self) {
         self.inbox.close();
         if let Some(thread) = self.thread.take() {
-            // The thread finishes what it was given and closes its connection. If it panicked, that has been reported.
+            // The thread finishes its jobs and closes its connection. A panic in it has already been reported.
             let _ = thread.join();
         }
     }
 }
 
-/// Lets the writer do something that nobody waits for.
+/// Hands the writer a job that no caller waits for.
 pub(super) fn submit_unattended(
     inbox: &Inbox,
     operation: &'static str,
@@ -163,7 +163,7 @@ pub(super) fn submit_unattended(
     inbox.push(Envelope { class: JobClass::Lease, job, counted: false });
 }
 
-/// What the writer thread holds.
+/// The state of the writer thread.
 pub(super) struct Writing<'c, 's> {
     pub(super) statements: &'c Statements<'s>,
     pub(super) shared: &'c Shared,
@@ -172,9 +172,9 @@ pub(super) struct Writing<'c, 's> {
     inbox: Arc<Inbox>,
     sync_level: Option<SyncLevel>,
     data_version: i64,
-    /// Callers whose jobs are committed and wait for the next sync.
+    /// Callers whose jobs are committed and that wait for the next sync.
     sync_waiters: Vec<SyncWaiter>,
-    /// How many transactions were committed since the first of them began to wait.
+    /// How many transactions the writer has committed since the first of them began to wait.
     unsynced: usize,
     next_owner_check: Duration,
     next_figures: Duration,
@@ -254,8 +254,8 @@ impl<'c, 's> Writing<'c, 's> {
         }
     }
 
-    /// Refuses what could not be made durable. Leases are taken, renewed and given back all the same, unless the log is
-    /// lost: then the store is as good as closed.
+    /// Refuses jobs that the writer could not make durable. It still takes, renews and gives back leases, unless the
+    /// log is lost: then the store is as good as closed.
     fn refuse_what_cannot_be_synced(&mut self, jobs: Vec<Envelope>) -> Vec<Envelope> {
         let is_lost = self.keeper.as_ref().is_some_and(LogKeeper::is_lost);
         let needs_sync = |job: &Envelope| is_lost || matches!(job.class, JobClass::Data | JobClass::Ahead);
@@ -268,7 +268,7 @@ impl<'c, 's> Writing<'c, 's> {
         others
     }
 
-    /// Moves the log into the database, for somebody who asked for it.
+    /// Moves the log into the database, for a caller that asked for it.
     fn checkpoint(&mut self, job: Box<dyn Job>) {
         if let Err(error) = self.make_sure_of_log() {
             return job.fail(&error);
@@ -291,7 +291,7 @@ impl<'c, 's> Writing<'c, 's> {
             jobs.into_iter().for_each(|envelope| envelope.job.fail(&error));
             return;
         }
-        // Here, where nobody else can write any more: claims rely on knowing what is due.
+        // Here, where no other process can write any more: claims rely on knowing which work is due.
         self.notice_others();
         let mut tx = WriteTransaction::new(self.statements, self.shared);
         let mut answers: Vec<_> = jobs.into_iter().map(|envelope| envelope.job.run(&mut tx)).collect();
@@ -318,7 +318,7 @@ impl<'c, 's> Writing<'c, 's> {
         self.note_commit(durable, committed.as_ref().copied());
     }
 
-    /// Tells those who wait for a sync, if this commit was one.
+    /// Answers the callers that wait for a sync, if this commit was one.
     fn note_commit(&mut self, durable: bool, committed: Result<(), &rusqlite::Error>) {
         if !self.syncs() || (durable && committed.is_ok()) {
             self.answer_sync_waiters(Ok(()));
@@ -327,20 +327,20 @@ impl<'c, 's> Writing<'c, 's> {
         }
     }
 
-    /// Makes durable what was committed ahead: any synced commit is a sync of all before it.
+    /// Makes the commits without a sync durable: any synced commit also syncs everything before it.
     fn sync_for_waiters(&mut self) {
         if self.sync_waiters.is_empty() {
             return;
         }
         let synced = self.make_sure_of_log().and_then(|()| match self.sync() {
-            // What is there can still be made safe.
+            // The committed data can still be made safe.
             Err(error) if self.note_failure(&error) => self.make_sure_of_log(),
             synced => synced,
         });
         self.answer_sync_waiters(synced.as_ref().copied());
     }
 
-    /// Commits something for the sake of its sync.
+    /// Commits a change for the sake of its sync.
     fn sync(&mut self) -> rusqlite::Result<()> {
         self.begin(true)?;
         let (_, committed) = WriteTransaction::new(self.statements, self.shared).commit(true);
@@ -354,7 +354,7 @@ impl<'c, 's> Writing<'c, 's> {
         self.sync_waiters.drain(..).for_each(|sync_waiter| sync_waiter.tell(synced));
     }
 
-    /// Tells whether commits can be synced at all, and are to be.
+    /// Tells whether this store syncs its commits.
     fn syncs(&self) -> bool {
         self.shared.is_file && self.shared.durability == Durability::Full
     }
@@ -366,7 +366,7 @@ impl<'c, 's> Writing<'c, 's> {
     /// Releases the leases of processes that died, if it is time to look again.
     fn release_dead_owners(&mut self) {
         let Some(owners) = self.shared.owners.clone() else { return };
-        // The machine's own time, whatever clock the store has: this is about real processes.
+        // The machine's own time, whatever clock the store follows: this is about real processes.
         let now = SystemClock.monotonic();
         if now < self.next_owner_check {
             return;
@@ -434,7 +434,7 @@ impl<'c, 's> Writing<'c, 's> {
     }
 
     /// Waits for another process that writes, in short steps: SQLite's own waiting soon sleeps for 100 ms at a time, in
-    /// which a busy neighbour gets dozens of turns.
+    /// which a busy neighbour commits dozens of times.
     fn begin_as_soon_as_possible(&self) -> rusqlite::Result<()> {
         let mut waited = Duration::ZERO;
         loop {
@@ -454,7 +454,7 @@ impl<'c, 's> Writing<'c, 's> {
         }
     }
 
-    /// Takes note of what other processes wrote; tells whether there was anything.
+    /// Notes the writes of other processes; tells whether there were any.
     fn notice_others(&mut self) -> bool {
         let has_news = self.shared.is_file && self.other_process_wrote();
         if has_news {
@@ -464,13 +464,13 @@ impl<'c, 's> Writing<'c, 's> {
         has_news
     }
 
-    /// Tells whether the file was changed through another connection since this was last asked.
+    /// Tells whether another connection has changed the file since the last call.
     fn other_process_wrote(&mut self) -> bool {
         let version =
             self.statements.run("PRAGMA data_version", |statement| statement.query_row([], |row| row.get(0)));
         match version {
             Ok(version) => std::mem::replace(&mut self.data_version, version) != version,
-            // Not being able to look is not a reason to stop; the next write will report what is wrong.
+            // A failed look is no reason to stop; the next write will report the error.
             Err(_) => false,
         }
     }
@@ -479,7 +479,7 @@ impl<'c, 's> Writing<'c, 's> {
 impl Drop for Writing<'_, '_> {
     fn drop(&mut self) {
         self.leave_doubtful_log();
-        // Also after a panic: whoever waits must hear that nothing will come.
+        // Also after a panic: waiting callers must hear that no answer will come.
         self.inbox.abort();
     }
 }

@@ -87,7 +87,7 @@ impl Replayer {
         Ok(())
     }
 
-    /// A recorded request takes up the oldest request of the code, which must be the same.
+    /// Lets a recorded request take up the oldest request of the code, which must be the same.
     fn take_up(&mut self, event: &Event, is_old: bool) -> Result<(), ErrorDetails> {
         let place = self.place_of_match(&event.kind);
         let Some(Unmatched { token, action, .. }) = self.unmatched.remove(place) else {
@@ -107,8 +107,8 @@ impl Replayer {
         Ok(())
     }
 
-    /// Requests match in order. A continue-as-new has no event and is passed over; and old versions recorded the removals
-    /// of one pruning in any order.
+    /// Requests match in order, with two exceptions: a continue-as-new has no event, so the search skips it; and old
+    /// versions recorded the removals of one pruning in any order.
     fn place_of_match(&self, kind: &EventKind) -> usize {
         let first = self.first_recordable().unwrap_or(self.unmatched.len());
         let EventKind::KeyValueCleared { key } = kind else { return first };
@@ -182,8 +182,8 @@ impl Replayer {
         }
     }
 
-    /// The code asks for something else than was recorded. Payloads are shown at the level `trace` only, except that legacy
-    /// executions record the published text to the letter.
+    /// Makes the error of a request that differs from the recorded one. Only the level `trace` shows payloads, except
+    /// that legacy executions record the published text to the letter.
     fn mismatch(&self, action: &Action, event: &Event) -> ErrorDetails {
         tracing::trace!(target: PAYLOAD_TARGET, instance = self.instance, event_id = event.event_id,
             recorded = ?event.kind, asked = ?action, "the code does not ask for what was recorded");
@@ -195,8 +195,8 @@ impl Replayer {
         }
     }
 
-    /// Adds the place to a text. Legacy executions keep the bare text, which is recorded in their histories and
-    /// compared to the letter; they tell the log.
+    /// Adds the place to a text. Legacy executions keep the bare text, because their histories hold it and replays
+    /// compare it to the letter; for them the place goes to the log.
     fn explained(&self, text: String, explanation: String) -> ErrorDetails {
         match self.policy {
             RacePolicy::Prompt => nondeterminism(text + &explanation),
@@ -207,8 +207,8 @@ impl Replayer {
         }
     }
 
-    /// Looks at an event after the code has returned. That the code asked for less than was recorded is accepted; but
-    /// what it did ask for must not be recorded a second time, and it must have dropped the same futures.
+    /// Checks an event after the code has returned. The code may have asked for less than was recorded. But no event
+    /// may record one of its requests a second time, and the code must have dropped the same futures.
     pub(super) fn pass_by(&mut self, event: &Event, is_old: bool) {
         match cancellation(&event.kind) {
             Some((kind, reason)) => self.expect_drop(kind, event.source_event_id, reason, is_old),
@@ -226,7 +226,7 @@ impl Replayer {
     }
 }
 
-/// What a cancellation row cancels, and why.
+/// The kind of request that a cancellation row cancels, and the reason.
 fn cancellation(kind: &EventKind) -> Option<(Cancellable, &str)> {
     match kind {
         EventKind::ActivityCancelRequested { reason } => Some((Cancellable::Activity, reason)),

@@ -1,8 +1,8 @@
 //! Feeds events to the orchestration's code.
 //!
-//! The replayer applies one event after the other. Between events it polls the code if there is news for it. What the
-//! code asks for must be what the next recorded request says. Events that were stored long ago and events of the turn
-//! being taken go through the same steps, so that both decide alike.
+//! The replayer applies one event after the other. Between events it polls the code if there is news for it. The code's
+//! next request must be the next recorded one. Old events and events of the current turn go through the same steps, so
+//! that both lead to the same decisions.
 
 mod apply;
 
@@ -33,11 +33,11 @@ const IDLE_POLLS_MAX: u32 = 100;
 #[derive(Debug)]
 pub(crate) enum ProgramEnd {
     Returned(Result<String, String>),
-    /// It panicked, kept itself busy without end, or does not fit its history.
+    /// The code panicked, kept itself busy without end, or does not fit its history.
     Broken(ErrorDetails),
 }
 
-/// A request that no event has taken up yet.
+/// A request that no event records yet.
 #[derive(Debug)]
 pub(crate) struct Unmatched {
     pub(crate) token: u64,
@@ -56,16 +56,16 @@ pub(crate) struct Replayer {
     has_begun: bool,
     ended: Option<ProgramEnd>,
     needs_poll: bool,
-    /// Whether the reason for the next poll was stored before this turn: then the code has run from here before.
+    /// Whether the reason for the next poll was stored before this turn: then the code has already run from here.
     reason_is_old: bool,
-    /// Whether the event applied last took up an action.
+    /// Whether the last applied event recorded a request of the code.
     took_action: bool,
     /// The time at which the code runs.
     now_ms: u64,
-    /// Requests of the code that no event has taken up yet.
+    /// Requests of the code that no event records yet.
     unmatched: VecDeque<Unmatched>,
     open: HashMap<u64, Answerable>,
-    /// How many recorded requests were seen, to find the recorded times of writes.
+    /// How many recorded requests the replayer has seen, to find the recorded times of writes.
     recorded_actions: u64,
     dropped_futures: DroppedFutures,
     awaits_foreign: bool,
@@ -124,12 +124,12 @@ impl Replayer {
         self.awaits_foreign
     }
 
-    /// Whether the code was ever seen to wait for something that is not durable.
+    /// Whether the code has ever waited for something that is not durable.
     pub(crate) fn saw_foreign(&self) -> bool {
         self.saw_foreign
     }
 
-    /// Replays stored events, in order: the whole history, or what the code missed of it.
+    /// Replays stored events, in order: the whole history, or the part that the code missed.
     pub(crate) fn replay(&mut self, events: &[Event]) {
         self.look_ahead(events);
         for event in events {
@@ -145,7 +145,7 @@ impl Replayer {
         self.shared_state.set_now(now_ms);
     }
 
-    /// Notes when values were written, so that code that writes them again sees the recorded times at once.
+    /// Notes the recorded times of writes, so that code that writes the values again sees those times at once.
     fn look_ahead(&mut self, events: &[Event]) {
         for event in events.iter().filter(|event| matching::records_action(&event.kind)) {
             if let EventKind::KeyValueSet { last_updated_at_ms, .. } = event.kind {
@@ -155,7 +155,7 @@ impl Replayer {
         }
     }
 
-    /// Counts a request that was recorded just now.
+    /// Counts a request that the turn has just recorded.
     pub(crate) fn note_recorded(&mut self) {
         self.recorded_actions += 1;
     }
@@ -195,8 +195,9 @@ impl Replayer {
         self.shared_state.open(self.policy, words, initial_custom_status.clone());
     }
 
-    /// A run of recorded requests was bound in one go when it was new, and only then was the code polled. So news
-    /// that come from binding wait until the run is over. Legacy executions did it one by one when they were replayed.
+    /// Tells whether to poll the code before this event. The turn that recorded a run of requests bound them all and
+    /// only then polled the code. So a replay keeps news from binding until the run is over. Replays of legacy
+    /// executions poll after each request.
     fn must_poll_before(&self, takes_action: bool) -> bool {
         let inside_a_run = takes_action && self.took_action && self.first_recordable().is_some();
         match self.policy {
@@ -209,7 +210,7 @@ impl Replayer {
         self.needs_poll || (self.policy == RacePolicy::Prompt && self.root.is_woken())
     }
 
-    /// Polls the code if there is news for it. Everything up to now was stored before this turn if `is_old` says so.
+    /// Polls the code if there is news for it. `is_old` says that everything up to now was stored before this turn.
     pub(crate) fn settle(&mut self, is_old: bool) {
         if self.has_begun && self.has_news() {
             self.reason_is_old = is_old;
@@ -217,7 +218,7 @@ impl Replayer {
         }
     }
 
-    /// Polls once for legacy executions, and until nothing changes any more for others.
+    /// Polls a legacy execution once, any other until nothing changes any more.
     fn poll(&mut self) {
         let mut idle = 0;
         while self.ended.is_none() {
@@ -233,7 +234,7 @@ impl Replayer {
         }
     }
 
-    /// Polls a legacy execution after new requests were bound, as long as that brings more of them.
+    /// Polls a legacy execution after its new requests were bound, as long as that brings more requests.
     pub(crate) fn poll_again(&mut self, idle: &mut u32) {
         self.shared_state.take_progress();
         self.reason_is_old = false;
@@ -283,15 +284,15 @@ impl Replayer {
         self.discard_program();
     }
 
-    /// Drops the suspended code. The futures that go with it ask for no cancellation.
+    /// Drops the suspended code. Its futures, dropped with it, ask for no cancellation.
     fn discard_program(&mut self) {
         self.shared_state.ignore_drops();
         let program = self.program.take();
-        // What user code does when it is dropped is its own affair.
+        // A panic of user code in its own destructors is not ours to report.
         let _ = catch_unwind(AssertUnwindSafe(|| drop(program)));
     }
 
-    /// Takes the requests that nothing recorded so far has taken up.
+    /// Takes the requests that no event records yet.
     pub(crate) fn take_unmatched(&mut self) -> VecDeque<Unmatched> {
         std::mem::take(&mut self.unmatched)
     }

@@ -1,4 +1,4 @@
-//! What orchestration code does with the shared state.
+//! The calls of orchestration code on the shared state.
 
 use std::task::{Poll, Waker};
 
@@ -16,7 +16,7 @@ impl SharedState {
         self.lock().replaying
     }
 
-    /// Adds a request. `action` is told the token.
+    /// Adds a request. `action` gets the token.
     pub(crate) fn request(&self, request: Request, action: impl FnOnce(u64) -> Action) -> u64 {
         let mut state = self.lock();
         let token = state.emit(action);
@@ -31,7 +31,7 @@ impl SharedState {
         self.lock().emit(|_| action)
     }
 
-    /// Uses up a token without asking for anything.
+    /// Uses up a token without a request.
     pub(crate) fn waste_token(&self) {
         self.lock().last_token += 1;
     }
@@ -41,7 +41,7 @@ impl SharedState {
         self.lock().now().saturating_add(clock::whole_ms(delay)).min(LATEST_TIME_MS)
     }
 
-    /// Sets the tag of an activity that the engine has not taken over yet; tells whether it could.
+    /// Sets the tag of an activity that the engine has not taken over yet; tells whether it did.
     pub(crate) fn set_tag(&self, token: u64, new_tag: String) -> bool {
         let mut state = self.lock();
         let action = state.emitted.iter_mut().rev().find(|(emitted, _)| *emitted == token);
@@ -54,7 +54,7 @@ impl SharedState {
         }
     }
 
-    /// Takes the outcome of a request and the id of its event. If there is none yet, notes whom to wake.
+    /// Takes the outcome of a request and the id of its event. If there is none yet, keeps the waker for when there is.
     pub(crate) fn poll(&self, token: u64, waker: &Waker) -> Poll<(CompletionResult, u64)> {
         self.change(|state, _| match state.take_outcome(token) {
             Some(outcome) => {
@@ -72,12 +72,12 @@ impl SharedState {
         })
     }
 
-    /// A future was dropped. If it had not produced its output, that is a request to cancel.
+    /// Handles a dropped future. If the future had not produced its output, this is a request to cancel.
     pub(crate) fn abandon(&self, token: u64) {
         self.change(|state, ready| state.abandon(token, ready));
     }
 
-    /// What the code hears when a payload does not decode.
+    /// The words that the code gets when a payload does not decode.
     pub(crate) fn decode_words(&self) -> DecodeWords {
         self.lock().decode_words
     }
@@ -127,7 +127,7 @@ impl SharedState {
         old.len()
     }
 
-    /// Looks at the key-value store.
+    /// Reads the key-value store.
     pub(crate) fn read_kv<R>(&self, read: impl FnOnce(&KeyValues) -> R) -> R {
         read(&self.lock().kv)
     }

@@ -1,4 +1,4 @@
-//! What the engine does with the shared state.
+//! The calls of the engine on the shared state.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -25,7 +25,7 @@ impl SharedState {
         self.lock().kv.load(snapshot);
     }
 
-    /// Notes the recorded time of a write that the code is still to make.
+    /// Notes the recorded time of a write that the code has not made yet.
     pub(crate) fn expect_kv_time(&self, place: u64, at_ms: u64) {
         self.lock().recorded_kv_times.insert(place, at_ms);
     }
@@ -99,7 +99,7 @@ impl SharedState {
         self.change(|state, ready| state.queues.deliver(name, data, ready));
     }
 
-    /// A cancellation row of a wait or dequeue takes effect.
+    /// Applies the cancellation row of a wait or dequeue.
     pub(crate) fn cancel_by_row(&self, schedule_id: u64, kind: Cancellable) {
         self.change(|state, ready| match kind {
             Cancellable::Wait => state.signals.cancel_by_row(schedule_id),
@@ -112,12 +112,12 @@ impl SharedState {
         self.lock().queues.end_of_history();
     }
 
-    /// The schedules whose futures were dropped, of one kind.
+    /// Takes the schedules of one kind whose futures the code dropped.
     pub(crate) fn take_dropped(&self, kind: Cancellable) -> BTreeSet<u64> {
         self.lock().dropped.remove(&kind).unwrap_or_default()
     }
 
-    /// The waits and dequeues that got what they waited for, since the last call.
+    /// Takes the waits and dequeues that got their signal or message since the last call.
     pub(crate) fn take_served(&self) -> Vec<u64> {
         std::mem::take(&mut self.lock().served)
     }

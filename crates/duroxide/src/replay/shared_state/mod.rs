@@ -1,4 +1,4 @@
-//! What orchestration code and the engine share while the code is polled.
+//! The state that orchestration code and the engine share while the engine polls the code.
 //!
 //! The code adds requests and takes their outcomes; the engine takes the requests and adds the outcomes. Each request
 //! gets a *token*. The engine ties the token to the event that records the request. Later it stores the outcome of that
@@ -16,7 +16,7 @@ use super::signals::SignalKey;
 use super::wake::Listener;
 use state::State;
 
-/// What a token stands for.
+/// The request behind a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Request {
     Activity,
@@ -26,7 +26,7 @@ pub(crate) enum Request {
     Dequeue(String),
 }
 
-/// The kinds of requests whose cancellation is recorded, in the order in which the rows are written.
+/// The kinds of requests whose cancellation the engine records, in the order in which it writes the rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Cancellable {
     Activity,
@@ -60,8 +60,8 @@ pub(crate) struct SharedState {
 }
 
 impl SharedState {
-    /// Makes the state of an execution of which nothing is known: the legacy policy, replaying. `time` tells the time
-    /// while no engine does.
+    /// Makes the state of an execution about which nothing is known yet: the legacy policy, replaying. `time` tells the
+    /// time until an engine sets it.
     pub(crate) fn new(time: fn() -> u64) -> Self {
         Self { state: Mutex::new(State::new(time)), code_bytes: AtomicUsize::new(0) }
     }
@@ -81,7 +81,7 @@ impl SharedState {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs a change that may make waiting futures ready, and wakes them once the lock is released.
+    /// Runs a change that may make waiting futures ready, and wakes them after it has released the lock.
     fn change<R>(&self, change: impl FnOnce(&mut State, &mut Vec<u64>) -> R) -> R {
         let mut ready = Vec::new();
         let (result, listeners, _retired) = {

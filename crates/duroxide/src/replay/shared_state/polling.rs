@@ -1,4 +1,4 @@
-//! Who is being polled.
+//! Which node of the waker tree the engine is polling.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -9,14 +9,14 @@ use crate::replay::wake::{Listener, OwnedNode};
 use super::SharedState;
 use super::state::{Current, identity};
 
-/// What combinators need to poll their members one by one.
+/// The calls that combinators need to poll their members one by one.
 impl SharedState {
-    /// Tells whether every member must be polled every time, as legacy executions were recorded.
+    /// Tells whether a combinator must poll every member every time, as the recorded turns of legacy executions did.
     pub(crate) fn polls_everything(&self) -> bool {
         self.lock().policy == RacePolicy::Legacy
     }
 
-    /// Returns who is being polled with this waker.
+    /// Returns the listener to wake for a future that is polled with this waker.
     pub(crate) fn listener_for(&self, waker: &Waker) -> Listener {
         self.lock().listener_for(waker)
     }

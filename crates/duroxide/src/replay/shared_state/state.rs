@@ -22,21 +22,21 @@ pub(super) struct State {
     pub(super) now_ms: Option<u64>,
     /// Tells the time to a context that no engine drives.
     pub(super) time: fn() -> u64,
-    /// Set when the engine discards the suspended code: a future that is dropped then asks for no cancellation.
+    /// Set when the engine discards the suspended code: the futures dropped with it ask for no cancellation.
     pub(super) ignores_drops: bool,
     pub(super) last_token: u64,
     pub(super) emitted: Vec<(u64, Action)>,
-    /// How many actions that become events were emitted so far.
+    /// How many actions that become events the code has emitted so far.
     pub(super) emitted_events: u64,
     pub(super) requests: HashMap<u64, PendingRequest>,
-    /// Wakers that are no longer needed. They may be the last reference to somebody's task, whose end may come back
-    /// here, so they are dropped once the lock is released.
+    /// Wakers that are no longer needed. A waker may be the last reference to a task, whose destructor may call back
+    /// into this state. So they are dropped only after the lock is released.
     pub(super) retired: Vec<Listener>,
     pub(super) token_of: HashMap<u64, u64>,
     pub(super) dropped: BTreeMap<Cancellable, BTreeSet<u64>>,
     pub(super) signals: Signals,
     pub(super) queues: Queues,
-    /// Waits and dequeues that got what they waited for, since the engine last asked.
+    /// Waits and dequeues that got their signal or message since the engine last asked.
     pub(super) served: Vec<u64>,
     pub(super) kv: KeyValues,
     /// Times of recorded writes, by their place among the recorded requests.
@@ -45,11 +45,10 @@ pub(super) struct State {
     pub(super) current: Option<Current>,
     /// Whether a future took its outcome since the engine last asked.
     pub(super) progressed: bool,
-    /// Whether something that is not durable was seen to be awaited, since the engine last asked.
+    /// Whether the code was seen to await something that is not durable, since the engine last asked.
     pub(super) foreign: bool,
 }
 
-/// A request whose future has not taken its outcome yet.
 /// A request whose future has not taken its outcome yet.
 #[derive(Debug)]
 pub(super) struct PendingRequest {

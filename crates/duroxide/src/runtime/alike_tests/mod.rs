@@ -1,9 +1,9 @@
-//! Generated orchestrations decide alike, however their executions are kept.
+//! Generated orchestrations decide alike, however the runtime keeps their executions.
 //!
-//! A generated program is run turn by turn in a small world that answers its requests in some order. Every turn is taken
-//! four times: by an execution that stays in memory, by one that is rebuilt from the stored history, by one that is fed
-//! the events it missed instead of taking the turn, and by `ReplayEngine`. All must record the same events to the byte
-//! and come to the same result; and the history with the new turn must replay to the same place without anything new.
+//! The test runs a generated program turn by turn in a small world that answers its requests in some order. Four
+//! executions take every turn: one that stays in memory, one rebuilt from the stored history, one that replays the
+//! events it missed instead of taking the turn, and `ReplayEngine`. All must record the same events, to the byte, and
+//! reach the same result; and the history with the new turn must replay to the same place without anything new.
 
 mod program;
 mod world;

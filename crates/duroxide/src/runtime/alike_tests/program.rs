@@ -20,7 +20,7 @@ pub(super) enum Step {
     Detached,
     SetKv(String),
     ClearKv(String),
-    /// Removes what was written before the n-th millisecond of the world.
+    /// Removes the values written before the n-th millisecond of the world.
     PruneKv(u16),
     Status,
     /// Async blocks, all of them awaited.
@@ -93,12 +93,12 @@ pub(super) fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..7)
 }
 
-/// What the code has seen so far. It is part of what the code asks for, so that a difference shows at once.
+/// What the code has seen so far. The code puts it into its requests, so that a difference shows at once.
 type Log = Arc<Mutex<String>>;
 
 type Boxed = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
 
-/// Runs a program. `input` is the number of times that it was continued as new.
+/// Runs a program. `input` counts how often it has continued as new.
 pub(super) async fn run(
     ctx: OrchestrationContext,
     program: Vec<Step>,

@@ -33,7 +33,7 @@ struct Forms {
     kv: HashMap<String, KvEntry>,
     history: Vec<Event>,
     resident: Execution,
-    /// Never takes a turn itself, unless the others' result is lost on it.
+    /// Never takes a turn itself, unless it cannot get the result from the other forms.
     follower: Execution,
 }
 
@@ -45,7 +45,7 @@ impl World {
     fn choose(&mut self, below: usize) -> usize {
         let choice = self.choices[self.next_choice % self.choices.len()];
         self.next_choice += 1;
-        // The position is mixed in, so that few choices still give varied runs.
+        // Mixes the position in, so that few choices still give varied runs.
         (usize::from(choice) + self.next_choice / self.choices.len()) % below.max(1)
     }
 
@@ -158,7 +158,7 @@ impl Forms {
 
         self.compare_with_engine(&turn, &opening, batch.clone(), now_ms);
 
-        // The follower misses every other turn and is fed its events afterwards.
+        // The follower misses every other turn and replays its events afterwards.
         if self.history.len().is_multiple_of(2) {
             same(&turn, &self.follower.turn(opening, batch, now_ms), "follower");
         } else {

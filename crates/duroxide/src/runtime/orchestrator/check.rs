@@ -7,11 +7,11 @@ use super::residents::Resident;
 use crate::model::payload::{self, PAYLOAD_TARGET};
 use crate::runtime::core::{Core, TARGET};
 
-/// Longer histories are not checked: the check would take longer than the turns.
+/// Longer histories go unchecked: the check would take longer than the turns.
 const LONGEST_HISTORY: usize = 1000;
 
-/// Takes the turn twice: with the resident, and with an execution made anew from the stored history. If they differ, the
-/// history is right.
+/// Takes the turn twice: with the resident, and with an execution made anew from the stored history. If they differ,
+/// the one made from the history wins.
 pub(super) async fn take_both(
     rules: &Rules<'_>,
     core: &Core,
@@ -43,7 +43,7 @@ pub(super) async fn take_both(
     (claim, rebuilt)
 }
 
-/// What a decision changes, as text. Both were made at the same time, so that even the times are the same.
+/// The changes of a decision, as text. The turn gives both executions the same time, so that even the times agree.
 fn describe(decision: &Decision) -> String {
     match decision {
         Decision::Defer(delay) => format!("defer {delay:?}"),

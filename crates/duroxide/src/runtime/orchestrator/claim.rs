@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use crate::model::{Event, ExecutionStatus, KvEntry, WorkItem};
 use crate::providers::{HistoryPart, InstanceClaim, OrchestrationItem};
 
-/// A leased instance and the messages that it shall hear of.
+/// A leased instance and the messages for its turn.
 #[derive(Debug, Clone)]
 pub(super) struct Claim {
     pub instance: String,
     pub execution_id: u64,
-    /// Which creation of the id it is; 0 if that is not known.
+    /// Which creation of the id this is; 0 if unknown.
     pub incarnation: u64,
     /// The newest event of the current execution; `None` if only the history can tell.
     pub last_event_id: Option<u64>,
@@ -25,7 +25,7 @@ pub(super) struct Claim {
 }
 
 impl Claim {
-    /// Tells whether nothing is stored of the instance but its messages: there is no history to load.
+    /// Tells whether the store holds nothing but messages for the instance: there is no history to load.
     pub fn is_fresh(&self) -> bool {
         self.incarnation == 0 && self.last_event_id == Some(0) && self.status.is_none()
     }
@@ -80,7 +80,7 @@ impl From<HistoryPart> for StoredHistory {
     }
 }
 
-/// Takes apart what a fetch of the plain contract returns.
+/// Takes apart the item of a plain-contract fetch.
 pub(super) fn from_fetch(
     item: OrchestrationItem,
     token: String,

@@ -1,4 +1,4 @@
-//! Commits a turn. What becomes of one that the store does not take is decided in [`refused`].
+//! Commits a turn. [`refused`] handles a turn that the store does not take.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::providers::{
 use crate::runtime::core::{Core, TARGET};
 use crate::runtime::worker;
 
-/// The pauses before a commit is tried again that may go well another time.
+/// The pauses before another attempt at a commit that failed but may succeed.
 pub(super) const RETRY_PAUSES_MS: [u64; 5] = [10, 20, 40, 80, 160];
 
 /// A turn that is ready to be stored.
@@ -29,14 +29,14 @@ pub(super) struct Commit {
     pub cancelled_activities: Vec<ScheduledActivityIdentifier>,
     /// Messages to parents: of this instance, and of children whose id was taken.
     pub notices: Vec<Notice>,
-    /// What to store if the store refuses this for good.
+    /// The smaller commit for when the store refuses this one for good.
     pub fallback: Option<Box<Fallback>>,
     /// The instance as it is after this turn, if it goes on.
     pub suspended: Option<Box<Resident>>,
     pub report: Report,
 }
 
-/// How the instance fails if its turn is refused for good.
+/// How the instance fails if the store refuses its turn for good.
 pub(super) struct Fallback {
     /// The start event and its metadata, if the turn was the first of its execution.
     pub opening: Option<(Event, ExecutionMetadata)>,
@@ -45,16 +45,16 @@ pub(super) struct Fallback {
     /// Why the instance fails; `None` if the refusal itself is the cause.
     pub details: Option<ErrorDetails>,
     pub parent: Option<Addressee>,
-    /// Messages to the parents of children whose id was taken: the failure tells them, for the turn does not.
+    /// Messages to the parents of children whose id was taken: the failure notifies them, because the turn did not.
     pub notices: Vec<Notice>,
     /// Children that the turn cancelled. The instance ends without them.
     pub child_cancellations: Vec<WorkItem>,
-    /// How the failed turn is reported; its end is filled in.
+    /// The report of the failed turn; its end is filled in later.
     pub report: Report,
 }
 
 impl Commit {
-    /// A turn that changes nothing: its messages are taken note of and that is all.
+    /// Makes a commit that only removes the messages of the turn and sends `notices`.
     pub fn drain(claim: &Claim, notices: Vec<Notice>) -> Self {
         Self {
             execution_id: claim.execution_id,
@@ -94,7 +94,7 @@ pub(super) async fn store(core: &Arc<Core>, claim: &Claim, commit: Commit, worke
     match ack.store(core, claim).await {
         Ok(StoredTurn { incarnation, claims }) => {
             core.postponed.forget(&claim.instance);
-            // Whoever runs one of these learns it now, not at the next renewal.
+            // A worker of this runtime that runs one of these learns it now, not at the next renewal.
             core.running.cancel(&ack.cancelled_activities);
             if let Some(mut suspended) = suspended {
                 suspended.note_incarnation(incarnation);
@@ -103,7 +103,7 @@ pub(super) async fn store(core: &Arc<Core>, claim: &Claim, commit: Commit, worke
                     core.metrics().record_residents_evicted(left as u64);
                 }
             }
-            // Not before: the activities may lead to the next turn at once.
+            // Not earlier: these activities may lead to the next turn at once.
             worker::receive(core, claims).await;
             report.publish(core, &claim.instance, execution_id, worker_id);
             Settled::Over
@@ -126,7 +126,7 @@ pub(super) async fn messages(core: &Core, notices: Vec<Notice>) -> Result<Vec<Wo
     Ok(messages)
 }
 
-/// Makes the event of a failure that no code was asked about.
+/// Makes the event of a failure for which no code ran.
 pub(super) fn failure_event(
     instance: &str,
     execution_id: u64,
@@ -139,7 +139,7 @@ pub(super) fn failure_event(
     Event { timestamp_ms: at_ms, ..event }
 }
 
-/// The arguments of an ack, kept so that it can be tried again.
+/// The arguments of an ack, kept for another attempt.
 #[derive(Default)]
 pub(super) struct Ack {
     pub execution_id: u64,
@@ -192,7 +192,7 @@ impl Ack {
         stored.await.map(|()| StoredTurn::default())
     }
 
-    /// If the workers of this runtime have time for what the turn schedules, they claim it in the same commit.
+    /// Stores the turn. If workers of this runtime have room for its activities, the same commit claims them.
     async fn store_and_claim(
         &self,
         core: &Core,

@@ -1,4 +1,4 @@
-//! Decides what a turn comes to. No I/O happens here: the same claim, record and registry give the same decision.
+//! Decides the outcome of a turn. No I/O happens here: the same claim, record and registry give the same decision.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,10 +24,10 @@ use crate::runtime::program::{Assignment, open_execution};
 
 const TARGET: &str = "duroxide::runtime";
 
-/// How long an instance waits that this runtime cannot replay.
+/// How long an instance waits if this runtime cannot replay it.
 const CANNOT_REPLAY_DELAY: Duration = Duration::from_secs(1);
 
-/// What decisions depend on besides the turn itself.
+/// The inputs of decisions besides the turn itself.
 pub(super) struct Rules<'a> {
     pub registry: &'a OrchestrationRegistry,
     pub filter: &'a DispatcherCapabilityFilter,
@@ -36,18 +36,18 @@ pub(super) struct Rules<'a> {
     pub now_ms: u64,
 }
 
-/// What the turn of an instance starts from.
+/// The state of an instance that its turn starts from.
 pub(super) enum InstanceState {
     Resident(Box<Resident>),
     Stored(StoredHistory),
-    /// It completed or failed; its history does not matter.
+    /// The instance completed or failed; its history does not matter.
     Ended,
 }
 
-/// What becomes of a claim.
+/// What the dispatcher does with a claim.
 pub(super) enum Decision {
     Commit(Box<Commit>),
-    /// Give it back, to be delivered again after this time; the attempt counts.
+    /// Give the claim back; the store delivers it again after this time, and the attempt counts.
     Defer(Duration),
 }
 
@@ -69,7 +69,7 @@ impl Rules<'_> {
         claim.attempt_count > self.max_attempts
     }
 
-    /// Gives a claim back because something is missing that may come.
+    /// Gives a claim back because a handler is missing that a later deployment may bring.
     fn wait_for(&self, claim: &Claim, what: &str, name: &str, version: Option<&str>) -> Decision {
         let delay = self.unregistered_backoff.delay(claim.attempt_count);
         let remaining = attempts_until_poison(self.max_attempts, claim.attempt_count);
@@ -85,7 +85,7 @@ impl Rules<'_> {
         self.wait_for(claim, "Orchestration not registered, abandoning", name, version)
     }
 
-    /// Says what is missing, if the code of an orchestration is.
+    /// Describes the missing code of an orchestration; `None` if it is registered.
     pub fn missing(&self, name: &str, version: Option<&str>) -> Option<String> {
         match self.handler(name, version) {
             Some(_) => None,
@@ -106,7 +106,7 @@ impl Rules<'_> {
     }
 }
 
-/// An instance that is in memory: it hears of the messages and goes on.
+/// Takes a turn of an instance in memory: applies the messages and runs on.
 fn resident_turn(rules: &Rules<'_>, claim: &mut Claim, resident: Box<Resident>) -> Decision {
     let poison = rules.is_poison(claim).then(|| poison::Poison::of(rules, claim));
     let messages = TurnMessages::sort(&claim.instance, Phase::Running, std::mem::take(&mut claim.messages));
@@ -169,7 +169,8 @@ fn stored_turn(
     }
 }
 
-/// The start of a successor that never came: name and parent are those of the execution before it.
+/// Makes up the start of a successor whose start message never came: name and parent are those of the execution before
+/// it.
 fn lost_start(previous: Option<&Beginning>) -> StartMessage {
     StartMessage {
         name: previous.map(|previous| previous.name.clone()).unwrap_or_default(),
@@ -182,7 +183,7 @@ fn lost_start(previous: Option<&Beginning>) -> StartMessage {
     }
 }
 
-/// An instance that is not in memory: its history is replayed first.
+/// Takes a turn of an instance that is not in memory: replays its history first.
 #[allow(clippy::too_many_arguments, reason = "what a running instance consists of, taken apart once")]
 fn rebuilt_turn(
     rules: &Rules<'_>,
@@ -225,7 +226,7 @@ fn rebuilt_turn(
     go_on(rules, claim, resident, messages, collisions, events)
 }
 
-/// Tells how long to wait if the store returned an execution that this runtime must not replay.
+/// Returns the wait if the store delivered an execution that this runtime must not replay.
 fn cannot_replay(rules: &Rules<'_>, claim: &Claim, beginning: &Beginning) -> Option<Duration> {
     let pinned = Version::parse(&beginning.stamp).ok()?;
     if rules.filter.is_compatible(&pinned) {
@@ -273,7 +274,7 @@ fn go_on(
     conclude(rules, claim, resident, turn, fallback, ExecutionMetadata::default(), report, history)
 }
 
-/// The first turn of an execution.
+/// Takes the first turn of an execution.
 fn begin(
     rules: &Rules<'_>,
     claim: &Claim,
@@ -289,7 +290,7 @@ fn begin(
     let opening = start_event(claim, execution_id, &start, version.to_string(), rules.now_ms);
     let Some(beginning) = Beginning::from_event(&opening) else { return drain(claim, collisions) };
     let execution = open(claim, execution_id, &beginning, handler, kv);
-    // A successor is the same creation of the instance; of a new instance it is not known yet.
+    // A successor is the same creation of the instance; the creation of a new instance is not known yet.
     let resident = Resident { execution, incarnation: claim.incarnation, execution_id, turns: 1, beginning };
     let mut resident = Box::new(resident);
     let turn = resident.execution.turn(vec![opening.clone()], messages.inputs, rules.now_ms);
@@ -353,7 +354,7 @@ fn conclude(
     }))
 }
 
-/// The cancellations among the messages of a turn, but for those of children that begin with the same turn.
+/// The cancellations among the messages of a turn, except those of children that begin with the same turn.
 fn cancellations(messages: &[WorkItem]) -> Vec<WorkItem> {
     let begins = |id: &str| {
         messages
@@ -404,7 +405,7 @@ pub(super) fn start_event(
     Event { timestamp_ms: at_ms, ..event }
 }
 
-/// What is stored about an instance with the first event of an execution.
+/// The metadata that the store keeps with the first event of an execution.
 pub(super) fn start_metadata(beginning: &Beginning) -> ExecutionMetadata {
     ExecutionMetadata {
         orchestration_name: Some(beginning.name.clone()),
@@ -425,7 +426,7 @@ pub(super) fn describe_ending(metadata: &mut ExecutionMetadata, ending: &Ending)
     metadata.output = Some(output);
 }
 
-/// An instance that has ended hears nothing more.
+/// Takes a turn of an instance that has ended: it only removes the messages.
 fn ended(claim: &mut Claim) -> Decision {
     let messages = TurnMessages::sort(&claim.instance, Phase::Finished, std::mem::take(&mut claim.messages));
     let collisions = messages.collision_notices(&claim.instance, None, true);
@@ -437,7 +438,7 @@ fn drain(claim: &Claim, notices: Vec<Notice>) -> Decision {
     Decision::Commit(Box::new(Commit::drain(claim, notices)))
 }
 
-/// An instance whose history nobody can read: wait, and after too many attempts fail it.
+/// Handles an instance whose history does not decode: waits, and fails the instance after too many attempts.
 fn undecodable(rules: &Rules<'_>, claim: &mut Claim, error: String) -> Decision {
     if claim.is_known_to_have_ended() {
         return ended(claim);

@@ -1,4 +1,4 @@
-//! The bounds on what a turn may store. They are checked before anything is committed.
+//! The bounds on what a turn may store. The runtime checks them before it commits anything.
 
 use crate::model::limits::{MAX_CUSTOM_STATUS_BYTES, MAX_KV_KEYS, MAX_KV_VALUE_BYTES, MAX_TAG_NAME_BYTES};
 use crate::model::{Event, EventKind};
@@ -58,7 +58,7 @@ fn keys(events: &[Event], kv_keys: usize) -> Option<String> {
     (grew && kv_keys > MAX_KV_KEYS).then(|| format!("KV key count ({kv_keys}) exceeds limit ({MAX_KV_KEYS})"))
 }
 
-/// Takes everything out of a turn that its code asked for, and closes the gaps in the ids. What arrived stays.
+/// Removes the code's requests from the events of a turn, and closes the gaps in the ids. Events that arrived stay.
 pub(super) fn without_requests(events: Vec<Event>) -> Vec<Event> {
     let Some(first) = events.first().map(|event| event.event_id) else { return events };
     let asked: Vec<u64> =

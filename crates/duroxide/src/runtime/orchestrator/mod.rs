@@ -1,8 +1,8 @@
 //! Takes the turns of orchestrations.
 //!
-//! A turn is a pure function from a claim, what is recorded or resident, and the registry, to a commit ([`decide`]);
-//! [`turn`] does the I/O around it. A store that signals is claimed from by one dispatcher ([`signalled`]), any other by
-//! one polling loop for each slot ([`polled`]).
+//! A turn is a pure function from a claim, the record or the resident execution, and the registry, to a commit
+//! ([`decide`]); [`turn`] does the I/O around it. One dispatcher claims from a store that signals ([`signalled`]); one
+//! polling loop for each slot claims from any other ([`polled`]).
 
 mod check;
 mod claim;

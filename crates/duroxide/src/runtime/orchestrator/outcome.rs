@@ -1,4 +1,4 @@
-//! From what a turn came to, to what is committed: which work goes out, who is told, and how the execution ends.
+//! Turns the result of a turn into a commit: which work goes out, which parent hears of it, and how the execution ends.
 
 use std::collections::HashSet;
 
@@ -17,30 +17,30 @@ pub(crate) struct TurnContext<'a> {
     pub instance: &'a str,
     pub execution_id: u64,
     pub beginning: &'a Beginning,
-    /// The stored events. Only executions of the legacy policy look at them, and those are never resident.
+    /// The stored events. Only executions of the legacy policy read them, and those are never resident.
     pub history: &'a [Event],
     pub now_ms: u64,
 }
 
-/// What a turn changes, ready to be committed.
+/// The changes of a turn, ready to be committed.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub events: Vec<Event>,
     pub worker_items: Vec<WorkItem>,
     pub orchestrator_items: Vec<WorkItem>,
     pub cancelled_activities: Vec<ScheduledActivityIdentifier>,
-    /// What the parent hears, if the instance ended and has one.
+    /// The message to the parent, if the instance ended and has one.
     pub notice: Option<Notice>,
     pub ending: Option<Ending>,
 }
 
-/// What the code asked for and dropped in a turn.
+/// The requests and dropped futures of the code in a turn.
 struct CodeOutput {
     events: Vec<Event>,
     actions: Vec<Action>,
     dropped_activities: Vec<u64>,
     dropped_children: Vec<String>,
-    /// Set if the turn broke a limit: then nothing of what it asked for is recorded or done.
+    /// Set if the turn broke a limit: then the runtime neither records nor does any of its requests.
     voided: bool,
 }
 
@@ -86,7 +86,7 @@ pub(crate) fn conclude(context: &TurnContext<'_>, execution: &mut Execution, tur
     }
 }
 
-/// The execution waits for more: everything that it asked for goes out.
+/// Handles an execution that waits for more: all its requests go out.
 fn go_on(context: &TurnContext<'_>, code_output: CodeOutput) -> Outcome {
     let mut outcome = Outcome::default();
     for action in code_output.actions {
@@ -155,8 +155,8 @@ fn detached_start(action: Action) -> Option<WorkItem> {
     })
 }
 
-/// The execution ends: of what it asked for in this turn only detached starts go out, its activities are given up, and
-/// its parent is told.
+/// Handles the end of an execution: of this turn's requests only detached starts go out, the commit cancels its
+/// activities, and its parent gets a message.
 fn end(
     context: &TurnContext<'_>,
     execution: &mut Execution,
@@ -186,7 +186,7 @@ fn end(
     }
 }
 
-/// The instance was cancelled: its children are too.
+/// Handles the cancellation of the instance: cancels its children too.
 fn cancel(
     context: &TurnContext<'_>,
     execution: &mut Execution,
@@ -202,7 +202,7 @@ fn cancel(
     outcome
 }
 
-/// The children that were asked for in this very turn. When the turn ends the execution, they never come to be.
+/// The children that the code asked for in this very turn. If the turn ends the execution, they never start.
 fn started_now(actions: &[Action]) -> HashSet<String> {
     let child = |action: &Action| match action {
         Action::StartSubOrchestration { instance, .. } => Some(instance.clone()),

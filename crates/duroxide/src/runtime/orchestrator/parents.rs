@@ -1,4 +1,4 @@
-//! Who waits for a child, and how it hears of the child's end.
+//! Which parent waits for a child, and how the parent hears of the child's end.
 
 use crate::model::{
     ErrorDetails, Event, EventKind, INITIAL_EXECUTION_ID, SUB_ORCH_AUTO_PREFIX, WorkItem,
@@ -7,7 +7,7 @@ use crate::model::{
 use crate::providers::{Provider, ProviderError};
 use crate::runtime::core::TARGET;
 
-/// The id of an execution that no instance ever has: what is meant for it is stale.
+/// The id of an execution that no instance ever has: a message for it is stale.
 const NO_EXECUTION: u64 = 0;
 
 /// The step of a parent that started a child.
@@ -15,7 +15,7 @@ const NO_EXECUTION: u64 = 0;
 pub(crate) struct ParentLink {
     pub instance: String,
     pub id: u64,
-    /// Not known for children that were started by very old versions.
+    /// Unknown for children that very old versions started.
     pub execution_id: Option<u64>,
 }
 
@@ -32,11 +32,11 @@ pub(crate) struct Notice {
     pub result: Result<String, ErrorDetails>,
 }
 
-/// Where a notice goes.
+/// The address of a notice.
 #[derive(Debug, Clone)]
 pub(crate) enum Addressee {
     Parent(ParentLink),
-    /// The parent of this instance, whose own record of it cannot be read.
+    /// The parent of this instance, whose own record does not decode.
     ParentOf(String),
 }
 
@@ -45,7 +45,7 @@ impl Notice {
         Self { to: Addressee::Parent(link), result }
     }
 
-    /// Makes the message, reading what is not known yet; `None` if there is nobody to tell.
+    /// Makes the message, and reads what it lacks from the store; `None` if there is no parent to notify.
     pub async fn into_message(self, store: &dyn Provider) -> Result<Option<WorkItem>, ProviderError> {
         let link = match self.to {
             Addressee::Parent(link) => Some(link),
@@ -75,7 +75,7 @@ fn message(link: ParentLink, parent_execution_id: u64, result: Result<String, Er
     }
 }
 
-/// The current execution of a parent, by its history or, if that cannot be read, by its row.
+/// The current execution of a parent, from its history or, if that cannot be read, from its row.
 async fn current_execution(store: &dyn Provider, instance: &str) -> Result<u64, ProviderError> {
     match store.read(instance).await {
         Ok(history) => {
@@ -86,7 +86,7 @@ async fn current_execution(store: &dyn Provider, instance: &str) -> Result<u64, 
     }
 }
 
-/// The current execution by the row of an instance.
+/// The current execution, from the row of an instance.
 async fn noted_execution(store: &dyn Provider, instance: &str) -> Option<u64> {
     if let Some(extended) = store.as_extended()
         && let Ok(Some(metadata)) = extended.read_metadata(instance).await
@@ -97,7 +97,7 @@ async fn noted_execution(store: &dyn Provider, instance: &str) -> Option<u64> {
     Some(info.current_execution_id)
 }
 
-/// Finds the open step of a parent that started this child, from the parent's side.
+/// Finds the parent's open step that started this child, in the parent's history.
 async fn find_parent(store: &dyn Provider, child: &str) -> Result<Option<ParentLink>, ProviderError> {
     let Some(parent) = parent_instance(store, child).await else { return Ok(None) };
     let history = match store.read(&parent).await {
@@ -113,9 +113,10 @@ async fn find_parent(store: &dyn Provider, child: &str) -> Result<Option<ParentL
     }))
 }
 
-/// Tells a parent whose own history cannot be read. A generated id names the step, if the parent has only ever had one
-/// execution. Otherwise the message is for a step that does not exist: it makes somebody look at the parent, which then
-/// fails for its own history instead of waiting for ever; and one that can be read again by then ignores it.
+/// Addresses a parent whose own history cannot be read. The child's generated id names the step, if the parent has only
+/// ever had one execution. Otherwise the address is a step that does not exist. The message then makes a runtime take a
+/// turn of the parent, which fails for its own history instead of waiting for ever; a parent that can be read again by
+/// then ignores the message.
 async fn unreadable_parent(
     store: &dyn Provider,
     parent: String,

@@ -1,4 +1,4 @@
-//! Fails instances whose messages were delivered too often.
+//! Fails instances whose messages the store delivered too often.
 
 use super::claim::Claim;
 use super::commit::{Commit, Fallback, failure_event};
@@ -14,10 +14,10 @@ use crate::model::{
 use crate::providers::{ExecutionMetadata, ScheduledActivityIdentifier};
 use crate::replay::Ending;
 
-/// The event id of a failure that is stored behind a history that cannot be decoded, unless the history goes further.
+/// The event id of a failure behind a history that does not decode, unless the history has higher ids.
 const SENTINEL_EVENT_ID: u64 = 99_999;
 
-/// The event id of such a failure if the other one is taken and the store does not tell how far the history goes.
+/// The event id of such a failure if the first one is taken and the store does not tell the last event id.
 const SECOND_SENTINEL_EVENT_ID: u64 = 999_999_999;
 
 /// Messages that were delivered too often.
@@ -76,7 +76,7 @@ impl Poison {
         Decision::Commit(Box::new(commit))
     }
 
-    /// Fails an execution that never began. Its start is recorded, so that the instance can be found.
+    /// Fails an execution that never began. Records its start, so that clients can find the instance.
     pub fn fresh(
         self,
         rules: &Rules<'_>,
@@ -124,8 +124,8 @@ impl Poison {
     }
 }
 
-/// Fails an instance whose history cannot be decoded. The old rows are neither read nor changed; who its parent is,
-/// only the store knows.
+/// Fails an instance whose history does not decode. Neither reads nor changes the old rows; only the store knows the
+/// parent.
 pub(super) fn undecodable(
     rules: &Rules<'_>,
     claim: &Claim,

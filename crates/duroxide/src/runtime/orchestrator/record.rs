@@ -1,10 +1,10 @@
-//! What a history says about its execution, apart from the code that made it.
+//! The facts that a history states about its execution, apart from the code that made it.
 
 use super::claim::Claim;
 use super::parents::ParentLink;
 use crate::model::{Event, EventKind};
 
-/// A version that says that none was recorded.
+/// The recorded version that stands for "no version".
 const NO_VERSION: &str = "0.0.0";
 
 /// How an execution began.
@@ -20,7 +20,7 @@ pub(crate) struct Beginning {
 }
 
 impl Beginning {
-    /// What is known of an execution whose start is missing from its history. Replaying it fails, and says so.
+    /// Stands in for the start that is missing from a history. The replay of such an execution fails and reports it.
     pub(super) fn corrupted(claim: &Claim, events: &[Event]) -> Self {
         Self {
             name: claim.orchestration_name.clone(),
@@ -32,7 +32,7 @@ impl Beginning {
         }
     }
 
-    /// The version that has to run it; `None` if none was recorded.
+    /// The version that must run it; `None` if none was recorded.
     pub fn exact_version(&self) -> Option<&str> {
         Some(self.version.as_str()).filter(|version| *version != NO_VERSION)
     }
@@ -74,7 +74,7 @@ pub(super) enum Phase {
     Finished,
 }
 
-/// Looks at a history: where the instance stands, and how its current execution began.
+/// Reads from a history where the instance stands, and how its current execution began.
 pub(super) fn read(events: &[Event]) -> (Phase, Option<Beginning>) {
     let Some(first) = events.first() else { return (Phase::Fresh, None) };
     let beginning =
@@ -98,7 +98,7 @@ pub(super) fn turns(events: &[Event]) -> u64 {
     events.chunk_by(|earlier, later| earlier.timestamp_ms == later.timestamp_ms).count() as u64
 }
 
-/// The activities that were scheduled and neither finished nor were given up.
+/// The activities that were scheduled, have no result and were not cancelled.
 pub(super) fn open_activities(events: &[Event]) -> Vec<u64> {
     let mut open = std::collections::BTreeSet::new();
     for event in events {

@@ -1,4 +1,4 @@
-//! What becomes of a turn that the store did not take.
+//! Handles a turn that the store did not take.
 //!
 //! - A storage error that may pass, a full disk among them, never fails an instance. The turn is given back without
 //!   counting an attempt, and taken again after longer and longer waits. Meanwhile the runtime holds the instance: what is
@@ -46,7 +46,7 @@ pub(super) struct RefusedTurn {
 }
 
 impl RefusedTurn {
-    /// The activities that are in flight, those included that this turn gave up.
+    /// The activities in flight, including those that this turn cancelled.
     fn open_activities(&mut self, instance: &str) -> Vec<ScheduledActivityIdentifier> {
         let open = self.suspended.as_ref().map(|suspended| suspended.execution.open_activities());
         let identifier = |activity_id| ScheduledActivityIdentifier {
@@ -143,14 +143,15 @@ fn may_pass(error: &ProviderError) -> bool {
 fn postpone(core: &Core, claim: &Claim, error: &ProviderError) -> Settled {
     let times = core.postponed.note(&claim.instance);
     let wait = postponed::wait(&claim.instance, times);
-    // One line for each wait, and waits grow: an outage does not flood the log.
+    // One line for each wait, and the waits grow: an outage does not flood the log.
     tracing::warn!(target: TARGET, instance = %claim.instance, %error, times, wait_ms = wait.as_millis() as u64,
         "the store cannot take this turn for now; it will be taken again");
     core.metrics().record_turn_postponed(&claim.orchestration_name);
     Settled::Waits(wait)
 }
 
-/// Sets an instance aside whose failure cannot be stored. A store that has no such ability gets it back now and then.
+/// Blocks an instance whose failure the store cannot take. If the store cannot block instances, gives the turn back
+/// with a wait each time.
 async fn block(core: &Core, claim: &Claim, error: &ProviderError) {
     let reason = quote(&format!("neither its turn nor its failure can be stored: {error}"), QUOTE_LIMIT);
     let blocked = match core.store.as_extended() {
@@ -192,7 +193,7 @@ pub(super) async fn give_back(core: &Core, claim: &Claim, wait: Option<Duration>
     }
 }
 
-/// Fails the instance in a commit that holds nothing else but what others have to hear of.
+/// Fails the instance in a commit that holds nothing but the failure and the messages that other instances need.
 async fn fail(
     core: &Core,
     claim: &Claim,
@@ -232,14 +233,14 @@ async fn fail(
     Ok(report)
 }
 
-/// The refusal as the cause of a failure. A store may quote what it refuses.
+/// The refusal as the cause of a failure. Shortens the text, because a store may quote the data that it refuses.
 fn infrastructure(error: &ProviderError) -> ErrorDetails {
     let message = quote(&error.message, QUOTE_LIMIT);
     ProviderError { message, ..error.clone() }.to_infrastructure_error()
 }
 
-/// The start event of an instance that fails at once, without what may be too long to be stored; `None` if it is short
-/// as it is.
+/// Returns the start event without the texts that may be too long to store, for an instance that fails at once; `None`
+/// if the event is short enough.
 pub(super) fn shortened(start: &Event) -> Option<Event> {
     let mut short = start.clone();
     if let EventKind::OrchestrationStarted { input, carry_forward_events, initial_custom_status, .. } =

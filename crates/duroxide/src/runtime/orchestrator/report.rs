@@ -1,11 +1,11 @@
-//! What is logged and counted when a turn is stored.
+//! The log lines and counts of a stored turn.
 
 use super::record::Beginning;
 use crate::model::ErrorDetails;
 use crate::replay::{Ending, loggable};
 use crate::runtime::core::{Core, TARGET};
 
-/// The facts of a turn. They are published once, after the turn is stored.
+/// The facts of a turn. The runtime publishes them once, after it has stored the turn.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Report {
     pub name: String,
@@ -15,7 +15,7 @@ pub(super) struct Report {
     pub parent: Option<String>,
 }
 
-/// What began an execution.
+/// The cause of an execution's beginning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StartedBy {
     Start,
@@ -32,7 +32,7 @@ pub(super) struct ExecutionEnd {
 }
 
 impl Report {
-    /// A turn of an execution that began like this.
+    /// Makes the report of a turn of an execution that began like this.
     pub fn of(beginning: &Beginning, started: Option<StartedBy>) -> Self {
         Self {
             name: beginning.name.clone(),
@@ -43,7 +43,7 @@ impl Report {
         }
     }
 
-    /// Logs and counts. Called once, when the turn is stored.
+    /// Logs and counts. The runtime calls this once, when the turn is stored.
     pub fn publish(self, core: &Core, instance: &str, execution_id: u64, worker_id: &str) {
         let turn = ReportedTurn { report: &self, instance, execution_id, worker_id };
         if let Some(started) = self.started {
@@ -56,7 +56,7 @@ impl Report {
 }
 
 impl ExecutionEnd {
-    /// An end of which nothing but the fact is known.
+    /// An end of which only the fact is known.
     pub fn unknown() -> Self {
         Self { ending: Ending::ContinuedAsNew { input: String::new() }, seconds: 0.0, turns: 1, events: 1 }
     }

@@ -20,20 +20,20 @@ pub(crate) struct Resident {
 }
 
 impl Resident {
-    /// Notes which creation of its id the instance is, if that has become known with its first turn.
+    /// Notes which creation of its id the instance is, once its first turn has told.
     pub(super) fn note_incarnation(&mut self, incarnation: u64) {
         if incarnation != 0 {
             self.incarnation = incarnation;
         }
     }
 
-    /// Tells whether the instance may stay in memory. Without an incarnation, nobody could tell later whether it is
-    /// still the same instance.
+    /// Tells whether the instance may stay in memory. Without an incarnation, the runtime could not tell later whether
+    /// it is still the same instance.
     pub(super) fn may_stay(&self) -> bool {
         self.incarnation != 0 && self.execution.can_stay_resident()
     }
 
-    /// Tells whether the store's record is what this execution has seen, no more and no less.
+    /// Tells whether this execution has seen exactly the store's record, no more and no less.
     fn is_current(&self, claim: &Claim) -> bool {
         claim.incarnation != 0
             && self.incarnation == claim.incarnation
@@ -42,7 +42,7 @@ impl Resident {
     }
 }
 
-/// The residents of a runtime. It is a cache: whatever is not here is made again from its history.
+/// The residents of a runtime. This is a cache: the runtime rebuilds a missing execution from its history.
 pub(crate) struct Residents {
     cache: Mutex<ResidentCache<Box<Resident>>>,
 }

@@ -1,4 +1,4 @@
-//! The orchestration dispatcher on a store that signals: claims in batches, and waits without asking.
+//! The orchestration dispatcher on a store that signals: claims in batches, and waits for signals instead of polling.
 
 use std::sync::Arc;
 
@@ -50,7 +50,7 @@ async fn begin_all(core: &Arc<Core>, claims: Vec<InstanceClaim>) {
     if !claims.is_empty() {
         core.metrics().record_orch_dispatcher_items_fetched(claims.len() as u64);
     }
-    // Turns that others handed over may have taken the permits meanwhile. A turn that waits for one keeps its lease.
+    // Turns that workers handed over may have taken the permits meanwhile. A turn that waits for one keeps its lease.
     let leased: Vec<_> = claims.into_iter().map(|claim| LeasedClaim::new(core, claim.into())).collect();
     for claim in leased {
         let Some(permit) = core.turn_capacity.permit().await else { return };
@@ -58,7 +58,8 @@ async fn begin_all(core: &Arc<Core>, claims: Vec<InstanceClaim>) {
     }
 }
 
-/// Waits until a claim may find something, or the runtime stops. Begins what the store claims for us meanwhile.
+/// Waits until a claim may find something, or the runtime stops. Begins the turns that the store claims for this
+/// runtime meanwhile.
 async fn wait_for_more(core: &Arc<Core>, signal: &mut WorkSignal) {
     let Some(store) = core.store.as_extended() else { return };
     loop {
@@ -77,7 +78,7 @@ async fn wait_for_more(core: &Arc<Core>, signal: &mut WorkSignal) {
     }
 }
 
-/// A claim is not interrupted by a stop: what it has leased must be known, to be given back.
+/// Claims instances. A stop does not interrupt a claim: the dispatcher must know its leases, to give them back.
 async fn claim(core: &Core, wanted: usize) -> Result<Vec<InstanceClaim>, ProviderError> {
     let Some(store) = core.store.as_extended() else { return Ok(Vec::new()) };
     store.claim_instances(&turn_capacity::request(core, wanted)).await

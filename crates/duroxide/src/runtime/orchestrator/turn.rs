@@ -1,4 +1,4 @@
-//! The I/O around a turn: load what is missing, take a slot, decide, and store.
+//! The I/O around a turn: load the missing history, take a slot, decide, and store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::providers::{ProviderError, refusal};
 use crate::runtime::core::{Core, TARGET};
 use crate::runtime::leases::Lease;
 
-/// A claim whose lease is renewed until this is dropped.
+/// A claim whose lease the runtime renews until this is dropped.
 pub(super) struct LeasedClaim {
     claim: Claim,
     lease: Lease,
@@ -22,7 +22,7 @@ pub(super) struct LeasedClaim {
 impl LeasedClaim {
     pub fn new(core: &Core, mut claim: Claim) -> Self {
         claim.attempt_count = core.postponed.own_attempts(&claim.instance, claim.attempt_count);
-        // A turn goes on when its lease is lost: the store then refuses its commit.
+        // A turn goes on even if its lease is lost: the store then refuses its commit.
         let lease = core.leases.keep(core.turn_lease(), &claim.token, Default::default());
         Self { claim, lease }
     }
@@ -118,7 +118,7 @@ async fn take(core: Arc<Core>, leased: LeasedClaim, state: InstanceState, slot: 
     LeasedClaim { claim, lease }.end(&core, settled);
 }
 
-/// Activities and children of this turn will ask which orchestration scheduled them.
+/// Remembers which orchestration runs here: the activities and children of this turn will ask for it.
 fn remember_origin(core: &Core, claim: &Claim, commit: &Commit) {
     let report = &commit.report;
     if !commit.worker_items.is_empty() || !commit.orchestrator_items.is_empty() {
@@ -152,7 +152,7 @@ async fn recall(core: &Core, claim: &Claim) -> Result<InstanceState, NotStored> 
     Ok(InstanceState::Stored(history?.into()))
 }
 
-/// Asks a store of the plain contract how an instance stands whose history cannot be decoded.
+/// Asks a store of the plain contract for the status of an instance whose history does not decode.
 async fn status(core: &Core, instance: &str) -> Option<String> {
     let admin = core.store.as_management_capability()?;
     admin.get_instance_info(instance).await.ok().map(|info| info.status)

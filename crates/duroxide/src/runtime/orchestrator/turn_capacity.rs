@@ -1,4 +1,4 @@
-//! How many turns may be under way, and who may begin another.
+//! How many turns may be under way, and when another may begin.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,16 +10,17 @@ use crate::providers::{InstanceClaim, InstanceRequest};
 use crate::runtime::core::Core;
 use crate::runtime::pace::Pace;
 
-/// The most instances that are claimed together.
+/// The most instances to claim together.
 const MOST_CLAIMED_AT_ONCE: usize = 256;
 
-/// The most turns that are under way at once, those included that are being loaded or stored.
+/// The most turns that are under way at once, including those being loaded or stored.
 const MOST_UNDER_WAY: usize = 1024;
 
 /// Slots in which the code of turns runs, and permits for all turns that are under way.
 pub(crate) struct TurnCapacity {
     slots: Arc<Semaphore>,
-    // The numbers of the slots that are free. There are as many as permits, and a number is back before its permit.
+    // The numbers of the free slots. There are as many as free permits, and a slot returns its number before its
+    // permit.
     numbers: Arc<Mutex<BTreeSet<usize>>>,
     under_way: Arc<Semaphore>,
     pub(super) pace: Pace,
@@ -42,7 +43,7 @@ impl TurnCapacity {
         Some(TurnSlot { number, numbers: self.numbers.clone(), _permit: permit })
     }
 
-    /// Waits until a turn could begin.
+    /// Waits until a turn can begin.
     pub(super) async fn any_free(&self) {
         let _ = self.under_way.acquire().await;
     }
@@ -78,10 +79,11 @@ fn lock(numbers: &Mutex<BTreeSet<usize>>) -> MutexGuard<'_, BTreeSet<usize>> {
 /// A turn's permit, from its claim until it is stored.
 pub(crate) struct TurnPermit(#[expect(dead_code, reason = "held, not read")] OwnedSemaphorePermit);
 
-/// Takes a permit for a turn that may be claimed along with something else; `None` if no turn should be begun here now.
+/// Takes a permit for a turn that a worker may claim along with a stored result; `None` if this runtime should begin no
+/// turn now.
 pub(crate) fn reserve(core: &Core) -> Option<TurnPermit> {
     let capacity = &core.turn_capacity;
-    // A turn that would wait long for its slot is better left to others.
+    // If a turn would wait long for its slot here, another runtime should take it.
     let is_quick = capacity.pace.items_to_claim(1) > 1;
     if core.stop.is_cancelled() || (capacity.slots.available_permits() == 0 && !is_quick) {
         return None;
@@ -94,7 +96,7 @@ pub(crate) fn request(core: &Core, max: usize) -> InstanceRequest<'_> {
     InstanceRequest { max, lock_timeout: core.options.orchestrator_lock_timeout, filter: Some(&core.filter) }
 }
 
-/// Begins the turn of an instance that was claimed along with something else.
+/// Begins the turn of an instance that was claimed along with a stored result.
 pub(crate) fn receive(core: &Arc<Core>, claims: Vec<InstanceClaim>, permit: Option<TurnPermit>) {
     if let (Some(claim), Some(permit)) = (claims.into_iter().next(), permit) {
         core.metrics().record_orch_dispatcher_items_fetched(1);

@@ -1,4 +1,4 @@
-//! Sorts the messages of a turn: what starts an execution, what it shall hear of, and what comes too late.
+//! Sorts the messages of a turn: the start of an execution, its inputs, and the messages that come too late.
 
 use super::parents::{Notice, ParentLink};
 use super::record::Phase;
@@ -9,15 +9,15 @@ const TARGET: &str = "duroxide::runtime";
 /// The messages of a turn, sorted.
 #[derive(Debug, Default)]
 pub(super) struct TurnMessages {
-    /// What begins an execution; the messages that it carries over are in `inputs`.
+    /// The message that begins an execution; the messages that it carries over are in `inputs`.
     pub start: Option<StartMessage>,
-    /// What the execution shall hear of, in order.
+    /// The messages for the execution, in order.
     pub inputs: Vec<WorkItem>,
-    /// Starts of children whose id is taken.
+    /// Starts of children whose id is already taken.
     rivals: Vec<ParentLink>,
 }
 
-/// What begins an execution.
+/// The message that begins an execution.
 #[derive(Debug, Clone)]
 pub(super) struct StartMessage {
     pub name: String,
@@ -32,7 +32,7 @@ pub(super) struct StartMessage {
 impl TurnMessages {
     pub fn sort(instance: &str, phase: Phase, messages: Vec<WorkItem>) -> Self {
         let mut sorted = Self::default();
-        // The successor's start wins over any other, wherever it is.
+        // The start of a successor wins over any other start, wherever it is.
         let continues = |message: &WorkItem| matches!(message, WorkItem::ContinueAsNew { .. });
         let awaits_successor = matches!(phase, Phase::Fresh | Phase::Continued);
         let successor = awaits_successor.then(|| messages.iter().position(continues)).flatten();
@@ -59,8 +59,8 @@ impl TurnMessages {
         sorted
     }
 
-    /// Timers that came due while nobody took turns fire in the order of their times, in the places that they have
-    /// among the other messages. A store delivers them in the order in which they were set.
+    /// Sorts the timers of this turn by their times, and keeps the places that timers have among the other messages.
+    /// Needed after a standstill: the store delivers timers in the order in which they were set.
     fn put_timers_in_order_of_their_times(&mut self) {
         let places: Vec<usize> =
             (0..self.inputs.len()).filter(|&at| due(&self.inputs[at]).is_some()).collect();
@@ -97,8 +97,8 @@ impl TurnMessages {
         self.inputs = carried.chain(std::mem::take(&mut self.inputs)).collect();
     }
 
-    /// Tells the senders of children whose id is taken. A start that was delivered twice is no rival of itself while
-    /// the child goes on.
+    /// Makes the messages to parents whose child's id is taken. A start that the store delivers twice is no rival of
+    /// itself while the child goes on.
     pub fn collision_notices(
         &self,
         instance: &str,
@@ -123,7 +123,7 @@ impl TurnMessages {
     }
 }
 
-/// When a timer is due; `None` for what is no timer.
+/// When a timer is due; `None` for any other message.
 fn due(message: &WorkItem) -> Option<u64> {
     match message {
         WorkItem::TimerFired { fire_at_ms, .. } => Some(*fire_at_ms),

@@ -13,17 +13,17 @@ use crate::runtime::core::{Core, TARGET};
 use crate::runtime::options::attempts_until_poison;
 use crate::runtime::sessions::InSession;
 
-/// How long an activity waits before it runs again because its lease seemed to be lost.
+/// How long an activity waits before it runs again after its lease seemed to be lost.
 const DISCARDED_DELAY: Duration = Duration::from_millis(100);
 
 /// How user code ended.
 enum UserCodeEnd {
     Returned(Result<String, String>),
-    /// Nobody wants the result any more.
+    /// The orchestration no longer wants the result.
     Cancelled,
 }
 
-/// Starts an activity, queues it until a slot is free, or gives it back if none will be.
+/// Starts an activity, queues it until a slot is free, or gives it back if the queue is closed.
 pub(super) async fn put(core: &Arc<Core>, claim: ClaimedActivity) {
     match core.slot_queue.put(claim) {
         Put::Start(start) => spawn(core, *start),
@@ -37,12 +37,12 @@ pub(super) fn spawn(core: &Arc<Core>, start: Start) {
     core.work.spawn(run(core.clone(), start, None));
 }
 
-/// Runs an activity in its slot. When the user's code has returned, the next activity gets the slot; session and permit
-/// are taken until the result is stored.
+/// Runs an activity in its slot. When the user's code has returned, the next activity gets the slot; this one keeps
+/// session and permit until its result is stored.
 pub(super) async fn run(core: Arc<Core>, start: Start, session: Option<InSession>) {
     let Start { claim, slot, permit } = start;
     let _until_stored = (session, permit);
-    // It was given up, or seems to be taken over by another worker, before its turn came.
+    // Before its slot came free, the orchestration cancelled it, or another worker seems to have taken it over.
     if claim.registration.cancellation.token.is_cancelled() {
         pass_on(&core, slot);
         return claim.give_back(&core, None).await;
@@ -71,7 +71,7 @@ pub(super) async fn run(core: Arc<Core>, start: Start, session: Option<InSession
     report(&core, &claim, ended, took, &worker_id).await;
 }
 
-/// Gives a slot to the next activity that waits for one.
+/// Gives a slot to the next waiting activity.
 fn pass_on(core: &Arc<Core>, slot: WorkerSlot) {
     if core.stop.is_cancelled() {
         return;
@@ -99,7 +99,7 @@ async fn context(core: &Core, claim: &ClaimedActivity, slot: usize) -> ActivityC
     ActivityContext::new(identity, claim.registration.cancellation.token.clone(), core.store.clone())
 }
 
-/// Waits for user code; a cancelled activity gets some time to end by itself, and is dropped then.
+/// Waits for user code. A cancelled activity gets some time to end by itself; then this drops it.
 async fn wait(
     core: &Core,
     claim: &ClaimedActivity,
@@ -156,15 +156,15 @@ async fn report(
     record(core, claim, outcome, took);
 }
 
-/// What is stored of an activity that has ended.
+/// The form in which the store took the end of an activity.
 enum HowStored {
     AsItIs,
-    /// The store refused what there was to say, and took a small failure instead.
+    /// The store refused the result, and took a small failure instead.
     AsFailure,
     Not,
 }
 
-/// Stores a result; what the store refuses for good becomes a failure of the activity that says so.
+/// Stores a result. If the store refuses it for good, stores a failure of the activity that says so.
 async fn store_or_fail(core: &Arc<Core>, claim: &ClaimedActivity, completion: &WorkItem) -> HowStored {
     let (work, refusal) = match result::store(core, claim, completion).await {
         Verdict::Stored => return HowStored::AsItIs,
@@ -189,8 +189,8 @@ fn dropped(claim: &ClaimedActivity) -> HowStored {
     HowStored::Not
 }
 
-/// Ends an activity whose result nobody wants here. Only the store can remove a step, in the turn that gives it up: if
-/// its item is still there, its orchestration waits for it and it has to run again.
+/// Ends an activity without its result. Only the turn that cancels a step removes its item from the store: if the item
+/// is still there, the orchestration still waits, and the activity must run again.
 async fn discard(core: &Core, claim: &ClaimedActivity, took: Duration) {
     record(core, claim, "cancelled", took);
     if claim.registration.cancellation.is_removed() {
@@ -203,7 +203,7 @@ async fn discard(core: &Core, claim: &ClaimedActivity, took: Duration) {
     }
 }
 
-/// Answers an activity that was delivered too often with a failure that names it.
+/// Answers an activity that the store delivered too often with a failure that names it.
 async fn poison(core: &Arc<Core>, claim: &ClaimedActivity) {
     let work = &claim.work;
     let (attempt_count, max_attempts) = (claim.attempt_count, core.options.max_attempts);
@@ -232,7 +232,7 @@ async fn poison(core: &Arc<Core>, claim: &ClaimedActivity) {
     }
 }
 
-/// Leaves an activity to a runtime that knows it.
+/// Gives an activity back, for a runtime that has it registered.
 async fn postpone_unregistered(core: &Core, claim: &ClaimedActivity) {
     let work = &claim.work;
     let delay = core.options.unregistered_backoff.delay(claim.attempt_count);

@@ -7,7 +7,7 @@ use crate::providers::{Registration, ScheduledActivityIdentifier, WorkClaim};
 use crate::runtime::core::{Core, TARGET};
 use crate::runtime::leases::Lease;
 
-/// What an activity is to do, and for whom.
+/// The work of an activity, and the step that asked for it.
 #[derive(Debug, Clone)]
 pub(super) struct ActivityWork {
     pub instance: String,
@@ -35,7 +35,7 @@ impl ActivityWork {
     }
 }
 
-/// A leased activity. The lease is renewed until this is dropped.
+/// A leased activity. The runtime renews the lease until this is dropped.
 pub(super) struct ClaimedActivity {
     pub work: ActivityWork,
     pub token: String,
@@ -45,8 +45,8 @@ pub(super) struct ClaimedActivity {
 }
 
 impl ClaimedActivity {
-    /// Takes over a claim. Anything but an activity in the worker queue is a mistake of whoever enqueued it: it is
-    /// put back for a while, so that it is in nobody's way, and dropped after too many attempts.
+    /// Takes over a claim. Anything but an activity in the worker queue is its sender's mistake: this puts such an item
+    /// back with a delay, so that it blocks no other item, and drops it after too many attempts.
     pub async fn take(core: &Core, claim: WorkClaim) -> Option<Self> {
         let WorkClaim { item, lock_token: token, attempt_count } = claim;
         let work = match item {
@@ -77,7 +77,7 @@ impl ClaimedActivity {
 
 #[cfg(test)]
 impl ClaimedActivity {
-    /// A claim that no store knows of.
+    /// A claim that no store knows about.
     pub fn of_nobody(id: u64) -> Self {
         use crate::model::ManualClock;
         use crate::providers::RunningActivities;

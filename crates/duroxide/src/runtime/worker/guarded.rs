@@ -1,4 +1,4 @@
-//! User code whose panics are values.
+//! Runs user code and returns its panics as values.
 
 use std::any::Any;
 use std::future::Future;
@@ -6,14 +6,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// A future that answers with its panic instead of unwinding into whoever polls it.
+/// A future that returns its panic instead of unwinding into the task that polls it.
 pub(super) struct Guarded<T> {
     future: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
 }
 
 /// A panic of user code.
 pub(super) struct Panicked {
-    /// What it said, if that is a text. It names no task, so that it is the same in every run.
+    /// Its message, if that is a text. It names no task, so that it is the same in every run.
     pub text: Option<String>,
 }
 
@@ -22,7 +22,7 @@ impl<T> Guarded<T> {
         Self { future: Some(Box::pin(future)) }
     }
 
-    /// Drops the future; what panics then is beyond reporting.
+    /// Drops the future. A panic during that drop cannot be reported.
     fn discard(&mut self) {
         let future = self.future.take();
         drop_contained(future);
@@ -34,7 +34,7 @@ impl<T> Future for Guarded<T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Some(future) = &mut self.future else { return Poll::Pending };
-        // The future is not polled again after a panic, so nobody sees what it left half done.
+        // Nothing polls the future again after a panic, so nothing sees its half-done state.
         let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx)));
         let ended = match polled {
             Ok(Poll::Pending) => return Poll::Pending,
@@ -63,10 +63,10 @@ impl Panicked {
     }
 }
 
-/// Drops something of the user's. That may panic; it must not end the worker.
+/// Drops a value of the user's. A panic in its destructor must not end the worker.
 fn drop_contained<T>(value: T) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(move || drop(value))) {
-        // Dropping this one may panic again, and so on: it is left alone.
+        // Dropping the panic's payload may panic again, and so on, so this leaks it.
         std::mem::forget(payload);
     }
 }
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
     use std::panic::panic_any;
 
-    /// Panics when it is dropped, with one of its kind as long as there are some left.
+    /// Panics when it is dropped, with another grenade as its payload while there are some left.
     struct Grenade(u32);
 
     impl Drop for Grenade {
@@ -129,7 +129,7 @@ mod tests {
     async fn a_future_that_panics_when_it_is_dropped_has_its_result() {
         for more in 0..3 {
             let grenade = Grenade(more);
-            // Held by the future itself, not by its body, so that it goes off when the future is dropped.
+            // The future itself holds the grenade, not its body, so that dropping the future sets it off.
             let mut grenade = Some(grenade);
             let polled = std::future::poll_fn(move |_| {
                 let _ = &mut grenade;

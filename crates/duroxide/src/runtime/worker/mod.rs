@@ -1,7 +1,7 @@
 //! Runs activities.
 //!
-//! A store that signals is claimed from by one dispatcher ([`signalled`]), any other by one polling loop for each slot
-//! ([`polled`]). What becomes of a claimed activity is in [`activity`], the same for both.
+//! One dispatcher claims from a store that signals ([`signalled`]); one polling loop for each slot claims from any
+//! other ([`polled`]). [`activity`] handles a claimed activity, the same for both.
 
 mod activity;
 mod builtin;
@@ -27,12 +27,12 @@ use claim::ClaimedActivity;
 pub(crate) use builtin::with_builtins;
 pub(crate) use slot_queue::{Reservation, SlotQueue};
 
-/// Reserves room for the activities of a turn that is about to be stored; `None` if none of them should be claimed here
-/// now. Activities of sessions are left to the dispatcher, which knows which slot owns them.
+/// Reserves room for the activities of a turn that is about to be stored; `None` if this runtime should claim none of
+/// them now. Leaves activities of sessions to the dispatcher, which knows which slot owns them.
 pub(crate) fn reserve(core: &Core, items: &[WorkItem]) -> Option<Reservation> {
     let is_free = |item: &&WorkItem| matches!(item, WorkItem::ActivityExecute { session_id: None, .. });
     let wanted = items.iter().filter(is_free).count();
-    // While renewals are late, the store may give out again what is still under way here.
+    // While renewals are late, the store may hand out activities again that are still under way here.
     if wanted == 0 || core.stop.is_cancelled() || core.leases.is_behind() {
         return None;
     }

@@ -10,7 +10,7 @@ use crate::providers::{ProviderError, SessionFetchConfig, WorkClaim};
 use crate::runtime::core::{Core, TARGET};
 use crate::runtime::fetch_backoff::FetchBackoff;
 
-/// How long an activity waits whose session would be one too many here.
+/// How long an activity waits if its session would be one too many here.
 const SESSION_CAP_DELAY: Duration = Duration::from_millis(100);
 
 /// Works in one slot until the runtime stops.
@@ -74,7 +74,7 @@ async fn dispatch(core: &Arc<Core>, index: usize, claim: WorkClaim) {
         Some(id) => match core.sessions.enter(id, core.clock.monotonic()) {
             Some(session) => Some(session),
             None => {
-                // Another slot has entered the last session that there was room for.
+                // Another slot has taken the last free place for a session.
                 tracing::debug!(target: TARGET, session = %id, "no room for another session, giving it back");
                 return claim.give_back(core, Some(SESSION_CAP_DELAY)).await;
             }

@@ -1,7 +1,7 @@
-//! Stores what became of an activity.
+//! Stores the result of an activity.
 //!
-//! A result has cost a run of user code, so it is offered to the store again and again for as long as the activity is
-//! this worker's. The lease is renewed meanwhile, for the claim is held.
+//! A result has cost a run of user code, so the worker offers it to the store again and again while it holds the
+//! activity. It keeps the claim meanwhile, so the runtime renews the lease.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -13,22 +13,22 @@ use crate::providers::{LeaseState, ProviderError};
 use crate::runtime::core::{Core, TARGET};
 use crate::runtime::orchestrator;
 
-/// The longest first pause before a result is offered again; each further one may be twice as long.
+/// The longest first pause before another attempt to store a result; each further one may be twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// How long an activity is out of the way whose failure the store refuses, the first time and at most.
+/// How long an activity is set aside when the store refuses its failure: the first time, and at most.
 const FIRST_TIME_ASIDE: Duration = Duration::from_secs(60);
 const LONGEST_TIME_ASIDE: Duration = Duration::from_secs(60 * 60);
 
-/// What the store made of a result.
+/// The store's answer to a result.
 #[derive(Debug)]
 pub(super) enum Verdict {
-    /// It is stored.
+    /// The store has it.
     Stored,
-    /// The activity is no longer this worker's: it was given up or taken over.
+    /// The activity is no longer this worker's: its turn cancelled it, or another worker took it over.
     Gone,
-    /// The store does not take it and never will.
+    /// The store refuses the result and always will.
     Refused(Refusal),
 }
 
@@ -36,14 +36,14 @@ pub(super) enum Verdict {
 #[derive(Debug)]
 pub(super) struct Refusal {
     pub error: ProviderError,
-    /// What the store knew of the lease.
+    /// The state of the lease, as the store sees it.
     lease: LeaseState,
 }
 
-/// An attempt that was answered with an error.
+/// An attempt that the store answered with an error.
 struct Failure {
     error: ProviderError,
-    /// The result is committed; what failed is making sure that it survives a power cut.
+    /// The result is committed, but the store could not make sure that it survives a power cut.
     is_committed: bool,
 }
 
@@ -58,7 +58,7 @@ pub(super) async fn store(core: &Arc<Core>, claim: &ClaimedActivity, completion:
     let given_up = &claim.registration.cancellation;
     let mut failures = 0;
     let mut refusals = 0;
-    // An attempt that failed may have been committed all the same. The next one then finds the activity gone.
+    // An attempt that failed may have committed all the same. The next attempt then finds the activity gone.
     let mut is_perhaps_stored = false;
     loop {
         let Err(failure) = attempt(core, claim, completion.clone()).await else { return Verdict::Stored };
@@ -73,10 +73,10 @@ pub(super) async fn store(core: &Arc<Core>, claim: &ClaimedActivity, completion:
             refusals += 1;
             match core.leases.recover(core.activity_lease(), &claim.token).await {
                 Ok(LeaseState::Lost) => return gone(is_perhaps_stored),
-                // Its lease may have run out. It is live now, so what is refused again is the result itself.
+                // Its lease may have run out. The lease is live now, so a second refusal is about the result itself.
                 Ok(_) if refusals == 1 => continue,
                 Ok(lease) => return Verdict::Refused(Refusal { error, lease }),
-                // The store is in trouble, and what it said about the result may be part of that.
+                // The store is in trouble, and its refusal may be part of that.
                 Err(trouble) => error = trouble,
             }
         }
@@ -90,8 +90,8 @@ pub(super) async fn store(core: &Arc<Core>, claim: &ClaimedActivity, completion:
     }
 }
 
-/// Offers a result to the store once. If a turn can be taken now, one is claimed in the same commit: most likely the one
-/// that the result leads to, whose own commit then makes the result durable too.
+/// Offers a result to the store once. If this runtime has room for a turn, the same commit claims one: most likely the
+/// turn that the result leads to, whose own commit then makes the result durable too.
 async fn attempt(core: &Arc<Core>, claim: &ClaimedActivity, completion: WorkItem) -> Result<(), Failure> {
     let uncommitted = |error| Failure { error, is_committed: false };
     let Some(store) = core.store.as_extended() else {
@@ -105,8 +105,8 @@ async fn attempt(core: &Arc<Core>, claim: &ClaimedActivity, completion: WorkItem
     stored.durable.wait().await.map_err(|error| Failure { error, is_committed: true })
 }
 
-/// How long to wait after so many failures in a row. Where between half and all of the longest time is different for
-/// each result, so that those of an outage do not all come back at once.
+/// Returns the pause after this many failures in a row. The token picks a point between half and all of the longest
+/// pause, so that the results of an outage do not all come back at once.
 fn pause(token: &str, failures: u32) -> Duration {
     let longest = FIRST_PAUSE.saturating_mul(1 << (failures - 1).min(10)).min(LONGEST_PAUSE);
     let mut hasher = DefaultHasher::new();
@@ -121,7 +121,7 @@ fn log_failure(claim: &ClaimedActivity, error: &ProviderError, failures: u32) {
         "result not stored yet, trying again");
 }
 
-/// What user code returned, as a message to its orchestration.
+/// Turns the return value of user code into a message to its orchestration.
 pub(super) fn completion(work: &ActivityWork, result: Result<String, String>) -> WorkItem {
     match result {
         Ok(result) => {
@@ -135,13 +135,13 @@ pub(super) fn completion(work: &ActivityWork, result: Result<String, String>) ->
     }
 }
 
-/// A failure, as a message to the orchestration.
+/// Turns a failure into a message to the orchestration.
 pub(super) fn failure(work: &ActivityWork, details: ErrorDetails) -> WorkItem {
     let (instance, execution_id, id) = (work.instance.clone(), work.execution_id, work.id);
     WorkItem::ActivityFailed { instance, execution_id, id, details }
 }
 
-/// The failure that takes the place of something the store refuses. It is small, whatever that was.
+/// Makes the small failure that replaces a result that the store refuses.
 pub(super) fn substitute(work: &ActivityWork, refused: &WorkItem, refusal: &Refusal) -> WorkItem {
     let name = quote(&work.name, QUOTE_LIMIT / 4);
     let reason = quote(&refusal.error.message, QUOTE_LIMIT / 4);
@@ -158,11 +158,11 @@ pub(super) fn substitute(work: &ActivityWork, refused: &WorkItem, refusal: &Refu
     completion(work, Err(message))
 }
 
-/// Takes an activity out of the way for a while, longer each time: the store does not even take its failure.
+/// Gives an activity back with a delay, longer each time, because the store does not even take its failure.
 pub(super) async fn set_aside(core: &Core, claim: &ClaimedActivity, refusal: &Refusal) {
     let (work, attempt_count) = (&claim.work, claim.attempt_count);
     let delay = match refusal.lease {
-        // The store cannot tell a failure that it refuses from a lease that is lost, so the activity may be fine.
+        // This store cannot tell a refused failure from a lost lease, so the activity may be fine.
         LeaseState::Unknown => core.options.unregistered_backoff.delay(attempt_count),
         _ => FIRST_TIME_ASIDE
             .saturating_mul(1 << attempt_count.saturating_sub(1).min(10))

@@ -1,8 +1,8 @@
-//! The worker dispatcher on a store that signals: claims in batches, and waits without asking.
+//! The worker dispatcher on a store that signals: claims in batches, and waits for signals instead of polling.
 //!
-//! The dispatcher waits for a signal only after the store itself has said that there is nothing for any free slot. Slots
-//! come and go while it works: an activity that was handed over with a turn may take the slot for which the dispatcher
-//! was about to ask. Then the store was not asked, the dispatcher knows nothing, and it asks again.
+//! The dispatcher waits for a signal only after the store itself has said that it has nothing for any free slot. Slots
+//! come and go while the dispatcher works: an activity handed over with a turn may take the slot that the dispatcher
+//! was about to ask for. Then the dispatcher has not asked the store, knows nothing, and starts over.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,16 +15,16 @@ use crate::providers::{ProviderError, SessionFetchConfig, WorkClaim, WorkQueue, 
 use crate::runtime::core::{Core, TARGET};
 use crate::runtime::fetch_backoff::{FetchBackoff, LONGEST_SILENCE};
 
-/// How long a claimed activity may wait for a slot before others get a chance.
+/// How long a claimed activity may wait for a slot before the dispatcher gives it back to other runtimes.
 const LONGEST_WAIT_FOR_SLOT: Duration = Duration::from_millis(200);
 
-/// What came of asking the store for activities.
+/// The outcome of asking the store for activities.
 enum ClaimOutcome {
     /// Activities were claimed. There may be more.
     Claimed,
     /// The store was asked for every slot that asks, and had nothing for any of them.
     Nothing,
-    /// A slot was taken before the store could be asked for it.
+    /// Another activity took a slot before the dispatcher could ask the store for it.
     NotAsked,
 }
 
@@ -50,7 +50,7 @@ impl Dispatcher {
         Self { core, session_owners: BTreeSet::new(), backoff: FetchBackoff::default() }
     }
 
-    /// Claims and starts what it can, then waits for a reason to look again. Returns false when the runtime stops.
+    /// Claims and starts activities, then waits for a reason to look again. Returns false when the runtime stops.
     pub(super) async fn round(&mut self, signal: &mut WorkSignal) -> bool {
         let core = self.core.clone();
         while let Some(start) = core.slot_queue.next() {
@@ -89,15 +89,16 @@ impl Dispatcher {
                 tokio::select! {
                     () = core.stop.cancelled() => false,
                     () = core.clock.sleep(pause) => true,
-                    // Somebody else's claim came through, and waits for a slot that only this dispatcher fills.
+                    // A turn or another claim has queued an activity, which waits for a slot that only this dispatcher
+                    // fills.
                     () = core.slot_queue.until_any_wait() => true,
                 }
             }
         }
     }
 
-    /// Waits until the slots have taken what is claimed already. What they will not take soon, judging by what they took
-    /// meanwhile, is given back: others may be free.
+    /// Waits until the slots have taken the claimed activities. Gives back those that the slots will not take soon,
+    /// judging by how many they took meanwhile: other runtimes may be free.
     async fn wait_for_slots(&self) -> bool {
         let core = &self.core;
         let before = core.slot_queue.started();
@@ -120,7 +121,7 @@ impl Dispatcher {
 
     /// Waits until a claim may find something. Returns false when the runtime stops.
     async fn wait_for_work(&self, signal: &mut WorkSignal, free: &BTreeSet<usize>) -> bool {
-        // A slot that comes free can only help if it owns a session: for anything else the store was asked.
+        // A slot that comes free helps only if it owns a session: for all other work the store has just answered.
         let owner_free = async {
             match self.session_owners.is_empty() {
                 true => std::future::pending().await,
@@ -137,10 +138,10 @@ impl Dispatcher {
         }
     }
 
-    /// Claims for slots that were free a moment ago, and starts what it gets.
+    /// Claims for slots that were free a moment ago, and starts the claimed activities.
     async fn claim(&mut self, free: &BTreeSet<usize>) -> Result<ClaimOutcome, ProviderError> {
         let core = self.core.clone();
-        // What is still under way here must not be taken for free work.
+        // Lets late renewals catch up: the store must not take this runtime's running work for free.
         tokio::select! {
             biased;
             () = core.stop.cancelled() => return Ok(ClaimOutcome::NotAsked),
@@ -149,7 +150,7 @@ impl Dispatcher {
         let claimants = self.claimants(free);
         let mut were_all_asked = !claimants.is_empty();
         for index in claimants {
-            // The slot is held while it asks, so that what comes for it can be started in it.
+            // Holds the slot while it asks, so that the activity for it can start in it.
             let Some(slot) = core.slot_queue.take(index) else {
                 were_all_asked = false;
                 continue;
@@ -172,7 +173,7 @@ impl Dispatcher {
         let owner_id = core.session_owner(index);
         let owner = SessionFetchConfig { owner_id, lock_timeout: options.session_lock_timeout };
         let request = WorkRequest {
-            // One for the slot that asks, and what it and the others will soon have time for.
+            // One for the slot that asks, and as many as it and the other slots will soon have time for.
             max: 1 + ahead.as_ref().map_or(0, |ahead| ahead.count),
             lock_timeout: options.worker_lock_timeout,
             session: core.sessions.has_room().then_some(&owner),
@@ -181,7 +182,8 @@ impl Dispatcher {
         store.claim_work(&request).await
     }
 
-    /// Slots that own no session are all alike to the store, and so are all slots of a named node: one of them asks.
+    /// Picks the slots that ask. Slots without a session are alike to the store, and so are all slots of a named node:
+    /// one of them asks.
     fn claimants(&self, free: &BTreeSet<usize>) -> Vec<usize> {
         if self.core.options.worker_node_id.is_some() {
             return free.first().copied().into_iter().collect();
@@ -191,7 +193,7 @@ impl Dispatcher {
         owners.chain(other).collect()
     }
 
-    /// Starts what was claimed for a slot: the activity of a session in that slot, the others in any.
+    /// Starts the activities claimed for a slot: the one of a session in that slot, the others in any.
     async fn start(&mut self, claims: Vec<WorkClaim>, slot: WorkerSlot) {
         let core = self.core.clone();
         let mut slot = Some(slot);
@@ -203,7 +205,7 @@ impl Dispatcher {
                 None => others.push(claim),
             }
         }
-        // Free again before the others look for one, unless the session has it.
+        // Frees the slot before the others look for one, unless the session has it.
         drop(slot);
         for claim in others {
             activity::put(&core, claim).await;
@@ -220,7 +222,7 @@ impl Dispatcher {
                 let start = Start { claim, slot, permit: core.slot_queue.permit() };
                 core.work.spawn(activity::run(core.clone(), start, Some(session)));
             }
-            // A store that returns two of them in one claim: the second waits for its turn.
+            // The store returned two of them in one claim: the second waits.
             (_, unused) => {
                 *slot = unused;
                 claim.give_back(core, None).await;

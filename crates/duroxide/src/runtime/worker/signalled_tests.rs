@@ -1,4 +1,4 @@
-//! The dispatcher between a look at the slots and a question to the store, when others take slots meanwhile.
+//! The dispatcher between a look at the slots and a question to the store, while other activities take slots.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 
@@ -56,7 +56,7 @@ impl DispatcherTest {
         self.store.enqueue_for_worker(item).await.unwrap();
     }
 
-    /// Lets the dispatcher go on until so many activities have run.
+    /// Lets the dispatcher go on until this many activities have run.
     async fn until_run(&mut self, count: usize) {
         let ran = self.ran.clone();
         let rounds = async { while self.dispatcher.round(&mut self.signal).await {} };
@@ -82,8 +82,8 @@ async fn soon<T>(future: impl Future<Output = T>) -> T {
 async fn work_that_was_announced_is_claimed_although_the_free_slot_was_taken_before_the_store_was_asked() {
     let mut test = DispatcherTest::new(1).await;
     test.enqueue(1, None).await;
-    // The dispatcher has heard of the activity and sees a free slot. Before it takes the slot, an activity does that was
-    // handed over with a turn.
+    // The dispatcher has heard of the activity and sees a free slot. Before it takes the slot, an activity handed over
+    // with a turn takes it.
     test.signal.mark_seen();
     let free = test.core.slot_queue.free();
     let handed_over = test.core.slot_queue.take(0).unwrap();
@@ -106,7 +106,7 @@ async fn a_slot_that_was_taken_meanwhile_does_not_end_the_question_for_the_other
     test.signal.mark_seen();
     let free = test.core.slot_queue.free();
     let handed_over = test.core.slot_queue.take(0).unwrap();
-    // The store has nothing for slot 1, and slot 0 was not asked for.
+    // The store has nothing for slot 1, and the dispatcher did not ask for slot 0.
     assert!(soon(test.dispatcher.claim_or_wait(&mut test.signal, &free)).await);
     drop(handed_over);
     test.until_run(2).await;

@@ -1,8 +1,8 @@
 //! The worker slots, and the queue of claimed activities that wait for one.
 //!
-//! A slot is free or runs user code. An activity that is claimed while no slot is free waits in the queue. The next slot
-//! that comes free takes it, and nobody else is woken. The runtime never claims more than the slots will soon finish:
-//! whoever wants to claim first reserves room for what it asks for.
+//! A slot is free or runs user code. An activity claimed while no slot is free waits in the queue. The next slot that
+//! comes free takes it, and wakes nothing else. The runtime never claims more than the slots will soon finish: the
+//! dispatcher or turn that wants to claim first reserves room for its claims.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,17 +12,17 @@ use tokio::sync::watch;
 use super::claim::ClaimedActivity;
 use crate::runtime::pace::Pace;
 
-/// The most activities that are claimed together.
+/// The most activities to claim together.
 const MOST_CLAIMED_AT_ONCE: usize = 256;
 
-/// The most activities that are under way at once, those included whose result is being stored.
+/// The most activities that are under way at once, including those whose result is being stored.
 const MOST_UNDER_WAY: usize = 2048;
 
 /// A fixed number of numbered slots, and the activities that wait for one.
 pub(crate) struct SlotQueue {
     count: usize,
     state: Mutex<State>,
-    // Counts the changes that somebody may wait for.
+    // Counts the changes that a task may wait for.
     changes: watch::Sender<u64>,
     pub(super) pace: Pace,
 }
@@ -31,11 +31,11 @@ struct State {
     free: BTreeSet<usize>,
     // Claimed and not yet running; never bound to a session.
     waiting: VecDeque<ClaimedActivity>,
-    // How many claims on their way have reserved room.
+    // How many claims under way have reserved room.
     reserved: usize,
     // Activities that run or are being stored.
     under_way: usize,
-    // Activities that were ever started.
+    // All activities ever started.
     started: usize,
     is_closed: bool,
 }
@@ -74,18 +74,18 @@ impl SlotQueue {
         self.state().is_closed = false;
     }
 
-    /// Accepts no more claims, and returns those that wait.
+    /// Accepts no more claims, and returns the waiting ones.
     pub(super) fn close(&self) -> Vec<ClaimedActivity> {
         self.state().is_closed = true;
         self.clear()
     }
 
-    /// Returns the claims that wait.
+    /// Returns the waiting claims.
     pub(super) fn clear(&self) -> Vec<ClaimedActivity> {
         self.keep(0)
     }
 
-    /// Keeps the first few of the claims that wait, and returns the others.
+    /// Keeps the first few of the waiting claims, and returns the others.
     pub(super) fn keep(&self, count: usize) -> Vec<ClaimedActivity> {
         let mut state = self.state();
         let kept = count.min(state.waiting.len());
@@ -95,7 +95,7 @@ impl SlotQueue {
         others.into()
     }
 
-    /// Counts the activities that were ever started.
+    /// Counts all activities ever started.
     pub(super) fn started(&self) -> usize {
         self.state().started
     }
@@ -115,8 +115,8 @@ impl SlotQueue {
         Some(Reservation { queue: self.clone(), count })
     }
 
-    /// Adds a claim. Returns it with a slot if it can be started now; keeps it otherwise. A closed queue returns it
-    /// without a slot: it has to be given back.
+    /// Adds a claim. Returns it with a slot if it can start now; keeps it otherwise. A closed queue returns it without
+    /// a slot, and the caller must give it back.
     pub(super) fn put(self: &Arc<Self>, claim: ClaimedActivity) -> Put {
         let mut state = self.state();
         if state.is_closed {
@@ -141,7 +141,7 @@ impl SlotQueue {
         }
     }
 
-    /// Takes the next claim that waits, if a slot is free for it.
+    /// Takes the next waiting claim, if a slot is free for it.
     pub(super) fn next(self: &Arc<Self>) -> Option<Start> {
         let mut state = self.state();
         if state.free.is_empty() {
@@ -154,11 +154,11 @@ impl SlotQueue {
         Some(self.start(claim, self.slot(index)))
     }
 
-    /// Uses a slot for the next claim that waits, or frees it.
+    /// Uses a slot for the next waiting claim, or frees the slot.
     pub(super) fn next_in(self: &Arc<Self>, slot: WorkerSlot) -> Option<Start> {
         let mut state = self.state();
-        // Without a next one the slot is dropped, and free. If somebody adds a claim in between, the dispatcher finds it:
-        // the claim and the free slot both wake it.
+        // Without a next claim, this drops and frees the slot. If a turn adds a claim in between, the dispatcher finds
+        // it: the claim and the free slot both wake the dispatcher.
         let claim = state.waiting.pop_front()?;
         state.begin();
         let was_last = state.waiting.is_empty();
@@ -201,7 +201,7 @@ impl SlotQueue {
         self.until(|state| !state.waiting.is_empty()).await;
     }
 
-    /// Returns when a claim could be started.
+    /// Returns when a claim could start.
     pub(super) async fn until_room(&self) {
         self.until(|state| !state.free.is_empty() && state.room() > 0).await;
     }
@@ -211,7 +211,7 @@ impl SlotQueue {
         self.until(|state| state.free.contains(&index)).await;
     }
 
-    /// Returns when a slot is free that is not among those given.
+    /// Returns when a slot is free that is not in `known`.
     pub(super) async fn until_more_free_than(&self, known: &BTreeSet<usize>) {
         self.until(|state| !state.free.is_subset(known)).await;
     }
@@ -242,24 +242,24 @@ impl SlotQueue {
     }
 }
 
-/// What became of a claim that was added.
+/// The fate of an added claim.
 pub(super) enum Put {
-    /// Start it.
+    /// Start the claim.
     Start(Box<Start>),
-    /// It waits for a slot.
+    /// The claim waits for a slot.
     Waits,
-    /// Give it back: nothing is started any more.
+    /// Give the claim back: the queue is closed.
     Refused(Box<ClaimedActivity>),
 }
 
-/// A claim to start, with all that it needs.
+/// A claim to start, with everything that it needs.
 pub(super) struct Start {
     pub claim: ClaimedActivity,
     pub slot: WorkerSlot,
     pub permit: ActivityPermit,
 }
 
-/// Room for claims on their way; free again when this is dropped.
+/// Room for claims under way; free again when this is dropped.
 pub(crate) struct Reservation {
     queue: Arc<SlotQueue>,
     pub count: usize,

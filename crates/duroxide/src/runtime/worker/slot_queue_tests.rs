@@ -1,4 +1,4 @@
-//! The queue: who gets a slot, who waits, and how much may be claimed.
+//! The queue: which claim gets a slot, which waits, and how much a caller may claim.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that fails may panic")]
 
@@ -14,7 +14,7 @@ fn open_queue(slots: usize) -> Arc<SlotQueue> {
     queue
 }
 
-/// A queue whose user code takes no time at all, so that much is claimed ahead.
+/// A queue whose user code takes no time at all, so that the runtime claims much ahead.
 fn quick_queue(slots: usize) -> Arc<SlotQueue> {
     let queue = open_queue(slots);
     queue.pace.record(Duration::ZERO);
