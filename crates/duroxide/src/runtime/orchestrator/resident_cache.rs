@@ -178,7 +178,7 @@ fn sample(instance: &str) -> Option<u64> {
     let mut hasher = DefaultHasher::new();
     instance.hash(&mut hasher);
     let key = hasher.finish();
-    (key % SAMPLED == 0).then_some(key)
+    key.is_multiple_of(SAMPLED).then_some(key)
 }
 
 #[cfg(test)]
