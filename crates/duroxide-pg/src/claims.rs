@@ -2,30 +2,24 @@
 
 use std::collections::BTreeSet;
 
-use duroxide::Event;
-use duroxide::providers::inspect::{self, Origin};
+use duroxide::providers::inspect::Origin;
+use duroxide::providers::rows::{self, DecodedMessages, LeasedInstance, UndecodableRow};
 use duroxide::providers::{
     DispatcherCapabilityFilter, InstanceClaim, InstanceRequest, ProviderError, TagFilter, WorkClaim,
-    WorkItem, WorkRequest,
+    WorkItem, WorkQueue, WorkRequest,
 };
 
 use crate::PostgresProvider;
 use crate::encode::route;
 use crate::error::StoreError;
 use crate::fetch::{Fetched, FetchedWork, InstanceOrder, StoredClaim, StoredWork, WorkOrder};
-use crate::give_backs::{Queue, UntakenLeases};
+use crate::give_backs::UndeliveredLeases;
 use crate::server_identity::incarnation;
 use crate::shared::{positive, whole_ms};
 use crate::text::{original, stored};
 
 const QUARANTINE_MESSAGES: &str = "SELECT quarantine_messages_1($1, $2, $3)";
 const QUARANTINE_WORK: &str = "SELECT quarantine_work_1($1, $2, $3)";
-
-/// A row that does not decode.
-struct BadRow {
-    id: i64,
-    reason: String,
-}
 
 impl PostgresProvider {
     /// Leases instances and decodes their messages. What does not decode is set aside; if nothing is left of a lease
@@ -36,9 +30,9 @@ impl PostgresProvider {
         &self,
         operation: &'static str,
         request: &InstanceRequest<'_>,
-    ) -> Result<(Vec<InstanceClaim>, UntakenLeases), ProviderError> {
+    ) -> Result<(Vec<InstanceClaim>, UndeliveredLeases), ProviderError> {
         let mut claimed = Vec::new();
-        let mut held = UntakenLeases::new(Queue::Orchestrator, Vec::new(), self.returner.clone());
+        let mut held = UndeliveredLeases::none(WorkQueue::Orchestrator, self.returner.clone());
         if request.filter.is_some_and(|filter| filter.supported_duroxide_versions.is_empty()) {
             return Ok((Vec::new(), held));
         }
@@ -119,7 +113,7 @@ impl PostgresProvider {
     ) -> Result<Vec<WorkClaim>, ProviderError> {
         let (good, bad) = decode_work(fetched.claims);
         if !bad.is_empty() {
-            self.set_aside(operation, Queue::Worker, &bad).await?;
+            self.set_aside(operation, WorkQueue::Worker, &bad).await?;
         }
         fetched.held.hand_over();
         Ok(good)
@@ -131,25 +125,20 @@ impl PostgresProvider {
         operation: &'static str,
         claim: StoredClaim,
     ) -> Result<Option<InstanceClaim>, ProviderError> {
-        let (mut messages, mut attempts, mut bad) = (Vec::with_capacity(claim.texts.len()), 0, Vec::new());
-        for ((id, tried), text) in claim.ids.iter().zip(&claim.attempts).zip(&claim.texts) {
-            match serde_json::from_str::<WorkItem>(text) {
-                Ok(item) => {
-                    messages.push(item);
-                    attempts = attempts.max(*tried);
-                }
-                Err(error) => bad.push(BadRow { id: *id, reason: error.to_string() }),
-            }
-        }
-        if !bad.is_empty() {
-            self.set_aside(operation, Queue::Orchestrator, &bad).await?;
+        let counts = claim.attempts.iter().map(|attempts| u32::try_from(*attempts).unwrap_or(u32::MAX));
+        let stored =
+            claim.ids.iter().zip(counts).zip(&claim.texts).map(|((id, tried), text)| (*id, tried, text));
+        let DecodedMessages { messages, attempts, undecodable } = rows::decode_messages(stored);
+        if !undecodable.is_empty() {
+            self.set_aside(operation, WorkQueue::Orchestrator, &undecodable).await?;
             if messages.is_empty() {
-                let over = self.returner.give_back(Queue::Orchestrator, &claim.token, 0, true).await;
+                let over =
+                    self.returner.give_back_patiently(WorkQueue::Orchestrator, &claim.token, 0, true).await;
                 over.map_err(|error| error.into_provider_error(operation))?;
                 return Ok(None);
             }
         }
-        let attempt_count = u32::try_from(attempts).unwrap_or(u32::MAX).saturating_add(1);
+        let attempt_count = attempts.saturating_add(1);
         let server = self.shared.server_identity.number();
         Ok(Some(claim.describe(messages, attempt_count, server)))
     }
@@ -164,7 +153,7 @@ impl PostgresProvider {
         if *request.tag_filter == TagFilter::None {
             return Ok(claimed);
         }
-        let mut held = UntakenLeases::new(Queue::Worker, Vec::new(), self.returner.clone());
+        let mut held = UndeliveredLeases::none(WorkQueue::Worker, self.returner.clone());
         while claimed.len() < request.max {
             let FetchedWork { claims: stored, held: leases, unfinished } = self
                 .fetch_work(request.max - claimed.len(), request)
@@ -174,7 +163,7 @@ impl PostgresProvider {
             let (good, bad) = decode_work(stored);
             claimed.extend(good);
             if !bad.is_empty() {
-                self.set_aside(operation, Queue::Worker, &bad).await?;
+                self.set_aside(operation, WorkQueue::Worker, &bad).await?;
                 continue;
             }
             if unfinished || (claimed.is_empty() && self.returner.give_backs.finish().await) {
@@ -196,25 +185,19 @@ impl PostgresProvider {
     async fn set_aside(
         &self,
         operation: &'static str,
-        queue: Queue,
-        rows: &[BadRow],
+        queue: WorkQueue,
+        undecodable: &[UndecodableRow],
     ) -> Result<(), ProviderError> {
-        let (sql, table) = match queue {
-            Queue::Orchestrator => (QUARANTINE_MESSAGES, "orchestrator_queue"),
-            Queue::Worker => (QUARANTINE_WORK, "worker_queue"),
+        let sql = match queue {
+            WorkQueue::Orchestrator => QUARANTINE_MESSAGES,
+            WorkQueue::Worker => QUARANTINE_WORK,
         };
-        let ids: Vec<i64> = rows.iter().map(|row| row.id).collect();
-        let reasons: Vec<&str> = rows.iter().map(|row| row.reason.as_str()).collect();
+        let ids: Vec<i64> = undecodable.iter().map(|row| row.id).collect();
+        let reasons: Vec<&str> = undecodable.iter().map(|row| row.reason.as_str()).collect();
         let now = self.shared.time.given_ms();
         let moved = self.returner.connection.query(sql, &[&now, &ids, &reasons]).await;
         moved.map_err(|failure| StoreError::from(failure).into_provider_error(operation))?;
-        for row in rows {
-            tracing::error!(
-                target: "duroxide::providers::postgres",
-                queue = table, row = row.id, reason = inspect::without_values(&row.reason),
-                "a stored row does not decode and was set aside; its text is in the table `quarantine`"
-            );
-        }
+        undecodable.iter().for_each(|row| row.report(rows::table_of(queue)));
         Ok(())
     }
 
@@ -267,43 +250,26 @@ fn routes(filter: &TagFilter) -> Option<Vec<String>> {
 impl StoredClaim {
     /// Puts together what a caller is told about an instance that it leased.
     fn describe(self, messages: Vec<WorkItem>, attempt_count: u32, server: u64) -> InstanceClaim {
-        let origin = match self.name {
-            Some(name) => Some(Origin { name, version: self.version }),
-            None => {
-                // A start event that does not decode shows when the history is loaded; the name may still be in a
-                // message.
-                let event = self.start_event.and_then(|text| serde_json::from_str::<Event>(&text).ok());
-                event
-                    .and_then(|event| inspect::origin_in_history(std::slice::from_ref(&event)))
-                    .or_else(|| inspect::origin_in_messages(&messages))
-            }
-        };
-        let origin = origin.unwrap_or_else(|| Origin { name: "unknown".into(), version: None });
-        InstanceClaim {
+        let leased = LeasedInstance {
             instance: original(self.instance),
-            orchestration_name: origin.name,
-            version: origin.version.unwrap_or_else(|| "unknown".into()),
-            execution_id: positive(self.execution_id),
-            incarnation: incarnation(server, positive(self.incarnation)),
-            last_event_id: positive(self.last_event_id),
-            status: self.status.map(original),
-            messages,
             lock_token: self.token,
-            attempt_count,
-        }
+            origin: self.name.map(|name| Origin { name, version: self.version }),
+            start_event: self.start_event.map(String::into_bytes),
+            execution_id: self.execution_id,
+            incarnation: incarnation(server, positive(self.incarnation)),
+            last_event_id: self.last_event_id,
+            status: self.status.map(original),
+        };
+        leased.into_claim(messages, attempt_count)
     }
 }
 
-fn decode_work(stored: Vec<StoredWork>) -> (Vec<WorkClaim>, Vec<BadRow>) {
+fn decode_work(stored: Vec<StoredWork>) -> (Vec<WorkClaim>, Vec<UndecodableRow>) {
     let (mut good, mut bad) = (Vec::with_capacity(stored.len()), Vec::new());
-    for work in stored {
-        match serde_json::from_str(&work.text) {
-            Ok(item @ WorkItem::ActivityExecute { .. }) => {
-                let attempt_count = u32::try_from(work.attempts).unwrap_or(u32::MAX);
-                good.push(WorkClaim { item, lock_token: work.token, attempt_count });
-            }
-            Ok(_) => bad.push(BadRow { id: work.id, reason: "not an activity".into() }),
-            Err(error) => bad.push(BadRow { id: work.id, reason: error.to_string() }),
+    for StoredWork { id, token, attempts, text } in stored {
+        match rows::decode_activity(id, token, u32::try_from(attempts).unwrap_or(u32::MAX), text) {
+            Ok(claim) => good.push(claim),
+            Err(row) => bad.push(row),
         }
     }
     (good, bad)

@@ -317,10 +317,11 @@ impl<'a> TurnColumns<'a> {
         self.version.push(turn.version.as_deref());
         self.parent.push(turn.parent.as_deref());
         let pinned = turn.pinned.as_ref();
-        self.pinned.push(pinned.map(|(text, _)| text.as_str()));
-        self.major.push(pinned.map(|(_, [major, ..])| *major));
-        self.minor.push(pinned.map(|(_, [_, minor, _])| *minor));
-        self.patch.push(pinned.map(|(_, [.., patch])| *patch));
+        let [major, minor, patch] = pinned.map_or([None; 3], |pinned| pinned.numbers.map(Some));
+        self.pinned.push(pinned.map(|pinned| pinned.text.as_str()));
+        self.major.push(major);
+        self.minor.push(minor);
+        self.patch.push(patch);
         self.custom_set.push(turn.custom_status.is_some());
         self.custom.push(turn.custom_status.as_ref().and_then(Option::as_deref));
         self.values_cleared.push(turn.values.cleared);

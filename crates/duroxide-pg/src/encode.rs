@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use duroxide::Event;
 use duroxide::providers::inspect::{self, KvChange};
+use duroxide::providers::rows::{ActivityRow, EventRow, MessageRow, PinnedVersion, lease_token, row_number};
 use duroxide::providers::{
     ProviderError, ScheduledActivityIdentifier, StoreLimits, TurnToStore, WorkItem, refusal,
 };
-use serde::Serialize;
 
 use crate::shared::clamp;
-use crate::text::stored;
+use crate::text::{stored, stored_owned};
 
 /// The longest tag: it shares an index entry with a session's id.
 const MAX_TAG_BYTES: usize = 512;
@@ -39,14 +39,6 @@ pub(crate) struct NewActivity {
     pub(crate) text: String,
 }
 
-/// An event, ready to be inserted.
-#[derive(Debug, Clone)]
-pub(crate) struct NewEvent {
-    pub(crate) event_id: i64,
-    pub(crate) event_type: &'static str,
-    pub(crate) text: String,
-}
-
 /// What becomes of one key: its last value in a turn, or that it is removed.
 #[derive(Debug, Clone)]
 pub(crate) struct NewValue {
@@ -69,14 +61,14 @@ pub(crate) fn message(
     operation: &str,
     item: &WorkItem,
 ) -> Result<NewMessage, ProviderError> {
-    let route = limits.route_message(operation, item)?;
+    let row = MessageRow::encode(limits, operation, item)?;
     Ok(NewMessage {
-        instance: stored(route.instance).into_owned(),
-        class: route.class.as_str(),
-        due_at: route.due_at_ms.map_or(0, clamp),
+        instance: stored_owned(row.instance),
+        class: row.class.as_str(),
+        due_at: row.due_at_ms,
         delay_ms: 0,
-        parent: route.parent.map(|parent| stored(parent).into_owned()),
-        text: json(limits, operation, item)?,
+        parent: row.parent.map(stored_owned),
+        text: row.text,
     })
 }
 
@@ -85,18 +77,18 @@ pub(crate) fn activity(
     operation: &str,
     item: &WorkItem,
 ) -> Result<NewActivity, ProviderError> {
-    let route = limits.route_activity(operation, item)?;
-    let tag_bytes = route.tag.map_or(0, str::len);
+    let row = ActivityRow::encode(limits, operation, item)?;
+    let tag_bytes = row.tag.as_deref().map_or(0, str::len);
     if tag_bytes > MAX_TAG_BYTES {
         return Err(refusal::too_large(operation, "tag", tag_bytes, MAX_TAG_BYTES));
     }
     Ok(NewActivity {
-        instance: stored(route.instance).into_owned(),
-        execution_id: id(operation, "execution id", route.execution_id)?,
-        activity_id: id(operation, "activity id", route.activity_id)?,
-        session_id: route.session_id.map(|session| stored(session).into_owned()),
-        route: self::route(route.tag),
-        text: json(limits, operation, item)?,
+        instance: stored_owned(row.instance),
+        execution_id: row.execution_id,
+        activity_id: row.activity_id,
+        session_id: row.session_id.map(stored_owned),
+        route: route(row.tag.as_deref()),
+        text: row.text,
     })
 }
 
@@ -112,18 +104,8 @@ pub(crate) fn events(
     instance: &str,
     execution_id: u64,
     delta: &[Event],
-) -> Result<Vec<NewEvent>, ProviderError> {
-    let encode = |event: &Event| {
-        if event.event_id == 0 {
-            return Err(refusal::event_without_id(operation));
-        }
-        Ok(NewEvent {
-            event_id: id(operation, "event id", event.event_id)?,
-            event_type: inspect::event_type(&event.kind),
-            text: json(limits, operation, event)?,
-        })
-    };
-    let events = delta.iter().map(encode).collect::<Result<Vec<_>, _>>()?;
+) -> Result<Vec<EventRow>, ProviderError> {
+    let events = EventRow::encode_all(limits, operation, delta)?;
     let mut ids = std::collections::HashSet::with_capacity(events.len());
     match events.iter().find(|event| !ids.insert(event.event_id)) {
         Some(twice) => {
@@ -158,23 +140,6 @@ pub(crate) fn values(changes: &[KvChange]) -> NewValues {
     NewValues { cleared, values: values.collect() }
 }
 
-/// An id as the database can hold it.
-pub(crate) fn id(operation: &str, what: &str, id: u64) -> Result<i64, ProviderError> {
-    i64::try_from(id).map_err(|_| {
-        ProviderError::permanent(
-            operation,
-            format!("{what} {id} is out of range; this store takes at most {}", i64::MAX),
-        )
-    })
-}
-
-fn json(limits: &StoreLimits, operation: &str, value: &impl Serialize) -> Result<String, ProviderError> {
-    let text = serde_json::to_string(value)
-        .map_err(|error| ProviderError::permanent(operation, error.to_string()))?;
-    limits.check_payload(operation, &text)?;
-    Ok(text)
-}
-
 /// All that a turn changes, encoded.
 #[derive(Debug)]
 pub(crate) struct TurnCommit {
@@ -182,7 +147,7 @@ pub(crate) struct TurnCommit {
     /// The instance as it is stored; what the token names.
     pub(crate) instance: String,
     pub(crate) execution_id: i64,
-    pub(crate) events: Vec<NewEvent>,
+    pub(crate) events: Vec<EventRow>,
     pub(crate) custom_status: Option<Option<String>>,
     pub(crate) values: NewValues,
     pub(crate) activities: Vec<NewActivity>,
@@ -194,7 +159,7 @@ pub(crate) struct TurnCommit {
     pub(crate) name: Option<String>,
     pub(crate) version: Option<String>,
     pub(crate) parent: Option<String>,
-    pub(crate) pinned: Option<(String, [i64; 3])>,
+    pub(crate) pinned: Option<PinnedVersion>,
 }
 
 impl TurnCommit {
@@ -206,11 +171,7 @@ impl TurnCommit {
         let column = |text: &Option<String>| text.as_deref().map(|text| stored(text).into_owned());
         let activity = |item| activity(limits, OPERATION, item);
         let message = |item| message(limits, OPERATION, item);
-        let pinned = |version: &semver::Version| {
-            let number = |number| id(OPERATION, "version number", number);
-            let numbers = [number(version.major)?, number(version.minor)?, number(version.patch)?];
-            Ok::<_, ProviderError>((version.to_string(), numbers))
-        };
+        let pinned = |version| PinnedVersion::encode(OPERATION, version);
         let cancelled: Vec<_> = turn.cancelled_activities.iter().filter_map(identity).collect();
         let mut activities = turn.worker_items.iter().map(activity).collect::<Result<Vec<_>, _>>()?;
         // What the turn gives up as soon as it schedules it need not be stored.
@@ -222,7 +183,7 @@ impl TurnCommit {
         Ok(Self {
             token: token.to_string(),
             instance: instance.to_string(),
-            execution_id: id(OPERATION, "execution id", execution_id)?,
+            execution_id: row_number(OPERATION, "execution id", execution_id)?,
             events: events(limits, OPERATION, instance, execution_id, delta)?,
             custom_status: changes.custom_status.as_ref().map(column),
             values: values(&changes.kv),
@@ -275,7 +236,7 @@ pub(crate) struct WorkAck {
 /// Returns what a token says it leases; `None` if it is not one of ours.
 pub(crate) fn leased_by(token: &str) -> Option<&str> {
     // A NUL cannot be part of a token that the database made, and could not even be asked for.
-    let leased = token.strip_prefix("lock_")?.get(32..)?.strip_prefix('_')?;
+    let leased = lease_token::leased_by(token)?;
     (!token.contains('\0')).then_some(leased)
 }
 

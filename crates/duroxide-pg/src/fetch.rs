@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use duroxide::providers::{Clock, SystemClock};
+use duroxide::providers::{Clock, SystemClock, WorkQueue};
 use tokio_postgres::Row;
 
 use crate::error::StoreError;
 use crate::gather::{Claimed, Gatherer, Order};
-use crate::give_backs::{LeaseReturner, Queue, UntakenLeases};
+use crate::give_backs::{LeaseReturner, UndeliveredLeases};
 use crate::jobs::Params;
 use crate::shared::{DueSignal, Shared};
 use crate::shared_connection::Columns;
@@ -48,7 +48,7 @@ impl Order for InstanceOrder {
 /// What a caller gets of a fetch of instances.
 pub(crate) struct Fetched {
     pub(crate) claims: Vec<StoredClaim>,
-    pub(crate) held: UntakenLeases,
+    pub(crate) held: UndeliveredLeases,
     /// Nothing was found so far, but there is more to look at.
     pub(crate) unfinished: bool,
     /// Versions that the caller has to make up its mind about first.
@@ -66,7 +66,7 @@ impl Fetched {
 pub(crate) struct Instances {
     claims: VecDeque<StoredClaim>,
     /// Given back unless they are shared out.
-    held: UntakenLeases,
+    held: UndeliveredLeases,
     unfinished: bool,
     unknown_classes: Vec<String>,
     /// Some that just got a message were not leased.
@@ -86,7 +86,7 @@ impl Instances {
         let mut claims: Vec<StoredClaim> = rows.unwrap_or_default().iter().map(StoredClaim::read).collect();
         claims.sort_by_key(|claim| claim.ids.first().copied());
         let tokens = claims.iter().map(|claim| claim.token.clone()).collect();
-        let held = UntakenLeases::new(Queue::Orchestrator, tokens, returner.clone());
+        let held = UndeliveredLeases::new(WorkQueue::Orchestrator, tokens, returner.clone());
         let claims = claims.into();
         let mut instances =
             Self { claims, held, unfinished: false, unknown_classes: Vec::new(), in_line: false };
@@ -164,14 +164,14 @@ impl Order for WorkOrder {
 /// What a caller gets of a fetch of activities.
 pub(crate) struct FetchedWork {
     pub(crate) claims: Vec<StoredWork>,
-    pub(crate) held: UntakenLeases,
+    pub(crate) held: UndeliveredLeases,
     pub(crate) unfinished: bool,
 }
 
 /// What a call brought.
 pub(crate) struct Activities {
     claims: VecDeque<StoredWork>,
-    held: UntakenLeases,
+    held: UndeliveredLeases,
     unfinished: bool,
     /// A call takes at most one activity of a session, so the next caller may find another.
     may_have_sessions: bool,
@@ -181,7 +181,7 @@ impl Activities {
     /// What was leased along with something else.
     pub(crate) fn along(returner: &LeaseReturner, claims: Vec<StoredWork>) -> Self {
         let tokens = claims.iter().map(|claim| claim.token.clone()).collect();
-        let held = UntakenLeases::new(Queue::Worker, tokens, returner.clone());
+        let held = UndeliveredLeases::new(WorkQueue::Worker, tokens, returner.clone());
         Self { claims: claims.into(), held, unfinished: false, may_have_sessions: false }
     }
 }
@@ -255,7 +255,7 @@ async fn fetch_work(returner: &LeaseReturner, order: WorkOrder) -> Result<Activi
     let about = rows.pop();
     let claims: VecDeque<StoredWork> = rows.iter().map(StoredWork::read).collect();
     let tokens = claims.iter().map(|claim| claim.token.clone()).collect();
-    let held = UntakenLeases::new(Queue::Worker, tokens, returner.clone());
+    let held = UndeliveredLeases::new(WorkQueue::Worker, tokens, returner.clone());
     let unfinished = about.as_ref().is_some_and(|about| about.get::<_, Option<bool>>(6) == Some(true));
     if let Some(about) = about {
         shared.time.learn(about.get(4));

@@ -8,6 +8,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use duroxide::providers::{WorkQueue, rows};
 use tokio::sync::{oneshot, watch};
 
 use crate::encode::{leased_by, leased_work};
@@ -18,13 +19,6 @@ use crate::shared_connection::{SharedConnection, Trials};
 
 const ABANDON_TURN: &str = "SELECT abandon_turn_2($1, $2, $3, $4, $5)";
 const ABANDON_WORK: &str = "SELECT abandon_work_2($1, $2, $3, $4, $5)";
-
-/// Which queue a lease is from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Queue {
-    Orchestrator,
-    Worker,
-}
 
 /// Counts what is still done for callers that have gone away.
 #[derive(Clone)]
@@ -79,7 +73,7 @@ impl PendingGiveBacks {
     }
 }
 
-/// The caller of a claim. If it goes away, what is left to do becomes an give_back.
+/// The caller of a claim. If it goes away, what is left to do counts as a pending give-back.
 struct Caller {
     give_backs: PendingGiveBacks,
     slot: Arc<Mutex<Option<PendingGiveBack>>>,
@@ -121,45 +115,13 @@ enum GiveBack {
     Busy,
 }
 
-/// Leases that nobody has taken note of yet. Given back when dropped.
-pub(crate) struct UntakenLeases {
-    queue: Queue,
-    tokens: Vec<String>,
-    returner: LeaseReturner,
-}
+/// Leases that their caller has not taken over yet.
+pub(crate) type UndeliveredLeases = rows::UndeliveredLeases<LeaseReturner>;
 
-impl UntakenLeases {
-    pub(crate) fn new(queue: Queue, tokens: Vec<String>, returner: LeaseReturner) -> Self {
-        Self { queue, tokens, returner }
-    }
-
-    /// Holds the leases of `other` as well.
-    pub(crate) fn add(&mut self, mut other: Self) {
-        self.tokens.append(&mut other.tokens);
-    }
-
-    /// Hands the first `count` leases on to another holder.
-    pub(crate) fn split(&mut self, count: usize) -> Self {
-        let rest = self.tokens.split_off(count.min(self.tokens.len()));
-        let tokens = std::mem::replace(&mut self.tokens, rest);
-        Self { queue: self.queue, tokens, returner: self.returner.clone() }
-    }
-
-    /// Leaves the leases alone: from here on the caller is responsible.
-    pub(crate) fn hand_over(mut self) {
-        self.tokens.clear();
-    }
-}
-
-impl Drop for UntakenLeases {
-    fn drop(&mut self) {
-        let tokens = std::mem::take(&mut self.tokens);
+impl rows::GiveBack for LeaseReturner {
+    fn give_back(&self, queue: WorkQueue, tokens: Vec<String>) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        if tokens.is_empty() {
-            return;
-        }
-        let (queue, returner, give_back) =
-            (self.queue, self.returner.clone(), self.returner.give_backs.begin());
+        let (returner, pending) = (self.clone(), self.give_backs.begin());
         runtime.spawn(async move {
             let mut busy = Vec::new();
             for token in &tokens {
@@ -167,11 +129,11 @@ impl Drop for UntakenLeases {
                     busy.push(token);
                 }
             }
-            // Nobody waits for those that somebody holds.
-            drop(give_back);
+            // No claim waits for leases whose rows others hold.
+            drop(pending);
             for token in busy {
                 // What cannot be given back runs out by itself.
-                let _ = returner.give_back(queue, token, 0, true).await;
+                let _ = returner.give_back_patiently(queue, token, 0, true).await;
             }
         });
     }
@@ -179,9 +141,9 @@ impl Drop for UntakenLeases {
 
 impl LeaseReturner {
     /// Ends a lease without an ack; `false` if the token is not the lease's any more.
-    pub(crate) async fn give_back(
+    pub(crate) async fn give_back_patiently(
         &self,
-        queue: Queue,
+        queue: WorkQueue,
         token: &str,
         delay_ms: i64,
         ignore_attempt: bool,
@@ -199,20 +161,20 @@ impl LeaseReturner {
 
     async fn try_to_give_back(
         &self,
-        queue: Queue,
+        queue: WorkQueue,
         token: &str,
         delay_ms: i64,
         ignore_attempt: bool,
     ) -> Result<GiveBack, StoreError> {
         let now = self.shared.time.given_ms();
         let rows = match queue {
-            Queue::Orchestrator => {
+            WorkQueue::Orchestrator => {
                 let Some(instance) = leased_by(token) else { return Ok(GiveBack::NotHeld) };
                 self.connection
                     .query(ABANDON_TURN, &[&now, &instance, &token, &delay_ms, &ignore_attempt])
                     .await?
             }
-            Queue::Worker => {
+            WorkQueue::Worker => {
                 let Some(id) = leased_work(token) else { return Ok(GiveBack::NotHeld) };
                 self.connection.query(ABANDON_WORK, &[&now, &id, &token, &delay_ms, &ignore_attempt]).await?
             }
@@ -224,8 +186,8 @@ impl LeaseReturner {
         };
         if done == GiveBack::Done {
             self.shared.announce(match queue {
-                Queue::Orchestrator => Effects { instances_touched: true, ..Effects::default() },
-                Queue::Worker => Effects { work_ready: true, ..Effects::default() },
+                WorkQueue::Orchestrator => Effects { instances_touched: true, ..Effects::default() },
+                WorkQueue::Worker => Effects { work_ready: true, ..Effects::default() },
             });
         }
         Ok(done)

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use duroxide::providers::rows::row_number;
 use duroxide::providers::{
     DispatcherCapabilityFilter, ExecutionMetadata, ExtendedProvider, HistoryPart, InstanceRequest,
     OrchestrationItem, Provider, ProviderAdmin, ProviderError, ScheduledActivityIdentifier,
@@ -16,7 +17,6 @@ use crate::committer::Committer;
 use crate::encode::{self, TurnCommit, WorkAck, leased_by, leased_work};
 use crate::error::StoreError;
 use crate::fetch::{Fetched, InstanceOrder, WorkOrder};
-use crate::give_backs::Queue;
 use crate::jobs::{Answer, Job, Pending, Reply, ResultToCommit, TurnStored, TurnToCommit};
 use crate::renewals::{Leased, LiveSince};
 use crate::shared::whole_ms;
@@ -96,7 +96,10 @@ impl Provider for PostgresProvider {
     ) -> Result<(), ProviderError> {
         const OPERATION: &str = "abandon_orchestration_item";
         let delay_ms = delay.map_or(0, whole_ms);
-        let done = self.returner.give_back(Queue::Orchestrator, lock_token, delay_ms, ignore_attempt).await;
+        let done = self
+            .returner
+            .give_back_patiently(WorkQueue::Orchestrator, lock_token, delay_ms, ignore_attempt)
+            .await;
         match done.map_err(|error| error.into_provider_error(OPERATION))? {
             true => Ok(()),
             false => Err(refusal::unknown_turn_token(OPERATION)),
@@ -136,7 +139,7 @@ impl Provider for PostgresProvider {
         const OPERATION: &str = "append_with_execution";
         let limits = &self.shared.limits;
         limits.check_instance(OPERATION, instance)?;
-        let stored_execution = encode::id(OPERATION, "execution id", execution_id)?;
+        let stored_execution = row_number(OPERATION, "execution id", execution_id)?;
         let events = encode::events(limits, OPERATION, instance, execution_id, &new_events)?;
         let name = instance.to_string();
         let params: crate::jobs::Params = vec![
@@ -199,7 +202,8 @@ impl Provider for PostgresProvider {
         ignore_attempt: bool,
     ) -> Result<(), ProviderError> {
         let delay_ms = delay.map_or(0, whole_ms);
-        let done = self.returner.give_back(Queue::Worker, token, delay_ms, ignore_attempt).await;
+        let done =
+            self.returner.give_back_patiently(WorkQueue::Worker, token, delay_ms, ignore_attempt).await;
         match done.map_err(|error| error.into_provider_error("abandon_work_item"))? {
             true => Ok(()),
             false => Err(refusal::unknown_work_token()),

@@ -23,6 +23,14 @@ pub(crate) fn stored(text: &str) -> Cow<'_, str> {
     Cow::Owned(stored)
 }
 
+/// A text as a column can hold it, without a copy if it can hold it as it is.
+pub(crate) fn stored_owned(text: String) -> String {
+    match stored(&text) {
+        Cow::Borrowed(_) => text,
+        Cow::Owned(stored) => stored,
+    }
+}
+
 /// A text as it was before it was stored.
 pub(crate) fn original(stored: String) -> String {
     if !stored.contains(SIGN) {
