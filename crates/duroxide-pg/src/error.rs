@@ -353,7 +353,6 @@ mod tests {
             SqlState::T_R_SERIALIZATION_FAILURE,
             SqlState::LOCK_NOT_AVAILABLE,
             SqlState::QUERY_CANCELED,
-            SqlState::INSUFFICIENT_PRIVILEGE,
         ];
         for code in passing {
             assert_ne!(kind_of_code(&code), FailureKind::Permanent, "{code:?}");
