@@ -90,7 +90,7 @@ async fn a_process_that_was_forgotten_goes_on() {
     let builder = PostgresProvider::builder().forgotten_after(Duration::ZERO);
     let store = builder.open(database.url()).await.unwrap();
     store.enqueue_for_orchestrator(signal("a"), None).await.unwrap();
-    until(&operator, "(SELECT count(*) FROM committers) = 3").await;
+    until(&operator, "(SELECT count(*) FROM committers) = 2").await;
     let later =
         "UPDATE committers SET seen_at = now() - interval '2 days', begun_at = now() - interval '2 days'";
     operator.batch_execute(later).await.unwrap();
