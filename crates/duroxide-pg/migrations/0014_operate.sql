@@ -44,6 +44,17 @@ BEGIN
     RETURN coalesce(v_retried, '{}');
 END $$;
 
+-- Removes rows from quarantine for good: those with these ids, and those that were set aside before a time. Returns how many.
+CREATE FUNCTION purge_quarantined_1(p_ids bigint[], p_before bigint) RETURNS bigint
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_count bigint;
+BEGIN
+    DELETE FROM quarantine WHERE id = ANY (p_ids) OR quarantined_at < p_before;
+    GET DIAGNOSTICS v_count = ROW_COUNT;
+    RETURN v_count;
+END $$;
+
 -- Instances that have ended, by when they did: an execution that has completed or failed is the last of its instance.
 -- So a bulk deletion finds the oldest without looking at any that run.
 CREATE INDEX executions_ended ON executions (completed_at) WHERE status IN ('Completed', 'Failed');

@@ -20,10 +20,7 @@ const LIST: &str = "SELECT id, queue, instance_id, work_item, reason, quarantine
 const READ: &str = "SELECT id, queue, instance_id, work_item, reason, quarantined_at FROM quarantine
     WHERE id = ANY ($1) ORDER BY id";
 const RETRY: &str = "SELECT retry_quarantined_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
-const PURGE: &str =
-    "WITH gone AS (DELETE FROM quarantine WHERE id = ANY ($1) RETURNING 1) SELECT count(*) FROM gone";
-const PURGE_OLD: &str =
-    "WITH gone AS (DELETE FROM quarantine WHERE quarantined_at < $1 RETURNING 1) SELECT count(*) FROM gone";
+const PURGE: &str = "SELECT purge_quarantined_1($1, $2)";
 
 /// The columns of rows that go back into their queues.
 #[derive(Default)]
@@ -151,14 +148,13 @@ impl PostgresProvider {
 
     /// Removes rows for good.
     pub(crate) async fn purge_rows(&self, purge: QuarantinePurge<'_>) -> Result<u64, ProviderError> {
-        let (sql, params): (_, Params) = match purge {
-            QuarantinePurge::Ids(ids) => {
-                (PURGE, vec![Box::new(ids.iter().map(|id| clamp(*id)).collect::<Vec<i64>>())])
-            }
-            QuarantinePurge::SetAsideBefore(time) => (PURGE_OLD, vec![Box::new(clamp(time))]),
+        let (ids, before): (Vec<i64>, Option<i64>) = match purge {
+            QuarantinePurge::Ids(ids) => (ids.iter().map(|id| clamp(*id)).collect(), None),
+            QuarantinePurge::SetAsideBefore(time) => (Vec::new(), Some(clamp(time))),
         };
+        let params: Params = vec![Box::new(ids), Box::new(before)];
         let read = |rows: Vec<Row>, _: &mut Effects| Ok(rows.first().map_or(0, |row| number(row, 0)));
-        self.call(&self.removals, "purge_quarantined", sql, params, read).await
+        self.call(&self.removals, "purge_quarantined", PURGE, params, read).await
     }
 }
 
