@@ -142,6 +142,17 @@ async fn writer_is_idle(store: &SqliteProvider) {
 
 #[tokio::test]
 async fn a_turn_whose_caller_goes_away_at_any_point_gives_its_claims_back() {
+    for _ in 0..100 {
+        if turn_whose_caller_goes_away().await {
+            return;
+        }
+    }
+    panic!("a commit takes more than one poll");
+}
+
+/// Drops the call after more and more polls, until it comes through. Returns false if it came through at the first poll, so
+/// that none was dropped: the writer may commit while the machine runs something else than the caller.
+async fn turn_whose_caller_goes_away() -> bool {
     let file = StoreFile::new();
     let store = file.open().await;
     let mut dropped_after_commit = 0;
@@ -161,8 +172,7 @@ async fn a_turn_whose_caller_goes_away_at_any_point_gives_its_claims_back() {
         if let Some(stored) = stored {
             let ids: Vec<_> = stored.unwrap().claims.into_iter().map(|claim| claim.item).collect();
             assert_eq!(ids, scheduled, "what does not decode is left out");
-            assert!(n > 0, "a commit takes more than one poll");
-            return;
+            return n > 0;
         }
         writer_is_idle(&store).await;
         if store.read(&instance).await.unwrap().is_empty() {
@@ -182,6 +192,17 @@ async fn a_turn_whose_caller_goes_away_at_any_point_gives_its_claims_back() {
 
 #[tokio::test]
 async fn a_result_whose_caller_goes_away_at_any_point_gives_its_claim_back() {
+    for _ in 0..100 {
+        if result_whose_caller_goes_away().await {
+            return;
+        }
+    }
+    panic!("a commit takes more than one poll");
+}
+
+/// Drops the call after more and more polls, until it comes through. Returns false if it came through at the first poll, so
+/// that none was dropped: the writer may commit while the machine runs something else than the caller.
+async fn result_whose_caller_goes_away() -> bool {
     let file = StoreFile::new();
     let store = file.open().await;
     for n in 0..200 {
@@ -190,8 +211,7 @@ async fn a_result_whose_caller_goes_away_at_any_point_gives_its_claim_back() {
         let stored = drop_after(n + 1, store_result(&store, &token, &instance, Some(&ONE_INSTANCE))).await;
         if let Some(stored) = stored {
             assert_eq!(stored.unwrap().claims[0].instance, instance);
-            assert!(n > 0, "a commit takes more than one poll");
-            return;
+            return n > 0;
         }
         writer_is_idle(&store).await;
         // Not stored at all, or stored and given back.
@@ -212,18 +232,21 @@ async fn a_store_that_is_closed_gives_back_what_its_callers_have_not_seen() {
         let store = file.open().await;
         let result = running_activity(&store, "a").await;
         let turn = first_turn(&store, "b").await;
+        let seen;
         {
             let (store, scheduled) = (&store, [activity("b", 2)]);
             let claim = work(1);
-            let _ = poll_once(store_turn(store, &turn, "b", &scheduled, Some(&claim))).await;
-            let _ = poll_once(store_result(store, &result, "a", Some(&ONE_INSTANCE))).await;
+            let turn = poll_once(store_turn(store, &turn, "b", &scheduled, Some(&claim))).await;
+            let result = poll_once(store_result(store, &result, "a", Some(&ONE_INSTANCE))).await;
+            // The writer may commit while the machine runs something else than the caller.
+            seen = (i64::from(turn.is_some()), i64::from(result.is_some()));
         }
         drop(store);
         let leased = "SELECT count(*) FROM worker_queue WHERE lock_token IS NOT NULL AND instance_id = 'b'";
-        assert_eq!(file.number(leased), 0);
+        assert_eq!(file.number(leased), seen.0);
         let leased =
             "SELECT count(*) FROM instance_schedule WHERE lock_token IS NOT NULL AND instance_id = 'a'";
-        assert_eq!(file.number(leased), 0);
+        assert_eq!(file.number(leased), seen.1);
     }
 }
 
