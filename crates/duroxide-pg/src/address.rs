@@ -1,4 +1,4 @@
-//! Where the database is, and how the way there is protected: what a URL says.
+//! The address of the database and the protection of the connection, as a URL gives them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,13 +19,13 @@ pub(crate) enum Protection {
     Preferred,
     /// Encrypted; the server proves nothing.
     Unverified,
-    /// Encrypted, and the server's certificate must be trusted, whatever name it bears.
+    /// Encrypted, and a trusted authority must have signed the server's certificate, whatever name it bears.
     VerifiedAuthority,
-    /// Encrypted, and the server's certificate must be trusted and bear its name.
+    /// Encrypted, and a trusted authority must have signed the server's certificate, which must bear the server's name.
     Verified,
 }
 
-/// Files with which we prove to the server who we are.
+/// Files with which the store proves to the server who it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ClientCertificate {
     pub(crate) certificate: String,
@@ -37,7 +37,7 @@ pub(crate) struct ClientCertificate {
 pub(crate) struct DatabaseAddress {
     /// How to connect to each of its hosts.
     hosts: Vec<Config>,
-    /// The place of the host that was reached last.
+    /// The place of the host that the store reached last.
     reached: Arc<AtomicUsize>,
     pub(crate) protection: Protection,
     /// A file with the certificates to trust, instead of those of the operating system.
@@ -50,7 +50,7 @@ const FORM: &str = "write it as postgres://user:password@host:port/database";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl DatabaseAddress {
-    /// Reads a URL. What is about certificates and about several hosts is ours to read; the driver knows the rest.
+    /// Reads a URL: the options for certificates and several hosts itself, the rest by the driver.
     pub(crate) fn parse(url: &str) -> Result<Self, PgError> {
         let invalid = |reason: &str| PgError::InvalidUrl { reason: reason.to_string() };
         if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
@@ -70,7 +70,7 @@ impl DatabaseAddress {
             }
         }
         let url = if rest.is_empty() { address.to_string() } else { format!("{address}?{}", rest.join("&")) };
-        // The driver's own words may repeat parts of the URL.
+        // The driver's own message may repeat parts of the URL.
         let mut config: Config = url.parse().map_err(|_| invalid(&format!("it cannot be parsed; {FORM}")))?;
         if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
             return Err(invalid(&format!("it names no host; {FORM}")));
@@ -81,14 +81,14 @@ impl DatabaseAddress {
             Some("verify-ca") => Protection::VerifiedAuthority,
             Some("disable") => Protection::Plain,
             Some("allow" | "prefer") => Protection::Preferred,
-            // Who says whom to trust wants that to be checked; PostgreSQL's own tools do so too.
+            // A URL that says whom to trust asks to verify that; PostgreSQL's own tools do the same.
             Some("require") if root_certificates.is_some() => Protection::Verified,
             Some("require") => Protection::Unverified,
             Some(_) => {
                 return Err(invalid("sslmode must be disable, prefer, require, verify-ca or verify-full"));
             }
         };
-        // There is no encryption on a Unix socket, and nobody to hide from.
+        // PostgreSQL does not encrypt a Unix socket, and the bytes do not leave this machine.
         let protection = if is_unix_only(&config) { Protection::Plain } else { protection };
         config.ssl_mode(match protection {
             Protection::Plain => SslMode::Disable,
@@ -102,7 +102,7 @@ impl DatabaseAddress {
         };
         let count = config.get_hosts().len().max(config.get_hostaddrs().len());
         config.target_session_attrs(match session.as_deref() {
-            // Of several servers only one can be written to.
+            // Of several servers only one accepts writes.
             None if count > 1 => TargetSessionAttrs::ReadWrite,
             None | Some("any") => TargetSessionAttrs::Any,
             Some("read-write" | "primary") => TargetSessionAttrs::ReadWrite,
@@ -111,7 +111,7 @@ impl DatabaseAddress {
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(CONNECT_TIMEOUT);
         }
-        // A machine that went away without a word is noticed in about a minute.
+        // So the store notices in about a minute that the server's machine has gone away without a word.
         config.keepalives_idle(Duration::from_secs(30));
         config.tcp_user_timeout(Duration::from_secs(30));
         let hosts = (0..count).map(|place| only(&config, place)).collect::<Option<_>>();
@@ -121,7 +121,7 @@ impl DatabaseAddress {
         Ok(Self { hosts, reached, protection, root_certificates, client_certificate })
     }
 
-    /// How long to wait for a host. One that accepts and then says nothing must not keep others from being tried.
+    /// Returns how long to wait for a host. One that accepts and then says nothing must not hold up the next.
     pub(crate) fn patience(&self) -> Duration {
         let given = self.hosts.first().and_then(Config::get_connect_timeout).copied();
         match self.hosts.len() {
@@ -132,19 +132,20 @@ impl DatabaseAddress {
         }
     }
 
-    /// The hosts and their places, in the order in which to try them: beginning with the one that was reached last.
+    /// Returns the hosts and their places, in the order in which to try them: first the one that the store reached
+    /// last.
     pub(crate) fn hosts_in_turn(&self) -> impl Iterator<Item = (usize, &Config)> {
         let first = self.reached.load(Ordering::Relaxed);
         self.hosts.iter().enumerate().cycle().skip(first).take(self.hosts.len())
     }
 
-    /// Takes note of a host that was reached.
+    /// Takes note of the host that the store has reached.
     pub(crate) fn reached(&self, place: usize) {
         self.reached.store(place, Ordering::Relaxed);
     }
 }
 
-/// Which of several hosts to try first: the first one, or any if the URL says so.
+/// Returns which of several hosts to try first: the first one, or any if the URL says so.
 fn first_to_try(config: &Config, count: usize) -> usize {
     if config.get_load_balance_hosts() != LoadBalanceHosts::Random {
         return 0;
@@ -152,7 +153,7 @@ fn first_to_try(config: &Config, count: usize) -> usize {
     usize::try_from(uuid::Uuid::new_v4().as_u128() % count.max(1) as u128).unwrap_or(0)
 }
 
-/// The same, with only one of its hosts; `None` if hosts, addresses and ports do not go together.
+/// Returns the same configuration with only one of its hosts; `None` if hosts, addresses and ports do not go together.
 fn only(config: &Config, place: usize) -> Option<Config> {
     let mut one = Config::new();
     let goes_with = |count: usize| count == 0 || count > place;
@@ -190,7 +191,7 @@ fn only(config: &Config, place: usize) -> Option<Config> {
     Some(one)
 }
 
-/// Tells whether the way to the server does not leave this machine.
+/// Tells whether the connection stays on this machine.
 fn is_local(config: &Config) -> bool {
     let is_local_host = |host: &Host| match host {
         Host::Tcp(name) => {
@@ -247,7 +248,7 @@ pub(crate) fn check_schema(name: &str) -> Result<(), PgError> {
     Ok(())
 }
 
-/// A checked name as it stands in SQL.
+/// Returns a checked name as it stands in SQL.
 pub(crate) fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }

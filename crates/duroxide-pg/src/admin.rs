@@ -16,7 +16,7 @@ use crate::reads::row_limit;
 use crate::shared::{Effects, clamp, positive};
 use crate::text::{original, stored};
 
-/// Instances that a bulk operation takes at once, unless it is told otherwise.
+/// Instances that a bulk operation takes at once, unless the caller gives a limit.
 const DEFAULT_LIMIT: u32 = 1_000;
 
 const DELETE: &str = "SELECT * FROM delete_instances_1($1, $2, $3)";
@@ -36,7 +36,7 @@ macro_rules! ended {
     };
 }
 
-/// Instances whose last execution was continued as new. They are found by skipping from instance to instance in
+/// Instances whose last execution was continued as new. The query skips from instance to instance in
 /// `executions_continued`, however many executions each has had. OFFSET 0 keeps the planner from reading all of those.
 macro_rules! continued {
     ($condition:literal) => {
@@ -61,14 +61,14 @@ macro_rules! continued {
 
 /// How a bulk operation finds its instances.
 struct Selection {
-    /// Those of a list of ids.
+    /// Finds the instances of a list of ids.
     listed: &'static str,
-    /// Those that have ended, and those that were continued as new and not yet begun again.
+    /// Find those that have ended, and those that continued as new and have not begun again yet.
     by_time: [&'static str; 2],
 }
 
-/// A finished root is at rest: nothing of it runs, and no next execution waits to be started. Those that ended first are
-/// in front.
+/// Finished roots, those that ended first in front. A finished root is at rest: nothing of it runs, and no next
+/// execution waits for its start.
 const FINISHED_ROOTS: Selection = Selection {
     listed: "SELECT i.instance_id FROM instances i
         JOIN executions e ON e.instance_id = i.instance_id AND e.execution_id = i.current_execution_id
@@ -88,7 +88,7 @@ const FINISHED_ROOTS: Selection = Selection {
     ],
 };
 
-/// What a bulk prune looks at: any status, children too.
+/// The instances that a bulk prune looks at: any status, children too.
 const PRUNABLE: Selection = Selection {
     listed: "SELECT i.instance_id FROM instances i
         JOIN executions e ON e.instance_id = i.instance_id AND e.execution_id = i.current_execution_id
@@ -97,14 +97,14 @@ const PRUNABLE: Selection = Selection {
     by_time: [ended!("true"), continued!("true")],
 };
 
-/// The statements by which bulk operations find what has ended, for tests of their plans.
+/// Returns the statements by which bulk operations find ended instances, for tests of their plans.
 #[cfg(feature = "test-hooks")]
 pub fn bulk_statements() -> [&'static str; 4] {
     let ([ended, continued], [all_ended, all_continued]) = (FINISHED_ROOTS.by_time, PRUNABLE.by_time);
     [ended, continued, all_ended, all_continued]
 }
 
-/// What a bulk prune without conditions looks at, oldest first.
+/// The instances that a bulk prune without conditions looks at, oldest first.
 const OLDEST: &str = "SELECT i.instance_id FROM instances i WHERE EXISTS (
         SELECT 1 FROM executions e
         WHERE e.instance_id = i.instance_id AND e.execution_id = i.current_execution_id)
@@ -244,7 +244,7 @@ impl ProviderAdmin for PostgresProvider {
             false => self.select(OPERATION, &PRUNABLE, &filter).await?,
         };
         for instance in instances {
-            // One that has been deleted in the meantime does not count.
+            // An instance that another caller has deleted in the meantime does not count.
             let pruned = self.prune(OPERATION, &instance, &options).await?.unwrap_or_default();
             total.instances_processed += pruned.instances_processed;
             total.executions_deleted += pruned.executions_deleted;
@@ -298,7 +298,7 @@ impl PostgresProvider {
         instance: &str,
         options: &PruneOptions,
     ) -> Result<Option<PruneResult>, ProviderError> {
-        // The current execution counts as one of those that are kept.
+        // The current execution counts as one of those to keep.
         let keep_last = i64::from(options.keep_last.unwrap_or(1).max(1));
         let params: Params = vec![
             Box::new(self.removal_slot()),
@@ -317,13 +317,13 @@ impl PostgresProvider {
         self.call(&self.removals, operation, PRUNE, params, read).await
     }
 
-    /// Removals count in a slot of their own, so that they do not wait for turns.
+    /// Returns the slot in which removals count: one of their own, so that they do not wait for turns.
     fn removal_slot(&self) -> i32 {
         self.shared.slot + crate::SLOTS
     }
 }
 
-/// How many instances a bulk operation takes.
+/// Returns how many instances a bulk operation takes.
 fn page(filter: &InstanceFilter) -> i64 {
     i64::from(filter.limit.unwrap_or(DEFAULT_LIMIT))
 }
@@ -341,7 +341,7 @@ fn read_deletion(
         (Some(instance), None) => return Err(refusal::still_running(&instance).into()),
         (None, _) => {}
     }
-    // Activities of a session may have been freed, and ids that are not instances are looked at again.
+    // The removal may have freed activities of a session, and dispatchers look again at ids that are no instances.
     effects.work_ready = true;
     effects.instances_touched = true;
     effects.changed_instances.extend(ids.iter().cloned());

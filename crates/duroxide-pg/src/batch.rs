@@ -1,4 +1,4 @@
-//! What is committed together: requests of the same kind share a statement, with an array for each column.
+//! A batch: requests of the same kind share a statement, with an array for each column.
 
 use duroxide::providers::{DeliveryOutcome, ProviderError, StartOutcome, refusal};
 use tokio::sync::oneshot;
@@ -30,36 +30,37 @@ pub(crate) struct Batch {
     deliveries: Vec<Pending<StartWithMessage, DeliveryOutcome>>,
     calls: Vec<Box<dyn Call>>,
     syncs: Vec<Reply<()>>,
-    /// What callers would like to have along with their turns, as far as they want the same kind.
+    /// The activities that callers order along with their turns, as far as they want the same kind.
     work_order: Option<WorkOrder>,
-    /// What callers would like to have along with their results, or a dispatcher that waits along with messages.
+    /// The instances that callers order along with their results, or that a waiting dispatcher gets along with
+    /// messages.
     instance_order: Option<InstanceOrder>,
-    /// Where the instances go that were leased for a dispatcher that waits.
+    /// Receives the instances that were leased for a waiting dispatcher.
     waiting: Option<oneshot::Sender<Fetched>>,
-    /// What the tokens of everything that is leased along with it begin with.
+    /// The beginning of the tokens of everything that the batch leases.
     seed: String,
 }
 
-/// What became of the requests of a batch, by their positions.
+/// The outcomes of the requests of a batch, by their positions.
 #[derive(Default)]
 pub(crate) struct Verdicts {
     /// 0 committed, otherwise why not; see `ack_turns_2`.
     pub(crate) turns: Option<Vec<i32>>,
-    /// The instance's incarnation, or the event that was there already, for turns that were refused because of it.
+    /// The instance's incarnation; for a turn refused because one of its events was there already, that event.
     pub(crate) turn_details: Vec<Option<i64>>,
     /// The number of the server that committed the batch.
     pub(crate) server: u64,
-    /// The commit was on the server's disk when it was answered.
+    /// The commit was on the server's disk when the server answered.
     pub(crate) is_synced: bool,
-    /// Activities that were not held, counted from 1.
+    /// Results whose activity the caller no longer held, counted from 1.
     pub(crate) refused_work: Vec<i32>,
-    /// Starts of ids that were taken, counted from 1.
+    /// Starts whose id was taken, counted from 1.
     pub(crate) taken_starts: Vec<i32>,
-    /// What became of messages that bring a start along; see `start_with_messages_1`.
+    /// The outcomes of messages that bring a start along; see `start_with_messages_1`.
     pub(crate) deliveries: Vec<i32>,
-    /// What was leased along with turns; `None` if callers have to ask for themselves.
+    /// Activities leased along with turns; `None` if callers have to ask for themselves.
     pub(crate) work: Option<Activities>,
-    /// What was leased along with results or messages.
+    /// Instances leased along with results, messages or starts.
     pub(crate) instances: Option<Instances>,
 }
 
@@ -82,7 +83,7 @@ impl Default for Batch {
     }
 }
 
-/// Adds an order to those of others, if it is of the same kind.
+/// Adds an order to the joint order, if both are of the same kind.
 fn join<O: Order>(joint: &mut Option<O>, order: &O) {
     *joint = match joint.take() {
         None => Some(order.clone()),
@@ -95,8 +96,8 @@ fn join<O: Order>(joint: &mut Option<O>, order: &O) {
 }
 
 impl Batch {
-    /// Adds a job; gives it back if it has to wait for the next batch: because one lease can be ended only once, or because
-    /// two statements of a batch would lock ids, and two processes might do so in different orders.
+    /// Adds a job. Gives it back if it has to wait for the next batch: one transaction can end a lease only once, and
+    /// two statements that lock ids in one batch might take their locks in another order than those of another process.
     pub(crate) fn add(&mut self, job: Job) -> Option<Job> {
         match job {
             Job::AckTurn(turn) => {
@@ -129,7 +130,7 @@ impl Batch {
         None
     }
 
-    /// Leases nothing along with it: what callers would like to have may be what makes it fail. They ask for themselves.
+    /// Drops the orders: leasing what callers ordered may be what makes the batch fail. They ask for themselves.
     pub(crate) fn without_claims(mut self) -> Self {
         self.work_order = None;
         self.instance_order = None;
@@ -154,7 +155,7 @@ impl Batch {
             + self.syncs.len()
     }
 
-    /// If it is all messages, or all starts, takes the order of a dispatcher that waits, to have it filled along with them.
+    /// If the batch is all messages or all starts, takes the order of a waiting dispatcher, to fill it along with them.
     pub(crate) fn serve(&mut self, waiting_dispatchers: &WaitingDispatchers) {
         let is_at_once = |message: &Pending<NewMessage>| message.request.delay_ms == 0;
         let is_all = |count: usize| count > 0 && count == self.len();
@@ -168,7 +169,7 @@ impl Batch {
         }
     }
 
-    /// Tells whether one of the requests should not wait for somebody else's sync: no turn is about to follow.
+    /// Tells whether one of the requests needs a sync at once, because no turn is about to follow and bring one.
     pub(crate) fn is_urgent(&self, verdicts: &Verdicts) -> bool {
         let leased = verdicts.instances.as_ref().filter(|_| self.waiting.is_some());
         let is_leased = |instance: &str| leased.is_some_and(|instances| instances.include(instance));
@@ -192,7 +193,7 @@ impl Batch {
         turns.chain(acks).chain(enqueued).chain(calls).chain(syncs).collect()
     }
 
-    /// The statements that several requests share.
+    /// Returns the statements that several requests share.
     fn shared_statements(&self) -> impl Iterator<Item = &'static str> {
         let groups = [
             (TurnColumns::SQL, self.turns.is_empty()),
@@ -205,12 +206,12 @@ impl Batch {
         groups.into_iter().filter(|(_, is_empty)| !is_empty).map(|(sql, _)| sql)
     }
 
-    /// Tells whether it is one statement that makes the note of the batch itself, and needs no transaction around it.
+    /// Tells whether the batch is one statement, which notes the batch itself and needs no transaction around it.
     pub(crate) fn is_one_statement(&self) -> bool {
         self.calls.is_empty() && self.shared_statements().count() == 1
     }
 
-    /// Tells whether nothing is to be written: what others have committed is to be made durable.
+    /// Tells whether the batch writes nothing and only makes durable what other connections have committed.
     pub(crate) fn is_only_syncs(&self) -> bool {
         self.syncs.len() == self.len()
     }
@@ -223,20 +224,20 @@ impl Batch {
         Ok(())
     }
 
-    /// The seed of the leases that were asked for, if any were.
+    /// Returns the seed of the leases that the batch takes, if it takes any.
     pub(crate) fn seed_of_claims(&self) -> Option<&str> {
         (self.work_order.is_some() || self.instance_order.is_some()).then_some(self.seed.as_str())
     }
 
-    /// How long the longest of these leases lasts.
+    /// Returns how long the longest of these leases lasts.
     pub(crate) fn lease_ms_of_claims(&self) -> i64 {
         let work = self.work_order.as_ref().map(|order| order.lease_ms);
         let instances = self.instance_order.as_ref().map(|order| order.lease_ms);
         work.max(instances).unwrap_or(0)
     }
 
-    /// Sends all statements of the batch and waits for their answers. With `careful`, events that are there already are
-    /// looked for; otherwise they make the statement fail.
+    /// Sends all statements of the batch and waits for their answers. With `careful`, the server looks for events that
+    /// are there already and refuses their turns; otherwise such an event makes the statement fail.
     pub(crate) async fn execute(
         &self,
         session: &Session,
@@ -282,7 +283,7 @@ impl Batch {
         in_order(statements).await
     }
 
-    /// Reads the statements' answers: what was refused, what was leased, and who has to be told.
+    /// Reads the statements' answers: what the server refused, what it leased, and whom to tell.
     pub(crate) fn read(&mut self, returner: &LeaseReturner, answers: Vec<Vec<Row>>) -> (Verdicts, Effects) {
         let mut answers = answers.into_iter();
         let mut rows =
@@ -326,7 +327,8 @@ impl Batch {
                 verdicts.turn_details.push(row.get(2));
                 continue;
             }
-            // An activity of this batch comes without its text. They come in the order of their places.
+            // The server returns an activity of this batch without its text, and such activities in the order of their
+            // places.
             let own = row.get::<_, Option<i32>>(0).and_then(|place| {
                 let skipped = usize::try_from(place - next_text).unwrap_or(0);
                 next_text = place + 1;
@@ -339,7 +341,7 @@ impl Batch {
         claims.sort_by_key(|claim: &StoredWork| claim.id);
         if let Some(order) = self.work_order.as_ref().filter(|_| notes & 4 == 0) {
             if !claims.is_empty() {
-                // About when their leases end: then somebody has to look.
+                // About when their leases end: dispatchers have to look then.
                 let shared = &returner.shared;
                 let end = clamp(shared.time.clock().now_ms()).saturating_add(order.lease_ms);
                 shared.work_ready.may_be_due_at(Some(end));
@@ -388,7 +390,7 @@ impl Batch {
         read_instances(returner, rows, about, verdicts, effects);
     }
 
-    /// What the requests themselves say about whom to tell.
+    /// Adds the effects that the requests themselves show.
     fn add_effects(&self, verdicts: &Verdicts, effects: &mut Effects) {
         for (position, turn) in self.turns.iter().enumerate() {
             if verdicts.turn(position) != 0 {
@@ -403,18 +405,19 @@ impl Batch {
         effects.work_ready |= !self.activities.is_empty();
     }
 
-    /// Whom to tell of a batch whose answer was lost: what is due when was lost with it, so everybody looks.
+    /// Returns the effects of a batch whose answer was lost. The answer would have told what is due and when, so all
+    /// dispatchers look.
     pub(crate) fn all_effects(&self, verdicts: &Verdicts) -> Effects {
         let mut effects = Effects { instances_touched: true, work_ready: true, ..Effects::default() };
         self.add_effects(verdicts, &mut effects);
         effects
     }
 
-    /// Hands out what was leased along with results and messages, which need not be durable for that.
+    /// Hands out the instances leased along with results and messages, which need not be durable for that.
     pub(crate) fn hand_out(&mut self, verdicts: &mut Verdicts) {
         let order = self.instance_order.take();
         if let (Some(filled), Some(instances)) = (self.waiting.take(), verdicts.instances.as_mut()) {
-            // Whoever has gone away meanwhile gives it back by dropping it.
+            // If the dispatcher has gone away meanwhile, dropping its share gives the leases back.
             let _ = filled.send(instances.share(order.as_ref().map_or(0, Order::max)));
         }
         let key = order.map(|order| order.key());
@@ -430,7 +433,7 @@ impl Batch {
         }
     }
 
-    /// Answers everybody, once it is durable.
+    /// Answers all callers, once the batch is durable.
     pub(crate) fn answer(self, mut verdicts: Verdicts) {
         let key = self.work_order.map(|order| order.key());
         for (position, turn) in self.turns.into_iter().enumerate() {
@@ -466,7 +469,7 @@ impl Batch {
         self.syncs.into_iter().for_each(|sync| sync.give(Ok(())));
     }
 
-    /// Tells everybody that nothing was kept, or that nobody knows.
+    /// Tells all callers that the server kept nothing, or that its outcome is unknown.
     pub(crate) fn fail(self, failure: &Failure) {
         let error = || Err(failure.clone().into());
         self.turns.into_iter().for_each(|turn| turn.reply.give(Err(failure.clone().into())));
@@ -491,7 +494,7 @@ impl Verdicts {
     }
 }
 
-/// Reads what was leased along with it; if nothing was asked for, whether instances have to be looked at.
+/// Reads the instances leased along with the statement; without an order, reads whether dispatchers have to look.
 fn read_instances(
     returner: &LeaseReturner,
     rows: &[Row],
@@ -508,7 +511,7 @@ fn read_instances(
     }
 }
 
-/// The positions that are not among those that were done.
+/// Returns the positions that are not among those that were done.
 fn absent(done: impl ExactSizeIterator<Item = i32>, count: usize) -> Vec<i32> {
     if done.len() == count {
         return Vec::new();

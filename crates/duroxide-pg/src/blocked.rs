@@ -1,4 +1,4 @@
-//! Instances that nobody can claim, because neither their turn nor their failure could be stored.
+//! Blocked instances: no worker claims them, because the store could keep neither their turn nor their failure.
 
 use duroxide::providers::{BlockedInstance, ProviderError, refusal};
 use tokio_postgres::Row;
@@ -15,7 +15,7 @@ const LIST: &str = "SELECT instance_id, blocked_reason, blocked_at FROM instance
     WHERE blocked_at IS NOT NULL ORDER BY blocked_at, instance_id LIMIT $1";
 
 impl PostgresProvider {
-    /// Ends a turn and keeps its instance from being claimed.
+    /// Ends a turn and keeps workers from claiming its instance.
     pub(crate) async fn block(&self, lock_token: &str, reason: &str) -> Result<(), ProviderError> {
         const OPERATION: &str = "block_instance";
         let unknown = || refusal::unknown_turn_token(OPERATION);
@@ -30,7 +30,7 @@ impl PostgresProvider {
         }
     }
 
-    /// Lets an instance be claimed again; tells whether it was blocked.
+    /// Lets workers claim an instance again; tells whether it was blocked.
     pub(crate) async fn unblock(&self, instance: &str) -> Result<bool, ProviderError> {
         let instance = stored(instance);
         let rows = self.returner.connection.query(UNBLOCK, &[&instance.as_ref()]).await;
@@ -42,7 +42,7 @@ impl PostgresProvider {
         Ok(was_blocked)
     }
 
-    /// Lists blocked instances, those first that have been blocked longest.
+    /// Lists blocked instances, beginning with the one that has been blocked longest.
     pub(crate) async fn blocked(&self, limit: usize) -> Result<Vec<BlockedInstance>, ProviderError> {
         let rows = self.listing("list_blocked", LIST, &[&row_limit(limit)]).await?;
         let read = |row: &Row| BlockedInstance {

@@ -1,4 +1,4 @@
-//! Leasing instances and activities, and decoding what they bring.
+//! Leasing instances and activities, and decoding their messages.
 
 use std::collections::BTreeSet;
 
@@ -22,10 +22,10 @@ const QUARANTINE_MESSAGES: &str = "SELECT quarantine_messages_1($1, $2, $3)";
 const QUARANTINE_WORK: &str = "SELECT quarantine_work_1($1, $2, $3)";
 
 impl PostgresProvider {
-    /// Leases instances and decodes their messages. What does not decode is set aside; if nothing is left of a lease
-    /// after that, the next instance takes its place.
+    /// Leases instances and decodes their messages. Moves messages that do not decode to the quarantine; if none is
+    /// left of a lease after that, the next instance takes its place.
     ///
-    /// The leases are given back unless the caller hands them over.
+    /// Dropping the leases gives them back, unless the caller hands them over.
     pub(crate) async fn claim(
         &self,
         operation: &'static str,
@@ -52,7 +52,7 @@ impl PostgresProvider {
             if !all_decoded || fetched.unfinished || !fetched.unknown_classes.is_empty() {
                 continue;
             }
-            // What is being given back just now may be what was looked for.
+            // Another call may just be giving back what this one looks for.
             if claimed.is_empty() && self.returner.give_backs.finish().await {
                 continue;
             }
@@ -74,7 +74,7 @@ impl PostgresProvider {
         Ok(fetched)
     }
 
-    /// What a request asks the database for.
+    /// Makes the order for a request.
     pub(crate) fn instance_order(&self, max: usize, request: &InstanceRequest<'_>) -> InstanceOrder {
         let classes = request.filter.map(|filter| {
             let known: Vec<String> = self.classes().iter().cloned().collect();
@@ -90,7 +90,7 @@ impl PostgresProvider {
         }
     }
 
-    /// Decodes what was leased along with something else.
+    /// Decodes instances that a commit leased.
     pub(crate) async fn take_instances(
         &self,
         operation: &'static str,
@@ -105,7 +105,7 @@ impl PostgresProvider {
         Ok(claimed)
     }
 
-    /// Decodes what was leased along with something else.
+    /// Decodes activities that a commit leased.
     pub(crate) async fn take_work(
         &self,
         operation: &'static str,
@@ -119,7 +119,7 @@ impl PostgresProvider {
         Ok(good)
     }
 
-    /// Decodes a claim; `None` if none of its messages could be decoded, and the lease is over.
+    /// Decodes a claim; if none of its messages decodes, ends the lease and returns `None`.
     async fn decoded(
         &self,
         operation: &'static str,
@@ -143,7 +143,8 @@ impl PostgresProvider {
         Ok(Some(claim.describe(messages, attempt_count, server)))
     }
 
-    /// Leases activities and decodes them. What does not decode is set aside, and the next takes its place.
+    /// Leases activities and decodes them. Moves those that do not decode to the quarantine, and the next take their
+    /// place.
     pub(crate) async fn claim_activities(
         &self,
         operation: &'static str,
@@ -181,7 +182,7 @@ impl PostgresProvider {
         self.returner.give_backs.see_through(async move { gatherer.ask(order).await }).await
     }
 
-    /// Moves rows that do not decode out of everybody's way.
+    /// Moves rows that do not decode to the quarantine, out of the way of later claims.
     async fn set_aside(
         &self,
         operation: &'static str,
@@ -206,7 +207,7 @@ impl PostgresProvider {
     }
 }
 
-/// What a request asks the database for.
+/// Makes the order for a request.
 pub(crate) fn work_order(request: &WorkRequest<'_>) -> WorkOrder {
     WorkOrder {
         max: request.max,
@@ -217,16 +218,16 @@ pub(crate) fn work_order(request: &WorkRequest<'_>) -> WorkOrder {
     }
 }
 
-/// A class is the version that an execution is pinned to; '' if to none.
+/// Tells whether the filter takes a class: the version that an execution is pinned to; '' if to none.
 fn is_compatible(filter: &DispatcherCapabilityFilter, class: &str) -> bool {
     if class.is_empty() {
-        // Supporting no version at all means taking nothing at all.
+        // A dispatcher that supports no version takes nothing.
         return !filter.supported_duroxide_versions.is_empty();
     }
     semver::Version::parse(class).is_ok_and(|version| filter.is_compatible(&version))
 }
 
-/// The routes that a filter lets through; `None` for all.
+/// Returns the routes that a filter lets through; `None` for all.
 fn routes(filter: &TagFilter) -> Option<Vec<String>> {
     let tagged = |tags: &std::collections::HashSet<String>| {
         let mut routes: Vec<String> = tags.iter().map(|tag| route(Some(tag))).collect();
@@ -248,7 +249,7 @@ fn routes(filter: &TagFilter) -> Option<Vec<String>> {
 }
 
 impl StoredClaim {
-    /// Puts together what a caller is told about an instance that it leased.
+    /// Makes the claim that a caller gets of an instance that it leased.
     fn describe(self, messages: Vec<WorkItem>, attempt_count: u32, server: u64) -> InstanceClaim {
         let leased = LeasedInstance {
             instance: original(self.instance),

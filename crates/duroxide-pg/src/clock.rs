@@ -7,24 +7,25 @@ use std::time::Duration;
 
 use duroxide::providers::{Clock, SystemClock};
 
-/// A difference beyond this is not the way of an answer: somebody has set a clock.
+/// An answer's travel time does not explain a larger difference: a clock was set.
 const STEP_MS: i64 = 1_000;
 
-/// The machine's clock, corrected by what the database's answers say. Visibility and leases are decided by the database;
-/// this tells dispatchers when it is worth to ask, and stamps events.
+/// The machine's clock, corrected by the database's answers. The database decides about visibility and leases; this
+/// clock tells dispatchers when asking is worth it, and stamps events.
 #[derive(Debug, Default)]
 pub(crate) struct DatabaseClock {
     has_learnt: AtomicBool,
     offset_ms: AtomicI64,
-    /// The latest time that the database has shown. What it found due must not look early here, whatever the offset.
+    /// The latest time that the database has shown. A message that it found due must not look early here, whatever the
+    /// offset.
     shown_ms: AtomicI64,
 }
 
 impl DatabaseClock {
     /// Takes note of the time that the database showed in an answer.
     ///
-    /// The answer took some time, so the database is ahead of it by now; the largest offset is the closest. It gives way
-    /// slowly, for clocks drift, and at once if a clock was set back.
+    /// The answer took some time to arrive, so the database's clock has moved on since; the largest offset is the
+    /// closest. That offset shrinks slowly, because clocks drift, and at once if a clock was set back.
     pub(crate) fn learn(&self, database_ms: i64) {
         let local = i64::try_from(SystemClock.now_ms()).unwrap_or(i64::MAX);
         let (sample, known) = (database_ms.saturating_sub(local), self.offset_ms.load(Ordering::Relaxed));

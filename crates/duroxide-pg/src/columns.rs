@@ -15,16 +15,16 @@ use crate::shared_connection::Columns;
 
 type Answer = Result<Vec<Row>, QueryError>;
 
-/// Which batch a statement belongs to. A statement that is a batch by itself makes the note that the batch was made.
+/// The batch that a statement belongs to. A statement that is a batch by itself also notes that the batch was made.
 #[derive(Clone, Copy)]
 pub(crate) struct Mark<'a> {
     pub(crate) committer: &'a str,
     pub(crate) epoch: i64,
-    /// `None` if the note is made by a statement of its own.
+    /// `None` if a statement of its own makes the note.
     pub(crate) batch: Option<i64>,
 }
 
-/// What a statement is to lease along with it.
+/// The instances that a statement leases along.
 #[derive(Clone, Copy)]
 pub(crate) struct ClaimColumns<'a> {
     max: i32,
@@ -36,7 +36,7 @@ pub(crate) struct ClaimColumns<'a> {
 }
 
 impl<'a> ClaimColumns<'a> {
-    /// An order for instances; `None` for nothing.
+    /// Makes the columns of an order; without one the statement leases nothing.
     pub(crate) fn new(order: Option<&'a InstanceOrder>, shared: &Shared, seed: &'a str) -> Self {
         let classes = order.and_then(|order| order.classes.as_ref());
         Self {
@@ -54,7 +54,7 @@ impl<'a> ClaimColumns<'a> {
     }
 }
 
-/// Runs a statement whose parameters are the time, the batch, columns of its own and, if it can, what to lease along.
+/// Runs a statement whose parameters are the time, the batch, columns of its own and, if it leases, the order.
 async fn call(
     session: &Session,
     sql: &'static str,
@@ -135,7 +135,7 @@ impl<'a> MessageColumns<'a> {
         self.parent.push(message.parent.as_deref());
     }
 
-    /// Sends them; instances are leased along with it if there is an order.
+    /// Sends them; leases instances along if there is an order.
     pub(crate) async fn send(
         &self,
         session: &Session,
@@ -168,7 +168,7 @@ impl<'a> StartColumns<'a> {
         }
     }
 
-    /// Sends them; instances are leased along with it if there is an order.
+    /// Sends them; leases instances along if there is an order.
     pub(crate) async fn send(
         &self,
         session: &Session,
@@ -238,7 +238,7 @@ impl<'a> WorkAckColumns<'a> {
         columns
     }
 
-    /// Sends them; instances are leased along with it if there is an order.
+    /// Sends them; leases instances along if there is an order.
     pub(crate) async fn send(
         &self,
         session: &Session,
@@ -252,7 +252,7 @@ impl<'a> WorkAckColumns<'a> {
     }
 }
 
-/// Turns, as columns; what a turn has several of, with the turn's position.
+/// Turns, as columns. Where a turn has several of a kind, each comes with the turn's position.
 #[derive(Default)]
 pub(crate) struct TurnColumns<'a> {
     token: Vec<&'a str>,
@@ -356,7 +356,7 @@ impl<'a> TurnColumns<'a> {
         }
     }
 
-    /// Sends them; activities are leased along with it if there is an order.
+    /// Sends them; leases activities along if there is an order.
     pub(crate) async fn send(
         &self,
         session: &Session,

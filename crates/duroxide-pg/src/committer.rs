@@ -1,20 +1,22 @@
 //! Group commit: one connection that commits for a whole process.
 //!
-//! Callers hand in jobs and wait. The committer takes what is there, sends it as one transaction (its statements are not
-//! waited for one by one, so that a batch costs one round trip), and answers when it is committed. While a commit is on
-//! its way jobs gather, so batches grow with the load by themselves and nobody waits when there is none. Under load those
-//! may run first who are about to hand in a job: with several processes on one server that makes a third of its work.
+//! Callers hand in jobs and wait. The committer takes the jobs that are there, sends them as one transaction (without
+//! waiting between its statements, so a batch costs one round trip), and answers when the server has committed it.
+//! While a commit is on its way, jobs gather: batches grow with the load by themselves, and a lone job does not wait.
+//! Under load the committer lets tasks run first that may hand in a job: with several processes on one server, that
+//! saves the server a third of its work.
 //!
-//! - A job that is refused leaves nothing behind and does not disturb its neighbours: the statements refuse each request
-//!   by itself, before they write.
-//! - A statement that fails all the same takes the batch with it. If the connection was lost, the batch is tried again on
-//!   another; otherwise its jobs are tried one by one. So each hears its own failure, and one that meets a lock does not
-//!   hold up the others (`set_aside`). Jobs that are tried alone for a failure that will not pass lease nothing along with
-//!   them, so that none hears of what could not be leased.
-//! - A commit whose answer was lost is looked up before anything is tried again; see the table `committers`.
+//! - A refused job leaves nothing behind and does not disturb its neighbours: the statements refuse each request by
+//!   itself, before they write.
+//! - A statement that fails all the same takes the batch with it. If the connection was lost, the committer tries the
+//!   batch again on another; otherwise it tries the jobs one by one. So each caller hears its own failure, and a job
+//!   that meets a lock does not hold up the others (`set_aside`). After a failure that will not pass, the jobs tried
+//!   alone lease nothing along, so that no caller hears of a lease that failed.
+//! - If the answer to a commit was lost, the committer looks it up before it tries anything again; see the table
+//!   `committers`.
 //!
-//! There are two kinds: this one, whose commits are on the server's disk when they are answered, and `early`, whose
-//! commits are made durable afterwards.
+//! There are two kinds: this one answers when a commit is on the server's disk; the commits of `early` become durable
+//! afterwards.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -44,7 +46,7 @@ use crate::shared_connection::{Columns, Trials, in_time, within};
 const INBOX_SIZE: usize = 4_096;
 /// Jobs in one transaction, at most: bounds how long a commit can take.
 pub(crate) const BATCH_SIZE: usize = 512;
-/// Nobody is about to hand in a job, if nobody has while everybody who could run has run so often.
+/// After so many rounds of the other tasks without a new job, the committer stops waiting for more.
 const QUIET_ROUNDS: usize = 8;
 /// Bytes in one transaction, about and at most, unless one job alone has more.
 const BATCH_BYTES: usize = 16 * 1024 * 1024;
@@ -52,24 +54,25 @@ const BATCH_BYTES: usize = 16 * 1024 * 1024;
 const BEGIN_BATCH: &str = "SELECT begin_batch_1($1, $2, $3)";
 const BEGIN_EPOCH: &str = "SELECT * FROM begin_epoch_3($1)";
 const END_EPOCH: &str = "SELECT end_epoch_1($1, $2, $3)";
-/// The server forgets a committer that has shown no life for a day (`forget_committers_1`). Who was away for half of that
-/// and is not known any more was forgotten, and not lost in a crash of the server.
+/// The server forgets a committer that has shown no life for a day (`forget_committers_1`). If it does not know a
+/// committer that was away for half of that, it has forgotten it, and not lost it in a crash.
 pub(crate) const FORGOTTEN_AFTER: Duration = Duration::from_secs(12 * 60 * 60);
-/// Ends whoever holds a committer's row: a transaction of an earlier connection of the same process, which nobody hears any
-/// more. A commit that waits for a standby is left alone; ended, it would be seen by others before the standby has it.
+/// Ends the backend that holds a committer's row: an earlier connection of the same process, whose answer the process
+/// no longer hears. Spares a commit that waits for a standby: ended, others would see it before the standby has it.
 const END_HOLDER: &str = "SELECT l.pid, a.wait_event IS NOT DISTINCT FROM 'SyncRep',
         CASE WHEN a.wait_event IS DISTINCT FROM 'SyncRep' THEN pg_terminate_backend(l.pid, 2000) END
     FROM committers c
     JOIN pg_locks l ON l.locktype = 'transactionid' AND l.transactionid = c.xmax AND l.granted
     LEFT JOIN pg_stat_activity a ON a.pid = l.pid
     WHERE c.committer = $1 AND l.pid <> pg_backend_pid()";
-/// What was set aside is tried for so long before new jobs have their turn.
+/// The committer tries jobs that were set aside for so long before new jobs have their turn.
 const SLICE: Duration = Duration::from_millis(100);
 
-/// How far a committer has come, as those see it who wait for what they committed elsewhere.
+/// How far a committer has come. The early committer watches the synced one's progress, which makes its own batches
+/// durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Progress {
-    /// Which connection it has; another one may lead to a server that has forgotten what was not synced.
+    /// Which connection the committer has; another one may lead to a server that has lost what was not synced.
     pub(crate) connection: u64,
     /// The last batch that is durable.
     pub(crate) durable: i64,
@@ -82,12 +85,12 @@ pub(crate) struct Committer {
     marks: Arc<Marks>,
 }
 
-/// Numbers of batches that are not part of the progress, because nobody has to be woken for them.
+/// Numbers of batches outside the progress, because they need to wake no task.
 #[derive(Default)]
 struct Marks {
     /// The last that was sent.
     sent: AtomicI64,
-    /// The last of which it is known what became of it.
+    /// The last whose outcome is known.
     ended: AtomicI64,
 }
 
@@ -99,7 +102,7 @@ impl Committer {
         this
     }
 
-    /// Starts one for deletes and prunes, which gives its connection up when there has been nothing to do for so long.
+    /// Starts one for deletes and prunes, which closes its connection after it had nothing to do for `idle`.
     pub(crate) fn start_removals(
         connector: Arc<Connector>,
         returner: LeaseReturner,
@@ -111,7 +114,7 @@ impl Committer {
         this
     }
 
-    /// Makes one, for somebody else to run.
+    /// Makes one, for the caller to run.
     pub(crate) fn new(
         connector: Arc<Connector>,
         purpose: Purpose,
@@ -142,23 +145,24 @@ impl Committer {
         (Self { inbox, progress, marks }, committing)
     }
 
-    /// The last batch that was sent. Whatever was committed elsewhere before this is asked is made durable by any later one.
+    /// Returns the last batch that was sent. Any later batch makes durable what other connections committed before this
+    /// call.
     pub(crate) fn sent(&self) -> i64 {
         self.marks.sent.load(Ordering::SeqCst)
     }
 
-    /// Tells whether a later batch than this is on its way.
+    /// Tells whether a later batch than `batch` is on its way.
     pub(crate) fn is_under_way_after(&self, batch: i64) -> bool {
         let sent = self.sent();
         sent > batch && self.marks.ended.load(Ordering::SeqCst) < sent
     }
 
-    /// Tells how far it has come.
+    /// Tells how far the committer has come.
     pub(crate) fn progress(&self) -> watch::Receiver<Progress> {
         self.progress.clone()
     }
 
-    /// Hands in a job and waits for its answer. If the caller goes away before, it happens wholly or not at all.
+    /// Hands in a job and waits for its answer. If the caller goes away before, the job happens wholly or not at all.
     pub(crate) async fn submit<T>(
         &self,
         operation: &'static str,
@@ -198,19 +202,19 @@ pub(crate) struct Committing {
     /// The last batch had several jobs, so the next may have too.
     is_busy: bool,
     batches: i64,
-    /// What the server knew when connections were made again.
+    /// What the server knew each time this committer connected.
     known: Vec<ServerMemory>,
     /// When the server last answered, by the machine's wall clock, which goes on while the machine sleeps.
     heard_at_ms: Option<u64>,
-    /// The server has forgotten this committer, so nobody can tell which of the batches up to this one were made.
+    /// The server has forgotten this committer, and with it which of the batches up to this one it committed.
     uncertain_up_to: Option<i64>,
-    /// What met locks.
+    /// Jobs that met locks.
     pub(crate) set_aside: SetAside,
     progress: watch::Sender<Progress>,
     marks: Arc<Marks>,
 }
 
-/// What a server knows of when a connection is made: of the batches that were sent until then, those up to one of them.
+/// What a server knew when a connection was made: the last batch it had, of those that were sent until then.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ServerMemory {
     last: i64,
@@ -231,16 +235,16 @@ pub(crate) struct Committed {
     pub(crate) verdicts: Verdicts,
 }
 
-/// What one attempt to commit came to.
+/// The outcome of one attempt to commit.
 enum Attempt {
     Committed(Box<Verdicts>, Effects),
-    /// Nothing was kept.
+    /// The server kept nothing.
     Failed(Failure),
-    /// It could not be found out whether anything was kept, so it must not be tried again.
+    /// The committer could not find out whether the server kept anything, so it must not try again.
     Unresolved(Failure),
 }
 
-/// Commits until the handle is dropped. Without a job for `idle` it gives its connection up.
+/// Commits until the handle is dropped. Closes the connection after `idle` without a job.
 async fn run(mut committing: Committing, idle: Option<Duration>) {
     let mut waiting: Vec<Job> = Vec::new();
     loop {
@@ -264,8 +268,8 @@ impl Committed {
 }
 
 impl Committing {
-    /// Waits for jobs, or until something that was set aside is to be tried; `false` if there is nothing left to do.
-    /// Without a job for `idle` the connection is given up.
+    /// Waits for jobs, or until a job that was set aside is due; `false` if there is nothing left to do. Closes the
+    /// connection after `idle` without a job.
     async fn wait_for_jobs(&mut self, waiting: &mut Vec<Job>, idle: Option<Duration>) -> bool {
         let Some(due) = self.set_aside.next_due() else {
             if let Some(idle) = idle.filter(|_| self.connection.is_some()) {
@@ -279,7 +283,7 @@ impl Committing {
         tokio::select! {
             biased;
             count = self.jobs.recv_many(waiting, BATCH_SIZE) => if count == 0 {
-                // The handle is gone; what was set aside is finished all the same.
+                // The handle is gone; the committer still finishes what it has set aside.
                 SystemClock.sleep_until(due).await;
             },
             () = SystemClock.sleep_until(due) => {}
@@ -287,7 +291,7 @@ impl Committing {
         true
     }
 
-    /// Makes a batch of the jobs that wait and those that come with them; returns those that have to wait longer.
+    /// Makes a batch of the jobs that wait and of those in the inbox; also returns the jobs that have to wait longer.
     pub(crate) async fn gather(&mut self, mut waiting: Vec<Job>) -> (Batch, Vec<Job>) {
         if self.is_busy {
             self.let_others_join().await;
@@ -314,7 +318,7 @@ impl Committing {
         (batch, later)
     }
 
-    /// Waits for those who are about to hand in a job, without a clock: as long as whoever runs hands in more.
+    /// Lets other tasks run, as long as they hand in more jobs. No clock is involved.
     async fn let_others_join(&self) {
         let mut quiet_rounds = 0;
         while quiet_rounds < QUIET_ROUNDS && self.jobs.len() < BATCH_SIZE {
@@ -324,8 +328,8 @@ impl Committing {
         }
     }
 
-    /// Commits a batch, or its jobs one by one; tells those that failed, and returns what was committed. What meets a lock
-    /// is set aside.
+    /// Commits a batch, or its jobs one by one; returns what was committed. Tells the callers of jobs that failed, and
+    /// sets aside jobs that meet a lock.
     pub(crate) async fn process(&mut self, batch: Batch) -> Vec<Committed> {
         if batch.len() == 0 {
             return Vec::new();
@@ -371,14 +375,14 @@ impl Committing {
         }
     }
 
-    /// Sets a job aside that met a lock alone, or tells its caller.
+    /// Sets aside a job that met a lock alone, or tells its caller that it failed.
     fn block(&mut self, waiting: Waiting, failure: &Failure) {
         if let Some(job) = self.set_aside.block(waiting, SystemClock.monotonic()) {
             alone(job).fail(failure);
         }
     }
 
-    /// Tries what was set aside, for a short time; returns what was committed.
+    /// Tries jobs that were set aside, for a short time; returns what was committed.
     pub(crate) async fn try_set_aside(&mut self) -> Vec<Committed> {
         let mut all = Vec::new();
         let end = SystemClock.monotonic().saturating_add(SLICE);
@@ -434,8 +438,8 @@ impl Committing {
         committed
     }
 
-    /// Commits a batch; gives it back if that failed for good or for too long, or if the same connection may do better at
-    /// another time.
+    /// Commits a batch. Gives it back if the commit failed for good or for too long, or if it may succeed later on the
+    /// same connection.
     async fn commit(
         &mut self,
         mut batch: Batch,
@@ -464,7 +468,7 @@ impl Committing {
 
     async fn attempt(&mut self, batch: &mut Batch, careful: bool, lock_timeout: Option<Duration>) -> Attempt {
         if let Err(failure) = self.connect().await {
-            // Whoever is not let in has heard nothing about the batch. Its jobs are refused by the server or not at all.
+            // A server that refuses the connection has not seen the batch, so its refusal does not count for the jobs.
             return Attempt::Failed(Failure::lost(failure.message));
         }
         let Some(connection) = &self.connection else {
@@ -495,7 +499,7 @@ impl Committing {
                 verdicts.server = connection.session.server();
                 verdicts.is_synced = connection.session.is_synced();
                 if connection.session.is_over() {
-                    // Others may have reached another server, of which this commit proves nothing.
+                    // Other connections may lead to another server, and this commit proves nothing about that one.
                     self.connection = None;
                     self.progress.send_modify(|progress| progress.connection += 1);
                 } else {
@@ -528,7 +532,7 @@ impl Committing {
                     tracing::info!(target: "duroxide::providers::postgres", "a commit whose answer was lost had been made");
                     let verdicts = Verdicts {
                         turns: row.get(2),
-                        // The look itself was a later commit.
+                        // `begin_epoch` was itself a later commit.
                         is_synced: self
                             .connection
                             .as_ref()
@@ -542,13 +546,13 @@ impl Committing {
                         let (now, lease_ms) =
                             (self.returner.shared.time.given_ms(), batch.lease_ms_of_claims());
                         let params: Columns<'_> = &[&now, &seed, &lease_ms];
-                        // If this fails they run out by themselves.
+                        // If this fails, the leases run out by themselves.
                         let _ = in_time(connection.session.query(RELEASE_CLAIMS, params)).await;
                     }
                     let effects = batch.all_effects(&verdicts);
                     return Attempt::Committed(Box::new(verdicts), effects);
                 }
-                // It was not committed, and cannot be any more.
+                // The server has not committed the batch, and the new epoch keeps it from doing so.
                 Ok(_) => return Attempt::Failed(failure),
                 Err(_) if trials.wait().await => {}
                 Err(_) => {
@@ -566,7 +570,8 @@ impl Committing {
         }
     }
 
-    /// Makes sure that the connection leads to the server that others have reached, and that it has not crashed since.
+    /// Makes sure that the connection leads to the server that other connections reach, and that this server has not
+    /// crashed.
     pub(crate) async fn check_connection(&mut self) -> Result<(), Failure> {
         if let Some(connection) = &self.connection {
             let answer = in_time(connection.session.query("SELECT 1", &[])).await;
@@ -584,13 +589,13 @@ impl Committing {
         }
     }
 
-    /// What the server knew each time that a connection was made since this was last asked.
+    /// Takes what the server knew each time this committer connected since the last call.
     pub(crate) fn take_server_memories(&mut self) -> Vec<ServerMemory> {
         std::mem::take(&mut self.known)
     }
 
-    /// Connects, and makes sure that nothing of an earlier connection can still be committed. Returns what the server knows of
-    /// the last batch, and whether it has forgotten this committer.
+    /// Connects, and makes sure that the server can no longer commit anything of an earlier connection. Returns what
+    /// the server knows of the last batch, and whether it has forgotten this committer.
     async fn begin_epoch(&mut self) -> Result<(Row, bool), Failure> {
         self.connection = None;
         let session = self.connector.connect(self.purpose).await?;
@@ -599,7 +604,7 @@ impl Committing {
             self.end_holder(&session).await?;
             asked = self.ask_for_epoch(&session).await?;
         }
-        // Whatever it is, another connection is what may do better.
+        // Whatever the transient failure is, another connection may do better.
         let rows = asked.map_err(|error| match Failure::from(error) {
             Failure { kind: FailureKind::Transient, message, .. } => Failure::lost(message),
             failure => failure,
@@ -618,7 +623,7 @@ impl Committing {
         Ok((row, is_forgotten))
     }
 
-    /// Leaves no trace but the totals. If that fails, the server forgets the committer by itself.
+    /// Removes the committer from the server, except for its totals. If that fails, the server forgets it by itself.
     pub(crate) async fn end_epoch(&mut self) {
         if let Some(Connected { session, epoch }) = self.connection.take()
             && !session.is_over()
@@ -628,7 +633,7 @@ impl Committing {
         }
     }
 
-    /// Tells, once, up to which batch nobody knows what became of them, if the server has forgotten this committer.
+    /// Tells, once, up to which batch the outcomes are unknown, if the server has forgotten this committer.
     pub(crate) fn take_uncertain(&mut self) -> Option<i64> {
         self.uncertain_up_to.take()
     }
@@ -670,7 +675,8 @@ impl Committing {
         Ok(())
     }
 
-    /// Sends a whole transaction at once and waits for it. With `lock_timeout` it waits no longer than that for a lock.
+    /// Sends a whole transaction at once and waits for it. The server waits for a lock no longer than `lock_timeout`,
+    /// if given.
     async fn transact(
         &self,
         connection: &Connected,
@@ -701,7 +707,7 @@ impl Committing {
     }
 }
 
-/// A batch of one. A job alone never has to wait for the next batch.
+/// Makes a batch of one. An empty batch takes any job, so `add` gives nothing back.
 fn alone(job: Job) -> Batch {
     let mut batch = Batch::default();
     let _ = batch.add(job);
@@ -710,9 +716,9 @@ fn alone(job: Job) -> Batch {
 
 /// Why a transaction has no answer.
 enum Unfinished {
-    /// It did not happen.
+    /// The transaction did not happen.
     RolledBack(Failure),
-    /// It may have happened.
+    /// The transaction may have happened.
     Unknown(Failure),
 }
 
@@ -731,7 +737,7 @@ fn unknown(error: QueryError) -> Unfinished {
 fn judge_alone(answers: Answers) -> Result<Vec<Vec<Row>>, Unfinished> {
     let judge = |error: QueryError| {
         let was_refused = match &error {
-            // A backend that is told to end may say so instead of answering a commit that it has made.
+            // A backend that is told to end may report that instead of the commit that it has made.
             QueryError::Driver(error) => {
                 error.as_db_error().and_then(|said| said.parsed_severity()) == Some(Severity::Error)
             }
@@ -744,7 +750,7 @@ fn judge_alone(answers: Answers) -> Result<Vec<Vec<Row>>, Unfinished> {
 
 /// Reads the answers to BEGIN, the note, the statements of a batch and COMMIT.
 fn together(mut answers: Answers) -> Result<Vec<Vec<Row>>, Unfinished> {
-    // A backend that is told to end may say so instead of answering a commit that it has made.
+    // A backend that is told to end may report that instead of the commit that it has made.
     let committed = answers.pop();
     let was_refused = |error: &QueryError| match error {
         QueryError::Driver(error) => error.code().is_some(),
@@ -754,20 +760,20 @@ fn together(mut answers: Answers) -> Result<Vec<Vec<Row>>, Unfinished> {
     if let Some(position) = refused
         && let Err(error) = answers.swap_remove(position)
     {
-        // The server refused a statement, so the commit that follows it rolled back, also if we did not hear of that.
+        // The server refused a statement, so its COMMIT rolled back, even if that answer did not reach us.
         return Err(Unfinished::RolledBack(error.into()));
     }
     let mut rows = answers.into_iter().collect::<Result<Vec<_>, _>>().map_err(unknown)?;
     if let Some(Err(error)) = committed {
         return Err(unknown(error));
     }
-    // Without those of BEGIN and the note.
+    // Drops the answers to BEGIN and the note.
     rows.drain(..2);
     Ok(rows)
 }
 
-/// Tells whether a committer that the server does not know was forgotten because it was away for too long. Otherwise the
-/// server has lost it in a crash, with the batches that it does not know.
+/// Tells whether the server has forgotten a committer that it does not know, because that was away for too long.
+/// Otherwise the server has lost it in a crash, together with the batches that it does not know.
 fn is_forgotten(is_unknown: bool, away: Option<Duration>, forgotten_after: Duration) -> bool {
     is_unknown && away.is_some_and(|away| away >= forgotten_after)
 }
@@ -787,7 +793,7 @@ mod tests {
 
     #[test]
     fn a_batch_that_one_server_had_forgotten_is_lost_whatever_the_next_one_knows() {
-        // Batch 5 was forgotten in a crash, 6 was not committed, 7 was, and its answer was lost.
+        // The server lost batch 5 in a crash and never committed 6; it committed 7, and its answer was lost.
         let known = [ServerMemory { last: 4, sent: 6 }, ServerMemory { last: 7, sent: 7 }];
         let is_lost = |batch| known.iter().any(|known| known.lacks(batch));
         assert_eq!([3, 4, 5, 6, 7, 8].map(is_lost), [false, false, true, true, false, false]);

@@ -1,15 +1,15 @@
 //! Commits that are made durable afterwards.
 //!
-//! Messages and results lead to turns, and a turn is committed later in the same log: what makes the turn durable makes
-//! them durable too. So they are committed without waiting for the disk, on a connection of their own, and whoever waits
-//! for work sees them at once. Whoever handed them in hears of it when they are durable: when a batch of the synced
-//! committer that was sent afterwards has been committed.
+//! Messages and results lead to turns, and the server writes the turn's commit later into the same log: the sync that
+//! makes the turn durable makes them durable too. So the early committer commits them on a connection of its own
+//! without waiting for the disk, and dispatchers see them at once. It answers the caller when they are durable: when
+//! the server has committed a batch that the synced committer sent afterwards.
 //!
-//! Until then the batches are kept. A server that crashes may have forgotten the last of them; it is asked which, and what
-//! it has forgotten is committed again. That is why nothing is lost, and nothing is done twice.
+//! Until then the early committer keeps the batches. A server that crashes may lose the last of them; the early
+//! committer asks it which, and commits those again. So nothing is lost, and nothing is done twice.
 //!
-//! Behind a pooler nobody can tell whether the server has crashed, because connections outlive it. There these commits wait
-//! for the disk like all others, and are answered at once.
+//! Behind a pooler the store cannot tell whether the server has crashed, because its connections to the pooler outlive
+//! the server. There these commits wait for the disk like all others, and their callers hear at once.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,10 +25,10 @@ use crate::jobs::{Job, Reply};
 use crate::session::Connector;
 use crate::settings::Purpose;
 
-/// How long the turn that a result or a message leads to may take before that is synced by itself.
+/// How long a result or a message waits for the sync of the turn that it leads to, before it gets a sync of its own.
 const LINGER: Duration = Duration::from_millis(2);
 
-/// Starts an early committer; `synced` makes durable what it commits.
+/// Starts an early committer; the batches of `synced` make durable what it commits.
 pub(crate) fn start(
     connector: Arc<Connector>,
     returner: LeaseReturner,
@@ -43,13 +43,14 @@ pub(crate) fn start(
     committer
 }
 
-/// A batch that is committed and not known to be durable.
+/// A batch that is committed and may not be durable yet.
 struct Kept {
     committed: Committed,
-    /// Which connection the synced committer had before it was committed, and the last batch that it had sent afterwards.
+    /// Which connection the synced committer had before this batch was committed, and the last batch that it had sent
+    /// when this one was.
     connection: u64,
     sent: i64,
-    /// When a sync is asked for, unless one is on its way then; `None` if it has been.
+    /// When to ask for a sync, unless one is on its way then; `None` once it was asked for.
     sync_at: Option<Duration>,
 }
 
@@ -58,12 +59,12 @@ struct Early {
     synced: Arc<Committer>,
     progress: watch::Receiver<Progress>,
     kept: VecDeque<Kept>,
-    /// Where syncs that were asked for say that they failed.
+    /// Where the syncs report that they failed.
     failed: mpsc::UnboundedSender<ProviderError>,
     failures: mpsc::UnboundedReceiver<ProviderError>,
 }
 
-/// What there is to do next.
+/// The next step of the early committer.
 enum Next {
     Commit(Vec<Job>),
     Settle,
@@ -81,7 +82,7 @@ impl Early {
                     let (mut batch, later) = self.committing.gather(jobs).await;
                     waiting = later;
                     batch.serve(&self.committing.returner.shared.waiting_dispatchers);
-                    // If it changes meanwhile, nobody knows which server has the batch.
+                    // If this changes during the commit, it is unknown which server has the batch.
                     let connection = self.progress.borrow().connection;
                     let committed = self.committing.process(batch).await;
                     committed.into_iter().for_each(|committed| self.keep(committed, connection));
@@ -115,7 +116,7 @@ impl Early {
         tokio::select! {
             count = self.committing.jobs.recv_many(&mut waiting, BATCH_SIZE) => match count {
                 0 if is_over => Next::End,
-                // The handle is gone; what is kept is still made durable, and what was set aside is still tried.
+                // The handle is gone; batches that are kept still become durable, and jobs set aside are still tried.
                 0 => self.wait_to_end().await,
                 _ => Next::Commit(waiting),
             },
@@ -159,13 +160,13 @@ impl Early {
         }
     }
 
-    /// Tells whether the first batch that is kept is durable, or nobody knows.
+    /// Tells whether the first batch that is kept is durable, or may have been lost with its server.
     fn is_settled(&self) -> bool {
         let now = *self.progress.borrow();
         self.kept.front().is_some_and(|kept| kept.is_durable(&now) || kept.connection != now.connection)
     }
 
-    /// Answers what is durable. Returns what has to be committed again.
+    /// Answers the callers of durable batches. Returns the jobs that have to be committed again.
     async fn settle(&mut self) -> Vec<Job> {
         let now = *self.progress.borrow_and_update();
         while self.kept.front().is_some_and(|kept| kept.is_durable(&now)) {
@@ -176,7 +177,8 @@ impl Early {
         if self.kept.iter().all(|kept| kept.connection == now.connection) {
             return Vec::new();
         }
-        // The synced committer has another connection, so the server may have crashed, or be another: then ours is over.
+        // The synced committer has another connection, so the server may have crashed, or be another one: then our own
+        // connection is over too.
         if let Err(failure) = self.committing.check_connection().await {
             self.kept.drain(..).for_each(|kept| kept.committed.batch.fail(&uncertain(&failure.message)));
             return Vec::new();
@@ -184,7 +186,7 @@ impl Early {
         let forgotten = self.forgotten();
         let sent = self.synced.sent();
         for kept in &mut self.kept {
-            // If that has changed again meanwhile, they are looked at again.
+            // If the synced committer's connection has changed again meanwhile, the next `settle` checks again.
             (kept.connection, kept.sent, kept.sync_at) =
                 (now.connection, sent, Some(SystemClock.monotonic()));
         }
@@ -192,7 +194,8 @@ impl Early {
         forgotten
     }
 
-    /// Takes out what the server has forgotten, if it has crashed.
+    /// Takes out the jobs of batches that the server lost in a crash. Fails batches if the server has forgotten whether
+    /// it committed them.
     fn forgotten(&mut self) -> Vec<Job> {
         if let Some(last) = self.committing.take_uncertain() {
             let failure = uncertain("the server has forgotten this process");
@@ -209,13 +212,13 @@ impl Early {
         lost.into_iter().flat_map(|kept| kept.committed.batch.into_jobs()).collect()
     }
 
-    /// Asks for a sync if something has waited long enough and none is on its way.
+    /// Asks for a sync if a batch has waited long enough and no sync is on its way.
     fn sync_what_has_lingered(&mut self) {
         let now = SystemClock.monotonic();
         let mut is_needed = false;
         for kept in &mut self.kept {
             if kept.sync_at.is_some_and(|sync_at| sync_at <= now) {
-                // A batch that is on its way may fail, so that is looked at again.
+                // The synced batch that is on its way may fail, so this one is checked again later.
                 let is_under_way = self.synced.is_under_way_after(kept.sent);
                 kept.sync_at = is_under_way.then_some(now + LINGER);
                 is_needed |= !is_under_way;
@@ -233,7 +236,7 @@ impl Early {
         });
     }
 
-    /// Nothing could be made durable for so long that callers should hear of it.
+    /// Fails all batches that are kept: a sync has failed for so long that their callers should hear of it.
     fn give_up(&mut self, error: &ProviderError) {
         let failure = uncertain(&error.message);
         self.kept.drain(..).for_each(|kept| kept.committed.batch.fail(&failure));
@@ -241,7 +244,8 @@ impl Early {
 }
 
 impl Kept {
-    /// What was sent after it and is durable makes it durable, if the server has not crashed in between.
+    /// Tells whether this batch is durable: a durable batch of the synced committer that was sent after it makes it so,
+    /// if the server has not crashed in between.
     fn is_durable(&self, now: &Progress) -> bool {
         now.connection == self.connection && now.durable > self.sent
     }

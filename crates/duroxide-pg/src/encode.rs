@@ -23,7 +23,7 @@ pub(crate) struct NewMessage {
     /// For a timer: when it is due; 0 otherwise.
     pub(crate) due_at: i64,
     pub(crate) delay_ms: i64,
-    /// For the start of a child: who started it.
+    /// For the start of a child: the instance that started it.
     pub(crate) parent: Option<String>,
     pub(crate) text: String,
 }
@@ -39,17 +39,17 @@ pub(crate) struct NewActivity {
     pub(crate) text: String,
 }
 
-/// What becomes of one key: its last value in a turn, or that it is removed.
+/// The change of one key: its last value in a turn, or its removal.
 #[derive(Debug, Clone)]
 pub(crate) struct NewValue {
     pub(crate) key: String,
     pub(crate) value: Option<String>,
-    /// When it was set; the time of the commit for a removal.
+    /// When the turn set it; the time of the commit for a removal.
     pub(crate) updated_ms: Option<i64>,
 }
 
-/// The changes of a key-value store, in the order in which they are applied: first everything is removed, or not, then
-/// each key gets its last value.
+/// The changes of a key-value store, in the order in which the server applies them: first it removes everything, or
+/// not, then each key gets its last value.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct NewValues {
     pub(crate) cleared: bool,
@@ -92,12 +92,12 @@ pub(crate) fn activity(
     })
 }
 
-/// How a tag is stored: so that none and every tag are told apart, and found by the same index.
+/// Returns a tag as the store keeps it: a missing tag differs from every other, and the same index finds both.
 pub(crate) fn route(tag: Option<&str>) -> String {
     tag.map_or_else(String::new, |tag| format!("={}", stored(tag)))
 }
 
-/// Encodes a delta. Ids are assigned by the runtime; one that is missing, or there twice, is refused here.
+/// Encodes a delta. The runtime assigns the ids; this refuses one that is missing, or there twice.
 pub(crate) fn events(
     limits: &StoreLimits,
     operation: &str,
@@ -174,7 +174,7 @@ impl TurnCommit {
         let pinned = |version| PinnedVersion::encode(OPERATION, version);
         let cancelled: Vec<_> = turn.cancelled_activities.iter().filter_map(identity).collect();
         let mut activities = turn.worker_items.iter().map(activity).collect::<Result<Vec<_>, _>>()?;
-        // What the turn gives up as soon as it schedules it need not be stored.
+        // The store need not keep an activity that the turn schedules and gives up at once.
         activities.retain(|new| {
             !cancelled.iter().any(|(instance, execution_id, activity_id)| {
                 (&new.instance, new.execution_id, new.activity_id) == (instance, *execution_id, *activity_id)
@@ -200,7 +200,7 @@ impl TurnCommit {
         })
     }
 
-    /// About how many bytes it is.
+    /// Returns about how many bytes the turn sends.
     pub(crate) fn size(&self) -> usize {
         let events: usize = self.events.iter().map(|event| event.text.len()).sum();
         let activities: usize = self.activities.iter().map(|activity| activity.text.len()).sum();
@@ -208,7 +208,7 @@ impl TurnCommit {
         events + activities + messages + self.output.as_ref().map_or(0, String::len)
     }
 
-    /// Tells whether those who watch the instance have something to see.
+    /// Tells whether the turn changes something that watchers of the instance see.
     pub(crate) fn is_visible(&self) -> bool {
         self.name.is_some()
             || self.status.is_some()
@@ -218,7 +218,7 @@ impl TurnCommit {
     }
 }
 
-/// By what an activity is found; `None` if it is beyond what the store can hold, so that it was never here.
+/// Returns the key by which the store finds an activity; `None` if no column can hold it, so it was never stored.
 fn identity(activity: &ScheduledActivityIdentifier) -> Option<(String, i64, i64)> {
     let execution_id = i64::try_from(activity.execution_id).ok()?;
     let activity_id = i64::try_from(activity.activity_id).ok()?;
@@ -233,14 +233,14 @@ pub(crate) struct WorkAck {
     pub(crate) completion: Option<NewMessage>,
 }
 
-/// Returns what a token says it leases; `None` if it is not one of ours.
+/// Returns the instance or row that a token names; `None` if this store did not make the token.
 pub(crate) fn leased_by(token: &str) -> Option<&str> {
-    // A NUL cannot be part of a token that the database made, and could not even be asked for.
+    // A token that the database made holds no NUL, and a query could not even send one.
     let leased = lease_token::leased_by(token)?;
     (!token.contains('\0')).then_some(leased)
 }
 
-/// The activity that a token leases.
+/// Returns the activity that a token leases.
 pub(crate) fn leased_work(token: &str) -> Option<i64> {
     leased_by(token)?.parse().ok()
 }

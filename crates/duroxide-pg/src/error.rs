@@ -1,4 +1,4 @@
-//! What can go wrong with a PostgreSQL store: when it is opened, and while it works.
+//! The errors of a PostgreSQL store: when it is opened, and while it works.
 //!
 //! No text here ever holds a URL or a password.
 
@@ -9,7 +9,7 @@ use tokio_postgres::error::SqlState;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PgError {
-    /// The URL cannot be used. It is not repeated here, for it may hold a password.
+    /// The store cannot use the URL. The error does not repeat it, because it may hold a password.
     #[error("invalid database URL: {reason}")]
     InvalidUrl {
         /// What is wrong with it.
@@ -23,31 +23,32 @@ pub enum PgError {
         /// What is wrong with it.
         reason: &'static str,
     },
-    /// The server cannot be reached for now, or there was no token to log in with.
+    /// The store cannot reach the server for now, or got no token to log in with.
     #[error("cannot connect to PostgreSQL: {reason}")]
     Connect {
-        /// What was said.
+        /// Why the connection failed.
         reason: String,
     },
-    /// The server does not let us in: a wrong password, no such user or database.
+    /// The server refuses the login: a wrong password, no such user or database.
     #[error("PostgreSQL refuses the login: {reason}")]
     LoginRefused {
-        /// What was said.
+        /// Why the server refuses it.
         reason: String,
     },
-    /// The connection cannot be encrypted, or the server could not prove that it is the one that was asked for.
+    /// The connection cannot be encrypted, or the server could not prove that it is the one that the URL names.
     #[error("cannot set up TLS: {reason}")]
     Tls {
-        /// What is wrong.
+        /// What is wrong with the encryption.
         reason: String,
     },
-    /// The server is older than 14 or its text is not Unicode.
+    /// The server is older than 14, its text is not Unicode, or a pooler in front of it takes no transactions.
     #[error("this PostgreSQL server cannot be used: {reason}")]
     Unsupported {
-        /// What is missing.
+        /// Why the store cannot use it.
         reason: String,
     },
-    /// The schema was changed by a newer version of this crate, beside which this build may not run; it was not touched.
+    /// A newer version of this crate has changed the schema, and this build may not run beside it. This build changed
+    /// nothing.
     #[error(
         "schema '{schema}' is at migration {found} and can be used by builds that know migration {needed}, this one knows \
          those up to {known}; deploy {deploy}"
@@ -64,7 +65,7 @@ pub enum PgError {
         /// The version of the crate that knows it.
         deploy: String,
     },
-    /// The schema's ledger of migrations does not agree with this build; it was not touched.
+    /// The schema's ledger of migrations does not agree with this build, which changed nothing.
     #[error("schema '{schema}' cannot be used: {reason}")]
     AlteredSchema {
         /// The schema.
@@ -80,7 +81,7 @@ pub enum PgError {
         /// The first one that is missing.
         first: i64,
     },
-    /// Another process was migrating the schema, and did not come to an end for as long as this one was ready to wait.
+    /// Another process was migrating the schema, and did not finish while this one was ready to wait.
     #[error("schema '{schema}' is being migrated or locked, and was not free after {waited_ms} ms: {holder}")]
     MigrationInProgress {
         /// The schema.
@@ -105,19 +106,19 @@ pub enum PgError {
     /// The server refused a statement while the store was being opened.
     #[error("{action}: {reason}")]
     Database {
-        /// What was being done.
+        /// What the store was doing.
         action: &'static str,
         /// What the server said.
         reason: String,
         /// The server's code for it (SQLSTATE), if it gave one.
         code: Option<String>,
-        /// Whether it may go right another time.
+        /// Whether it may succeed another time.
         retryable: bool,
     },
 }
 
 impl PgError {
-    /// Tells whether opening the store may go right another time, without anybody changing anything.
+    /// Tells whether opening the store may succeed another time, although no operator changes anything.
     pub fn is_retryable(&self) -> bool {
         matches!(
             self,
@@ -128,7 +129,7 @@ impl PgError {
     pub(crate) fn database(action: &'static str) -> impl FnOnce(QueryError) -> Self {
         move |error| {
             let code = error.code().cloned();
-            // Nobody has asked for anything yet, so whatever has to be mended is said at once.
+            // No caller waits for work yet, so the error says at once what an operator has to mend.
             let (kind, reason) = match error {
                 QueryError::Driver(error) => (kind_of(&error), describe(&error)),
                 QueryError::NotOurs => {
@@ -147,12 +148,12 @@ impl PgError {
     }
 }
 
-/// Why an operation on an open store failed, before it is known by the name of the method that was called.
+/// Why an operation on an open store failed, before the error gets the name of the method that the caller used.
 #[derive(Debug, Clone)]
 pub(crate) enum StoreError {
-    /// The contract says no.
+    /// The storage contract refuses it.
     Refused(ProviderError),
-    /// The database says no, or says nothing.
+    /// The database refuses it, or does not answer.
     Database(Failure),
     /// The store is gone.
     Closed,
@@ -161,14 +162,14 @@ pub(crate) enum StoreError {
 /// Why a statement has no answer.
 #[derive(Debug)]
 pub(crate) enum QueryError {
-    /// What the driver says.
+    /// The driver reports an error.
     Driver(tokio_postgres::Error),
-    /// It was not in the session that was set up for it, and did nothing.
+    /// The statement met a session that the store did not set up for it, and did nothing.
     NotOurs,
 }
 
 impl QueryError {
-    /// The server's code, if it gave one.
+    /// Returns the server's code, if it gave one.
     pub(crate) fn code(&self) -> Option<&SqlState> {
         match self {
             Self::Driver(error) => error.code(),
@@ -188,18 +189,18 @@ impl From<tokio_postgres::Error> for QueryError {
 pub(crate) struct Failure {
     pub(crate) kind: FailureKind,
     pub(crate) message: String,
-    /// The server's code, if it was the server that said something.
+    /// The server's code, if the failure comes from the server.
     pub(crate) code: Option<SqlState>,
 }
 
-/// What a failure asks for.
+/// What a caller can do about a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FailureKind {
-    /// The same statement may succeed on the same connection: a deadlock, a lock that was not to be had.
+    /// The same statement may succeed on the same connection: a deadlock, or a lock that another transaction holds.
     Transient,
-    /// It may succeed on another connection: this one is lost, or leads to a server that cannot write.
+    /// The statement may succeed on another connection: this one is lost, or leads to a server that cannot write.
     Lost,
-    /// It will not succeed.
+    /// The statement will not succeed.
     Permanent,
 }
 
@@ -239,7 +240,8 @@ impl Failure {
         self.kind != FailureKind::Permanent
     }
 
-    /// Tells whether it may be about one of the rows that a statement reads, so that the others can be had without it.
+    /// Tells whether one of the rows that the statement reads may be at fault, so that the others can be read without
+    /// it.
     pub(crate) fn may_be_about_a_row(&self) -> bool {
         !self.may_pass() || self.code == Some(SqlState::OUT_OF_MEMORY) || self.is_damage()
     }
@@ -252,8 +254,8 @@ impl Failure {
 }
 
 impl From<tokio_postgres::Error> for Failure {
-    /// Of an open store, only what is about the request itself will not pass. A privilege, a table or a login that was there
-    /// and is not now is for an operator to mend, and no reason to fail what somebody asked for.
+    /// Once the store is open, only a failure about the request itself is permanent. An operator can restore a
+    /// privilege, a table or a login that was there before, so that is no reason to fail a caller's work.
     fn from(error: tokio_postgres::Error) -> Self {
         let kind = match (kind_of(&error), error.code()) {
             (FailureKind::Permanent, Some(code)) if !is_about_the_request(code) => FailureKind::Transient,
@@ -274,7 +276,7 @@ impl From<QueryError> for Failure {
     }
 }
 
-/// Tells whether a code speaks of what was sent: its data, its constraints, its size, or a trigger that refuses it.
+/// Tells whether a code is about the request: its data, its constraints, its size, or a trigger that refuses it.
 fn is_about_the_request(code: &SqlState) -> bool {
     matches!(code.code().get(..2), Some("21" | "22" | "23" | "44" | "54" | "P0"))
 }
@@ -282,8 +284,8 @@ fn is_about_the_request(code: &SqlState) -> bool {
 /// Decides by the server's code, never by its text.
 pub(crate) fn kind_of(error: &tokio_postgres::Error) -> FailureKind {
     let Some(code) = error.code() else {
-        // Without a code it is the connection; or a mistake of ours in types, which a test finds; or a way to log in that
-        // the server asks for and the URL does not allow. The driver tells them apart by its own words only.
+        // Without a code the connection failed; or the store sent a wrong type, which a test finds; or the server asks
+        // for a way to log in that the URL does not allow. Only the driver's text tells them apart.
         let text = error.to_string();
         let will_stay = ["serializing", "invalid configuration", "authentication error"];
         let is_permanent = will_stay.iter().any(|words| text.contains(words));
@@ -297,7 +299,7 @@ fn kind_of_code(code: &SqlState) -> FailureKind {
     if transient.contains(code) || code.code().starts_with("40") {
         return FailureKind::Transient;
     }
-    // A statement that was prepared before a migration has to be prepared anew.
+    // The store has to prepare a statement anew that it prepared before a migration.
     if *code == SqlState::FEATURE_NOT_SUPPORTED {
         return FailureKind::Lost;
     }
@@ -309,7 +311,7 @@ fn kind_of_code(code: &SqlState) -> FailureKind {
     }
 }
 
-/// What the server said, with its code; never the statement or its values.
+/// Returns the server's message with its code; never the statement or its values.
 pub(crate) fn describe(error: &tokio_postgres::Error) -> String {
     match error.as_db_error() {
         Some(said) => {

@@ -1,4 +1,4 @@
-//! What this store can do beyond the documented contract.
+//! The capabilities of this store beyond the documented contract.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -105,7 +105,7 @@ impl ExtendedProvider for PostgresProvider {
         let order = claim.filter(|request| *request.tag_filter != TagFilter::None).map(work_order);
         let TurnStored { incarnation, work } = self.commit_turn(turn, order).await?;
         let Some(request) = claim else { return Ok(StoredTurn { incarnation, claims: Vec::new() }) };
-        // The turn is stored whatever becomes of this. Activities of sessions are never leased along with it.
+        // The turn is stored whatever becomes of this claim. A turn's commit never leases activities of sessions.
         let Some(work) = work else {
             let claims = self.claim_work(request).await.unwrap_or_default();
             return Ok(StoredTurn { incarnation, claims });
@@ -133,7 +133,7 @@ impl ExtendedProvider for PostgresProvider {
         };
         let order = self.instance_order(request.max, request);
         let (fetched, durable) = self.commit_result_and_claim(lock_token, completion, order).await?;
-        // The result is stored whatever becomes of this.
+        // The result is stored whatever becomes of this claim.
         let claims = match fetched {
             Some(fetched) if !fetched.is_unfinished() => {
                 self.take_instances("store_result", fetched).await.unwrap_or_default()
@@ -268,7 +268,7 @@ impl PostgresProvider {
         if lease.get::<_, i64>(0) <= lease.get::<_, i64>(1) {
             return Err(ProviderError::permanent(operation, "Instance lock expired"));
         }
-        // What is deleted has no lease.
+        // A deleted instance has no lease.
         let events = self.rest_of_history(operation, instance, events).await?.ok_or_else(unknown)?;
         let entry = |row: &tokio_postgres::Row| {
             let entry = KvEntry { value: original(row.get(1)), last_updated_at_ms: positive(row.get(2)) };

@@ -16,7 +16,7 @@ use crate::text::original;
 
 const CLAIM_INSTANCES: &str = "SELECT * FROM claim_instances_1($1, $2, $3, $4, $5, $6, $7, NULL)";
 const CLAIM_WORK: &str = "SELECT * FROM claim_work_1($1, $2, $3, $4, $5, $6, $7)";
-/// One candidate after the other; those that cannot be claimed are set aside.
+/// Takes one candidate after the other and sets aside those that it cannot claim.
 const CLAIM_CAREFULLY: &str = "SELECT * FROM claim_carefully_1($1, $2, $3, $4, $5, $6, $7)";
 const CLAIM_WORK_CAREFULLY: &str = "SELECT * FROM claim_work_carefully_1($1, $2, $3, $4, $5, $6, $7)";
 
@@ -25,7 +25,7 @@ const CLAIM_WORK_CAREFULLY: &str = "SELECT * FROM claim_work_carefully_1($1, $2,
 pub(crate) struct InstanceOrder {
     pub(crate) max: usize,
     pub(crate) lease_ms: i64,
-    /// The versions that the caller has made up its mind about, and those of them that it takes; `None` for any.
+    /// The versions that the caller has decided about, and those of them that it takes; `None` for any.
     pub(crate) classes: Option<(Vec<String>, Vec<String>)>,
 }
 
@@ -45,37 +45,37 @@ impl Order for InstanceOrder {
     }
 }
 
-/// What a caller gets of a fetch of instances.
+/// One caller's share of a fetch of instances.
 pub(crate) struct Fetched {
     pub(crate) claims: Vec<StoredClaim>,
     pub(crate) held: UndeliveredLeases,
-    /// Nothing was found so far, but there is more to look at.
+    /// The fetch found nothing so far, but has more to look at.
     pub(crate) unfinished: bool,
-    /// Versions that the caller has to make up its mind about first.
+    /// Versions that the caller has to decide about first.
     pub(crate) unknown_classes: Vec<String>,
 }
 
 impl Fetched {
-    /// Nothing was leased, but something may be if the caller asks again.
+    /// Tells whether the fetch leased nothing, but may do so if the caller asks again.
     pub(crate) fn is_unfinished(&self) -> bool {
         self.claims.is_empty() && (self.unfinished || !self.unknown_classes.is_empty())
     }
 }
 
-/// What a call brought.
+/// The instances that one call leased.
 pub(crate) struct Instances {
     claims: VecDeque<StoredClaim>,
-    /// Given back unless they are shared out.
+    /// Gives back the leases that were not shared out.
     held: UndeliveredLeases,
     unfinished: bool,
     unknown_classes: Vec<String>,
-    /// Some that just got a message were not leased.
+    /// The call left unleased some instances that just got a message.
     pub(crate) in_line: bool,
 }
 
 impl Instances {
-    /// Reads the rows of `claim_instances_1`, of which the last describes the others. `take_note` is told when to look again:
-    /// answers on one connection come in their order, those on another may be older.
+    /// Reads the rows of `claim_instances_1`, of which the last describes the others. `take_note` learns when to look
+    /// again: answers on one connection arrive in order; one from another connection may be older.
     pub(crate) fn read(
         returner: &LeaseReturner,
         rows: &[Row],
@@ -161,14 +161,14 @@ impl Order for WorkOrder {
     }
 }
 
-/// What a caller gets of a fetch of activities.
+/// One caller's share of a fetch of activities.
 pub(crate) struct FetchedWork {
     pub(crate) claims: Vec<StoredWork>,
     pub(crate) held: UndeliveredLeases,
     pub(crate) unfinished: bool,
 }
 
-/// What a call brought.
+/// The activities that one call leased.
 pub(crate) struct Activities {
     claims: VecDeque<StoredWork>,
     held: UndeliveredLeases,
@@ -178,7 +178,7 @@ pub(crate) struct Activities {
 }
 
 impl Activities {
-    /// What was leased along with something else.
+    /// Wraps activities that the commit of a turn leased.
     pub(crate) fn along(returner: &LeaseReturner, claims: Vec<StoredWork>) -> Self {
         let tokens = claims.iter().map(|claim| claim.token.clone()).collect();
         let held = UndeliveredLeases::new(WorkQueue::Worker, tokens, returner.clone());
@@ -265,19 +265,19 @@ async fn fetch_work(returner: &LeaseReturner, order: WorkOrder) -> Result<Activi
     Ok(Activities { claims, held, unfinished, may_have_sessions })
 }
 
-/// Gives back what was leased by a call of which nobody knows what it leased.
+/// Gives back what a call leased whose answer was lost.
 pub(crate) const RELEASE_CLAIMS: &str = "SELECT release_claims_2($1, $2, $3)";
 
 fn release(now: Option<i64>, seed: &str, lease_ms: i64) -> (&'static str, Params) {
     (RELEASE_CLAIMS, vec![Box::new(now), Box::new(seed.to_string()), Box::new(lease_ms)])
 }
 
-/// What the tokens of one call have in common, and no others.
+/// Makes the beginning that the tokens of one call share, and no other tokens have.
 pub(crate) fn new_seed() -> String {
     uuid::Uuid::new_v4().simple().to_string()
 }
 
-/// An instance that was leased, with its messages still as text.
+/// A leased instance, with its messages still as text.
 pub(crate) struct StoredClaim {
     pub(crate) instance: String,
     pub(crate) token: String,
@@ -312,7 +312,7 @@ impl StoredClaim {
     }
 }
 
-/// An activity that was leased, still as text.
+/// A leased activity, still as text.
 pub(crate) struct StoredWork {
     pub(crate) id: i64,
     pub(crate) token: String,
@@ -326,8 +326,8 @@ impl StoredWork {
     }
 }
 
-/// Somebody is committing a turn of an instance that has new messages. That takes about as long as a sync; if it is another
-/// process, nobody tells us when it is over.
+/// Makes dispatchers look again after a pause: a process is committing a turn of an instance that has new messages.
+/// That takes about as long as a sync, and another process does not tell this one when it is over.
 fn look_again(shared: &Arc<Shared>) {
     let Some(pause) = shared.turns_in_the_way.met() else { return };
     let shared = Arc::downgrade(shared);
@@ -351,7 +351,7 @@ fn report_dropped(about: &Row) {
     }
 }
 
-/// Tells of instances that could not be claimed.
+/// Logs the instances that the server could not claim.
 fn report_blocked(about: &Row) {
     let instances: Vec<String> = about.get::<_, Option<Vec<String>>>(20).unwrap_or_default();
     let reasons: Vec<String> = about.get::<_, Option<Vec<String>>>(21).unwrap_or_default();
@@ -363,7 +363,7 @@ fn report_blocked(about: &Row) {
     }
 }
 
-/// Tells of activities that could not be claimed.
+/// Logs the activities that the server could not claim.
 fn report_quarantined(about: &Row) {
     let ids: Vec<i64> = about.get::<_, Option<Vec<i64>>>(7).unwrap_or_default();
     let reasons: Vec<String> = about.get::<_, Option<Vec<String>>>(8).unwrap_or_default();

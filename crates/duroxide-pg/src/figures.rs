@@ -1,4 +1,4 @@
-//! How the store is, as metrics tell it: read by one cheap query now and then, by processes that take work.
+//! Metrics about the state of the store: processes that take work read them now and then, by one cheap query.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -11,7 +11,7 @@ use crate::session::{Connector, METRICS};
 use crate::shared::{Shared, positive};
 use crate::shared_connection::{SharedConnection, jittered};
 
-/// Versions and tags are few, and each has its place in an index: the first of each is one probe.
+/// Versions and tags are few, and an index sorts by them: the query finds the first row of each by one probe.
 const FIGURES: &str = "WITH RECURSIVE t AS MATERIALIZED (SELECT now_ms_1($1) AS now),
     classes (class) AS (
         (SELECT class FROM instance_schedule WHERE ready_seq IS NOT NULL ORDER BY class LIMIT 1)
@@ -40,7 +40,7 @@ const DEAD_ROWS: &str = "SELECT relname::text, n_dead_tup FROM pg_stat_user_tabl
     WHERE schemaname = current_schema() AND relname IN (
         'arrivals', 'instance_schedule', 'orchestrator_queue', 'worker_queue', 'sessions', 'session_arrivals')";
 
-/// Tells how the store is.
+/// Reads the figures and reports them as metrics.
 pub(crate) struct Figures {
     shared: Weak<Shared>,
     connection: Arc<SharedConnection>,
@@ -68,7 +68,7 @@ impl Figures {
         }
     }
 
-    /// What cannot be read now is read next time.
+    /// Reads and reports the figures. If a read fails, the next round tries again.
     async fn tell(&self, now: Option<i64>) {
         METRICS.connections(Arc::strong_count(&self.connector.open_sessions).saturating_sub(1));
         let figures = self.connection.pipeline(&[(FIGURES, &[&now]), (DEAD_ROWS, &[])]).await;

@@ -1,7 +1,7 @@
-//! Claims of a whole process, gathered: those that ask for the same kind of work share a call.
+//! Gathers the claims of a whole process: those that ask for the same kind of work share a call.
 //!
-//! One call is under way at a time; what is asked for meanwhile goes into the next one. So a hundred callers who each
-//! want one instance cost two calls, and nobody waits when there is no crowd.
+//! One call is under way at a time; orders that arrive meanwhile go into the next one. So a hundred callers who each
+//! want one instance cost two calls, and a lone caller does not wait.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -11,27 +11,27 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::error::StoreError;
 
-/// What callers ask for that can share a call.
+/// An order for work that can share a call with others.
 pub(crate) trait Order: Clone + Send + Sync + 'static {
-    /// What a caller gets.
+    /// The part of a call's result that one caller gets.
     type Share: Send + 'static;
-    /// Callers with the same key can share a call.
+    /// Returns the key of this kind of order: callers with the same key can share a call.
     fn key(&self) -> String;
-    /// How much it asks for.
+    /// Returns how much the order asks for.
     fn max(&self) -> usize;
-    /// How much, as the database takes it.
+    /// Returns how much the order asks for, as the database takes it.
     fn stored_max(&self) -> i32 {
         i32::try_from(self.max()).unwrap_or(i32::MAX)
     }
-    /// The same order for more.
+    /// Returns the same order for `max` in all.
     fn for_all(self, max: usize) -> Self;
 }
 
-/// What a call brought, to be shared out.
+/// The result of a call, to be shared out.
 pub(crate) trait Claimed<S>: Send {
     /// Takes the next share of up to `max`.
     fn share(&mut self, max: usize) -> S;
-    /// Tells whether whoever got nothing may ask again at once.
+    /// Tells whether a caller that got nothing may ask again at once.
     fn may_be_more(&self) -> bool;
 }
 
@@ -75,7 +75,7 @@ impl<O: Order> Gatherer<O> {
     }
 }
 
-/// Those that can share a call, in the order in which they came.
+/// Groups the orders that can share a call, in the order in which they came.
 fn groups<O: Order>(asked: Vec<Asked<O>>) -> Vec<Vec<Asked<O>>> {
     let mut groups: Vec<Vec<Asked<O>>> = Vec::new();
     let mut places: HashMap<String, usize> = HashMap::new();
@@ -104,10 +104,10 @@ async fn serve<O: Order>(group: Vec<Asked<O>>, call: &impl Fn(O) -> Called<O::Sh
                 return;
             }
         };
-        // The first is served in any case, so that this ends.
+        // Each call serves the first caller in any case, so the loop ends.
         while let Some(one) = group.pop_front() {
             let share = claimed.share(one.order.max());
-            // A caller that went away gives its share back by dropping it.
+            // If the caller went away, dropping its share gives the leases back.
             let _ = one.reply.send(Ok(share));
             if claimed.may_be_more() {
                 break;

@@ -1,8 +1,8 @@
 //! Leases on their way to a caller that may have gone away.
 //!
-//! A future may be dropped at any point, also after its claims were committed and before it was polled again. Then nobody
-//! knows of the leases, so they are given back at once instead of running out. Whoever finds nothing waits for that,
-//! because what is being given back may be what they look for.
+//! A caller may drop its future at any point, also after the server committed its claims and before the caller saw
+//! them. Then the store gives the leases back at once, instead of letting them run out. A claim that finds nothing
+//! waits for that, because what the store gives back may be what the claim looks for.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,7 +20,7 @@ use crate::shared_connection::{SharedConnection, Trials};
 const ABANDON_TURN: &str = "SELECT abandon_turn_2($1, $2, $3, $4, $5)";
 const ABANDON_WORK: &str = "SELECT abandon_work_2($1, $2, $3, $4, $5)";
 
-/// Counts what is still done for callers that have gone away.
+/// Counts the give-backs that are under way for callers that have gone away.
 #[derive(Clone)]
 pub(crate) struct PendingGiveBacks(Arc<watch::Sender<usize>>);
 
@@ -30,7 +30,7 @@ impl Default for PendingGiveBacks {
     }
 }
 
-/// Something that is still being done; over when it is dropped.
+/// A give-back under way; dropping it ends it.
 struct PendingGiveBack(PendingGiveBacks);
 
 impl Drop for PendingGiveBack {
@@ -45,11 +45,11 @@ impl PendingGiveBacks {
         PendingGiveBack(self.clone())
     }
 
-    /// Waits until nothing is being done; tells whether anything was.
+    /// Waits until no give-back is under way; tells whether one was.
     pub(crate) async fn finish(&self) -> bool {
         let mut count = self.0.subscribe();
         let waited = *count.borrow_and_update() > 0;
-        // The sender lives as long as this.
+        // The sender lives as long as `self`, so this cannot fail.
         let _ = count.wait_for(|count| *count == 0).await;
         waited
     }
@@ -63,7 +63,7 @@ impl PendingGiveBacks {
         let slot = caller.slot.clone();
         let (sender, receiver) = oneshot::channel();
         tokio::spawn(async move {
-            // If nobody takes the claims, they are dropped here, which gives them back.
+            // If the caller has gone away, this drops the claims, which gives them back.
             drop(sender.send(claim.await));
             drop(slot);
         });
@@ -73,7 +73,7 @@ impl PendingGiveBacks {
     }
 }
 
-/// The caller of a claim. If it goes away, what is left to do counts as a pending give-back.
+/// The caller of a claim. If it goes away, the rest of the claim counts as a pending give-back.
 struct Caller {
     give_backs: PendingGiveBacks,
     slot: Arc<Mutex<Option<PendingGiveBack>>>,
@@ -89,29 +89,29 @@ impl Caller {
 impl Drop for Caller {
     fn drop(&mut self) {
         if !self.stayed {
-            // Over when the claim's task lets go of the slot.
+            // The give-back ends when the claim's task drops the slot.
             *self.slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.give_backs.begin());
         }
     }
 }
 
-/// What giving back takes.
+/// Gives leases back.
 #[derive(Clone)]
 pub(crate) struct LeaseReturner {
     pub(crate) connection: Arc<SharedConnection>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) give_backs: PendingGiveBacks,
-    /// How long a lease whose row somebody holds is asked about.
+    /// How long to retry a give-back while another transaction holds the lease's row.
     pub(crate) patience: Duration,
 }
 
-/// What became of a lease that was to be given back.
+/// The outcome of a give-back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum GiveBack {
     Done,
-    /// The token is not the lease's any more.
+    /// The token no longer holds the lease.
     NotHeld,
-    /// Somebody holds its row just now.
+    /// Another transaction holds the lease's row just now.
     Busy,
 }
 
@@ -129,10 +129,10 @@ impl rows::GiveBack for LeaseReturner {
                     busy.push(token);
                 }
             }
-            // No claim waits for leases whose rows others hold.
+            // From here on no claim waits: other transactions hold the rows of the remaining leases.
             drop(pending);
             for token in busy {
-                // What cannot be given back runs out by itself.
+                // A lease that cannot be given back runs out by itself.
                 let _ = returner.give_back_patiently(queue, token, 0, true).await;
             }
         });
@@ -140,7 +140,7 @@ impl rows::GiveBack for LeaseReturner {
 }
 
 impl LeaseReturner {
-    /// Ends a lease without an ack; `false` if the token is not the lease's any more.
+    /// Ends a lease without an ack; `false` if the token no longer holds it.
     pub(crate) async fn give_back_patiently(
         &self,
         queue: WorkQueue,

@@ -1,7 +1,7 @@
-//! What a role must be allowed to do in a schema, and whether it is.
+//! The rights that a role needs in a schema, and checks that it has them.
 //!
-//! Migrations are for the owner of the schema. A worker or a client needs no more than to read and write rows and to call
-//! functions, so it can have a role of its own that owns nothing.
+//! The owner of the schema applies migrations. A worker or a client only reads and writes rows and calls functions, so
+//! it can have a role of its own that owns nothing.
 
 use tokio_postgres::types::ToSql;
 
@@ -10,12 +10,12 @@ use crate::error::PgError;
 use crate::migrate::{functions, in_time, sequences, tables};
 use crate::session::Session;
 
-/// What everybody only reads.
+/// Tables that workers and clients only read.
 const READ_ONLY: [&str; 2] = ["duroxide_migrations", "store_facts"];
-/// An error names so many objects one by one; a role that lacks more is told everything that it needs.
+/// An error names so many objects one by one; if the role lacks more, it lists all grants that the role needs.
 const NAMED_ONE_BY_ONE: usize = 8;
 
-/// The statements that let a role work in a schema that has been migrated, without owning anything in it.
+/// Returns the statements that let a role work in a migrated schema, without owning anything in it.
 pub(crate) fn statements(schema: &str, role: &str) -> String {
     let (schema, role) = (quoted(schema), if role == "public" { "PUBLIC".into() } else { quoted(role) });
     let listed =
@@ -33,7 +33,7 @@ pub(crate) fn statements(schema: &str, role: &str) -> String {
     )
 }
 
-/// Checks that the session's role may do with the tables and functions of a schema what a store does with them.
+/// Checks that the session's role may use the tables and functions of a schema as a store does.
 pub(crate) async fn check(session: &Session, schema: &str) -> Result<(), PgError> {
     const LACKS: &str = "
         WITH wanted AS (
@@ -78,7 +78,7 @@ pub(crate) async fn check(session: &Session, schema: &str) -> Result<(), PgError
     })
 }
 
-/// Checks that the session's role may apply migrations: that it may create what is missing, and owns what is there.
+/// Checks that the session's role may apply migrations: that it may create missing objects, and owns the tables.
 pub(crate) async fn check_owner(session: &Session, schema: &str) -> Result<(), PgError> {
     const SQL: &str = "
         SELECT current_user::text,
@@ -116,8 +116,8 @@ pub(crate) async fn check_owner(session: &Session, schema: &str) -> Result<(), P
     }
 }
 
-/// Lets those who could work in the schema before a migration work with what that has added. Otherwise a worker of the
-/// version before would fail in a function that has changed under it.
+/// Gives the roles that could work in the schema before a migration the rights to what it has added. Otherwise a worker
+/// of the version before would fail in a function that the migration has changed.
 pub(crate) async fn pass_on(session: &Session, schema: &str) -> Result<(), PgError> {
     const ROLES: &str = "
         SELECT DISTINCT CASE WHEN a.grantee = 0 THEN 'public' ELSE pg_get_userbyid(a.grantee)::text END
@@ -130,8 +130,8 @@ pub(crate) async fn pass_on(session: &Session, schema: &str) -> Result<(), PgErr
     Ok(())
 }
 
-/// Says so if everybody may create objects in the schema, as in `public` of PostgreSQL 14: a function or an operator of
-/// somebody else's could be called instead of ours.
+/// Warns if every role may create objects in the schema, as in `public` of PostgreSQL 14: the server could call a
+/// function or an operator of another role instead of the store's.
 pub(crate) async fn warn_of_strangers(session: &Session, schema: &str) -> Result<(), PgError> {
     const SQL: &str = "SELECT 1 FROM pg_namespace n, aclexplode(n.nspacl) a
         WHERE n.nspname = $1 AND a.grantee = 0 AND a.privilege_type = 'CREATE'";

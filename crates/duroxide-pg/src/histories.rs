@@ -40,7 +40,8 @@ pub(crate) const OF_CURRENT: &str = part!(
     "coalesce((SELECT current_execution_id FROM instances WHERE instance_id = $1), (SELECT execution FROM rowless_1($1)))"
 );
 
-/// An instance may be deleted and started again while its history is being read; then it is read again, so often.
+/// A caller may delete an instance and start it again while another reads its history; the store then reads again, so
+/// often.
 const TRIALS: usize = 5;
 
 impl PostgresProvider {
@@ -56,7 +57,7 @@ impl PostgresProvider {
         for _ in 0..TRIALS {
             let first = match execution_id.map(i64::try_from) {
                 Some(Ok(id)) => self.rows(operation, OF_EXECUTION, &[&instance, &0_i64, &id]).await?,
-                // Beyond what the store can hold, so there is nothing.
+                // No column can hold this id, so no event has it.
                 Some(Err(_)) => return Ok(Vec::new()),
                 None => self.rows(operation, OF_NEWEST, &[&instance, &0_i64]).await?,
             };
@@ -67,7 +68,7 @@ impl PostgresProvider {
         Err(changed_meanwhile(operation))
     }
 
-    /// Reads what follows a history's first part; `None` if the instance was deleted meanwhile.
+    /// Reads the rest of a history after its first part; `None` if a caller deleted the instance meanwhile.
     pub(crate) async fn rest_of_history(
         &self,
         operation: &'static str,
@@ -87,7 +88,7 @@ impl PostgresProvider {
     }
 }
 
-/// What a caller hears whose instance was deleted again and again.
+/// Makes the error that a caller hears if its instance was deleted again and again.
 pub(crate) fn changed_meanwhile(operation: &'static str) -> ProviderError {
     ProviderError::retryable(operation, "the instance was deleted while its history was being read")
 }

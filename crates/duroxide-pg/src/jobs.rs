@@ -1,4 +1,4 @@
-//! What callers ask the committer for, and how they hear of it.
+//! The jobs that callers hand to the committer, and the answers that they get.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub(crate) struct Reply<T> {
     sender: oneshot::Sender<Result<T, ProviderError>>,
 }
 
-/// Where a caller waits for it.
+/// Where the caller waits for the answer.
 pub(crate) type Answer<T> = oneshot::Receiver<Result<T, ProviderError>>;
 
 impl<T> Reply<T> {
@@ -34,22 +34,23 @@ impl<T> Reply<T> {
         let _ = self.sender.send(result.map_err(|error| error.into_provider_error(operation)));
     }
 
-    /// Tells whether the caller went away before anything was done: then nothing has to be.
+    /// Tells whether the caller went away: a job that has not begun need not happen then.
     pub(crate) fn is_moot(&self) -> bool {
         self.sender.is_closed()
     }
 }
 
-/// A request with its answer still to be given.
+/// A request that waits for its answer.
 #[derive(Debug)]
 pub(crate) struct Pending<O, T = ()> {
     pub(crate) request: O,
-    /// When it arrived, by the store's monotonic clock: a lease that was live then is honoured, however long the queue.
+    /// When it arrived, by the store's monotonic clock: the server honours a lease that was live then, however long the
+    /// queue.
     pub(crate) arrived: Duration,
     pub(crate) reply: Reply<T>,
 }
 
-/// A turn, and the activities that its caller would like to have along with it.
+/// A turn, and the caller's order for activities to lease along with it.
 pub(crate) struct TurnToCommit {
     pub(crate) turn: TurnCommit,
     pub(crate) claim: Option<WorkOrder>,
@@ -57,13 +58,13 @@ pub(crate) struct TurnToCommit {
 
 /// A turn that was committed.
 pub(crate) struct TurnStored {
-    /// The incarnation of the instance; 0 if it has no row, or if that is not known.
+    /// The incarnation of the instance; 0 if it has no row, or if the answer was lost.
     pub(crate) incarnation: u64,
-    /// What was leased along with it; `None` if the caller has to ask for itself.
+    /// The activities that the commit leased; `None` if the caller has to ask for itself.
     pub(crate) work: Option<FetchedWork>,
 }
 
-/// The end of an activity, and the instances that its caller would like to have along with it.
+/// The end of an activity, and the caller's order for instances to lease along with it.
 pub(crate) struct ResultToCommit {
     pub(crate) ack: WorkAck,
     pub(crate) claim: Option<(InstanceOrder, Reply<Option<Fetched>>)>,
@@ -80,9 +81,9 @@ pub(crate) struct StartWithMessage {
 pub(crate) trait Call: Send + Sync {
     fn sql(&self) -> &'static str;
     fn params(&self) -> Vec<&(dyn ToSql + Sync)>;
-    /// Takes note of the statement's answer, to be given when it is committed.
+    /// Takes note of the statement's answer, for the caller to hear once it is committed.
     fn note(&mut self, rows: Vec<Row>, effects: &mut Effects);
-    /// Gives the answer that was noted.
+    /// Gives the caller the answer that was noted.
     fn succeed(self: Box<Self>);
     fn fail(self: Box<Self>, failure: &Failure);
     fn is_moot(&self) -> bool;
@@ -91,7 +92,7 @@ pub(crate) trait Call: Send + Sync {
 /// Parameters that outlive the caller.
 pub(crate) type Params = Vec<Box<dyn ToSql + Send + Sync>>;
 
-/// A call whose rows are read by a function.
+/// A call with a function that reads its rows.
 pub(crate) struct CallOf<T, R> {
     pub(crate) sql: &'static str,
     pub(crate) params: Params,
@@ -132,7 +133,7 @@ where
     }
 }
 
-/// Something for the committer to do.
+/// A request for the committer.
 pub(crate) enum Job {
     AckTurn(Box<Pending<TurnToCommit, TurnStored>>),
     AckWork(Box<Pending<ResultToCommit>>),
@@ -141,11 +142,11 @@ pub(crate) enum Job {
     Start(Pending<NewMessage, StartOutcome>),
     StartWithMessage(Pending<StartWithMessage, DeliveryOutcome>),
     Call(Box<dyn Call>),
-    /// Makes durable what others have committed.
+    /// Makes durable what other connections have committed.
     Sync(Reply<()>),
 }
 
-/// What a job is about: what it locks, as far as others do too.
+/// The subject of a job: what it locks, as far as other jobs lock it too.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Subject {
     Turn(String),
@@ -154,7 +155,7 @@ pub(crate) enum Subject {
 }
 
 impl Job {
-    /// What it is about, unless that is nothing in particular.
+    /// Returns the subject of the job, if it has one.
     pub(crate) fn subject(&self) -> Option<Subject> {
         let instance = match self {
             Self::AckTurn(pending) => return Some(Subject::Turn(pending.request.turn.instance.clone())),
@@ -168,7 +169,7 @@ impl Job {
         Some(Subject::Instance(instance.clone()))
     }
 
-    /// About how many bytes it sends.
+    /// Returns about how many bytes the job sends.
     pub(crate) fn size(&self) -> usize {
         match self {
             Self::AckTurn(pending) => pending.request.turn.size(),

@@ -12,32 +12,33 @@
 //!
 //! # How it works
 //!
-//! - **Few transactions.** What all slots of a process want to write is gathered and committed together, in one round
-//!   trip, by statements that take many requests at once and refuse each by itself (`committer`, `batch`).
-//! - **Few syncs.** A message or a result is visible before it is on the disk, and acknowledged afterwards; the turn that
-//!   it leads to brings it there (`early`).
+//! - **Few transactions.** The committer gathers what all slots of a process write, and commits it in one round trip,
+//!   with statements that take many requests at once and refuse each by itself (`committer`, `batch`).
+//! - **Few syncs.** Dispatchers see a message or a result before it is on the disk; the commit of the turn that it
+//!   leads to brings it there, and then the store acknowledges it (`early`).
 //! - **Few steps.** A turn's commit leases activities, a result's commit leases an instance, and so does a message's if a
-//!   dispatcher waits (`waiting_dispatchers`); what nobody is queued before is leased as it is written.
-//! - **Leases go by the database's clock**; those that are not part of such a commit are taken on a connection of their own
-//!   that does not wait for the disk.
-//! - **Nobody waits for a neighbour.** A message is appended, and so is a note that its instance has to be looked at;
-//!   the next fetch looks. Fetches skip what others hold.
+//!   dispatcher waits (`waiting_dispatchers`); a commit leases a new row as it writes it, if no other is queued before
+//!   it.
+//! - **Leases go by the database's clock**; a fetch that is not part of such a commit takes them on a connection of
+//!   their own that does not wait for the disk.
+//! - **No writer waits for a neighbour.** A sender appends its message and a note about the instance; the next fetch
+//!   looks at that instance. Fetches skip the rows that others hold.
 //! - **Every fetch is a few index probes**, whatever else is in the store.
-//! - **A commit whose answer was lost is looked up**, so nothing is done twice.
+//! - **The committer looks up a commit whose answer was lost**, so nothing is done twice.
 //!
 //! | file | what it holds |
 //! |---|---|
 //! | `migrations/*.sql`, `migrate`, `grants` | tables and functions, how a schema comes to have them, and who may use them |
 //! | `address`, `tls`, `session`, `settings`, `server_identity` | where the database is, and connections to it |
-//! | `proof`, `pooling` | how a statement is kept out of sessions that are not ours, and what is done without sessions |
+//! | `proof`, `pooling` | how the store keeps statements out of foreign sessions, and works without sessions |
 //! | `shared_connection`, `listings` | connections that many callers share |
 //! | `jobs`, `columns`, `batch`, `pipeline`, `committer` | group commit |
-//! | `set_aside` | what meets locks that others hold, and does not hold up the rest |
-//! | `early` | what is made durable after it was committed |
-//! | `claims`, `fetch`, `gather`, `waiting_dispatchers`, `give_backs` | leasing together, and giving back what nobody took |
+//! | `set_aside` | jobs that meet locks of others, and do not hold up the rest |
+//! | `early` | commits that become durable afterwards |
+//! | `claims`, `fetch`, `gather`, `waiting_dispatchers`, `give_backs` | leasing together, giving back unused leases |
 //! | `renewals` | keeping leases, together and on a connection of their own |
-//! | `shared`, `signals`, `clock` | who is told of what, and when |
-//! | `figures` | how the store is, as metrics tell it |
+//! | `shared`, `signals`, `clock` | telling dispatchers, watchers and other processes what changed, and when to look |
+//! | `figures` | metrics about the state of the store |
 //! | `encode`, `text` | values on their way in and out |
 //! | `provider`, `extended`, `admin`, `reads`, `histories`, `blocked`, `quarantine` | the traits |
 //!
@@ -52,12 +53,12 @@
 //! | `duroxide renewals` | keeping leases | from the first renewal |
 //! | `duroxide listings` (two at most), `duroxide removals` | what may take long | while needed, and half a minute longer |
 //!
-//! So a worker has five, and a client that starts orchestrations and waits for them three. If the URL gives an
-//! `application_name`, they are called `NAME (commits)` and so on. Stores in other schemas have connections of their own,
-//! because a session has one search path.
+//! So a worker has five connections, and a client that starts orchestrations and waits for them three. If the URL gives
+//! an `application_name`, they are called `NAME (commits)` and so on. Stores in other schemas have connections of their
+//! own, because a session has one search path.
 //!
 //! A pooler in front of the database may share sessions among its clients (PgBouncer: `pool_mode = transaction`). The store
-//! notices that, makes its settings in each transaction, and looks for work of other processes instead of listening.
+//! notices that, makes its settings in each transaction, and polls for work of other processes instead of listening.
 
 mod address;
 mod admin;
@@ -129,30 +130,30 @@ use shared_connection::SharedConnection;
 use signals::PendingNotifications;
 use waiting_dispatchers::WaitingDispatchers;
 
-/// Processes count their totals in so many slots.
+/// The number of slots in which processes count their totals.
 pub(crate) const SLOTS: i32 = 64;
 
 /// A store in a schema of a PostgreSQL database.
 ///
-/// It must be opened and used inside a tokio runtime. Dropping it finishes what was begun.
+/// Open and use it inside a tokio runtime. A dropped store still finishes the writes it was handed.
 pub struct PostgresProvider {
     shared: Arc<Shared>,
     connector: Arc<Connector>,
     committer: Arc<Committer>,
-    /// Messages and results, which are made durable after they were committed.
+    /// Commits messages and results, which become durable afterwards.
     early: Committer,
-    /// Deletes and prunes, which may take long.
+    /// Commits deletes and prunes, which may take long.
     removals: Committer,
     /// Reads that are soon done, and notifications.
     reads: Arc<SharedConnection>,
-    /// Reads that may take long, so that others do not wait for them.
+    /// Reads that may take long, apart from the others, which do not wait for them.
     listings: Listings,
     returner: LeaseReturner,
     renewals: renewals::Renewals,
     instance_claims: gather::Gatherer<fetch::InstanceOrder>,
     work_claims: gather::Gatherer<fetch::WorkOrder>,
     setup: SchemaSetup,
-    /// Versions that instances are pinned to, as far as they were met.
+    /// Versions that instances are pinned to, as far as this process has met them.
     known_classes: Mutex<BTreeSet<String>>,
     _background: Background,
 }
@@ -170,15 +171,16 @@ impl PostgresProvider {
     /// Opens the store in the schema `public` of the database that a URL names:
     /// `postgres://user:password@host:port/database`, with options after a `?`.
     ///
-    /// `sslmode` is `disable`, `prefer`, `require`, `verify-ca` or `verify-full`. If it is not given, a connection that leaves
-    /// this machine is encrypted and the server must prove its name; one to the loopback or a Unix socket is plain.
-    /// `sslrootcert` names a file with the certificates to trust instead of the system's; with it, `require` verifies too.
-    /// `sslcert` and `sslkey` name files (PEM) with a certificate and a key by which the server knows us.
-    /// `channel_binding=require` insists that a login by password is bound to the encrypted connection; it is where the
-    /// server can. `hostaddr` is the address to connect to, if the host's name is only to be proved and not to be looked up.
+    /// `sslmode` is `disable`, `prefer`, `require`, `verify-ca` or `verify-full`. Without it, the store encrypts a
+    /// connection that leaves this machine and the server must prove its name; one to the loopback or a Unix socket is
+    /// plain. `sslrootcert` names a file with the certificates to trust instead of the system's; with it, `require`
+    /// verifies too. `sslcert` and `sslkey` name files (PEM) with a certificate and a key by which the server knows the
+    /// store. `channel_binding=require` insists on binding a login by password to the encrypted connection; without it,
+    /// the store does so where the server can. `hostaddr` is the address to connect to, if the server has to prove the
+    /// host's name but the store must not look it up.
     ///
-    /// Several hosts (`postgres://user@one,two/database`) are tried in turn, each for `connect_timeout` seconds, until one
-    /// can be written to; `target_session_attrs=any` takes the first that answers.
+    /// Of several hosts (`postgres://user@one,two/database`) the store tries each in turn, for `connect_timeout`
+    /// seconds, until one accepts writes; `target_session_attrs=any` takes the first that answers.
     ///
     /// # Errors
     /// If the server cannot be reached or used; if the schema is newer than this build may use, altered, being migrated for
@@ -205,11 +207,11 @@ impl PostgresProvider {
         &self.connector.schema
     }
 
-    /// Returns the statements that let a role work in a schema, for its owner to run when it has been migrated.
+    /// Returns the statements that let a role work in a schema. The schema's owner runs them after migrating it.
     ///
-    /// A role with these and without any other right in the database can run workers and clients
-    /// ([`Migrations::Verify`]). Applying migrations takes the owner of the schema. Whoever has the grants before a migration
-    /// has them after it as well.
+    /// A role with these grants and no other right in the database can run workers and clients
+    /// ([`Migrations::Verify`]). Only the owner of the schema can apply migrations. A role that has the grants before a
+    /// migration keeps them.
     ///
     /// ```
     /// let grants = duroxide_pg::PostgresProvider::grants("public", "app");
@@ -229,7 +231,7 @@ impl PostgresProvider {
         setup.prepare(&session).await.map(drop)
     }
 
-    /// Drops the schema with everything in it, for tests. Of `public` only what is ours is dropped.
+    /// Drops the schema with everything in it, for tests. Of `public` it drops only what belongs to the store.
     ///
     /// # Errors
     /// What the server reports.
@@ -316,7 +318,7 @@ impl PostgresProvider {
             give_backs: PendingGiveBacks::default(),
             patience,
         };
-        // Renewals are tried again by themselves, with what has changed meanwhile.
+        // The renewals retry by themselves, with what has changed meanwhile.
         let renewing = SharedConnection::new(connector.clone(), Purpose::Renewals, Duration::ZERO);
         let renewals = renewals::start(renewing, &shared, patience);
         let committer = Arc::new(Committer::start(connector.clone(), returner.clone(), patience));

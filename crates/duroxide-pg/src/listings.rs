@@ -1,7 +1,7 @@
 //! Connections for reads that may take long, so that others do not wait for them.
 //!
-//! They are made when they are needed. A read goes where fewest are under way, so one that takes long delays another one only
-//! if there are as many of that kind as connections.
+//! The store connects when a read needs it. A read goes to the connection with the fewest reads under way, so a long
+//! read delays another only if there are as many long reads as connections.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,13 +14,13 @@ use crate::session::Connector;
 use crate::settings::Purpose;
 use crate::shared_connection::{Columns, SharedConnection};
 
-/// How many there are at most.
+/// How many connections there are, at most.
 const CONNECTIONS: usize = 2;
 
 /// Connections for reads that may take long.
 pub(crate) struct Listings([(SharedConnection, AtomicUsize); CONNECTIONS]);
 
-/// A read that is under way; over when it is dropped.
+/// A read under way; dropping it ends it.
 struct UnderWay<'a>(&'a AtomicUsize);
 
 impl Drop for UnderWay<'_> {

@@ -1,12 +1,12 @@
-//! How a schema comes to have the tables and functions that this build needs.
+//! Migrations: they give a schema the tables and functions that this build needs.
 //!
-//! Migrations only go forward. Each is applied in a transaction and recorded in a ledger with a fingerprint of its text,
-//! and with the oldest build that may still run beside it. The ledger is checked whenever a store is opened. A schema whose
-//! past is another one is refused and not touched. One that is newer than this build is used as it is, if its ledger says
-//! that this build may; otherwise it is refused.
+//! Migrations only go forward. The store applies each in a transaction and records it in a ledger, with a fingerprint
+//! of its text and with the oldest build that may still run beside it. Every store that opens checks the ledger. It
+//! refuses a schema with another past, and does not touch it. It uses a schema that is newer than this build as it is,
+//! if the ledger lets this build run; otherwise it refuses it.
 //!
 //! So workers of two neighbouring versions share a schema, also if one of the older version starts again: a migration keeps
-//! what the version before calls, and says so by `needs_at_least`.
+//! the functions that the version before calls, and says so by `needs_at_least`.
 
 use std::borrow::Cow;
 use std::future::Future;
@@ -20,14 +20,14 @@ use crate::grants;
 use crate::session::{ANSWER_TIMEOUT, Session};
 use crate::shared_connection::{Trials, within};
 
-/// A step of a schema's past.
+/// One migration.
 #[derive(Debug, Clone)]
 pub(crate) struct Migration {
     version: i64,
     name: Cow<'static, str>,
     sql: Cow<'static, str>,
-    /// The last migration that a build must know to run on a schema with this one. The ledger has it since the migration
-    /// that made a column for it.
+    /// The last migration that a build must know to run on a schema with this one. The ledger has a column for it since
+    /// [`LEDGER_KNOWS_BUILDS`].
     needs_at_least: Option<i64>,
 }
 
@@ -66,27 +66,28 @@ const MIGRATIONS: [Migration; 15] = [
     migration!(15, "0015_locks", needs_at_least 11),
 ];
 
-/// The migration by which the ledger came to say who may still run. Builds that do not know it refuse every newer schema.
+/// The migration since which the ledger says which builds may still run. Builds that do not know it refuse every newer
+/// schema.
 const LEDGER_KNOWS_BUILDS: i64 = 12;
 /// The oldest server that has what the functions need.
 const OLDEST_SERVER: i32 = 140_000;
-/// A migration waits so long for a lock on a table, and is then tried again: whoever comes behind it waits as well.
+/// A migration waits so long for a lock on a table and then tries again: transactions behind it in the queue wait as
+/// well.
 const TABLE_LOCK_TIMEOUT: Duration = Duration::from_secs(3);
-/// A migration that takes longer is given up.
+/// The store gives up a migration that takes longer.
 const LONGEST_MIGRATION: Duration = Duration::from_secs(6 * 60 * 60);
 
-/// What the server says when a lock was not to be had in time.
+/// The server's code for a lock that it did not get in time.
 const LOCK_TIMEOUT: &str = "55P03";
 
 /// What a process does about migrations when it opens a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Migrations {
-    /// Applies those that are missing, creating the schema if need be. Takes the rights of the schema's owner if there are
-    /// any to apply.
+    /// Applies missing migrations, and creates the schema if need be. That takes the rights of the schema's owner.
     #[default]
     Apply,
-    /// Applies none, and refuses a schema that lacks some: for processes without the right to create tables. See
-    /// [`PostgresProvider::grants`](crate::PostgresProvider::grants).
+    /// Applies no migrations, and refuses a schema that lacks some: for processes without the right to create tables.
+    /// See [`PostgresProvider::grants`](crate::PostgresProvider::grants).
     Verify,
 }
 
@@ -95,20 +96,20 @@ pub enum Migrations {
 pub(crate) struct SchemaSetup {
     pub(crate) schema: String,
     pub(crate) policy: Migrations,
-    /// How long to wait for somebody else who migrates the schema.
+    /// How long to wait for another process that migrates the schema.
     pub(crate) patience: Duration,
     /// Migrations of a build to come, for tests.
     pub(crate) later: Vec<Migration>,
 }
 
-/// What the processes of a store have agreed on.
+/// The facts that all processes of a store share.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct StoreFacts {
-    /// Goes into the hashes by which they tell each other of instances.
+    /// Goes into the hashes by which processes name instances in notifications.
     pub(crate) notification_salt: String,
 }
 
-/// A schema before anything is done about it.
+/// Which parts of a schema exist.
 struct Found {
     schema: bool,
     ledger: bool,
@@ -140,7 +141,8 @@ impl SchemaSetup {
         }
     }
 
-    /// Everything happens in one transaction, whose settings do not depend on those of the role, the database or a pooler.
+    /// Checks and migrates in one transaction, whose settings do not depend on those of the role, the database or a
+    /// pooler.
     async fn attempt(&self, session: &Session) -> Result<StoreFacts, PgError> {
         let mode = match self.policy {
             Migrations::Apply => "READ WRITE",
@@ -189,7 +191,7 @@ impl SchemaSetup {
         Ok(found.unwrap_or(Found { schema: false, ledger: false }))
     }
 
-    /// Applies what is missing, after whoever else is doing that.
+    /// Applies missing migrations, once no other process does.
     async fn migrate(&self, session: &Session, known: &[&Migration]) -> Result<(), PgError> {
         // The lock ends with the transaction, whatever happens.
         let lock = "SELECT pg_advisory_xact_lock(hashtextextended('duroxide-pg migrations ' || $1, 0))";
@@ -247,7 +249,7 @@ impl SchemaSetup {
     }
 
     async fn ledger(&self, session: &Session) -> Result<Vec<Applied>, PgError> {
-        // Columns that the table may not have yet are read as what there is of the row.
+        // `to_jsonb` also reads a row of a table that does not have these columns yet.
         let sql = format!(
             "SELECT m.version, m.fingerprint, (to_jsonb(m) ->> 'needs_at_least')::bigint, to_jsonb(m) ->> 'applied_by'
              FROM {}.duroxide_migrations m ORDER BY m.version",
@@ -266,7 +268,8 @@ impl SchemaSetup {
         Ok(applied.collect())
     }
 
-    /// The migrations that are not in the ledger. What is there must be what this build would have applied, or newer.
+    /// Returns the migrations that are not in the ledger. Those in the ledger must be the ones that this build knows,
+    /// or newer.
     fn missing<'a>(
         &self,
         known: &'a [&'a Migration],
@@ -288,7 +291,7 @@ impl SchemaSetup {
         Ok(known.get(applied.len()..).unwrap_or_default())
     }
 
-    /// Whether this build may run although the schema has migrations that it does not know.
+    /// Checks that this build may run, although the schema has migrations that it does not know.
     fn check_newer(&self, known: usize, applied: &[Applied]) -> Result<(), PgError> {
         let newer = applied.get(known..).unwrap_or_default();
         let Some(newest) = newer.last() else { return Ok(()) };
@@ -328,7 +331,7 @@ impl SchemaSetup {
         Ok(facts)
     }
 
-    /// Tells who keeps the schema locked: most likely somebody who migrates it, and has come to a halt.
+    /// Tells which process keeps the schema locked: most likely one that migrates it and hangs.
     async fn who_is_in_the_way(&self, session: &Session) -> Option<PgError> {
         let sql = "SELECT format('process %s of the server, role %s, application %s, from %s, %s, for %s s', a.pid,
                 coalesce(a.usename::text, '?'), coalesce(nullif(a.application_name, ''), '?'),
@@ -355,7 +358,7 @@ impl SchemaSetup {
     }
 }
 
-/// Waits for the answer to something that never takes long.
+/// Waits for the answer to a statement that never takes long.
 pub(crate) async fn in_time<T>(
     action: &'static str,
     answer: impl Future<Output = Result<T, QueryError>>,
@@ -364,19 +367,20 @@ pub(crate) async fn in_time<T>(
     answer.ok_or_else(PgError::silence)?.map_err(PgError::database(action))
 }
 
-/// The names of our tables.
+/// Returns the names of the store's tables.
 pub(crate) fn tables() -> Vec<&'static str> {
     let mut names = vec!["duroxide_migrations"];
     names.extend(made("TABLE"));
     names
 }
 
-/// The names of our functions.
+/// Returns the names of the store's functions.
 pub(crate) fn functions() -> Vec<&'static str> {
     made("FUNCTION")
 }
 
-/// The names of the sequences that our functions ask for numbers; columns ask theirs without having to be allowed.
+/// Returns the names of the sequences that the functions call by name; a role needs no right to those of identity
+/// columns.
 pub(crate) fn sequences() -> Vec<&'static str> {
     let mut names: Vec<&str> = named_behind("nextval('").collect();
     names.sort_unstable();
@@ -384,7 +388,7 @@ pub(crate) fn sequences() -> Vec<&'static str> {
     names
 }
 
-/// The names of objects of one kind that migrations have made and not removed.
+/// Returns the names of objects of one kind that migrations have made and not removed.
 fn made(kind: &'static str) -> Vec<&'static str> {
     let removed: Vec<&str> = named_behind(format!("DROP {kind} ")).collect();
     let mut names: Vec<&str> = named_behind(format!("CREATE {kind} ")).collect();
@@ -392,7 +396,7 @@ fn made(kind: &'static str) -> Vec<&'static str> {
     names
 }
 
-/// The names that stand behind these words in the migrations.
+/// Returns the names that follow these words in the migrations.
 fn named_behind(words: impl Into<String>) -> impl Iterator<Item = &'static str> {
     const ALL: &[Migration] = &MIGRATIONS;
     let words = words.into();
@@ -409,12 +413,12 @@ fn named_behind(words: impl Into<String>) -> impl Iterator<Item = &'static str> 
     })
 }
 
-/// Text as it is in the repository, also if a checkout has changed the ends of its lines.
+/// Returns the text as it is in the repository, also if a checkout has changed the ends of its lines.
 fn unix_lines(sql: &str) -> Cow<'_, str> {
     if sql.contains('\r') { Cow::Owned(sql.replace("\r\n", "\n")) } else { Cow::Borrowed(sql) }
 }
 
-/// What the ledger has of a migration's text: its MD5, as the server's `md5()` makes it, which some servers do not have.
+/// Returns a migration's fingerprint: the MD5 of its text, as the server's `md5()` makes it, which some servers lack.
 fn fingerprint(sql: &str) -> String {
     Md5::digest(unix_lines(sql).as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -435,8 +439,8 @@ async fn check_server(session: &Session) -> Result<(), PgError> {
     Ok(())
 }
 
-/// A schema with tables of these names that we did not make belongs to somebody else, for example to the published
-/// provider.
+/// Refuses a schema with tables of these names and no ledger: it belongs to another application, for example to the
+/// published provider.
 async fn refuse_foreign_tables(session: &Session, schema: &str) -> Result<(), PgError> {
     let sql = "SELECT string_agg(tablename, ', ' ORDER BY tablename) FROM pg_tables WHERE schemaname = $1
         AND tablename IN ('instances', 'executions', 'history', 'orchestrator_queue', 'worker_queue', 'sessions')";
@@ -470,7 +474,7 @@ pub(crate) async fn drop_schema(session: &Session, schema: &str) -> Result<(), P
 
 #[cfg(feature = "test-hooks")]
 impl Migration {
-    /// A migration that comes after all that this build knows, and after `earlier` others of its kind.
+    /// Makes a migration that comes after all that this build knows, and after `earlier` others like it.
     pub(crate) fn of_a_build_to_come(earlier: usize, sql: String, needs_at_least: Option<i64>) -> Self {
         let version = (MIGRATIONS.len() + earlier) as i64 + 1;
         Self {
@@ -482,7 +486,7 @@ impl Migration {
     }
 }
 
-/// The last migration that this build knows.
+/// Returns the last migration that this build knows.
 #[cfg(feature = "test-hooks")]
 pub(crate) fn newest() -> i64 {
     MIGRATIONS.len() as i64

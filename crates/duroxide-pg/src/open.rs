@@ -11,7 +11,7 @@ use crate::{PgError, PostgresProvider};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The URL begins with nothing that names a store. It is not repeated here, for it may hold a password.
+    /// The URL does not begin with the name of a store. The error does not repeat the URL, which may hold a password.
     #[error("the URL names no store; it begins with postgres://, sqlite: or memory:")]
     UnknownStore,
     /// The PostgreSQL store.

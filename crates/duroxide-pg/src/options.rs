@@ -1,4 +1,4 @@
-//! How a store is set up.
+//! The settings of a store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::session::TokenSource;
 use crate::shared::bounded;
 use crate::{Migrations, PgError, PostgresProvider};
 
-/// Opens a store with settings of its own. Durations beyond a hundred years are taken for a hundred years.
+/// Opens a store with settings of its own. It takes a duration beyond a hundred years for a hundred years.
 ///
 /// ```no_run
 /// # async fn open() -> Result<(), Box<dyn std::error::Error>> {
@@ -30,7 +30,7 @@ pub struct PostgresBuilder {
     pub(crate) limits: StoreLimits,
     pub(crate) parking_time: Duration,
     pub(crate) poll_interval: Option<Duration>,
-    /// How long a connection that is not always needed may be idle before it is given up.
+    /// How long the connections for removals and listings may be idle before the store closes them.
     pub(crate) idle: Duration,
     pub(crate) patience: Duration,
     pub(crate) notifications: bool,
@@ -64,8 +64,8 @@ impl Default for PostgresBuilder {
 }
 
 impl PostgresBuilder {
-    /// Keeps everything in this schema instead of `public`. It is created if it is missing. Stores in different schemas of
-    /// one database share nothing.
+    /// Keeps everything in this schema instead of `public`. Opening the store creates it if it is missing. Stores in
+    /// different schemas of one database share nothing.
     pub fn schema(mut self, schema: impl Into<String>) -> Self {
         self.schema = schema.into();
         self
@@ -84,14 +84,14 @@ impl PostgresBuilder {
         self
     }
 
-    /// Sets how long signals and cancellations for an instance that does not exist are kept.
+    /// Sets how long the store keeps signals and cancellations for an instance that does not exist.
     pub fn parking_time(mut self, parking_time: Duration) -> Self {
         self.parking_time = bounded(parking_time);
         self
     }
 
-    /// Sets how often an idle process looks for work by itself, in case a notification was lost; one second if not called.
-    /// Behind a pooler that shares sessions there are no notifications, so there it is a quarter of a second if not called.
+    /// Sets how often an idle process polls for work, in case a notification was lost; one second if not called. Behind
+    /// a pooler that shares sessions there are no notifications, so there it is a quarter of a second if not called.
     pub fn poll_interval(mut self, poll_interval: Duration) -> Self {
         self.poll_interval = Some(bounded(poll_interval));
         self
@@ -104,15 +104,15 @@ impl PostgresBuilder {
         self
     }
 
-    /// Sets how long an operation is tried again when the database cannot be reached, a lock is not to be had or a deadlock
-    /// was broken, before its caller hears of it; five seconds if not called. A turn that meets a lock is soon handed
-    /// back, for the runtime takes it again later.
+    /// Sets how long the store retries an operation before its caller hears of the failure: the database cannot be
+    /// reached, another transaction holds a lock, or the server broke a deadlock; five seconds if not called. It soon
+    /// hands back a turn that meets a lock, because the runtime takes it again later.
     pub fn retry_for(mut self, patience: Duration) -> Self {
         self.patience = bounded(patience);
         self
     }
 
-    /// Says whether processes tell each other of new work by LISTEN and NOTIFY. Without it they find it by polling.
+    /// Says whether processes tell each other of new work by LISTEN and NOTIFY. Without that they poll for it.
     pub fn notifications(mut self, notifications: bool) -> Self {
         self.notifications = notifications;
         self
@@ -127,14 +127,14 @@ impl PostgresBuilder {
         self
     }
 
-    /// Says what to do about migrations that the schema lacks; they are applied if not called.
+    /// Says what to do about migrations that the schema lacks; opening the store applies them if not called.
     pub fn migrations(mut self, migrations: Migrations) -> Self {
         self.migrations = migrations;
         self
     }
 
-    /// Sets how long opening the store waits for another process that migrates the schema; a minute if not called. The error
-    /// then says who that is.
+    /// Sets how long opening the store waits for another process that migrates the schema; a minute if not called.
+    /// After that the error names that process.
     pub fn migration_wait(mut self, migration_wait: Duration) -> Self {
         self.migration_wait = bounded(migration_wait);
         self
@@ -150,7 +150,7 @@ impl PostgresBuilder {
         self
     }
 
-    /// Takes it that the server may have forgotten this process after so long. For tests.
+    /// Assumes that the server may have forgotten this process after so long. For tests.
     #[cfg(feature = "test-hooks")]
     #[doc(hidden)]
     pub fn forgotten_after(mut self, forgotten_after: Duration) -> Self {
@@ -158,7 +158,7 @@ impl PostgresBuilder {
         self
     }
 
-    /// The last migration that this build knows. For tests.
+    /// Returns the last migration that this build knows. For tests.
     #[cfg(feature = "test-hooks")]
     #[doc(hidden)]
     pub fn newest_migration() -> i64 {

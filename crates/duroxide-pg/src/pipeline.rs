@@ -17,7 +17,7 @@ pub(crate) async fn in_order<T>(futures: Vec<Pin<Box<dyn Future<Output = T> + Se
     in_one_piece(&Mutex::default(), futures).await
 }
 
-/// As [`in_order`], and nobody who does the same with this lock sends anything in between.
+/// As [`in_order`], and no other caller that uses the same lock sends anything in between.
 pub(crate) async fn in_one_piece<T>(
     sending: &Mutex<()>,
     mut futures: Vec<Pin<Box<dyn Future<Output = T> + Send + '_>>>,

@@ -1,20 +1,20 @@
-//! Whether a pooler stands between a store and its server that gives sessions to others.
+//! Tells whether a pooler between the store and its server gives sessions to others.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::settings::Way;
 
-/// What a store has found out about the way to its server. It changes once at most.
+/// Whether the store has met such a pooler. This changes once at most.
 #[derive(Debug, Default)]
 pub(crate) struct Pooling(AtomicBool);
 
 impl Pooling {
-    /// The way of new connections.
+    /// Returns how new connections reach the server.
     pub(crate) fn way(&self) -> Way {
         if self.0.load(Ordering::SeqCst) { Way::Pooled } else { Way::Direct }
     }
 
-    /// Takes note that sessions are shared: from here on nothing relies on them.
+    /// Notes that a pooler shares sessions: from here on the store relies on none.
     pub(crate) fn is_met(&self, how: &'static str) {
         if !self.0.swap(true, Ordering::SeqCst) {
             tracing::info!(

@@ -1,9 +1,9 @@
-//! Statements that do nothing unless they run in the session that was set up for them.
+//! Statements that do nothing unless they run in the session that the store set up for them.
 //!
 //! A pooler may put a statement into a session of its own choice, with another search path and without waiting for the
 //! disk. So every session has a secret, the setting `duroxide.session`, and every statement carries a condition on it, which
-//! the server looks at once, before anything else. Where the secret is another one the statement does nothing and returns no
-//! row; where it is ours there is a row in any case.
+//! the server checks once, before anything else. In a session with another secret the statement does nothing and
+//! returns no row; in ours it returns a row in any case.
 
 use bytes::BytesMut;
 use tokio_postgres::Row;
@@ -17,11 +17,11 @@ pub(crate) const SECRET: &str = "duroxide.session";
 enum Shape {
     /// Functions return a row, whatever they find.
     Call,
-    /// Reads may find nothing, so the row that they are joined to tells.
+    /// Reads may find nothing, so the statement joins them to a row that is always there.
     Read,
 }
 
-/// A statement that runs only where the secret is this one.
+/// A statement that runs only in the session with this secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ProvenStatement {
     pub(crate) sql: String,
@@ -42,7 +42,7 @@ impl ProvenStatement {
         Self { sql, shape: Shape::Read }
     }
 
-    /// Takes out the rows that were asked for; `None` if the statement ran in a session that is not ours, and did nothing.
+    /// Returns the rows of the caller's statement; `None` if it met a session that is not ours, and did nothing.
     pub(crate) fn read(&self, mut rows: Vec<Row>) -> Option<Vec<Row>> {
         if rows.is_empty() {
             return None;
@@ -65,7 +65,7 @@ fn is_call(sql: &str) -> bool {
     is_name && rest.strip_suffix(')').is_some_and(|arguments| !arguments.contains(['(', ')']))
 }
 
-/// The type as which a value is sent, where the server is not asked for it first.
+/// Returns the type as which the store sends a value, where it does not ask the server for it first.
 pub(crate) fn wire_type(value: &(dyn ToSql + Sync)) -> Type {
     const ALL: [Type; 9] = [
         Type::BOOL,

@@ -47,7 +47,7 @@ impl Provider for PostgresProvider {
         let request = InstanceRequest { max: 1, lock_timeout, filter };
         let (mut claims, held) = self.claim(OPERATION, &request).await?;
         let Some(claim) = claims.pop() else { return Ok(None) };
-        // If this fails, or the caller goes away meanwhile, the lease is given back.
+        // If this fails, or the caller goes away meanwhile, the store gives the lease back.
         let part = match claim.is_fresh() {
             true => HistoryPart::default(),
             false => self.load(OPERATION, &claim.lock_token, 0).await?,
@@ -282,7 +282,7 @@ impl PostgresProvider {
         committer.submit(operation, job(pending), answer).await
     }
 
-    /// Commits what is visible before it is durable, and waits until it is.
+    /// Commits a request that dispatchers see before it is durable, and waits until it is durable.
     pub(crate) async fn commit_early<O, T>(
         &self,
         operation: &'static str,
@@ -292,7 +292,7 @@ impl PostgresProvider {
         self.commit(&self.early, operation, request, job).await
     }
 
-    /// Commits a turn, with what its caller would like to have along with it.
+    /// Commits a turn, and leases the activities that its caller orders along with it.
     pub(crate) async fn commit_turn(
         &self,
         turn: TurnToStore<'_>,
@@ -313,8 +313,8 @@ impl PostgresProvider {
         self.commit_early(ACK_WORK, request, |ack| Job::AckWork(Box::new(ack))).await
     }
 
-    /// Commits the end of an activity, with what its caller would like to have along with it. What that is comes when it
-    /// is committed, the answer when it is durable.
+    /// Commits the end of an activity, and leases the instances that its caller orders along with it. Those come when
+    /// the end is committed, the answer when it is durable.
     pub(crate) async fn commit_result_and_claim(
         &self,
         token: &str,
@@ -341,7 +341,7 @@ impl PostgresProvider {
         Ok(WorkAck { id, token: token.to_string(), completion })
     }
 
-    /// Extends a lease, live or not, unless somebody has taken over; tells whether it did.
+    /// Extends a lease, live or not, unless another worker has taken over; tells whether it did.
     pub(crate) async fn recover(
         &self,
         queue: WorkQueue,

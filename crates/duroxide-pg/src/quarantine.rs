@@ -1,4 +1,4 @@
-//! Rows that do not decode and were set aside: listed, put back into their queues, removed.
+//! The quarantine: lists rows that do not decode, puts them back into their queues, and removes them.
 
 use std::collections::HashSet;
 
@@ -40,7 +40,7 @@ impl Retries {
     fn add_message(&mut self, id: i64, message: NewMessage) {
         self.id.push(id);
         self.instance.push(message.instance);
-        // Whoever retries a message does not want it dropped.
+        // An operator who retries a message does not want the store to drop it.
         let is_droppable = message.class == MessageClass::Queue.as_str();
         self.class.push(Some(if is_droppable { MessageClass::Signal.as_str() } else { message.class }));
         self.due.push(message.due_at);
@@ -80,7 +80,7 @@ impl Retries {
 }
 
 impl PostgresProvider {
-    /// Lists what was set aside, oldest first.
+    /// Lists the rows in quarantine, oldest first.
     pub(crate) async fn quarantine(
         &self,
         operation: &'static str,
@@ -100,7 +100,7 @@ impl PostgresProvider {
         let (mut retries, mut answers) = (Retries::default(), Vec::with_capacity(ids.len()));
         for id in ids {
             let found = entries.binary_search_by_key(id, |entry| entry.id).ok();
-            // A row goes back once, however often it is asked for.
+            // A row goes back once, however often the caller names it.
             let entry = found.and_then(|at| entries.get(at)).filter(|_| !retries.id.contains(&clamp(*id)));
             answers.push(match entry {
                 None => QuarantineRetry::NotFound,
@@ -122,7 +122,7 @@ impl PostgresProvider {
         };
         let retried = self.call(&self.committer, OPERATION, RETRY, params, read).await?;
         for (id, answer) in ids.iter().zip(&mut answers) {
-            // Somebody else has put it back, or removed it, in the meantime.
+            // Another process has put it back, or removed it, in the meantime.
             if *answer == QuarantineRetry::Enqueued && !retried.contains(id) {
                 *answer = QuarantineRetry::NotFound;
             }

@@ -21,7 +21,7 @@ pub(crate) fn named(operation: &'static str) -> impl Fn(Failure) -> ProviderErro
     move |failure| StoreError::from(failure).into_provider_error(operation)
 }
 
-/// Decodes events; the first that does not decode is the reason why none are returned.
+/// Decodes events; if one does not decode, returns none of them and the first one's reason.
 pub(crate) fn decode(rows: &[Row]) -> Result<Vec<Event>, String> {
     rows.iter().map(|row| serde_json::from_str(row.get(0)).map_err(|error| error.to_string())).collect()
 }
@@ -52,7 +52,7 @@ macro_rules! latest {
     };
 }
 
-/// The rows that describe an instance, and whatever else is added to them.
+/// Selects the row that describes an instance; `$more` continues the query.
 macro_rules! described {
     ($more:literal) => {
         concat!(
@@ -94,7 +94,7 @@ impl PostgresProvider {
         self.reads.query(sql, params).await.map_err(named(operation))
     }
 
-    /// Reads what may take long.
+    /// Makes a read that may take long.
     pub(crate) async fn listing(
         &self,
         operation: &'static str,
@@ -155,7 +155,7 @@ impl PostgresProvider {
         Ok(rows.first().map(metadata))
     }
 
-    /// Looks at instances that are waited for. Outputs come along as long as they fit; the first always does.
+    /// Looks at instances that callers wait for. Outputs come along as long as they fit; the first always does.
     pub(crate) async fn awaited(
         &self,
         awaited: &[AwaitedInstance<'_>],
@@ -280,7 +280,8 @@ impl PostgresProvider {
         })
     }
 
-    /// Counts what nobody holds. Few instances are leased at a time, so the held messages are counted by their leases.
+    /// Counts rows that no worker holds. Few instances are leased at a time, so it counts the held messages by their
+    /// leases.
     pub(crate) async fn queue_depths(&self) -> Result<QueueDepths, ProviderError> {
         const SQL: &str = "WITH t AS MATERIALIZED (SELECT now_ms_1($1) AS now)
             SELECT (SELECT count(*) FROM orchestrator_queue) - (

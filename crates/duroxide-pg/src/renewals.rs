@@ -1,8 +1,9 @@
 //! Renewing leases, for many callers at once, on a connection of their own.
 //!
-//! A renewal waits for no row: one that somebody holds is skipped, and asked about again a moment later, while the others go
-//! on. A turn's commit that waits for a lock holds the row of its own lease, and lets go of it between two attempts. A lease
-//! that was live when its renewal was asked for is honoured, however long that takes, unless somebody has taken over.
+//! A renewal waits for no row: the server skips a row that another transaction holds, and the store asks again a moment
+//! later, while the others go on. A turn's commit that waits for a lock holds the row of its own lease, and lets go of
+//! it between two attempts. The server renews a lease that was live when its caller asked, however long that takes,
+//! unless another worker has taken over.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,26 +23,26 @@ const BATCH_SIZE: usize = 1_024;
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
-/// What a renewal comes to; see `renew_turns_2`.
+/// The outcomes of a renewal; see `renew_turns_2`.
 const RENEWED: i32 = 1;
 const BUSY: i32 = 2;
 
-/// A lease to be renewed.
+/// A lease to renew.
 struct Renewal<K> {
     leased: K,
     token: String,
     extend_ms: i64,
-    /// When it was asked for, by the store's monotonic clock; `None` if a lease counts as live that ran out long ago.
+    /// When the caller asked, by the store's monotonic clock; `None` if a lease that ran out long ago counts as live.
     arrived: Option<Duration>,
-    /// When its caller hears that it could not be done.
+    /// When its caller hears that the renewal failed.
     deadline: Duration,
     reply: oneshot::Sender<Result<bool, StoreError>>,
 }
 
-/// Where the renewals of one kind are handed in.
+/// Where callers hand in the renewals of one kind.
 type Inbox<K> = mpsc::UnboundedSender<Renewal<K>>;
 
-/// Renews leases; ends when it is dropped.
+/// Renews leases. Dropping it ends that.
 pub(crate) struct Renewals {
     turns: Inbox<String>,
     work: Inbox<i64>,
@@ -49,13 +50,13 @@ pub(crate) struct Renewals {
     patience: Duration,
 }
 
-/// What is leased, as a token names it.
+/// The leased turn or activity, as a token names it.
 pub(crate) enum Leased {
     Turn(String),
     Work(i64),
 }
 
-/// From when on a lease must have been live.
+/// Since when a lease must have been live.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LiveSince {
     Now,
@@ -63,7 +64,7 @@ pub(crate) enum LiveSince {
     Ever,
 }
 
-/// Starts renewing on this connection, which tries nothing twice by itself.
+/// Starts renewing on `connection`, which retries nothing by itself.
 pub(crate) fn start(connection: SharedConnection, shared: &Arc<Shared>, patience: Duration) -> Renewals {
     let connection = Arc::new(connection);
     let (turns, asked) = mpsc::unbounded_channel();
@@ -74,7 +75,7 @@ pub(crate) fn start(connection: SharedConnection, shared: &Arc<Shared>, patience
 }
 
 impl Renewals {
-    /// Extends a lease; `false` if it was not live or is another's.
+    /// Extends a lease; `false` if it was not live or another worker holds it.
     pub(crate) async fn renew(
         &self,
         leased: Leased,
@@ -110,15 +111,15 @@ impl Renewals {
     }
 }
 
-/// The other end: gathers what is asked for and asks the database.
+/// The other end: gathers renewals and asks the database.
 struct Renewing<K> {
     sql: &'static str,
     connection: Arc<SharedConnection>,
     shared: Arc<Shared>,
     asked: mpsc::UnboundedReceiver<Renewal<K>>,
-    /// What has no answer yet.
+    /// Renewals without an answer yet.
     pending: Vec<Renewal<K>>,
-    /// How often in a row some of it could not be answered.
+    /// How often in a row some renewals stayed without an answer.
     vain: u32,
 }
 
@@ -137,7 +138,7 @@ where
 
     async fn run(mut self) {
         while self.gather().await {
-            // Whoever has gone away does not want to know.
+            // A caller that has gone away needs no renewal.
             self.pending.retain(|renewal| !renewal.reply.is_closed());
             if self.pending.is_empty() {
                 continue;
@@ -148,7 +149,7 @@ where
         }
     }
 
-    /// Waits for renewals, or until what is left may be asked about again; `false` when there is nobody to ask.
+    /// Waits for renewals, or until it may ask again about those that are left; `false` when the handle is gone.
     async fn gather(&mut self) -> bool {
         if self.pending.is_empty() {
             return self.asked.recv_many(&mut self.pending, BATCH_SIZE).await > 0;
@@ -177,7 +178,7 @@ where
         Ok(rows.first().map(|row| row.get(0)).unwrap_or_default())
     }
 
-    /// Answers what can be answered, and keeps the rest until it has been asked about for long enough.
+    /// Answers the callers whose outcome is known, and keeps the other renewals until their deadlines.
     fn answer(&mut self, answers: Result<Vec<i32>, Failure>) {
         let (answers, failure) = match answers {
             Ok(answers) => (answers, busy()),
@@ -199,7 +200,7 @@ where
     }
 }
 
-/// What a caller hears whose lease somebody holds for too long.
+/// Makes the failure that a caller hears if another transaction holds the lease's row for too long.
 pub(crate) fn busy() -> Failure {
     Failure {
         kind: FailureKind::Transient,

@@ -1,9 +1,9 @@
-//! Which server the connections lead to.
+//! The server that the connections lead to.
 //!
-//! After a failover an address leads to another server, and after a crash to one that has started again. That one may have
-//! forgotten what was not synced, or even what was, if it is a standby that nobody waited for; and the old one may live on
-//! and answer on connections that were made before. So as soon as one connection has reached another server, all others are
-//! made anew before they are used, and instances that are in memory are read again.
+//! After a failover an address leads to another server, and after a crash to one that has started again. The new one
+//! may lack commits that were not synced, or even synced ones, if it is a standby that the primary did not wait for;
+//! and the old one may live on and answer on earlier connections. So as soon as one connection has reached another
+//! server, the store makes all others anew before it uses them, and reads instances that are in memory again.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -13,13 +13,13 @@ pub(crate) struct ServerIdentity(Mutex<Current>);
 
 #[derive(Default)]
 struct Current {
-    /// When it started, as it says itself: no two servers at one address have that in common.
+    /// When the server started, as it says itself: no two servers at one address started at the same time.
     started: Option<String>,
     number: u64,
 }
 
 impl ServerIdentity {
-    /// A new connection leads to the server that started then; returns its number.
+    /// Notes that a new connection leads to the server that started at `started`; returns its number.
     pub(crate) fn reach(&self, started: &str) -> u64 {
         let mut current = self.current();
         let is_other = current.started.as_deref().is_some_and(|known| known != started);
@@ -36,7 +36,7 @@ impl ServerIdentity {
         current.number
     }
 
-    /// The number of the server that was reached last.
+    /// Returns the number of the server that the store reached last.
     pub(crate) fn number(&self) -> u64 {
         self.current().number
     }
@@ -46,8 +46,9 @@ impl ServerIdentity {
     }
 }
 
-/// Which creation of its id an instance is, as a server tells it. The next one may give out the same numbers again, and may
-/// know another history, so what was kept in memory is not taken for it. 0 stays 0: there is no such instance.
+/// Returns which creation of its id an instance is, as a number that differs from server to server. The next server
+/// may give out the same stored numbers for another history, which must not pass for the instance in memory. 0 stays 0:
+/// there is no such instance.
 pub(crate) fn incarnation(server: u64, stored: u64) -> u64 {
     const BITS_OF_STORED: u32 = 40;
     if stored == 0 { 0 } else { stored.wrapping_add(server << BITS_OF_STORED) }

@@ -31,8 +31,8 @@ use crate::tls::{self, Tls};
 
 /// Gives the password of each new connection: the short-lived token of a cloud identity.
 ///
-/// It is asked once for each connection, also for those that are made again, so it should keep a token for as long as that
-/// is good. A token that the server refuses is a failure that may pass: the next connection asks for another.
+/// The store asks it once for each connection, also when it connects again, so it should keep a token for as long as
+/// that is valid. A token that the server refuses is a failure that may pass: the next connection asks for another.
 ///
 /// ```
 /// use duroxide_pg::TokenSource;
@@ -53,26 +53,26 @@ use crate::tls::{self, Tls};
 /// ```
 #[async_trait]
 pub trait TokenSource: Send + Sync {
-    /// Returns a token that is good for one connection. The error's text may be logged; it must hold no secret. After half
-    /// a minute without an answer the connection is given up, and tried again later.
+    /// Returns a token that is valid for one connection. The store may log the error's text; it must hold no secret.
+    /// After half a minute without an answer the store gives this connection up, and tries again later.
     async fn token(&self) -> Result<String, String>;
 }
 
-/// What this store tells of itself.
+/// The metrics of this store.
 pub(crate) const METRICS: StoreMetrics = StoreMetrics::new("postgres");
 
-/// What takes longer is not coming: the connection is given up.
+/// If an answer takes longer, the store gives up the connection.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
-/// How far a commit goes that is on the disk, unless the server says otherwise.
+/// The `synchronous_commit` of commits that wait for the disk, unless the server's own is another.
 const USUAL_LEVEL: &str = "on";
-/// Whoever is asked to cancel a statement gets so long to take note.
+/// How long the server has to accept a request to cancel a statement.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Why there is no connection.
 enum NotConnected {
     NoAnswer,
     NoToken(String),
-    /// There is a pooler that takes no transactions.
+    /// A pooler in front of the server takes no transactions.
     PoolsStatements,
     Driver(tokio_postgres::Error),
 }
@@ -84,7 +84,7 @@ impl From<tokio_postgres::Error> for NotConnected {
 }
 
 impl NotConnected {
-    /// What is wrong with the encryption, if that is it.
+    /// Tells what is wrong with the encryption, if the connection failed because of that.
     fn tls_trouble(&self) -> Option<String> {
         match self {
             Self::NoAnswer | Self::NoToken(_) | Self::PoolsStatements => None,
@@ -105,13 +105,13 @@ pub(crate) struct Connector {
     pub(crate) limits: StoreLimits,
     pub(crate) server_identity: Arc<ServerIdentity>,
     pub(crate) pooling: Arc<Pooling>,
-    /// How far a commit goes that is on the disk, as the server had it when the store was opened.
+    /// The `synchronous_commit` of commits that wait for the disk, as the server had it when the store was opened.
     pub(crate) synced: OnceLock<String>,
-    /// Each session holds it, so it counts them.
+    /// Each session holds a clone, so its reference count tells how many are open.
     pub(crate) open_sessions: Arc<()>,
 }
 
-/// The two ends of a connection, and what it says about itself.
+/// A connection: the client's end, and the task that drives it.
 struct Login {
     client: Client,
     driver: JoinHandle<()>,
@@ -151,12 +151,12 @@ impl Connector {
         purpose: Purpose,
         heard: mpsc::UnboundedSender<Notification>,
     ) -> Result<Session, Failure> {
-        // It could be made when the store was opened, so whatever is wrong now may pass.
+        // The store could connect when it was opened, so whatever is wrong now may pass.
         let failed = |error| Failure { kind: FailureKind::Lost, ..self.failure(error) };
         self.connect_in_time(purpose, heard).await.map_err(failed)
     }
 
-    /// Connects, or gives up: a server that accepts and then says nothing must not hold anybody up for ever.
+    /// Connects, or gives up: a server that accepts and then says nothing must not hold up the caller for ever.
     async fn connect_in_time(
         &self,
         purpose: Purpose,
@@ -219,7 +219,7 @@ impl Connector {
         }
     }
 
-    /// Makes a connection whose settings are there from the beginning; `None` if they are not.
+    /// Makes a connection that gets its settings at login; `None` if the session does not have them.
     async fn connect_directly(
         &self,
         given: &Config,
@@ -241,7 +241,7 @@ impl Connector {
         Ok(Some(self.session(login, purpose, secret, &started, None)))
     }
 
-    /// Makes a connection of which nothing is expected between two transactions.
+    /// Makes a connection whose session the pooler may give away between two transactions.
     async fn connect_pooled(
         &self,
         given: &Config,
@@ -249,12 +249,12 @@ impl Connector {
         heard: mpsc::UnboundedSender<Notification>,
     ) -> Result<Session, NotConnected> {
         let mut config = given.clone();
-        // The same for all: a pooler sets it anew whenever a session goes from one of us to another.
+        // The same for all our connections: a pooler sets it anew whenever it moves a session from one to another.
         config.application_name(given.get_application_name().unwrap_or("duroxide").to_string());
         let secret = new_secret();
         let begin = self.settings(purpose, Way::Pooled).as_beginning(&secret);
         let login = self.log_in(config, heard).await?;
-        // Three messages, so that whoever takes them for three transactions shows it here.
+        // Three messages, so that a pooler that takes them for three transactions shows it here.
         let ask = ask_for_session();
         let parts = [begin.as_str(), &ask, "COMMIT"].map(|sql| -> Pin<Box<dyn Future<Output = _> + Send>> {
             Box::pin(login.client.simple_query(sql))
@@ -321,8 +321,8 @@ impl Connector {
         Settings::new(purpose, way, &self.schema, &self.limits, synced)
     }
 
-    /// Takes note of how far commits go, on the one connection that leaves it as the server has it. Whatever the server's
-    /// default is or will be, data is on its disk before it is acknowledged.
+    /// Takes note of the server's `synchronous_commit`, on the one connection that does not set it. Whatever the
+    /// server's default is or will be, data is on its disk before the store acknowledges it.
     fn note_level(&self, purpose: Purpose, level: &str) {
         if purpose == Purpose::Setup {
             let synced = if level.is_empty() || level == "off" { USUAL_LEVEL } else { level };
@@ -330,7 +330,7 @@ impl Connector {
         }
     }
 
-    /// What a caller hears who may try again.
+    /// Makes the failure that a caller hears, which tells whether it may pass.
     fn failure(&self, error: NotConnected) -> Failure {
         let tls_trouble = error.tls_trouble();
         let error = match error {
@@ -345,11 +345,11 @@ impl Connector {
         if let Some(reason) = tls_trouble {
             failure.message = reason;
         }
-        // The next token may be taken.
+        // The server may accept the next token.
         if is_refused && self.tokens.is_some() {
             failure.kind = FailureKind::Lost;
         }
-        // The server says so in its own language, or in none; this is a hint, and decides nothing.
+        // The server may say it in another language, or not at all; this is a hint, and decides nothing.
         if is_refused && failure.message.contains("no encryption") {
             failure.message += "; if the server demands encryption, set sslmode=verify-full in the URL";
         }
@@ -361,7 +361,7 @@ fn new_secret() -> String {
     uuid::Uuid::new_v4().simple().to_string()
 }
 
-/// Asks for the session's secret, when the server was started, and how far its commits go.
+/// Asks for the session's secret, when the server was started, and for its `synchronous_commit`.
 fn ask_for_session() -> String {
     format!("SELECT current_setting('{SECRET}', true), {STARTED}, current_setting('synchronous_commit')")
 }
@@ -374,8 +374,8 @@ fn first_row(answers: &[SimpleQueryMessage]) -> Option<[String; 3]> {
     Some([0, 1, 2].map(|column| row.get(column).unwrap_or_default().to_string()))
 }
 
-/// Tells whether a new connection was refused because of its settings: as a break of the protocol (PgBouncer), as something
-/// that is not supported (hosted proxies), or as a setting that nobody knows.
+/// Tells whether the pooler or the server refused a new connection because of its settings: as a break of the protocol
+/// (PgBouncer), as unsupported (hosted proxies), or as an unknown setting.
 fn refuses_settings(error: &tokio_postgres::Error) -> bool {
     let codes = [
         SqlState::PROTOCOL_VIOLATION,
@@ -386,7 +386,7 @@ fn refuses_settings(error: &tokio_postgres::Error) -> bool {
     error.code().is_some_and(|code| codes.contains(code))
 }
 
-/// Tells whether a pooler has refused a transaction. It has the same code for all that it refuses, and says so in English.
+/// Tells whether a pooler has refused a transaction. It uses one code for all refusals, so its English text decides.
 fn pools_statements(error: &tokio_postgres::Error) -> bool {
     error.as_db_error().is_some_and(|said| said.message().contains("statement pooling"))
 }
@@ -399,30 +399,31 @@ where
 {
     while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
         if let AsyncMessage::Notification(notification) = message {
-            // If nobody listens, nobody wants to know.
+            // If the receiver is gone, this connection does not listen.
             let _ = heard.send(notification);
         }
     }
 }
 
-/// A connection. It ends when it is dropped.
+/// A connection. Dropping it ends it.
 pub(crate) struct Session {
     login: Login,
     purpose: Purpose,
-    /// How it is encrypted, if it is.
+    /// How the connection is encrypted; `None` if it is plain.
     tls: Option<Tls>,
-    /// What the setting `duroxide.session` is where our statements run.
+    /// The value of the setting `duroxide.session` in our session.
     secret: String,
-    /// What begins a transaction in a session that others use too, with all settings.
+    /// The SQL that begins a transaction, with all settings, in a session that others use too; `None` if it is ours
+    /// alone.
     begin: Option<String>,
     statements: Mutex<HashMap<&'static str, Arc<Ready>>>,
-    /// Held while a whole transaction is being sent, so that those of concurrent callers do not mix.
+    /// Held while a caller sends a whole transaction, so that those of concurrent callers do not mix.
     sending: Mutex<()>,
-    /// A transaction was begun, and what follows is part of it.
+    /// A transaction has begun, and the statements that follow are part of it.
     has_begun: AtomicBool,
-    /// A statement was not in our session.
+    /// A statement ran in a session that is not ours.
     is_foreign: AtomicBool,
-    /// The number of the server at its other end.
+    /// The number of the server at the other end.
     server: u64,
     server_identity: Arc<ServerIdentity>,
     pooling: Arc<Pooling>,
@@ -436,16 +437,17 @@ struct Ready {
 }
 
 enum How {
-    /// The server knows it.
+    /// The server has prepared it.
     Prepared(Statement),
-    /// It goes along whole, with the types of its parameters.
+    /// Each call sends its text, with the types of its parameters.
     Whole(Vec<Type>),
 }
 
 type Answer = Result<Vec<Row>, QueryError>;
 
 impl Session {
-    /// Tells whether it should be used no more: it has ended, or another has reached another server since, or it is not ours.
+    /// Tells whether callers must not use the session any more: it has ended, a later connection has reached another
+    /// server, or it is not ours.
     pub(crate) fn is_over(&self) -> bool {
         let was_direct = self.begin.is_none() && self.pooling.way() == Way::Pooled;
         self.login.client.is_closed()
@@ -454,17 +456,17 @@ impl Session {
             || self.is_foreign.load(Ordering::SeqCst)
     }
 
-    /// The number of the server at its other end.
+    /// Returns the number of the server at the other end.
     pub(crate) fn server(&self) -> u64 {
         self.server
     }
 
-    /// Tells whether the session may be given to others between two transactions.
+    /// Tells whether a pooler may give the session to others between two transactions.
     pub(crate) fn is_pooled(&self) -> bool {
         self.begin.is_some()
     }
 
-    /// Tells whether what it has committed is on the server's disk.
+    /// Tells whether the commits of this session are on the server's disk when it answers.
     pub(crate) fn is_synced(&self) -> bool {
         match self.purpose {
             Purpose::Commits | Purpose::Removals => true,
@@ -475,10 +477,11 @@ impl Session {
         }
     }
 
-    /// Ends a connection on which an answer did not come in time, and lets the server cancel what it is at.
+    /// Ends a connection on which an answer did not come in time, and lets the server cancel the statement.
     ///
-    /// Not so where data is committed: a commit that waits for a standby would be seen by others before the standby has it.
-    /// What such a connection leaves behind is ended by whoever begins the next epoch, if it is in the way.
+    /// This cancels nothing on a connection that commits data: others would see a commit that waits for a standby
+    /// before the standby has it. If the transaction that such a connection leaves behind is in the way, the committer
+    /// ends it when it begins its next epoch.
     pub(crate) fn cut(&self) {
         let driver = self.login.driver.abort_handle();
         if matches!(self.purpose, Purpose::Commits | Purpose::Messages | Purpose::Removals) {
@@ -492,13 +495,14 @@ impl Session {
                     None => token.cancel_query(NoTls).await,
                 }
             };
-            // If that cannot be said either, the server notices by itself that nobody listens.
+            // If the request does not get through either, the server notices by itself that the connection is gone.
             let _ = within(CANCEL_TIMEOUT, cancelled).await;
             driver.abort();
         });
     }
 
-    /// Prepares a statement, unless it has been. A session that others use too cannot keep it, so there it goes along whole.
+    /// Prepares a statement, unless the session has it. A session that others use too cannot keep it, so there each
+    /// call sends the text.
     pub(crate) async fn prepare(&self, sql: &'static str) -> Result<(), QueryError> {
         if self.is_pooled() || self.statements().contains_key(sql) {
             return Ok(());
@@ -513,8 +517,8 @@ impl Session {
         Ok(())
     }
 
-    /// Runs a statement, in a transaction of its own unless one has begun. What is sent before the answer to this arrives is
-    /// pipelined.
+    /// Runs a statement, in a transaction of its own unless one has begun. Callers may send more statements before the
+    /// answer to this one arrives: they are pipelined.
     pub(crate) async fn query(&self, sql: &'static str, params: &[&(dyn ToSql + Sync)]) -> Answer {
         if self.purpose == Purpose::Setup {
             return self.query_once(sql, params).await;
@@ -547,14 +551,14 @@ impl Session {
         }
     }
 
-    /// Runs a statement that is made up at run time. Whoever calls this knows that the session is ours, or does not care.
+    /// Runs a statement that is made up at run time. The caller knows that the session is ours, or does not care.
     pub(crate) async fn query_once(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Answer {
         let typed = params.iter().map(|value| (*value, wire_type(*value))).collect();
         self.send_whole(sql, typed).await
     }
 
-    /// Sends a statement with the types of its parameters. In a session that others use too it goes with its settings, all
-    /// in one round trip.
+    /// Sends a statement with the types of its parameters. In a session that others use too, it sends the settings
+    /// along, all in one round trip.
     async fn send_whole(&self, sql: &str, params: Vec<(&(dyn ToSql + Sync), Type)>) -> Answer {
         let client = &self.login.client;
         let has_begun = self.has_begun.load(Ordering::SeqCst);
@@ -571,8 +575,8 @@ impl Session {
         Ok(parts?.swap_remove(1))
     }
 
-    /// Begins a transaction; what is sent after this is part of it. With `lock_timeout` it waits no longer than that for a
-    /// lock.
+    /// Begins a transaction; the statements that follow are part of it. With `lock_timeout`, they wait no longer than
+    /// that for a lock.
     pub(crate) async fn begin(&self, lock_timeout: Option<Duration>) -> Result<(), QueryError> {
         self.has_begun.store(true, Ordering::SeqCst);
         let begin = self.begin.as_deref().unwrap_or("BEGIN");
@@ -582,7 +586,7 @@ impl Session {
         }
     }
 
-    /// Commits the transaction that was begun.
+    /// Commits the transaction.
     pub(crate) async fn commit(&self) -> Result<(), QueryError> {
         self.has_begun.store(false, Ordering::SeqCst);
         self.run("COMMIT").await
@@ -593,14 +597,14 @@ impl Session {
         Ok(self.login.client.batch_execute(sql).await?)
     }
 
-    /// Finds out whether a statement was refused because the session is not ours.
+    /// Finds out whether the server refused a statement because the session is not ours.
     async fn judge(&self, error: tokio_postgres::Error) -> QueryError {
         let Some(code) = error.code().filter(|_| !self.is_pooled()) else { return error.into() };
         let unknown_statement = [SqlState::INVALID_SQL_STATEMENT_NAME, SqlState::DUPLICATE_PSTATEMENT];
         if unknown_statement.contains(code) {
             return self.not_ours("it does not keep prepared statements");
         }
-        // What the schema holds is found only by the session's search path.
+        // Statements find the schema's objects only by the session's search path.
         let unknown_name = [
             SqlState::UNDEFINED_TABLE,
             SqlState::UNDEFINED_FUNCTION,
@@ -616,7 +620,8 @@ impl Session {
         error.into()
     }
 
-    /// The session is not ours: it is not used again, and no other is relied on.
+    /// Notes that the session is not ours: the store does not use it again, and relies on no other session from here
+    /// on.
     fn not_ours(&self, how: &'static str) -> QueryError {
         self.is_foreign.store(true, Ordering::SeqCst);
         if !self.is_pooled() {

@@ -1,12 +1,12 @@
-//! Jobs that met a lock which somebody else holds, or another failure that may pass on the same connection.
+//! Jobs that met a lock of another transaction, or another failure that may pass on the same connection.
 //!
-//! A committer has one connection, and whoever waits for a lock on it holds up everybody. So a batch that meets a lock is
-//! taken apart, and its jobs are tried one by one, each with little patience: most of them are not to blame and go through
-//! at once. As long as that goes well, more and more are tried together.
+//! A committer has one connection, and a job that waits for a lock on it holds up all others. So the committer takes a
+//! batch that meets a lock apart and tries its jobs one by one, each with little patience: most of them did not meet
+//! the lock and go through at once. As long as that goes well, it tries more and more together.
 //!
-//! A job that meets a lock alone is *blocked*. It waits longer and longer before it is tried again, and gives way to new
-//! jobs; so does whatever comes later for the same instance or activity, until it goes through. A turn gets one more try and
-//! is not kept for longer: its caller hears of the failure, gives the turn back and takes it again later.
+//! A job that meets a lock alone is *blocked*. It waits longer and longer before the committer tries it again, and
+//! gives way to new jobs; later jobs for the same instance or activity do the same, until it goes through. A turn gets
+//! one more try: then its caller hears of the failure, gives the turn back and takes it again later.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -14,30 +14,31 @@ use std::time::Duration;
 use crate::jobs::{Job, Subject};
 use crate::shared_connection::jittered;
 
-/// How long others wait for a lock for a while after somebody has met one.
+/// How long a batch waits for a lock for some time after a job has met one.
 const WARY_LOCK_TIMEOUT: Duration = Duration::from_millis(100);
-/// How long that while is.
+/// How long that time is.
 const WARY_TIME: Duration = Duration::from_secs(5);
 /// How long a job that was set aside waits for a lock, the first time; up to four times as long later.
 const SHORT_LOCK_TIMEOUT: Duration = Duration::from_millis(50);
-/// Pauses before a blocked job is tried again.
+/// Pauses before the committer tries a blocked job again.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
-/// How long what was blocked is left alone, however often it is handed in: a renewal may need what it locks.
+/// How long the committer leaves a blocked subject alone, however many jobs arrive for it: a renewal may need the row
+/// that the job locks.
 const REST: Duration = Duration::from_millis(100);
-/// How many are tried together, at most.
+/// How many jobs the committer tries together, at most.
 const MOST_TOGETHER: usize = 128;
-/// How long it is remembered who was blocked, and how many are.
+/// How long the committer remembers a blocked subject, and how many of them.
 const MEMORY_TIME: Duration = Duration::from_secs(300);
 const MEMORY_SIZE: usize = 16 * 1024;
 
 /// A job that waits for another try.
 pub(crate) struct Waiting {
     pub(crate) job: Job,
-    /// How often it has met a lock alone.
+    /// How often the job has met a lock alone.
     times: u32,
     due: Duration,
-    /// When its caller is to hear of the failure.
+    /// When its caller hears of the failure.
     deadline: Duration,
 }
 
@@ -47,15 +48,15 @@ impl Waiting {
     }
 }
 
-/// What was set aside by a committer.
+/// The jobs that a committer has set aside.
 pub(crate) struct SetAside {
     patience: Duration,
-    /// Those that shared a batch with one that met a lock.
+    /// Jobs of a batch that met a lock.
     suspects: VecDeque<Waiting>,
     blocked: VecDeque<Waiting>,
-    /// Who was blocked, and when last.
+    /// Subjects whose jobs were blocked, and when last.
     known: HashMap<Subject, Duration>,
-    /// How many are tried together.
+    /// How many jobs the committer tries together.
     together: usize,
     /// Whether the blocked ones come next, so that neither kind waits for ever for the other.
     blocked_next: bool,
@@ -75,15 +76,15 @@ impl SetAside {
         }
     }
 
-    /// How long a batch of new jobs waits for a lock; `None` for the usual time.
+    /// Returns how long a batch of new jobs waits for a lock; `None` for the usual time.
     pub(crate) fn lock_timeout(&self, now: Duration) -> Option<Duration> {
         let is_wary = self.last_trouble.is_some_and(|trouble| now < trouble.saturating_add(WARY_TIME));
         is_wary.then_some(WARY_LOCK_TIMEOUT)
     }
 
-    /// Takes a new job if it is about something that is known to be blocked; gives it back otherwise.
+    /// Takes a new job if its subject is blocked; gives it back otherwise.
     pub(crate) fn take_known(&mut self, job: Job, now: Duration) -> Option<Job> {
-        // As nearly always.
+        // Nearly always.
         if self.known.is_empty() {
             return Some(job);
         }
@@ -120,7 +121,7 @@ impl SetAside {
         }
     }
 
-    /// Takes a job that met a lock alone; gives it back if its caller is to hear of that.
+    /// Takes a job that met a lock alone; gives it back if its caller has to hear of that now.
     pub(crate) fn block(&mut self, waiting: Waiting, now: Duration) -> Option<Job> {
         self.last_trouble = Some(now);
         self.together = 1;
@@ -135,13 +136,13 @@ impl SetAside {
         None
     }
 
-    /// A job on its own that has not been set aside yet.
+    /// Wraps a job that met a lock alone the first time.
     pub(crate) fn alone(&self, job: Job, now: Duration) -> Waiting {
         Waiting { job, times: 0, due: now, deadline: now.saturating_add(self.patience) }
     }
 
-    /// Takes the jobs that are to be tried next, together, and how long they may wait for a lock. Those of them whose callers
-    /// have gone away are forgotten.
+    /// Takes the jobs to try next, together, and how long they may wait for a lock. Forgets jobs whose callers have
+    /// gone away.
     pub(crate) fn next(&mut self, now: Duration) -> Option<(Vec<Waiting>, Duration)> {
         self.suspects.retain(|waiting| !waiting.job.is_moot());
         self.blocked.retain(|waiting| !waiting.job.is_moot());
@@ -162,12 +163,12 @@ impl SetAside {
         Some((jobs, SHORT_LOCK_TIMEOUT * (1 << times.saturating_sub(1).min(2))))
     }
 
-    /// When something of it is to be tried next.
+    /// Returns when the next job is due.
     pub(crate) fn next_due(&self) -> Option<Duration> {
         self.suspects.iter().chain(&self.blocked).map(|waiting| waiting.due).min()
     }
 
-    /// Those that were tried together went through.
+    /// Notes that the jobs that were tried together went through.
     pub(crate) fn succeed(&mut self, subjects: Vec<Subject>) {
         self.together = (self.together * 2).min(MOST_TOGETHER);
         for subject in subjects {

@@ -1,8 +1,8 @@
-//! What a session is used for, what it has to be set to for that, and the two ways to say so.
+//! The purposes of sessions, the settings that each needs, and the two ways to make them.
 //!
-//! Settings are never made with SET: a pooler may give the session to somebody else with what was set. They go with the
-//! request for a new connection, which a pooler that shares sessions refuses or ignores; or they are made for one
-//! transaction, and end with it.
+//! The store never makes settings with SET: a pooler may give the session to another client with them. It sends them
+//! with the request for a new connection, which a pooler that shares sessions refuses or ignores; or it makes them for
+//! one transaction, and they end with it.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use duroxide::providers::StoreLimits;
 use crate::address::quoted;
 use crate::proof::SECRET;
 
-/// What a connection is used for.
+/// The purpose of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// Commits turns: what is acknowledged is on the server's disk.
+    /// Commits turns: when the server answers, they are on its disk.
     Commits,
-    /// Commits messages and results, which are made durable afterwards.
+    /// Commits messages and results, which become durable afterwards.
     Messages,
     /// Deletes and prunes, which may take long.
     Removals,
@@ -24,16 +24,16 @@ pub(crate) enum Purpose {
     Leases,
     /// Renews leases.
     Renewals,
-    /// Reads what is read soon, tells other processes of our writes and hears of theirs.
+    /// Makes short reads, tells other processes of this one's writes and hears of theirs.
     Reads,
-    /// Reads what may take long.
+    /// Makes reads that may take long.
     Listings,
     /// Creates and checks the schema, before there is one.
     Setup,
 }
 
 impl Purpose {
-    /// What operators see in `pg_stat_activity` and in metrics.
+    /// Returns the name that operators see in `pg_stat_activity` and in metrics.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Commits => "commits",
@@ -47,7 +47,7 @@ impl Purpose {
         }
     }
 
-    /// The name of a connection; `given` is what the URL calls this application.
+    /// Returns the name of a connection; `given` is what the URL calls this application.
     pub(crate) fn application_name(self, given: Option<&str>) -> String {
         match given {
             Some(given) => format!("{given} ({})", self.name()),
@@ -56,33 +56,33 @@ impl Purpose {
     }
 }
 
-/// Whether a session is ours from its beginning to its end.
+/// How the store reaches the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// It is.
+    /// The session is ours from its beginning to its end.
     Direct,
-    /// Others may use it between two of our transactions.
+    /// Other clients may use the session between two of our transactions.
     Pooled,
 }
 
-/// A statement waits so long for a lock, and then is tried again. Much shorter than a lease: what a turn's commit holds while
-/// it waits, the renewal of that turn needs.
+/// A statement waits so long for a lock, and then the store tries it again. Much shorter than a lease: while a turn's
+/// commit waits, it holds the row that the renewal of that turn needs.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 /// A server that waits so long for the rest of a transaction gives it up.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What a session is set to.
+/// The settings of a session.
 pub(crate) struct Settings(Vec<(&'static str, String)>);
 
 impl Settings {
-    /// Those of a purpose. `synced` is how far a commit goes that is on the disk.
+    /// Makes the settings of a purpose. `synced` is the `synchronous_commit` of commits that wait for the disk.
     pub(crate) fn new(purpose: Purpose, way: Way, schema: &str, limits: &StoreLimits, synced: &str) -> Self {
         let mut all = vec![("client_min_messages", "warning".to_string())];
         if purpose == Purpose::Setup {
             return Self(all);
         }
         all.extend([
-            // Nothing that somebody else has made, in a temporary schema for instance, takes the place of ours.
+            // No object of another role, in a temporary schema for instance, takes the place of the store's.
             ("search_path", format!("{}, pg_temp", quoted(schema))),
             ("lock_timeout", LOCK_TIMEOUT.as_millis().to_string()),
             ("idle_in_transaction_session_timeout", IDLE_TIMEOUT.as_millis().to_string()),
@@ -91,7 +91,7 @@ impl Settings {
         ]);
         let commit = match purpose {
             Purpose::Commits | Purpose::Removals => synced,
-            // Only a session that is ours shows by its end that the server has crashed and may have forgotten something.
+            // Only the end of a session of our own shows that the server has crashed and may have lost something.
             Purpose::Messages if way == Way::Pooled => synced,
             Purpose::Messages
             | Purpose::Leases
@@ -102,8 +102,8 @@ impl Settings {
         };
         all.push(("synchronous_commit", commit.into()));
         if !matches!(purpose, Purpose::Reads | Purpose::Listings) {
-            // All statements are index probes, whatever the planner thinks of tables that it has not analysed yet, and
-            // planning them once is enough.
+            // All statements are index probes, whatever the planner thinks of tables that the server has not analysed
+            // yet, and one plan for each is enough.
             all.extend(
                 ["enable_seqscan", "enable_hashjoin", "enable_mergejoin"].map(|name| (name, "off".into())),
             );
@@ -117,7 +117,7 @@ impl Settings {
         Self(all)
     }
 
-    /// As options of a new connection, after those that the URL gives.
+    /// Returns the settings as options of a new connection, after those that the URL gives.
     pub(crate) fn as_options(&self, given: Option<&str>, secret: &str) -> String {
         let own = [("default_transaction_isolation", "read committed"), (SECRET, secret)];
         let settings = self.0.iter().map(|(name, value)| (*name, value.as_str())).chain(own);
@@ -125,8 +125,8 @@ impl Settings {
         given.map(str::to_string).into_iter().chain(own).collect::<Vec<_>>().join(" ")
     }
 
-    /// As statements that begin a transaction. The secret ends with when the server was started, so that a transaction on
-    /// another server is not ours.
+    /// Returns the settings as statements that begin a transaction. The secret ends with the time when the server
+    /// started, so a transaction on another server is not ours.
     pub(crate) fn as_beginning(&self, secret: &str) -> String {
         let settings =
             self.0.iter().map(|(name, value)| format!("set_config('{name}', {}, true)", literal(value)));
@@ -138,10 +138,10 @@ impl Settings {
     }
 }
 
-/// When the server was started, as text: no two servers at one address have that in common.
+/// When the server started, as text: no two servers at one address started at the same time.
 pub(crate) const STARTED: &str = "extract(epoch FROM pg_catalog.pg_postmaster_start_time())::text";
 
-/// A value as it stands in the options of a new connection, which are separated by blanks.
+/// Returns a value as it stands in the options of a new connection, which blanks separate.
 fn escaped(value: &str) -> String {
     let escape = |letter: char| match letter == '\\' || letter.is_whitespace() {
         true => vec!['\\', letter],

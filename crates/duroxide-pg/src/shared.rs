@@ -1,4 +1,4 @@
-//! What all parts of a store share: settings, time, signals, watchers.
+//! The state that all parts of a store share: settings, time, signals, watchers.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,7 +16,7 @@ pub(crate) struct Shared {
     pub(crate) time: Time,
     pub(crate) limits: StoreLimits,
     pub(crate) parking_ms: i64,
-    /// Who was away for so long may have been forgotten by the server.
+    /// The server may have forgotten a committer that was away for so long.
     pub(crate) forgotten_after: Duration,
     /// Where this process counts its totals.
     pub(crate) slot: i32,
@@ -26,18 +26,18 @@ pub(crate) struct Shared {
     pub(crate) running: Arc<RunningActivities>,
     pub(crate) notifications: Arc<PendingNotifications>,
     pub(crate) server_identity: Arc<ServerIdentity>,
-    /// Somebody was committing a turn of an instance that has new messages: when that is over, it is to be looked at.
+    /// Turns under commit whose instances have new messages: dispatchers have to look at them when the commit is over.
     pub(crate) turns_in_the_way: TurnsInTheWay,
-    /// This handle claims work, so it also tells how the store is.
+    /// This handle claims work, so it also reports the store's figures.
     pub(crate) takes_work: AtomicBool,
-    /// What dispatchers wait for.
+    /// The orders of dispatchers that wait.
     pub(crate) waiting_dispatchers: WaitingDispatchers,
 }
 
-/// What a commit changes beyond its rows: who has to be told.
+/// What a commit changes beyond its rows: whom the store has to tell.
 #[derive(Debug, Default)]
 pub(crate) struct Effects {
-    /// Instances have to be looked at.
+    /// Dispatchers have to look at instances.
     pub(crate) instances_touched: bool,
     /// When the earliest of the new delayed messages is due.
     pub(crate) next_due: Option<i64>,
@@ -48,7 +48,7 @@ pub(crate) struct Effects {
 }
 
 impl Shared {
-    /// Tells everybody concerned, here and in other processes, what a commit changed.
+    /// Tells dispatchers and watchers, here and in other processes, what a commit changed.
     pub(crate) fn announce(&self, effects: Effects) {
         if self.turns_in_the_way.may_be_over() {
             self.instances_ready.source.notify();
@@ -66,7 +66,7 @@ impl Shared {
         self.notifications.spread(&effects, &self.watchers);
     }
 
-    /// Tells everybody here that anything may have changed.
+    /// Tells all dispatchers and watchers of this process that anything may have changed.
     pub(crate) fn announce_everything(&self) {
         self.instances_ready.source.notify();
         self.work_ready.source.notify();
@@ -74,16 +74,16 @@ impl Shared {
     }
 }
 
-/// Turns that somebody was committing when a claim met their instances, which have new messages.
+/// Turns that a process was committing when a claim met their instances, which have new messages.
 ///
 /// Most commits take a few milliseconds, and one that waits for a lock takes long. So claims look again soon at first, then
-/// later and later, and together: however many meet such a turn, one look is under way.
+/// less and less often, and together: however many meet such a turn, one look is under way.
 #[derive(Default)]
 pub(crate) struct TurnsInTheWay(Mutex<InTheWay>);
 
 #[derive(Default)]
 struct InTheWay {
-    /// Some were met, and nothing was committed here since.
+    /// A claim met such a turn, and this process has committed nothing since.
     met: bool,
     is_look_under_way: bool,
     /// How many looks in a row were in vain.
@@ -98,7 +98,7 @@ impl TurnsInTheWay {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A claim met some. Returns in what time to look again, unless somebody is about to.
+    /// Notes that a claim met such a turn. Returns in what time to look again, unless a look is under way.
     pub(crate) fn met(&self) -> Option<Duration> {
         let mut turns = self.lock();
         turns.met = true;
@@ -110,17 +110,17 @@ impl TurnsInTheWay {
         Some(pause)
     }
 
-    /// The time has come.
+    /// Notes that the look takes place.
     pub(crate) fn looked(&self) {
         self.lock().is_look_under_way = false;
     }
 
-    /// A claim met none.
+    /// Notes that a claim met no such turn.
     pub(crate) fn are_over(&self) {
         self.lock().looks = 0;
     }
 
-    /// Something was committed here. Tells whether that may be what was in the way.
+    /// Notes that this process has committed something. Tells whether that may be the turn in the way.
     fn may_be_over(&self) -> bool {
         std::mem::take(&mut self.lock().met)
     }
@@ -137,12 +137,12 @@ impl DueSignal {
         Self { source: WorkSignalSource::new(clock), due: Mutex::default() }
     }
 
-    /// A fetch has looked: this is when to look again.
+    /// Sets when to look again, after a fetch has looked.
     pub(crate) fn is_due_at(&self, due: Option<i64>) {
         self.set(|_| due.map(positive));
     }
 
-    /// Something new may be due earlier than what is known.
+    /// Notes something new, which may be due earlier than what is known.
     pub(crate) fn may_be_due_at(&self, due: Option<i64>) {
         self.set(|known| known.into_iter().chain(due.map(positive)).min());
     }
@@ -154,7 +154,8 @@ impl DueSignal {
     }
 }
 
-/// The clock that decides: the database's, or one that a test moves by hand and whose time goes with every call.
+/// The clock that decides: the database's, or one that a test moves by hand and whose time the store sends with every
+/// call.
 pub(crate) enum Time {
     Database(Arc<DatabaseClock>),
     Given(Arc<dyn Clock>),
@@ -168,7 +169,7 @@ impl Time {
         }
     }
 
-    /// The time that goes with a call; `None` if the database is to use its own.
+    /// Returns the time to send with a call; `None` if the database uses its own.
     pub(crate) fn given_ms(&self) -> Option<i64> {
         match self {
             Self::Database(_) => None,
@@ -183,7 +184,7 @@ impl Time {
         }
     }
 
-    /// How long a request that arrived then has waited.
+    /// Returns how long a request that arrived at `arrived` has waited.
     pub(crate) fn waited_ms(&self, arrived: Duration) -> i64 {
         whole_ms(self.monotonic().saturating_sub(arrived))
     }
@@ -196,25 +197,25 @@ impl Time {
     }
 }
 
-/// A number as the database can hold it.
+/// Returns the number as the database can hold it.
 pub(crate) fn clamp(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// A number as it is told to callers.
+/// Returns the number as callers see it.
 pub(crate) fn positive(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
 }
 
-/// What lasts longer lasts for ever. It leaves room for any sum with a time.
+/// The longest duration; a longer one counts as for ever. Its sum with any time does not overflow.
 const LONGEST: Duration = Duration::from_secs(100 * 366 * 24 * 60 * 60);
 
-/// A duration that can be added to any time, here and in the database.
+/// Bounds a duration so that it can be added to any time, here and in the database.
 pub(crate) fn bounded(duration: Duration) -> Duration {
     duration.min(LONGEST)
 }
 
-/// The whole milliseconds of a duration, bounded.
+/// Returns the whole milliseconds of a duration, bounded.
 pub(crate) fn whole_ms(duration: Duration) -> i64 {
     i64::try_from(bounded(duration).as_millis()).unwrap_or(i64::MAX)
 }

@@ -1,6 +1,6 @@
-//! A connection that many callers share, and that is made again when it is lost.
+//! A connection that many callers share, and that connects again when it is lost.
 //!
-//! Statements of concurrent callers are pipelined on it; each is a transaction of its own.
+//! It pipelines the statements of concurrent callers; each is a transaction of its own.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,18 +26,18 @@ pub(crate) type Columns<'a> = &'a [&'a (dyn ToSql + Sync)];
 pub(crate) struct SharedConnection {
     connector: Arc<Connector>,
     purpose: Purpose,
-    /// How long a call is tried again before its caller hears of the failure.
+    /// How long it retries a call before the caller hears of the failure.
     patience: Duration,
     /// Held while connecting, so that one caller connects and the others wait for it.
     current: Arc<Mutex<Option<Arc<Session>>>>,
-    /// How often it was used.
+    /// How often callers have used it.
     uses: Arc<AtomicU64>,
-    /// How long it may be idle before it is given up; `None` if it is kept.
+    /// How long it may be idle before it closes; `None` if it stays open.
     idle: Option<Duration>,
     listener: Option<Listener>,
 }
 
-/// Whom to tell of each new connection, and what is to be heard there.
+/// The channel to listen to on each new connection, and where its notifications go.
 struct Listener {
     channel: String,
     connections: mpsc::UnboundedSender<Hearing>,
@@ -49,12 +49,12 @@ impl SharedConnection {
         Self { connector, purpose, patience, current, uses, idle: None, listener: None }
     }
 
-    /// Gives the connection up when nobody has used it for so long.
+    /// Closes the connection after no caller has used it for `idle`.
     pub(crate) fn close_after(self, idle: Duration) -> Self {
         Self { idle: Some(idle), ..self }
     }
 
-    /// Listens to a channel; what is heard there on each new connection goes to `connections`.
+    /// Listens to a channel; sends the notifications of each new connection to `connections`.
     pub(crate) fn listen(self, channel: String, connections: mpsc::UnboundedSender<Hearing>) -> Self {
         Self { listener: Some(Listener { channel, connections }), ..self }
     }
@@ -81,7 +81,7 @@ impl SharedConnection {
         Ok(answers.into_iter().next().unwrap_or_default())
     }
 
-    /// Runs statements, all of them sent before the first is answered, again if a failure may pass.
+    /// Sends all statements before the server answers the first; runs them again if a failure may pass.
     pub(crate) async fn pipeline(
         &self,
         statements: &[(&'static str, Columns<'_>)],
@@ -97,7 +97,7 @@ impl SharedConnection {
     }
 
     /// Runs a statement, again if the failure may pass. If an answer was lost, `undo` takes back what the statement may have
-    /// done, before it is tried again, or later if it is not.
+    /// done: before the next try, or in the background if there is none.
     pub(crate) async fn query_or_undo(
         self: &Arc<Self>,
         statement: (&'static str, Columns<'_>),
@@ -124,7 +124,7 @@ impl SharedConnection {
                 tokio::spawn(async move {
                     let params: Vec<&(dyn ToSql + Sync)> =
                         undo_params.iter().map(|param| &**param as _).collect();
-                    // If this fails too, what was done runs out by itself.
+                    // If this fails too, the leases run out by themselves.
                     let _ = this.query(undo, &params).await;
                 });
             }
@@ -147,7 +147,7 @@ impl SharedConnection {
         self.judge(&session, outcome).await
     }
 
-    /// Gives the connection up if that is what failed.
+    /// Drops the connection if that is what failed.
     async fn judge<T>(
         &self,
         session: &Arc<Session>,
@@ -194,7 +194,7 @@ impl SharedConnection {
                 .await
                 .ok_or_else(|| Failure::lost("PostgreSQL does not answer"))??;
         }
-        // If nobody hears it, the store is being dropped.
+        // If the receiver is gone, the store is being dropped.
         let _ = listener.connections.send(hearing);
         Ok(session)
     }
@@ -207,7 +207,7 @@ impl SharedConnection {
     }
 }
 
-/// Gives a connection up when nobody has used it for a while.
+/// Closes a connection after no caller has used it for `idle`.
 async fn give_up_when_idle(current: Weak<Mutex<Option<Arc<Session>>>>, uses: Arc<AtomicU64>, idle: Duration) {
     let mut seen = uses.load(Ordering::Relaxed);
     loop {
@@ -238,13 +238,13 @@ async fn all(
     in_order(sent.collect()).await.into_iter().collect()
 }
 
-/// Waits for an answer as long as it makes sense.
+/// Waits for an answer no longer than [`ANSWER_TIMEOUT`].
 pub(crate) async fn in_time<T>(answer: impl Future<Output = T>) -> Option<T> {
     within(ANSWER_TIMEOUT, answer).await
 }
 
-/// Waits for something no longer than this, by the machine's time: it is about real connections, whatever clock the store
-/// has.
+/// Waits for an answer no longer than `patience`, by the machine's clock: real connections do not follow a test's
+/// clock.
 pub(crate) async fn within<T>(patience: Duration, answer: impl Future<Output = T>) -> Option<T> {
     tokio::select! {
         biased;
@@ -281,7 +281,7 @@ impl Trials {
     }
 }
 
-/// Between a half and one and a half of a duration.
+/// Returns a random duration between a half and one and a half of this one.
 pub(crate) fn jittered(duration: Duration) -> Duration {
     let random = uuid::Uuid::new_v4().as_u128() % 1_000;
     let permille = 500 + u32::try_from(random).unwrap_or(0);

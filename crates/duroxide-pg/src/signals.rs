@@ -1,9 +1,9 @@
-//! Telling other processes that there is something new, and hearing of theirs.
+//! Notifications between processes: each tells the others what it changed.
 //!
-//! NOTIFY holds a lock of the whole server until its transaction is over, so it is never part of a commit of ours: what
-//! was committed is noted, and one task tells all of it at once, at most every few milliseconds, on the connection of the
-//! reads, which also listens. Notifications may be lost (a connection breaks); then everybody looks for themselves, now and
-//! then. A session that a pooler shares cannot listen; then everybody looks more often.
+//! NOTIFY holds a lock of the whole server until its transaction is over, so it is never part of a commit: the store
+//! notes what it committed, and one task tells all of it at once, at most every few milliseconds, on the connection of
+//! the reads, which also listens. A broken connection may lose notifications; so every process also polls, now and
+//! then. A session that a pooler shares cannot listen; then the process polls more often.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -20,35 +20,36 @@ use crate::shared::{Effects, Shared};
 use crate::shared_connection::{SharedConnection, jittered};
 use crate::text;
 
-/// How often others are told, at most.
+/// The shortest time between two notifications of this process.
 const BETWEEN_NOTIFICATIONS: Duration = Duration::from_millis(5);
-/// How long after a lost connection the next is tried, at first and at most.
+/// How long the notifier waits after a lost connection before it connects again, at first and at most.
 const RECONNECT: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
-/// PostgreSQL takes payloads below 8,000 bytes, and a hash has up to 20 digits. Beyond this, others are told to look at
-/// everything.
+/// PostgreSQL takes payloads below 8,000 bytes, and a hash has up to 20 digits. With more changes than this, a process
+/// tells the others to look at everything.
 const MOST_HASHES: usize = 350;
 
-/// What one process tells the others.
+/// A notification from one process to the others.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Message {
-    /// Who tells it; nobody listens to themselves.
+    /// The name of the sender, which ignores its own messages.
     from: String,
-    /// Instances have to be looked at.
+    /// Dispatchers have to look at instances.
     #[serde(default)]
     turns: bool,
-    /// Activities have to be looked at.
+    /// Dispatchers have to look at activities.
     #[serde(default)]
     work: bool,
-    /// Hashes of the instances that changed. Every role of the database may listen, so nobody is told their ids.
+    /// Hashes of the instances that changed. Every role of the database may listen, so the message does not hold their
+    /// ids.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     hashes: Option<Vec<u64>>,
     /// More instances changed than there was room for.
     #[serde(default)]
     all: bool,
-    /// What builds tell that know no hashes: instances that changed.
+    /// From builds that know no hashes: the instances that changed.
     #[serde(default, skip_serializing)]
     changed: Vec<String>,
-    /// For builds that know no hashes: instances changed. From them: more than there was room for.
+    /// To builds that know no hashes: some instance changed. From them: more changed than there was room for.
     #[serde(default)]
     many: bool,
 }
@@ -62,17 +63,17 @@ struct Untold {
     all: bool,
 }
 
-/// What this process has to tell.
+/// The changes that this process has to tell the others.
 #[derive(Debug)]
 pub(crate) struct PendingNotifications {
-    /// Somebody tells it; otherwise nothing is gathered.
+    /// A notifier runs and tells the changes; without one this gathers nothing.
     is_told: bool,
     untold: Mutex<Untold>,
     something: Notify,
 }
 
-/// Returns what makes of an instance's id the name by which processes speak of it. Who does not know the salt, which is in
-/// the schema, cannot try out ids.
+/// Returns the hash by which processes name an instance. The schema holds the salt; a listener that cannot read it
+/// cannot try out ids.
 pub(crate) fn hash_with(salt: String) -> impl Fn(&str) -> u64 + Send + Sync + 'static {
     move |instance| {
         let digest = Sha256::new().chain_update(&salt).chain_update([0]).chain_update(instance).finalize();
@@ -85,7 +86,7 @@ impl PendingNotifications {
         Self { is_told, untold: Mutex::default(), something: Notify::default() }
     }
 
-    /// Notes what others have to be told.
+    /// Notes what the notifier has to tell the other processes.
     pub(crate) fn spread(&self, effects: &Effects, watchers: &InstanceWatchers) {
         if !self.is_told {
             return;
@@ -96,7 +97,7 @@ impl PendingNotifications {
         untold.turns |= effects.instances_touched;
         untold.work |= effects.work_ready;
         untold.changed.extend(hashes);
-        // Also if there is nobody to tell it to for hours.
+        // This bounds the memory while the notifier has no connection for hours.
         if untold.changed.len() > MOST_HASHES {
             untold.changed.clear();
             untold.all = true;
@@ -118,10 +119,10 @@ impl PendingNotifications {
     }
 }
 
-/// The task that tells and hears, on the connection on which others read.
+/// The task that sends and receives notifications, on the connection of the reads.
 pub(crate) struct Notifier {
     connection: Arc<SharedConnection>,
-    /// Each new connection, with what is heard on it.
+    /// The notifications of each new connection.
     connections: mpsc::UnboundedReceiver<Hearing>,
     shared: Weak<Shared>,
     notifications: Arc<PendingNotifications>,
@@ -129,11 +130,11 @@ pub(crate) struct Notifier {
     channel: String,
 }
 
-/// What is heard on one connection, until it is lost.
+/// The notifications that arrive on one connection, until it is lost.
 pub(crate) type Hearing = mpsc::UnboundedReceiver<tokio_postgres::Notification>;
 
-/// The name by which the processes of a schema hear of each other. A name may be longer than PostgreSQL takes for a channel;
-/// two that collide only wake each other in vain.
+/// Returns the channel on which the processes of a schema notify each other, cut to the length that PostgreSQL takes.
+/// Two schemas whose channels collide only wake each other in vain.
 pub(crate) fn channel_of(schema: &str) -> String {
     format!("duroxide_{schema}").chars().take(63).collect()
 }
@@ -168,7 +169,7 @@ impl Notifier {
         }
     }
 
-    /// Tells and hears until the connection is lost.
+    /// Sends and receives until the connection is lost.
     async fn converse(&mut self) {
         let mut hearing = None;
         loop {
@@ -176,7 +177,7 @@ impl Notifier {
                 biased;
                 Some(new) = self.connections.recv() => {
                     hearing = Some(new);
-                    // What happened while nobody listened is not known.
+                    // This process may have missed notifications while it did not listen.
                     if let Some(shared) = self.shared.upgrade() {
                         shared.announce_everything();
                     }
@@ -198,7 +199,7 @@ impl Notifier {
         }
     }
 
-    /// Tells others. If that fails, they look for themselves, now and then.
+    /// Tells the other processes. If that fails, they find the changes when they poll.
     async fn tell(&self, message: &Message) {
         let Ok(payload) = serde_json::to_string(message) else { return };
         let payload = text::stored(&payload).into_owned();
@@ -232,15 +233,16 @@ impl Notifier {
     }
 }
 
-/// The next notification; `None` if the connection is lost.
+/// Returns the next notification; `None` if the connection is lost.
 async fn next(hearing: &mut Option<Hearing>) -> Option<tokio_postgres::Notification> {
     hearing.as_mut()?.recv().await
 }
 
-/// How often to look, if nobody has said so: where others tell of what they do, and where they cannot be heard.
+/// How often to poll, if the settings do not say: where notifications arrive, and where they cannot.
 const LOOK_EVERY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_millis(250));
 
-/// Looks now and then, in case a notification was lost. On a clock that is moved by hand it looks when that is moved.
+/// Wakes all waiters now and then, in case a notification was lost. With a test's clock it wakes them when the test
+/// moves the clock.
 pub(crate) async fn look_now_and_then(
     shared: Weak<Shared>,
     clock: Arc<dyn Clock>,

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 const SIGN: char = '\u{2400}';
 
-/// A text as a column can hold it.
+/// Returns a text as a column can hold it.
 pub(crate) fn stored(text: &str) -> Cow<'_, str> {
     if !text.contains(['\0', SIGN]) {
         return Cow::Borrowed(text);
@@ -23,7 +23,7 @@ pub(crate) fn stored(text: &str) -> Cow<'_, str> {
     Cow::Owned(stored)
 }
 
-/// A text as a column can hold it, without a copy if it can hold it as it is.
+/// Returns a text as a column can hold it, without a copy if the text needs no change.
 pub(crate) fn stored_owned(text: String) -> String {
     match stored(&text) {
         Cow::Borrowed(_) => text,
@@ -31,7 +31,7 @@ pub(crate) fn stored_owned(text: String) -> String {
     }
 }
 
-/// A text as it was before it was stored.
+/// Returns a text as it was before it was stored.
 pub(crate) fn original(stored: String) -> String {
     if !stored.contains(SIGN) {
         return stored;

@@ -49,7 +49,7 @@ impl Tls {
                 builder.with_client_auth_cert(certificates, key).map_err(named)?
             }
         };
-        // Servers that are spoken to in TLS from the first byte (sslnegotiation=direct) ask for it.
+        // A server demands it if the connection speaks TLS from the first byte (sslnegotiation=direct).
         config.alpn_protocols = vec![b"postgresql".to_vec()];
         Ok(Self(Arc::new(config)))
     }
@@ -92,7 +92,7 @@ fn certificate_trouble(why: &CertificateError) -> String {
     }
 }
 
-/// The certificates that are trusted: those of a file, or of the operating system.
+/// Returns the certificates to trust: those of a file, or of the operating system.
 fn trusted(target: &DatabaseAddress) -> Result<RootCertStore, PgError> {
     let mut store = RootCertStore::empty();
     match &target.root_certificates {
@@ -106,7 +106,7 @@ fn trusted(target: &DatabaseAddress) -> Result<RootCertStore, PgError> {
             }
         }
         None => {
-            // One that does not parse is none of our business as long as others do.
+            // The store ignores a certificate that does not parse, as long as others do.
             store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         }
     }
@@ -120,7 +120,7 @@ fn trusted(target: &DatabaseAddress) -> Result<RootCertStore, PgError> {
     Ok(store)
 }
 
-/// The certificates and the key with which we prove who we are.
+/// Returns the certificates and the key with which the store proves who it is.
 fn identity(
     files: &ClientCertificate,
 ) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), PgError> {
@@ -196,7 +196,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Encrypted<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream for Encrypted<S> {
-    /// Ties the login to this very connection: whoever sits in between has another certificate, and so cannot pass the
+    /// Ties the login to this very connection: an attacker in between has another certificate, and so cannot pass the
     /// login on.
     fn channel_binding(&self) -> ChannelBinding {
         let certificates = self.0.get_ref().1.peer_certificates();
@@ -205,7 +205,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream for Encrypted<S> {
     }
 }
 
-/// The hash of a certificate that a login is bound to (RFC 5929, `tls-server-end-point`): by the hash function of its
+/// Returns the hash of a certificate that binds a login (RFC 5929, `tls-server-end-point`): by the hash function of its
 /// signature, or by SHA-256 instead of MD5 and SHA-1. `None` if the signature has no hash function of its own (Ed25519).
 fn end_point(certificate: &[u8]) -> Option<Vec<u8>> {
     const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01];
@@ -242,7 +242,7 @@ fn end_point(certificate: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// The content of a DER element with this tag, and what comes behind it.
+/// Returns the content of a DER element with this tag, and the bytes after it.
 fn element(der: &[u8], wanted: u8) -> Option<(&[u8], &[u8])> {
     let (&tag, rest) = der.split_first()?;
     let (&first, rest) = rest.split_first()?;
@@ -258,18 +258,18 @@ fn element(der: &[u8], wanted: u8) -> Option<(&[u8], &[u8])> {
     (tag == wanted).then_some((content, rest))
 }
 
-/// Takes any certificate, because the URL says `sslmode=require` or `prefer`.
+/// Accepts any certificate, because the URL says `sslmode=require` or `prefer`.
 #[derive(Debug)]
 struct AnyServer(Arc<CryptoProvider>);
 
-/// Takes a certificate of somebody who is trusted, whatever name it bears, because the URL says `sslmode=verify-ca`.
+/// Accepts a certificate of a trusted authority, whatever name it bears, because the URL says `sslmode=verify-ca`.
 #[derive(Debug)]
 struct AnyName {
     roots: RootCertStore,
     provider: Arc<CryptoProvider>,
 }
 
-/// Signatures are checked in any case: whoever shows a certificate must have its key.
+/// Checks signatures in any case: a server that shows a certificate must have its key.
 macro_rules! checks_signatures {
     ($provider:ident) => {
         fn verify_tls12_signature(
@@ -353,7 +353,7 @@ impl ServerCertVerifier for AnyName {
 mod tests {
     use super::*;
 
-    /// A certificate whose signature is said to be of this kind, by the bytes of its name and its parameters.
+    /// Makes a certificate that names this kind of signature, by the bytes of its name and its parameters.
     fn signed_by(name: &[u8], parameters: &[u8]) -> Vec<u8> {
         let wrapped = |tag: u8, content: &[u8]| {
             let mut all = vec![tag, 0x82, (content.len() >> 8) as u8, content.len() as u8];

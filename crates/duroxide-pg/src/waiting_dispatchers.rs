@@ -1,4 +1,4 @@
-//! Dispatchers that wait for an instance, so that whoever enqueues a message can lease one for them.
+//! Dispatchers that wait for an instance, so that the commit of a message can lease one for them.
 //!
 //! A message leads to a claim, usually in the same process. If a dispatcher of this process waits just then, the commit that
 //! enqueues the message also leases the instance for it, and the dispatcher begins the turn without asking the database.
@@ -12,16 +12,15 @@ use tokio::sync::oneshot;
 use crate::fetch::{Fetched, InstanceOrder};
 use crate::shared_connection::within;
 
-/// How long a dispatcher that has something else to do waits for a commit that is leasing for it. What comes later is
-/// given back.
+/// How long a dispatcher that has something else to do waits for a commit that is leasing for it. Later leases go back.
 const PATIENCE: Duration = Duration::from_millis(50);
 
 /// A dispatcher that waits, as a committer sees it.
 pub(crate) struct WaitingDispatcher {
     number: u64,
-    /// What the dispatcher would claim.
+    /// The order that the dispatcher would place.
     pub(crate) order: InstanceOrder,
-    /// Where the leased instances go. Those that the dispatcher does not take are given back.
+    /// Where the leased instances go. The store gives back those that the dispatcher does not take.
     pub(crate) filled: oneshot::Sender<Fetched>,
 }
 
@@ -31,13 +30,13 @@ pub(crate) struct WaitingDispatchers(Mutex<Waiting>);
 
 #[derive(Default)]
 struct Waiting {
-    /// How many have ever waited; numbers them.
+    /// How many dispatchers have ever waited; gives each a number.
     count: u64,
     dispatchers: VecDeque<WaitingDispatcher>,
 }
 
 impl WaitingDispatchers {
-    /// Lets a dispatcher wait for what it would claim.
+    /// Lets a dispatcher wait until a commit fills its order.
     pub(crate) fn wait_for(&self, order: InstanceOrder) -> DispatcherWait<'_> {
         let (sender, filled) = oneshot::channel();
         let mut waiting = self.lock();
@@ -70,7 +69,7 @@ impl DispatcherWait<'_> {
         (&mut self.filled).await.ok()
     }
 
-    /// Ends the wait. If a commit is leasing for this dispatcher just now, waits for what it brings.
+    /// Ends the wait. If a commit is leasing for this dispatcher just now, waits for its leases.
     pub(crate) async fn end(mut self) -> Option<Fetched> {
         if self.remove() {
             return None;

@@ -1,4 +1,4 @@
-//! Queue tables do not grow with what has passed through them.
+//! Queue tables do not grow with the rows that have passed through them.
 
 #![cfg(feature = "test")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
@@ -34,7 +34,7 @@ async fn dead_rows_are_cleared_while_the_queues_are_busy() {
     let deadline = SystemClock.monotonic() + Duration::from_secs(60);
     loop {
         let left = store.query_number(&dead).await.unwrap();
-        // Each of the six tables is cleared when it has a thousand.
+        // Vacuum clears each of the six tables when it has a thousand dead rows.
         if left < 6_000 {
             break;
         }

@@ -1,4 +1,4 @@
-//! Bulk operations find what they remove by an index: what they cost depends on what is removed, not on what stays.
+//! Bulk operations find instances by an index: their cost depends on how much they remove, not on how much stays.
 
 #![cfg(feature = "test")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
@@ -49,7 +49,7 @@ async fn a_bulk_deletion_reads_no_table_from_its_beginning() {
         .unwrap()
         .get(0);
     assert_eq!(oldest, Some(601), "those that ended first went first");
-    // Less than a page: those between two executions come along.
+    // Less than a page: the instances between two executions come along.
     assert_eq!(client.delete_instance_bulk(before(611)).await.unwrap().instances_deleted, 6);
     client.prune_executions_bulk(before(700), PruneOptions::default()).await.unwrap();
     drop(client);
@@ -65,7 +65,7 @@ async fn a_bulk_deletion_reads_no_table_from_its_beginning() {
     }
 }
 
-/// The plan of a statement for a page of a hundred.
+/// Returns the plan of a statement for a page of a hundred.
 async fn plan(database: &tokio_postgres::Client, statement: &str) -> String {
     let _ = database.batch_execute("DEALLOCATE ALL").await;
     database.batch_execute(&format!("PREPARE page (bigint, bigint) AS {statement}")).await.unwrap();

@@ -1,4 +1,4 @@
-//! Leases that are taken while others commit.
+//! Claims that lease while other processes commit.
 
 #![cfg(feature = "test")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
@@ -32,7 +32,7 @@ async fn a_message_that_a_turn_has_taken_meanwhile_is_not_leased_again() {
         async move { store.claim_instances(&REQUEST).await }
     });
     world.until_held_up().await;
-    // What the commit of a turn in another process does that began with the start alone.
+    // The commit of a turn in another process that took the start alone.
     let turn = "DELETE FROM orchestrator_queue WHERE class = 'start';
         INSERT INTO instances (instance_id, orchestration_name, orchestration_version, created_at, updated_at)
         VALUES ('i', 'Order', '1.0.0', 0, 0);
@@ -63,7 +63,7 @@ async fn a_result_that_is_committed_with_messages_gets_its_own_leases() {
     let fetched = store.fetch_work_item(LEASE, Duration::ZERO, None, &TagFilter::default()).await;
     let (_, work, _) = fetched.unwrap().unwrap();
 
-    // While the first message is being committed, a result and another message wait to be committed together.
+    // While the store commits the first message, a result and another message wait for the next batch.
     world.close_gate(&["TRIGGER gate BEFORE INSERT ON orchestrator_queue"]).await;
     let first = tokio::spawn({
         let store = store.clone();

@@ -1,5 +1,4 @@
-//! Commits whose answer is lost, and statements that fail: what was asked for happens once, and everybody hears what became
-//! of it.
+//! Commits whose answer is lost, and statements that fail: each request happens once, and its caller hears the outcome.
 
 #![cfg(feature = "test")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
@@ -74,7 +73,7 @@ async fn a_commit_that_meets_a_broken_wire_is_made_once() {
             store.fetch_orchestration_item(LEASE, Duration::ZERO, None).await.unwrap().unwrap();
         assert_eq!(item.messages.len(), 1, "{how:?}: the signal is there once");
 
-        // A refusal is heard even if the answer that said so was lost.
+        // The caller hears a refusal even if the answer that said so was lost.
         spoil();
         let stale = token.replace("lock_", "lock_0").chars().take(37).collect::<String>() + "_" + &instance;
         let refused = store.ack_orchestration_item(&stale, 1, vec![], vec![], vec![], metadata(), vec![]);
@@ -131,15 +130,15 @@ async fn looking_a_commit_up_may_be_cut_short_at_any_point() {
     }
 }
 
-/// Lets requests gather while another commit is under way, so that they share the next one. `ways` is what becomes of it
-/// and of those that follow.
+/// Lets requests gather while another commit is under way, so that they share the next one. `ways` is what the proxy
+/// does to that commit and to those that follow.
 async fn together<T>(
     world: &World,
     store: &Arc<PostgresProvider>,
     ways: &[NextCommit],
     requests: impl Future<Output = T>,
 ) -> T {
-    // Its statement is prepared when the next one of its kind is held up.
+    // This prepares the statement, before the test holds up the next one of its kind.
     store.enqueue_for_orchestrator(signal("first"), None).await.unwrap();
     let mut commits = world.proxy.commits();
     world.proxy.spoil_next_commits(&[&[NextCommit::Pass], ways].concat());
@@ -149,7 +148,7 @@ async fn together<T>(
         async move { store.enqueue_for_orchestrator(signal("first"), None).await }
     });
     commits.changed().await.unwrap();
-    // All are handed in before anything moves.
+    // The callers hand in all requests before anything moves.
     let (answers, ()) = tokio::join!(requests, async { world.proxy.set_weather(Weather::Fair) });
     first.await.unwrap().unwrap();
     world.proxy.spoil_next_commits(&[]);
@@ -217,7 +216,7 @@ async fn an_event_that_is_there_is_refused_although_the_answer_was_lost() {
         let instance = format!("{how:?}");
         let token = taken_turn(&store, &instance).await;
         store.append_with_execution(&instance, 1, vec![started_event(&instance)]).await.unwrap();
-        // The first commit fails by itself, and the request is tried alone.
+        // The first commit fails by itself, and the committer tries the request alone.
         world.proxy.spoil_next_commits(&[NextCommit::Pass, how]);
         let error = ack(&store, &token, &instance).await.unwrap_err();
         assert!(!error.retryable && error.to_string().contains("already has an event"), "{how:?}: {error}");
@@ -253,7 +252,7 @@ async fn a_call_whose_answer_is_lost_says_so_and_was_made_once() {
     assert_eq!(world.proxy.spoiled(), 2 * ALL_WAYS.len());
 }
 
-/// Hold up a commit, when all that is left of it is to be written to the disk.
+/// Triggers that hold up a commit, when only its write to the disk is left.
 const GATES: [&str; 2] = [
     "CONSTRAINT TRIGGER gate AFTER INSERT ON orchestrator_queue DEFERRABLE INITIALLY DEFERRED",
     "CONSTRAINT TRIGGER gate AFTER INSERT ON history DEFERRABLE INITIALLY DEFERRED",
@@ -294,7 +293,7 @@ async fn a_server_that_crashes_before_a_commit_is_on_its_disk_makes_it_later() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_that_a_crashed_server_has_forgotten_is_committed_again() {
-    // What is not synced stays in memory for long.
+    // Commits that are not synced stay in the server's memory for long.
     let world = World::new(&["wal_writer_delay = 10000"]).await;
     let store = world.sound_store().await;
     for round in 0..3 {
@@ -306,7 +305,7 @@ async fn a_message_that_a_crashed_server_has_forgotten_is_committed_again() {
             )
             .await;
         ack(&store, &token, &made).await.unwrap();
-        // The one that stores turns makes syncs too. As long as it has to wait, nothing becomes durable.
+        // The committer of turns makes the syncs too. As long as it has to wait, nothing becomes durable.
         let operator = world.connect().await;
         let of_turns =
             "SELECT c.committer FROM committers c JOIN before b USING (committer) WHERE c.batch > b.batch";
@@ -328,7 +327,7 @@ async fn a_message_that_a_crashed_server_has_forgotten_is_committed_again() {
     }
 }
 
-/// Tells whether somebody has made a commit and waits for a standby that does not exist.
+/// Tells whether a commit waits for a standby that does not exist.
 const WAITS_FOR_STANDBY: &str = "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -346,7 +345,7 @@ async fn a_server_that_crashes_after_a_commit_is_on_its_disk_does_not_make_it_ag
             let (store, instance) = (store.clone(), instance.clone());
             async move { ack(&store, &token, &instance).await }
         });
-        // The second time it is the looking up that waits.
+        // The second time the lookup waits.
         for crash in 1..=crashes {
             world.until(&format!("EXISTS ({WAITS_FOR_STANDBY})")).await;
             if crash == crashes {
@@ -424,7 +423,7 @@ async fn a_request_that_fails_for_good_does_not_take_its_neighbours_along() {
                 store.enqueue_for_orchestrator(signal(&other), None),
             )
         };
-        // The batch, which fails, and then each by itself.
+        // The batch fails, and then each job goes by itself.
         let ways = [NextCommit::Pass, how, how, how];
         let (good_told, bad_told, other_told) = together(&world, &store, &ways, requests).await;
         good_told.unwrap();
@@ -442,7 +441,7 @@ async fn a_process_whose_connection_lasts_for_months_is_not_forgotten() {
     let store = world.store().await;
     store.enqueue_for_orchestrator(signal("a"), None).await.unwrap();
     world.run("UPDATE committers SET seen_at = now() - interval '31 days', begun_at = now() - interval '31 days'").await;
-    // Another process starts, and clears away those that are long gone.
+    // Another process starts, and removes committers that are long gone.
     let other = world.sound_store().await;
     other.enqueue_for_orchestrator(signal("b"), None).await.unwrap();
     store.enqueue_for_orchestrator(signal("c"), None).await.unwrap();
@@ -454,7 +453,7 @@ async fn a_result_becomes_durable_though_the_turn_behind_it_fails() {
     let world = World::new(&[]).await;
     let store = world.sound_store().await;
     let client = world.connect().await;
-    // It also prepares what a turn takes, so that the next one is sent at once.
+    // This also prepares the statements of a turn, so that the committer sends the next one at once.
     ack(&store, &taken_turn(&store, "before").await, "before").await.unwrap();
     let failing = "CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS
             'BEGIN RAISE EXCEPTION ''not today'' USING ERRCODE = ''check_violation''; END';

@@ -1,4 +1,5 @@
-//! The rows of `committers`: each open store has some, and those that are closed or gone leave nothing but their totals.
+//! The rows of `committers`: each open store has some, and a store that is closed or gone leaves nothing but its
+//! totals.
 
 #![cfg(feature = "test")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
@@ -16,11 +17,11 @@ use support::load;
 use support::proxy::NextCommit;
 use support::world::{World, signal, until};
 
-/// Rows of processes that are gone, each with something counted.
+/// Rows of processes that are gone, each with totals.
 const GONE: &str = "
     INSERT INTO committers (committer, seen_at, begun_at, instances, completed_instances)
     SELECT 'gone-' || n, now() - interval '25 hours', now() - interval '26 hours', 1, 1 FROM generate_series(1, 2500) n;";
-/// Rows of processes that are there: some for long, some since just now.
+/// Rows of processes that still run: some for long, some since just now.
 const THERE: &str = "
     INSERT INTO committers (committer, begun_at)
     SELECT 'there-' || n, now() - interval '1 month' * (n % 2) FROM generate_series(1, 2000) n;
@@ -58,7 +59,7 @@ async fn processes_that_are_gone_are_forgotten_within_days_and_their_totals_are_
     operator.batch_execute(THERE).await.unwrap();
     assert_eq!(instances(&store).await, 2_500);
     let gone = "EXISTS (SELECT 1 FROM committers WHERE committer LIKE 'gone-%')";
-    // Each connection removes a bounded number.
+    // Each new connection removes a bounded number of rows.
     for _ in 0..3 {
         assert!(operator.query_one(&format!("SELECT {gone}"), &[]).await.unwrap().get::<_, bool>(0));
         operator.query("SELECT begin_epoch_3('another')", &[]).await.unwrap();
@@ -103,7 +104,7 @@ async fn a_process_that_was_forgotten_goes_on() {
     assert!(next > epoch, "no epoch is that of two connections");
 }
 
-/// The server forgets everybody who connects again.
+/// Makes the server forget each committer that connects again.
 const FORGETFUL: &str = "
     ALTER FUNCTION begin_epoch_3(text) RENAME TO begin_epoch_really;
     CREATE FUNCTION begin_epoch_3(p_committer text, OUT epoch bigint, OUT batch bigint, OUT turn_verdicts integer[],

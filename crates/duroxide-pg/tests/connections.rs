@@ -1,4 +1,4 @@
-//! How many connections a process has, and what they are called.
+//! The number of a process's connections, and their names.
 
 #![cfg(feature = "test")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
@@ -18,7 +18,7 @@ use support::world::{World, take_turn};
 /// Nothing here takes long.
 const FAILURE_BOUND: Duration = Duration::from_secs(30);
 
-/// What the server says about connections of stores: their names, sorted.
+/// Returns the names of the stores' connections, as the server shows them, sorted.
 async fn connections(world: &World) -> Vec<String> {
     let sql =
         "SELECT application_name FROM pg_stat_activity WHERE application_name LIKE 'duroxide%' ORDER BY 1";
@@ -38,7 +38,7 @@ async fn a_worker_has_four_connections_and_a_client_three() {
     for number in 0..50 {
         client.wait_for_orchestration(&format!("job-{number}"), FAILURE_BOUND).await.unwrap();
     }
-    // A runtime that starts lists what it cannot serve.
+    // A runtime that starts lists the instances that it cannot serve.
     world
         .until("NOT EXISTS (SELECT 1 FROM pg_stat_activity WHERE application_name = 'duroxide listings')")
         .await;

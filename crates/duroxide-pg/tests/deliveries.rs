@@ -1,5 +1,5 @@
-//! Messages that bring the start of their instance along, over a wire that breaks: what was asked for happens once, and
-//! everybody hears what became of it.
+//! Messages that bring the start of their instance along, over a wire that breaks: each request happens once, and its
+//! caller hears the outcome.
 
 #![cfg(feature = "test")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]

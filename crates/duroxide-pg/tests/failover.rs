@@ -1,5 +1,6 @@
-//! A standby takes the place of its primary. If the primary waits for it with every commit, nothing that was acknowledged is
-//! lost. If not, the last moments are, but what is left is consistent: an instance is unknown, or it comes to its right end.
+//! A standby takes the place of its primary. If the primary waits for it with every commit, no acknowledged work is
+//! lost. If not, the last moments are lost, but the rest is consistent: an instance is unknown, or it comes to its
+//! right end.
 
 #![cfg(feature = "test")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
@@ -18,7 +19,7 @@ use support::pair::Pair;
 use support::proxy::{Proxy, Weather};
 use support::world::signal;
 
-/// Nothing here takes long; whoever waits for so long waits in vain.
+/// Nothing here takes long; a test that waits for so long has failed.
 const FAILURE_BOUND: Duration = Duration::from_secs(60);
 /// Commits after which a store is well under way.
 const UNDER_WAY: usize = 150;
@@ -54,7 +55,7 @@ async fn a_standby_that_is_waited_for_until_it_shows_has_everything() {
     nothing_is_lost(&["synchronous_commit = remote_apply"]).await;
 }
 
-/// Sends a message while the standby hears of nothing; returns when the primary has it.
+/// Sends a message while the standby receives nothing; returns when the primary has it.
 async fn told(pair: &Pair, store: &Arc<PostgresProvider>, instance: &str) -> Telling {
     pair.until_standby_has_all().await;
     pair.cut_off_standby();
@@ -96,7 +97,7 @@ async fn a_primary_that_lives_on_beside_its_successor_gets_nothing_acknowledged(
     let store = pair.world.store().await;
     let telling = told(&pair, &store, "i").await;
     pair.promote();
-    // One connection is lost and leads to the new server; the others are as they were.
+    // One connection is lost and leads to the new server; the others stay.
     pair.run(END_WAITING).await;
     is_there_once(&pair, telling, "i").await;
     for n in 0..3 {
@@ -107,7 +108,7 @@ async fn a_primary_that_lives_on_beside_its_successor_gets_nothing_acknowledged(
     }
 }
 
-/// Goes from station to station when it is told to, and draws at each a number that no other run of it draws.
+/// Goes from station to station when the test says so, and draws at each a number that no other run of it draws.
 async fn relay(ctx: OrchestrationContext, input: String) -> Result<String, String> {
     let mut drawn = vec![input];
     for station in 0..STATIONS {
@@ -119,7 +120,7 @@ async fn relay(ctx: OrchestrationContext, input: String) -> Result<String, Strin
 
 const STATIONS: usize = 3;
 
-/// A runtime that has relays, and the jobs of the load.
+/// Starts a runtime that has relays, and the jobs of the load.
 async fn runtime(store: Arc<PostgresProvider>) -> Arc<Runtime> {
     let draw = |_: ActivityContext, _: String| async { Ok(uuid::Uuid::new_v4().simple().to_string()) };
     let activities = load::activities().register("Draw", draw).build();
@@ -149,7 +150,7 @@ async fn start_relay(client: &Client, instance: &str, input: &str) {
     until_at(client, instance, 0).await;
 }
 
-/// Tells a relay to go on from some stations; one that it has passed is nothing to it.
+/// Tells a relay to go on from some stations; it ignores one that it has passed.
 async fn go(client: &Client, instance: &str, stations: std::ops::Range<usize>) {
     for station in stations {
         until_at(client, instance, station).await;
@@ -181,8 +182,8 @@ async fn check_relay(client: &Client, instance: &str) {
     );
 }
 
-/// Starts jobs and relays, which go on while the standby hears of nothing, and fails over. A runtime goes on as if nothing
-/// had happened, or another starts.
+/// Starts jobs and relays, which go on while the standby receives nothing, and fails over. The runtime goes on as if
+/// nothing had happened, or another starts.
 async fn the_last_moments_may_be_lost(is_restarted: bool) {
     let pair = Pair::new(&[]).await;
     let store = pair.world.store().await;
@@ -197,7 +198,7 @@ async fn the_last_moments_may_be_lost(is_restarted: bool) {
     pair.until_standby_has_all().await;
     pair.cut_off_standby();
     for (n, relay) in relays.iter().enumerate() {
-        // Some stay where they are, some are ahead of what will be known, some come to their end.
+        // Some relays stay where they are, some get ahead of what the standby knows, some come to their end.
         go(&client, relay, n % 3..(n % 3 + n % 4).min(STATIONS)).await;
     }
     start_relay(&client, "forgotten", "").await;
@@ -247,7 +248,7 @@ async fn what_others_made_of_a_lost_instance_counts_and_not_what_is_in_memory() 
     until_at(&client, "i", 1).await;
     pair.world.proxy.set_weather(Weather::Frozen);
     pair.fail_over();
-    // Somebody else comes to the same station on another way.
+    // Another store takes the instance to the same station on another way.
     let there = pair.world.sound_store().await;
     let second = runtime(there.clone()).await;
     let other_client = Client::new(there);
@@ -269,7 +270,7 @@ async fn a_new_instance_is_not_taken_for_one_that_was_lost() {
     start_relay(&client, "first", "").await;
     pair.until_standby_has_all().await;
     pair.cut_off_standby();
-    // More than the numbers that a server sets aside, so that they are given out again.
+    // More than the numbers that a server sets aside, so that the next server gives them out again.
     for n in 0..50 {
         start_relay(&client, &format!("i-{n}"), "before").await;
     }

@@ -1,6 +1,5 @@
-//! What only a server at the other end of a wire can get wrong: connections that are cut, also in the middle of a commit,
-//! servers that crash, locks that are held, connections that are not to be had. Nothing is lost, nothing is done twice,
-//! and everything goes on by itself.
+//! Faults of a server at the other end of a wire: it loses connections, also in the middle of a commit, crashes, holds
+//! locks, or accepts no more connections. Nothing is lost, nothing is done twice, and everything goes on by itself.
 
 #![cfg(feature = "test")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
@@ -15,7 +14,7 @@ use support::proxy::{NextCommit, Weather};
 use support::world::{World, activity, completion, metadata, start, started_event};
 
 const LEASE: Duration = Duration::from_secs(30);
-/// Nothing here takes long; whoever waits for so long waits in vain.
+/// Nothing here takes long; a test that waits for so long has failed.
 const FAILURE_BOUND: Duration = Duration::from_secs(60);
 
 /// How often a fault happens; `PG_FAULTS` multiplies it.
@@ -107,7 +106,7 @@ async fn who_was_away_for_longer_than_a_lease_changes_nothing() {
             other.ack_work_item(&other_work.await.1, None).await.unwrap();
             world.proxy.set_weather(Weather::Fair);
         };
-        // What was sent in time arrives too late.
+        // The acks that were sent in time arrive too late.
         let (late_turn, late_work, ()) = tokio::join!(
             away.ack_orchestration_item(
                 &turn,
@@ -130,7 +129,7 @@ async fn who_was_away_for_longer_than_a_lease_changes_nothing() {
     }
 }
 
-/// Looks until there is something.
+/// Looks until `look` finds something.
 async fn until_some<T>(mut look: impl AsyncFnMut() -> Option<T>) -> T {
     let deadline = SystemClock.monotonic() + FAILURE_BOUND;
     loop {
@@ -195,7 +194,7 @@ async fn connections_that_are_not_to_be_had_are_waited_for() {
     let exhaust = async || {
         let mut taken = Vec::new();
         for _ in 0..4 {
-            // Everybody has to connect again, and finds all places taken.
+            // The store has to connect again, and finds all places taken.
             while let Ok((client, connection)) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await {
                 taken.push((client, tokio::spawn(connection)));
             }
@@ -246,7 +245,7 @@ async fn a_server_may_lose_its_patience_with_statements() {
     world.survive(impatience).await;
 }
 
-/// Waits for work in one store that another has put there; returns its instance.
+/// Waits until a store finds work that another has enqueued; returns its instance.
 async fn found(store: &PostgresProvider) -> String {
     let mut signal = store.work_signal(WorkQueue::Orchestrator);
     let looking = async {
@@ -277,7 +276,7 @@ async fn without_notifications_work_is_found_by_looking() {
             (found(&there).await, SystemClock.monotonic() - began)
         };
         let enqueueing = async {
-            // It looks in vain before.
+            // The store looks in vain before.
             tokio::time::sleep(Duration::from_millis(100)).await;
             here.enqueue_for_orchestrator(start(&instance), None).await.unwrap();
         };

@@ -1,5 +1,5 @@
-//! Orchestrations of random shape on three worker processes over one database, of which one after the other is killed
-//! (SIGKILL) and replaced: all finish with the right result, and no step is in a history twice.
+//! Orchestrations of random shape on three worker processes over one database. The test kills (SIGKILL) and replaces
+//! one worker after the other: all orchestrations finish with the right result, and no step is in a history twice.
 //!
 //! Programs come from a seed; an interpreter says beforehand how each is to end. The workers are this test binary,
 //! started again. `FLEET_INSTANCES`, `FLEET_KILLS` and `FLEET_SEED` scale the run and repeat one.
@@ -45,7 +45,7 @@ const CHILD_ROUND: &str = "DUROXIDE_TEST_FLEET_ROUND";
 const WORKERS: usize = 3;
 /// All instances must have ended so long after the last kill; leases of the killed take up to half a minute to run out.
 const LIVENESS_BOUND: Duration = Duration::from_secs(120);
-/// Those outside share only the database with the workers, so requests are looked for now and then.
+/// The code outside shares only the database with the workers, so it looks for their requests so often.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 
 /// The worker's side: not a test by itself.
@@ -128,12 +128,12 @@ impl Fleet {
         let text = std::fs::read_to_string(self.files.path().join("ledger")).unwrap();
         let mut ledger: Vec<Entry> = text.lines().map(|line| Entry::parse(line).unwrap()).collect();
         eprintln!("{} lines in the ledger, {} runs were repeated", ledger.len(), repeated_runs(&ledger));
-        // Events bear the database's time, which a process knows up to the way of an answer.
+        // Events bear the database's time, which a process knows up to the time that an answer takes.
         ledger.iter_mut().for_each(|entry| entry.time_ms -= 100);
         self.wrong.extend(check_ledger(&ledger, histories));
     }
 
-    /// Everything that the store knows about instances that should be over, to find out why they are not.
+    /// Prints everything that the store knows about instances that should have ended, to find out why they have not.
     async fn explain_what_is_left(&mut self) {
         let database = self.connect().await;
         for table in ["orchestrator_queue", "worker_queue", "instance_schedule", "arrivals"] {

@@ -1,4 +1,5 @@
-//! Roles: the owner of a schema migrates it, and a role that owns nothing works in it. What it lacks is named.
+//! Roles: the owner of a schema migrates it, and a role that owns nothing works in it. Errors name the rights that it
+//! lacks.
 
 #![cfg(feature = "test")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
@@ -79,13 +80,13 @@ impl Server {
 async fn a_role_that_owns_nothing_can_do_all_the_work() {
     let server = Server::new().await;
     server.open("owner", Migrations::Apply).await.unwrap();
-    // What it lacks is everything, and the error says how to get it.
+    // The role lacks everything, and the error says how to get it.
     let (lacks, remedy) = server.lacks("app", Migrations::Verify).await;
     assert!(lacks.contains("more"), "{lacks}");
     assert!(remedy.contains(&PostgresProvider::grants(&server.schema, "app")), "{remedy}");
     server.run(&PostgresProvider::grants(&server.schema, "app")).await;
     server.work("app", 0..5).await;
-    // With nothing to migrate it makes no difference.
+    // With nothing to migrate, `Apply` and `Verify` are the same.
     server.open("app", Migrations::Apply).await.unwrap();
 }
 
@@ -108,7 +109,7 @@ async fn each_grant_that_is_missing_is_named() {
         server.run(&format!("REVOKE {privilege} ON {kind} {schema}.{object} FROM app")).await;
         let (lacks, remedy) = server.lacks("app", Migrations::Verify).await;
         assert_eq!(lacks, format!("{privilege} on {object}"));
-        // What it says is what helps.
+        // The remedy that the error names helps.
         let (_, statement) = remedy.split_once(": ").unwrap();
         server.run(statement).await;
     }
@@ -161,7 +162,7 @@ async fn whoever_could_work_before_a_migration_can_after_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_without_md5_will_do() {
     let server = Server::new().await;
-    // Nobody but a superuser can call it, as nobody can on servers that keep to FIPS.
+    // Only a superuser can call `md5` now; on servers that keep to FIPS no role can.
     server.run("REVOKE EXECUTE ON FUNCTION pg_catalog.md5(text), pg_catalog.md5(bytea) FROM PUBLIC").await;
     server.open("owner", Migrations::Apply).await.unwrap();
     server.work("owner", 0..2).await;

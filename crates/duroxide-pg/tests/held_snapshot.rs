@@ -1,5 +1,5 @@
-//! Somebody holds a snapshot: a dump, a long transaction, a standby that reports its own. Nothing that is dead can be removed
-//! meanwhile, and claims do not pass all of it.
+//! A dump, a long transaction or a standby holds a snapshot. Vacuum cannot remove dead rows meanwhile, and claims do
+//! not pass over all of them.
 
 #![cfg(feature = "test")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
@@ -17,10 +17,11 @@ use tokio_postgres::Client;
 const LEASE: Duration = Duration::from_secs(300);
 const INSTANCES: &str = "claim_instances_1(NULL, 2, 300000, 1000, NULL, NULL, gen_random_uuid()::text, NULL)";
 const WORK: &str = "claim_work_1(NULL, 2, 300000, NULL, 0, NULL, gen_random_uuid()::text)";
-/// What a claim finds without any dead rows touches some fifty pages; it passes about thirty dead entries on one.
+/// Without dead rows a claim that finds something touches some fifty pages; on one page it passes about thirty dead
+/// entries.
 const FEW_PAGES: i64 = 300;
 
-/// What the leases of the last ten minutes leave behind, or those of the next.
+/// Leaves the dead rows of the last ten minutes' leases, or of the next.
 const DEAD_LEASES: &str = "
     INSERT INTO arrivals (instances) SELECT ARRAY['x' || g] FROM generate_series(1, 20000) g;
     INSERT INTO orchestrator_queue (instance_id, class, created_at, work_item)
@@ -47,7 +48,7 @@ struct Held {
 }
 
 impl Held {
-    /// An instance and an activity are leased, then 20,000 leases come and go while somebody holds a snapshot.
+    /// Leases an instance and an activity, then lets 20,000 leases come and go while the reader holds a snapshot.
     async fn new() -> (Self, String, String) {
         let world = World::new(&["autovacuum = off"]).await;
         let store = world.sound_store().await;
@@ -74,7 +75,7 @@ impl Held {
         (Self { world, store, _reader: reader, claimer }, turn, work)
     }
 
-    /// The pages that a claim touches.
+    /// Returns how many pages a claim touches.
     async fn pages(&self, claim: &str) -> i64 {
         let sql = format!("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT * FROM {claim}");
         let plan: serde_json::Value = {
@@ -86,7 +87,7 @@ impl Held {
         touched("Shared Hit Blocks") + touched("Shared Read Blocks")
     }
 
-    /// Claims until few pages are touched.
+    /// Claims until a claim touches few pages.
     async fn settle(&self, claim: &str) -> i64 {
         let explain = "CREATE OR REPLACE FUNCTION explain(p_sql text) RETURNS text LANGUAGE plpgsql AS $$
             DECLARE v_plan text; BEGIN EXECUTE p_sql INTO v_plan; RETURN v_plan; END $$";
@@ -99,14 +100,14 @@ impl Held {
         first
     }
 
-    /// What a claim leases.
+    /// Returns what a claim leases.
     async fn claim(&self, what: &str, claim: &str) -> Vec<String> {
         let sql = format!("SELECT {what} FROM {claim} c WHERE {what} IS NOT NULL");
         let rows = self.claimer.query(&sql, &[]).await.unwrap();
         rows.iter().map(|row| row.get(0)).collect()
     }
 
-    /// Claims until something is leased.
+    /// Claims until a claim leases something.
     async fn claim_some(&self, what: &str, claim: &str) -> Vec<String> {
         let deadline = SystemClock.monotonic() + Duration::from_secs(35);
         loop {
@@ -120,8 +121,8 @@ impl Held {
     }
 }
 
-/// A claim that finds something touches few pages. The first ones also plan their statements, and now and then one begins at
-/// the lowest entries.
+/// Checks that a claim that finds something touches few pages. The first claims also plan their statements, and now and
+/// then one begins at the lowest entries.
 fn check_median(mut pages: Vec<i64>) {
     pages.sort_unstable();
     assert!(pages[pages.len() / 2] < FEW_PAGES, "claims that find something touch so many pages: {pages:?}");
@@ -141,7 +142,7 @@ async fn claims_of_instances_do_not_pass_what_is_dead() {
     }
     check_median(pages);
 
-    // What comes is found at once, and in its order.
+    // Claims find new messages at once, and in their order.
     for instance in ["a", "b", "c"] {
         held.store.enqueue_for_orchestrator(start(instance), None).await.unwrap();
     }
@@ -149,7 +150,7 @@ async fn claims_of_instances_do_not_pass_what_is_dead() {
     claimed.extend(held.claim("c.instance", INSTANCES).await);
     assert_eq!(claimed, ["a", "b", "c"]);
 
-    // What somebody else has put back where nobody looks is found soon.
+    // Another process puts work back below the floor of this connection; a claim finds it soon.
     held.world
         .run(&format!(
             "SELECT abandon_turn_1(NULL, 'old', '{turn}', 0, true); DELETE FROM arrivals;
@@ -191,7 +192,7 @@ async fn what_a_claim_itself_puts_back_in_line_is_not_passed_by() {
     let (held, turn, work) = Held::new().await;
     held.settle(INSTANCES).await;
     held.settle(WORK).await;
-    // The leases run out, so the next claim finds them among what is due.
+    // The leases run out, so the next claim finds their rows among those that are due.
     let lapse = "UPDATE instance_schedule SET due_at = now_ms_1(NULL), locked_until = now_ms_1(NULL);
         UPDATE worker_queue SET due_at = now_ms_1(NULL), locked_until = now_ms_1(NULL)";
     held.world.run(lapse).await;

@@ -29,7 +29,7 @@ async fn freeing_sessions_and_taking_a_seat_do_not_wait_for_each_other() {
     let _store = world.sound_store().await;
     world.run(TWO_SESSIONS).await;
     let (freeing, taking, holding) = (world.connect().await, world.connect().await, world.connect().await);
-    // Whoever frees the sessions gets as far as the first activity.
+    // The claim that frees the sessions gets as far as the first activity.
     holding
         .batch_execute("BEGIN; SELECT 1 FROM worker_queue WHERE activity_id = 1 FOR UPDATE")
         .await
@@ -39,7 +39,7 @@ async fn freeing_sessions_and_taking_a_seat_do_not_wait_for_each_other() {
     let is_waiting =
         format!("EXISTS (SELECT 1 FROM pg_stat_activity WHERE pid = {watched} AND wait_event_type = 'Lock')");
     world.until(&is_waiting).await;
-    // Meanwhile the owner of the second takes its seat. It may have to wait, or leave it for later.
+    // Meanwhile the owner of the second session takes its seat. That claim may have to wait, or leave it for later.
     let taking_pid: i32 = taking.query_one("SELECT pg_backend_pid()", &[]).await.unwrap().get(0);
     let taken = tokio::spawn(async move { claim(&taking, "B").await });
     let is_settled = format!(
@@ -52,7 +52,7 @@ async fn freeing_sessions_and_taking_a_seat_do_not_wait_for_each_other() {
     let freed = freed.expect("whoever frees sessions");
     let taken = taken.expect("whoever takes a seat");
     assert!(!freed.is_empty() || !taken.is_empty(), "somebody gets something");
-    // Whatever is left can be had.
+    // Later claims get the rest.
     let later = world.connect().await;
     let mut all = [freed, taken].concat();
     while all.len() < 2 {
@@ -73,7 +73,7 @@ async fn two_that_take_seats_after_they_looked_at_other_sessions_do_not_wait_for
         .run("UPDATE sessions SET locked_until = now_ms_1(NULL) + 300000, due_at = now_ms_1(NULL) + 300000")
         .await;
     let (first, second) = (world.connect().await, world.connect().await);
-    // Each has looked at a session whose seat the other is about to take.
+    // Each claim has looked at a session whose seat the other is about to take.
     let look = |session: &str| {
         format!(
             "BEGIN; INSERT INTO session_arrivals (sessions, routes) VALUES (ARRAY['{session}'], ARRAY['']);
@@ -90,7 +90,7 @@ async fn two_that_take_seats_after_they_looked_at_other_sessions_do_not_wait_for
         all.extend(claimed.expect("nobody waits for the other"));
         client.batch_execute("COMMIT").await.unwrap();
     }
-    // Whoever came second may have to ask again.
+    // The claim that came second may have to ask again.
     let later = world.connect().await;
     for owner in ["A", "B"] {
         all.extend(claim(&later, owner).await.unwrap());

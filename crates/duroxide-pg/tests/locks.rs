@@ -1,6 +1,6 @@
-//! Locks that somebody else holds, for longer than leases last: maintenance on a table, a row in an editor, a transaction
-//! that nobody ends. No instance fails, no attempt counts, no step is done twice, neighbours go on meanwhile, and what had
-//! to wait goes on by itself.
+//! Locks that last longer than leases: maintenance on a table, a row in an operator's editor, a forgotten transaction.
+//! No instance fails, no attempt counts, no step is done twice, neighbours go on meanwhile, and the blocked work goes
+//! on by itself.
 
 #![cfg(feature = "test")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
@@ -22,9 +22,9 @@ use duroxide_pg::{Migrations, PostgresProvider};
 use support::world::{World, activity, metadata, signal, start, started_event};
 
 const LEASE: Duration = Duration::from_secs(30);
-/// Leases of turns in tests that outlast them.
+/// The lease of turns in tests that last longer.
 const SHORT_LEASE: Duration = Duration::from_secs(2);
-/// Nothing here takes long; whoever waits for so long waits in vain.
+/// Nothing here takes long; a test that waits for so long has failed.
 const FAILURE_BOUND: Duration = Duration::from_secs(90);
 /// Activities of each job, one after the other.
 const STEPS: usize = 3;
@@ -33,7 +33,7 @@ const ATTEMPTS: u32 = 2;
 /// How often each activity has run.
 type Ledger = Arc<Mutex<HashMap<String, usize>>>;
 
-/// Jobs that wait for a signal and then take their steps, and what ran of them.
+/// Jobs that wait for a signal and then take their steps, with a record of what ran.
 struct Jobs {
     client: Client,
     runtime: Arc<Runtime>,
@@ -111,7 +111,7 @@ impl Jobs {
             let ending = async {
                 loop {
                     match self.client.wait_for_orchestration(&instance, FAILURE_BOUND).await {
-                        // As long as the store cannot be asked.
+                        // The store cannot reach the server for now.
                         Err(error) if error.is_retryable() => tokio::task::yield_now().await,
                         status => return status.unwrap(),
                     }
@@ -157,7 +157,7 @@ async fn a_table_that_is_locked_for_longer_than_leases_fails_no_instance() {
     jobs.start(&world, 20).await;
     let mut other = world.connect().await;
     let lock = other.transaction().await.unwrap();
-    // What `CREATE INDEX` takes.
+    // The lock that `CREATE INDEX` takes.
     lock.batch_execute("LOCK history IN SHARE MODE").await.unwrap();
     jobs.go(0..20).await;
     pass_time(&world, SHORT_LEASE * (ATTEMPTS + 5)).await;
@@ -370,7 +370,7 @@ async fn a_message_that_meets_a_lock_is_not_in_the_way_of_others() {
     let world = World::new(&[]).await;
     let store = world.sound_store().await;
     world.run("CREATE TABLE held (instance text PRIMARY KEY); INSERT INTO held VALUES ('blocked')").await;
-    // Whoever writes to this instance needs a row that somebody else has.
+    // A write to this instance needs a row that another transaction holds.
     world
         .run(
             "CREATE FUNCTION need() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -435,7 +435,7 @@ async fn a_commit_that_waits_for_a_standby_is_not_ended() {
     world.until(&format!("EXISTS (SELECT 1 {waits})")).await;
     let waiting: i32 = operator.query_one(&format!("SELECT pid {waits}"), &[]).await.unwrap().get(0);
     world.proxy.cut();
-    // The next epoch meets the row that it holds, more than once.
+    // The next epoch meets the row that this transaction holds, more than once.
     let waits_for_it = format!(
         "EXISTS (SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND {waiting} = ANY (pg_blocking_pids(pid)))"
     );
@@ -460,7 +460,7 @@ async fn a_statement_that_is_given_up_is_cancelled() {
         async move { store.execute_sql("SELECT pg_sleep(3000)").await }
     });
     world.until(sleeps).await;
-    // Nobody waits for an answer for so long.
+    // No caller waits so long for an answer.
     tokio::time::pause();
     tokio::time::advance(Duration::from_secs(31)).await;
     tokio::time::resume();
@@ -476,7 +476,7 @@ async fn what_was_leased_by_a_call_whose_answer_was_lost_is_given_back() {
     let spoil = || world.proxy.spoil_next_claim(support::proxy::NextCommit::LoseAnswer);
     store.enqueue_for_orchestrator(start("i"), None).await.unwrap();
     store.enqueue_for_worker(activity("i")).await.unwrap();
-    // The statements are prepared.
+    // These calls prepare the statements.
     assert!(store.fetch_orchestration_item(LEASE, Duration::ZERO, None).await.unwrap().is_some());
     assert!(store.fetch_work_item(LEASE, Duration::ZERO, None, &tags).await.unwrap().is_some());
     for n in 0..3 {
@@ -502,7 +502,7 @@ async fn starts_of_one_id_by_many_processes_make_one_instance_and_take_no_locks_
     for round in 0..5 {
         let mut starting = tokio::task::JoinSet::new();
         for n in 0..100 {
-            // Each begins at another place.
+            // Each store begins at another place.
             for (place, store) in stores.iter().enumerate() {
                 let (store, instance) = (store.clone(), format!("i-{round}-{}", (n + place * 33) % 100));
                 starting.spawn(async move { store.enqueue_start_if_absent(start(&instance)).await.unwrap() });
@@ -514,7 +514,7 @@ async fn starts_of_one_id_by_many_processes_make_one_instance_and_take_no_locks_
     }
     let distinct = "SELECT count(DISTINCT instance_id) - count(*) FROM orchestrator_queue";
     assert_eq!(world.number(distinct).await, 0);
-    // A batch that holds still holds no locks of the server's.
+    // A batch that waits at the gate holds no advisory locks.
     world.close_gate(&["TRIGGER gate BEFORE INSERT ON arrivals"]).await;
     let held = tokio::spawn({
         let store = stores[0].clone();
@@ -577,7 +577,7 @@ async fn an_outage_that_outlasts_the_patience_of_the_store_runs_no_activity_twic
     while ledger.lock().unwrap().len() < 10 {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    // They end while the server is away, which takes longer than the store tries.
+    // They end while the server is away, for longer than the store retries.
     world.cluster.stop();
     finish.send_replace(true);
     for _ in 0..5 {

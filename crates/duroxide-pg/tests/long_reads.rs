@@ -1,4 +1,4 @@
-//! Reads that take long: others do not wait for them.
+//! Reads that take long: other reads do not wait for them.
 
 #![cfg(feature = "test")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
@@ -41,7 +41,7 @@ async fn a_long_history_is_read_whole_in_its_order() {
     let world = World::new(&[]).await;
     let store = world.sound_store().await;
     take_turn(&store, "i").await;
-    // More events than a part has, then events of which two are more bytes than a part has.
+    // More events than fit in a part, then events of which two have more bytes than a part.
     world
         .run(
             "INSERT INTO history (instance_id, execution_id, event_id, event_type, event_data, created_at)

@@ -1,4 +1,4 @@
-//! Ten thousand waiters in one process: what they cost the database, and that they hear.
+//! Ten thousand waiters in one process: they cost the database little, and all of them hear.
 
 #![cfg(feature = "test")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 const MANY: usize = 10_000;
 const LEASE: Duration = Duration::from_secs(30);
 
-/// Transactions that were committed in this database, up to about a second ago.
+/// Returns how many transactions this database has committed, up to about a second ago.
 async fn commits(database: &tokio_postgres::Client) -> i64 {
     let sql = "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()";
     database.query_one(sql, &[]).await.unwrap().get(0)
@@ -39,7 +39,7 @@ async fn complete(store: &PostgresProvider, instance: &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_waiters_cost_the_database_a_few_reads_a_second() {
     let home = Database::new().await;
-    // Without notifications the waiters have nothing but their looks.
+    // Without notifications the waiters only poll.
     let deaf = PostgresProvider::builder().notifications(false).open(home.url()).await.unwrap();
     let elsewhere = PostgresProvider::new(home.url()).await.unwrap();
     let client = Client::new(Arc::new(deaf));
@@ -50,7 +50,7 @@ async fn ten_thousand_waiters_cost_the_database_a_few_reads_a_second() {
             client.wait_for_orchestration(&format!("i{n}"), Duration::from_secs(600)).await
         });
     }
-    // All have come when the last of them has heard.
+    // Once the last waiter has heard, all others have begun to wait.
     complete(&elsewhere, "i9999").await;
     let first = waits.join_next().await.unwrap().unwrap().unwrap();
     let OrchestrationStatus::Completed { output, .. } = first else { panic!("{first:?}") };

@@ -1,4 +1,4 @@
-//! What processes tell each other by NOTIFY: every role of the database may listen, so it holds no ids.
+//! Notifications between processes hold no ids, because every role of the database may listen.
 
 #![cfg(feature = "test")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
@@ -19,7 +19,7 @@ use tokio_postgres::{AsyncMessage, NoTls};
 
 const FAILURE_BOUND: Duration = Duration::from_secs(30);
 
-/// Somebody who hears what is told on a store's channel.
+/// A connection that listens to a store's channel.
 struct Listener {
     _client: tokio_postgres::Client,
     heard: mpsc::UnboundedReceiver<String>,
@@ -45,7 +45,7 @@ impl Listener {
     }
 }
 
-/// A store that finds nothing by itself.
+/// Opens a store that does not poll while the test runs.
 async fn store(database: &Database) -> Arc<PostgresProvider> {
     let builder = PostgresProvider::builder().poll_interval(Duration::from_secs(3_600));
     Arc::new(builder.open(database.url()).await.unwrap())
@@ -96,7 +96,7 @@ async fn builds_that_tell_ids_are_understood_and_told_to_look() {
         tokio::time::timeout(FAILURE_BOUND, watch.changed()).await.expect("it is understood");
         assert_eq!(listener.hear().await, told);
     }
-    // What changes here is told to them as a change of many.
+    // This store tells them of a change as a change of many.
     let runtime = load::runtime(waiting.clone()).await;
     load::start(&Client::new(waiting), 0, 1).await;
     loop {

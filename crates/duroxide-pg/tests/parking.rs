@@ -1,4 +1,4 @@
-//! Messages for an instance that does not exist are parked, and the start that was on its way at that moment is not.
+//! The store parks messages for an instance that does not exist, but not the start that is on its way at that moment.
 
 #![cfg(feature = "test")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
@@ -17,7 +17,7 @@ async fn a_start_that_arrives_while_others_are_set_aside_is_not_set_aside_with_t
     let world = World::new(&[]).await;
     let store = world.sound_store().await;
     let cancel = WorkItem::CancelInstance { instance: "i".into(), reason: "r".into() };
-    // The completion of an instance that is gone is dropped before the cancellation is parked.
+    // The claim drops the completion for an instance that is gone before it parks the cancellation.
     store.enqueue_for_orchestrator(completion("i"), None).await.unwrap();
     store.enqueue_for_orchestrator(cancel, None).await.unwrap();
     world.close_gate(&["TRIGGER gate BEFORE DELETE ON orchestrator_queue"]).await;

@@ -1,5 +1,5 @@
-//! Poolers in front of the server: sessions that are not ours are noticed before anything is done in them, and a store works
-//! without sessions.
+//! Poolers in front of the server: the store notices a session that is not its own before it does anything there, and
+//! works without sessions.
 
 #![cfg(feature = "test")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
@@ -16,7 +16,7 @@ use support::bouncer::Bouncer;
 use support::world::{World, take_turn};
 use support::{load, logs};
 
-/// Records how far each commit goes that writes history, and in which session.
+/// Records, for each commit that writes history, its `synchronous_commit` and its session.
 const RECORD_COMMITS: &str = "
     CREATE TABLE commit_levels (level text NOT NULL, pid integer NOT NULL);
     CREATE FUNCTION record_level() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -37,7 +37,7 @@ async fn behind_a_pooler_of_transactions_commits_are_synced_and_settings_stay_ou
     world.run(RECORD_COMMITS).await;
     let runtimes = [load::runtime(stores[0].clone()).await, load::runtime(stores[1].clone()).await];
 
-    // Somebody else uses the same sessions.
+    // Another client uses the same sessions.
     let is_over = Arc::new(AtomicBool::new(false));
     let other = tokio::spawn({
         let (url, is_over) = (url.clone(), is_over.clone());
@@ -117,7 +117,7 @@ async fn a_pooler_of_statements_is_refused_in_a_clear_sentence() {
     assert!(refused.to_string().contains("set pool_mode = transaction or session"), "{refused}");
 }
 
-/// Work that was put there through a pooler is found by a process that listens, and the other way round.
+/// A process that listens finds work that another enqueued through a pooler, and the other way round.
 #[tokio::test(flavor = "multi_thread")]
 async fn processes_on_both_ways_share_their_work() {
     let world = World::new(&[]).await;
@@ -133,7 +133,7 @@ async fn processes_on_both_ways_share_their_work() {
     }
 }
 
-/// They share a connection, and each brings its own transaction.
+/// Concurrent callers share a connection, and each brings its own transaction.
 #[tokio::test(flavor = "multi_thread", worker_threads = 8)]
 async fn concurrent_calls_behind_a_pooler_do_not_mix() {
     let world = World::new(&[]).await;
@@ -177,11 +177,11 @@ async fn nothing_is_done_in_a_session_that_is_not_ours_any_more() {
     let world = World::new(&[]).await;
     let store = world.sound_store().await;
     take_turn(&store, "before").await;
-    // A read meets somebody else's session.
+    // A read meets the session of another client.
     store.execute_sql("SELECT set_config('duroxide.session', 'theirs', false)").await.unwrap();
     assert_eq!(store.read("before").await.unwrap().len(), 1);
 
-    // Another one finds its prepared statements gone.
+    // Another read finds its prepared statements gone.
     let forgotten = world.sound_store().await;
     assert_eq!(forgotten.read("before").await.unwrap().len(), 1);
     forgotten.execute_sql("DEALLOCATE ALL").await.unwrap();
@@ -189,7 +189,7 @@ async fn nothing_is_done_in_a_session_that_is_not_ours_any_more() {
     let unprepared = "SELECT count(*) FROM pg_prepared_statements";
     assert_eq!(forgotten.query_number(unprepared).await.unwrap(), 0);
 
-    // A commit does, after one that is made.
+    // A commit meets the session of another client, after one that succeeds.
     let other = world.sound_store().await;
     world
         .run(
@@ -227,7 +227,7 @@ async fn turns_stay_synced_when_the_server_is_told_not_to_sync() {
     for number in 0..5 {
         take_turn(&store, &format!("i-{number}")).await;
     }
-    // One that is opened only now finds the server like that.
+    // A store that opens only now finds the server like that.
     let late = world.sound_store().await;
     take_turn(&late, "late").await;
     assert_eq!(world.number("SELECT count(*) FROM commit_levels WHERE level = 'on'").await, 7);

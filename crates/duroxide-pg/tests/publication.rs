@@ -53,7 +53,7 @@ async fn everything_can_be_changed_while_all_tables_are_published() {
     let client = Client::new(store.clone());
     for instance in ["kept", "deleted"] {
         client.start_orchestration(instance, "Change", "1").await.unwrap();
-        // Somebody who does not exist is told something, which is parked.
+        // The store parks an event for an instance that does not exist.
         client.raise_event("nobody", "Go", "").await.unwrap();
         let status = client.wait_for_orchestration(instance, FAILURE_BOUND).await.unwrap();
         let is_right = |output: &str| output == "of round 4, again";

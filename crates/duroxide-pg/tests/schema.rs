@@ -1,4 +1,4 @@
-//! Opening a store: how a schema comes to be, and when it is refused.
+//! Opening a store: it makes the schema, or refuses one that it cannot use.
 
 #![cfg(feature = "test")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
@@ -161,7 +161,7 @@ async fn processes_that_open_a_new_schema_together_take_turns_whatever_the_defau
     let name: String = operator.query_one("SELECT current_database()::text", &[]).await.unwrap().get(0);
     let defaults = format!("ALTER DATABASE {name} SET default_transaction_isolation = 'repeatable read'");
     operator.batch_execute(&defaults).await.unwrap();
-    // Somebody else migrates, so that all of them have looked before the first one begins.
+    // The operator holds the lock of migrations, so that all stores have looked before the first one begins.
     operator.batch_execute(&format!("BEGIN; {}", migrating(&schema))).await.unwrap();
     let opening: Vec<_> = (0..6)
         .map(|_| {
@@ -203,10 +203,10 @@ async fn a_migrator_that_has_come_to_a_halt_is_named_and_not_waited_for_for_ever
     frozen.batch_execute("ROLLBACK").await.unwrap();
     opening().await.unwrap().unwrap();
 
-    // Who has nothing to migrate does not wait.
+    // A store that has nothing to migrate does not wait.
     frozen.batch_execute(&format!("BEGIN; {}", migrating(&schema))).await.unwrap();
     opening().await.unwrap().unwrap();
-    // Unless the ledger itself is locked.
+    // It waits if the ledger itself is locked.
     frozen.batch_execute(&format!("LOCK TABLE {schema}.duroxide_migrations")).await.unwrap();
     let error = opening().await.expect("it does not wait for ever").err().unwrap();
     assert!(error.to_string().contains("the frozen one"), "{error}");
@@ -230,7 +230,7 @@ async fn a_migration_that_meets_a_locked_table_is_tried_again() {
         WHERE NOT l.granted AND c.relname = 'instances' AND l.database =
             (SELECT oid FROM pg_database WHERE datname = current_database()))";
     let looks = connect(database.url()).await;
-    // It gives way to those who come behind it.
+    // The migration gives way to transactions that queue behind it.
     for condition in [waits.to_string(), format!("NOT {waits}"), waits.to_string()] {
         until(&looks, &condition).await;
     }
@@ -247,7 +247,7 @@ async fn durations_without_end_are_as_good_as_any() {
         .retry_for(Duration::MAX)
         .migration_wait(Duration::MAX);
     let store = builder.open(database.url()).await.unwrap();
-    // A signal is parked; then somebody claims something else.
+    // The store parks a signal; then a claim takes something else.
     store.enqueue_for_orchestrator(signal("nobody"), None).await.unwrap();
     let fetch = || store.fetch_orchestration_item(Duration::MAX, Duration::ZERO, None);
     assert!(fetch().await.unwrap().is_none());

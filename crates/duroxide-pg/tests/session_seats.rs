@@ -1,4 +1,4 @@
-//! Calls that waited for the database until somebody else had seen their lease run out.
+//! Calls that waited for the database until another claim had seen their lease run out.
 
 #![cfg(feature = "test")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
@@ -24,9 +24,9 @@ async fn take(store: &PostgresProvider, session: bool) -> Option<(u64, String)> 
     })
 }
 
-/// Takes the first of two activities of a session, lets the lease run out, and somebody without sessions see that. Then
-/// makes a call of the store's functions, as of one that arrived in time; its arguments are the time, the activity's row,
-/// and its token.
+/// Takes the first of two activities of a session, lets the lease run out, and lets a claim without sessions see that.
+/// Then calls one of the store's functions, as if the call had arrived in time; its arguments are the time, the
+/// activity's row, and its token.
 async fn next_after(call: &str) -> Option<u64> {
     let database = Database::new().await;
     let clock = Arc::new(ManualClock::default());

@@ -1,4 +1,4 @@
-//! What a PostgreSQL store tells of itself.
+//! The metrics of a PostgreSQL store.
 
 #![cfg(feature = "test")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]

@@ -1,5 +1,5 @@
-//! The PostgreSQL store against the reference: random sequences of calls, every answer compared, and after every call
-//! everything that can be read.
+//! The PostgreSQL store against the reference: the test makes random sequences of calls, and compares every answer and,
+//! after every call, everything that can be read.
 
 #![cfg(feature = "test")]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
@@ -21,7 +21,7 @@ use duroxide_pg::PostgresProvider;
 use proptest::test_runner::{Config, TestCaseError, TestError, TestRng, TestRunner};
 use support::database::Database;
 
-/// Sequences in an ordinary run; `STORE_MODEL_CASES` asks for more.
+/// Returns the number of sequences in a run; `STORE_MODEL_CASES` asks for more.
 fn cases() -> u32 {
     std::env::var("STORE_MODEL_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(4)
 }

@@ -1,7 +1,7 @@
 //! Encrypted connections: whom a store trusts, whom it does not, and what it says then.
 //!
 //! Each test has a server with a certificate for `db.example.com`. The URL names that host and, apart from it, the address
-//! to connect to, so the name that is proved is not the one that was looked up.
+//! to connect to, so the server proves a name that the store does not look up.
 
 #![cfg(feature = "test")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
@@ -17,11 +17,11 @@ use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use support::cluster::{Cluster, Kind};
 
 const NAME: &str = "db.example.com";
-/// Over TCP the server talks only to those who encrypt; the test itself comes by the Unix socket.
+/// Over TCP the server accepts only encrypted connections; the test itself comes by the Unix socket.
 const ONLY_ENCRYPTED: &str = "local all all trust\nhostssl all all 127.0.0.1/32 trust\n";
 const ANYHOW: &str = "local all all trust\nhost all all 127.0.0.1/32 trust\n";
 
-/// Somebody who signs certificates.
+/// An authority that signs certificates.
 struct Authority {
     issuer: Issuer<'static, KeyPair>,
     certificate: String,
@@ -56,7 +56,7 @@ impl Authority {
         self.sign(CertificateParams::new([NAME.to_string()]).unwrap())
     }
 
-    /// The certificate of a role.
+    /// Makes the certificate of a role.
     fn identity_of(&self, role: &str) -> Identity {
         let mut params = CertificateParams::new([]).unwrap();
         params.distinguished_name.push(rcgen::DnType::CommonName, role);
@@ -81,23 +81,23 @@ impl Server {
             ("pg_hba.conf", access.to_string()),
         ];
         files.extend_from_slice(more);
-        // One of the tests crashes it, and goes on with what it has committed.
+        // One of the tests crashes the server, and goes on with its commits.
         let cluster = Cluster::own_with_files(Kind::Durable, settings, &files);
         Self { cluster, files: tempfile::TempDir::new().unwrap() }
     }
 
-    /// A URL that names a host, and has these options.
+    /// Returns a URL that names a host, and has these options.
     fn url(&self, host: &str, options: &str) -> String {
         let port = self.cluster.port();
         format!("postgres://postgres:not-a-secret@{host}:{port}/postgres?hostaddr=127.0.0.1&{options}")
     }
 
-    /// An option that says to trust an authority.
+    /// Returns the option to trust an authority.
     fn trusting(&self, authority: &Authority) -> String {
         format!("sslrootcert={}", self.file("root.crt", &authority.certificate).display())
     }
 
-    /// Options that say by which certificate the server knows us.
+    /// Returns the options that name the certificate by which the server knows the store.
     fn as_somebody(&self, name: &str, identity: &Identity) -> String {
         let certificate = self.file(&format!("{name}.crt"), &identity.certificate);
         let key = self.file(&format!("{name}.key"), &identity.key);
@@ -111,7 +111,7 @@ impl Server {
     }
 }
 
-/// Expects that a store is opened, works, and that all its connections are encrypted or all are not.
+/// Expects that a store opens and works, and that all its connections are encrypted or none is.
 async fn works(url: &str, encrypted: bool) {
     let schema = support::fresh_schema();
     let store = PostgresProvider::new_with_schema(url, Some(&schema)).await.unwrap();
@@ -125,7 +125,7 @@ async fn works(url: &str, encrypted: bool) {
     assert_eq!(store.query_number(&connections).await.unwrap(), 0, "{url}");
 }
 
-/// Expects that nothing is opened, and returns why not.
+/// Expects that no store opens, and returns why.
 async fn refused(url: &str) -> PgError {
     let error = PostgresProvider::new(url).await.err().expect("it must be refused");
     assert!(!error.is_retryable(), "{error}");
@@ -133,7 +133,7 @@ async fn refused(url: &str) -> PgError {
     error
 }
 
-/// Expects that nothing is opened because of the encryption, and that the error says this.
+/// Expects that no store opens because of the encryption, and that the error says this.
 async fn distrusted(url: &str, says: &str) {
     let error = refused(url).await;
     assert!(matches!(error, PgError::Tls { .. }), "{error:?}");
@@ -146,7 +146,7 @@ async fn a_server_that_proves_its_name_is_trusted() {
     let server = Server::new(&authority.identity(), ONLY_ENCRYPTED);
     let trust = server.trusting(&authority);
     works(&server.url(NAME, &format!("sslmode=verify-full&{trust}")), true).await;
-    // That is what happens if nothing is said, for the name is not that of this machine.
+    // The default does the same, because the name is not that of this machine.
     works(&server.url(NAME, &trust), true).await;
 }
 
@@ -158,7 +158,7 @@ async fn a_server_that_proves_nothing_is_refused() {
     let stranger = server.trusting(&Authority::new("a stranger"));
     distrusted(&server.url(NAME, &format!("sslmode=verify-full&{stranger}")), advice).await;
     distrusted(&server.url(NAME, &stranger), advice).await;
-    // Whoever says whom to trust means it.
+    // A URL that says whom to trust asks to verify that.
     distrusted(&server.url(NAME, &format!("sslmode=require&{stranger}")), advice).await;
     // The operating system knows nothing of the authority.
     distrusted(&server.url(NAME, ""), advice).await;
@@ -196,7 +196,7 @@ async fn without_verification_any_certificate_will_do() {
 #[tokio::test]
 async fn a_server_that_demands_encryption_is_asked_for_it_only_if_the_url_says_so() {
     let server = Server::new(&Authority::new("ours").identity(), ONLY_ENCRYPTED);
-    // Nothing is encrypted on the loopback by default.
+    // By default the store does not encrypt on the loopback.
     for (host, options) in [(NAME, "sslmode=disable"), ("127.0.0.1", ""), ("localhost", "")] {
         let error = refused(&server.url(host, options)).await;
         assert!(matches!(error, PgError::LoginRefused { .. }), "{error:?}");
@@ -267,7 +267,7 @@ async fn a_login_by_password_is_bound_to_the_connection() {
             works(&server.url(NAME, &format!("channel_binding={binding}&{trust}")), true).await;
         }
         works(&server.url(NAME, "channel_binding=require&sslmode=require"), true).await;
-        // Without encryption there is nothing to bind it to.
+        // Without encryption there is nothing to bind the login to.
         let error = refused(&server.url(NAME, "channel_binding=require&sslmode=disable")).await;
         assert!(error.to_string().contains("channel binding"), "{error}");
         works(&server.url(NAME, "sslmode=disable"), false).await;

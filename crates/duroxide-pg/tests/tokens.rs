@@ -1,4 +1,5 @@
-//! Logging in: passwords, and tokens that a callback gives for each connection. Neither is ever seen in an error or a log.
+//! Logging in: passwords, and tokens that a callback gives for each connection. No error and no log line ever shows
+//! either.
 
 #![cfg(feature = "test")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
@@ -45,7 +46,7 @@ impl Server {
     }
 
     async fn set_password(&self, number: u32) {
-        // The driver logs the test's own statements as well, so they do not spell it out.
+        // The driver logs the test's own statements as well, so they do not spell out the secret.
         let password = password(number).chars().map(String::from).collect::<Vec<_>>().join("' || '");
         let sql = format!("EXECUTE format('ALTER ROLE app PASSWORD %L', '{password}')");
         self.run(&format!("DO $$ BEGIN {sql}; END $$")).await;
@@ -69,7 +70,7 @@ fn password(number: u32) -> String {
     format!("{SECRET}-{number}")
 }
 
-/// Gives tokens, as long as it may.
+/// Gives tokens, as long as the test lets it.
 struct Vault {
     token: Mutex<Result<String, String>>,
     asked: AtomicUsize,
@@ -137,7 +138,7 @@ async fn each_connection_gets_a_token_of_its_own() {
         let sql = "SELECT count(*) FROM pg_stat_activity WHERE usename = 'app'";
         usize::try_from(server.operator.query_one(sql, &[]).await.unwrap().get::<_, i64>(0)).unwrap()
     };
-    // One more made the schema and is gone.
+    // One more connection made the schema and is gone.
     until("as many tokens as connections", async || connected().await + 1 == vault.asked()).await;
     assert!(vault.asked() > 4, "{}", vault.asked());
     // The password of the URL does not count.
@@ -156,7 +157,7 @@ async fn a_new_password_is_picked_up_without_a_word() {
         load::start(&client, jobs, 9).await;
         server.set_password(number).await;
         server.cut_all().await;
-        // For a while the old one is all there is: nobody gets in, and all wait.
+        // For a while the vault has only the old token: the server refuses every login, and all calls wait.
         let asked = vault.asked();
         until("somebody tries to connect", async || vault.asked() > asked).await;
         let last = jobs + 9;
@@ -190,7 +191,7 @@ async fn a_callback_that_fails_is_an_error_that_may_pass() {
     assert!(error.retryable, "{error}");
     assert!(error.to_string().contains("the vault is sealed"), "{error}");
 
-    // A token that is refused may pass too: the next is another.
+    // A refused token is a failure that may pass too: the next one is another.
     vault.set(Ok(password(9)));
     let error = use_all(&store).await.unwrap_err();
     assert!(error.retryable && !error.to_string().contains(SECRET), "{error}");
@@ -222,7 +223,7 @@ async fn a_wrong_password_is_an_error_for_good() {
     use_all(&store).await.unwrap();
     server.set_password(2).await;
     server.cut_all().await;
-    // A store that is open waits for an operator, lest somebody's work fails because of it.
+    // An open store waits for an operator, so that no caller's work fails because of this.
     let error = store.read("i").await.unwrap_err();
     assert!(error.retryable && !error.to_string().contains(SECRET), "{error}");
     server.set_password(1).await;

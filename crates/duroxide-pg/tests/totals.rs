@@ -1,5 +1,5 @@
-//! Totals are kept by those who commit: nothing is counted twice, nothing that was refused, and nothing is forgotten with
-//! the process that counted it.
+//! The committers keep totals: they count nothing twice and nothing that the server refused, and their totals outlive
+//! the process.
 
 #![cfg(feature = "test")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
@@ -14,7 +14,7 @@ use duroxide_pg::PostgresProvider;
 use support::world::{World, metadata, signal, start, started_event};
 
 const LEASE: Duration = Duration::from_secs(30);
-/// Holds up a turn's commit before it has made its note.
+/// Holds up a turn's commit before it makes its note.
 const GATE: &str = "TRIGGER gate BEFORE INSERT ON history";
 
 /// Starts an instance and takes its turn.
@@ -47,7 +47,7 @@ async fn totals(store: &PostgresProvider) -> SystemMetrics {
     store.as_management_capability().unwrap().get_system_metrics().await.unwrap()
 }
 
-/// Instances, executions, events; running, completed and failed ones.
+/// Returns the instances, executions and events, and the running, completed and failed instances.
 fn figures(totals: &SystemMetrics) -> [u64; 6] {
     [
         totals.total_instances,
@@ -59,7 +59,7 @@ fn figures(totals: &SystemMetrics) -> [u64; 6] {
     ]
 }
 
-/// Lets a commit of a turn begin that is held up before its note.
+/// Begins the commit of a turn, which the gate holds up before its note.
 async fn held_up(
     world: &World,
     store: &Arc<PostgresProvider>,
@@ -87,7 +87,7 @@ async fn what_a_process_counted_stays_when_it_is_long_gone() {
     for round in 1..=2 {
         world.run("UPDATE committers SET seen_at = now() - interval '31 days', begun_at = now() - interval '31 days'").await;
         let next = world.sound_store().await;
-        // It connects when it writes.
+        // The committer connects when it writes.
         next.enqueue_for_orchestrator(signal("nobody"), None).await.unwrap();
         world.until("NOT EXISTS (SELECT 1 FROM committers WHERE seen_at < now() - interval '1 day')").await;
         let counted = "SELECT count(*) FROM committers WHERE instances <> 0";
@@ -108,7 +108,7 @@ async fn a_turn_that_is_refused_is_not_counted_with_its_neighbours() {
         ack(&store, &stale_token, &stale, "Running").await.unwrap();
         let good_token = taken_turn(&store, &good).await;
         let committing = held_up(&world, &store, &first).await;
-        // All are handed in before the first is through.
+        // The test hands in all of them before the first is through.
         let append = async {
             if shares_with_a_call {
                 store.append_with_execution(&appended, 1, vec![started_event(&appended)]).await.unwrap();
@@ -141,7 +141,7 @@ async fn a_turn_that_is_refused_is_not_counted_with_its_neighbours() {
 async fn a_turn_whose_committer_has_given_up_before_its_note_is_made_and_counted_once() {
     let world = World::new(&[]).await;
     let store = world.sound_store().await;
-    // Of its committers, this is the one that has counted something.
+    // Of the store's committers, this one has counted something.
     make(&store, "before", "Running").await;
     let committing = held_up(&world, &store, "i").await;
     let given_up = "SELECT count(*) FROM committers c, begin_epoch_1(c.committer) WHERE c.instances > 0";
@@ -173,7 +173,7 @@ async fn the_note_of_turns_leaves_alone_what_else_their_batch_has_noted() {
     world.run("UPDATE committers SET refused_work = '{3}', taken_starts = '{4}' WHERE committer = 'c'").await;
     assert_eq!(noted(None, &[0, 2]).await, (7, Some(vec![0, 2]), Some(vec![3]), Some(vec![4])));
     assert_eq!(noted(Some(8), &[0, 0]).await, (8, None, None, None), "a batch of its own begins anew");
-    // The row was removed, and made again: the epoch is another.
+    // The test removes the row and makes it again, with another epoch.
     world.run("DELETE FROM committers WHERE committer = 'c'; SELECT begin_epoch_1('c')").await;
     let late = operator.query("SELECT begin_batch_1('c', $1, 9)", &[&epoch]).await.unwrap_err();
     assert_eq!(late.code().unwrap().code(), "08003");
@@ -194,7 +194,8 @@ async fn one_instance_that_may_not_be_deleted_keeps_all_of_them() {
 
     let refused = admin.delete_instances_atomic(&ids, false).await.unwrap_err().to_string();
     assert!(refused.contains("i-07"), "the first one that runs is told of: {refused}");
-    // The order is that of the request: now its parent comes first, and two of its children are not among them.
+    // The server checks in the order of the request: now the parent comes first, and the request lacks two of its
+    // children.
     let some = ["i-00", "i-08", "i-07"].map(String::from);
     let refused = admin.delete_instances_atomic(&some, false).await.unwrap_err().to_string();
     assert!(refused.contains("i-08") && refused.contains("i-01"), "its oldest child is told of: {refused}");

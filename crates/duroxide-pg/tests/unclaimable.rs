@@ -1,4 +1,4 @@
-//! Instances and activities that cannot be claimed are not in the way of others.
+//! Instances and activities that no claim can lease are not in the way of others.
 
 #![cfg(feature = "test")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
@@ -32,7 +32,7 @@ fn activities(claims: &[WorkClaim]) -> Vec<&str> {
     claims.iter().map(instance).collect()
 }
 
-/// Claims until all of these have been claimed, in this order.
+/// Claims until it has claimed all of these, in this order.
 async fn claim_all(store: &PostgresProvider, wanted: &[&str]) -> Vec<InstanceClaim> {
     let mut all = Vec::new();
     while all.len() < wanted.len() {
@@ -49,7 +49,7 @@ async fn blocked(store: &PostgresProvider) -> Vec<(String, String)> {
     blocked.into_iter().map(|one| (one.instance, one.reason)).collect()
 }
 
-/// Makes an instance known that waits for something.
+/// Runs the first turn of an instance, which then waits for something.
 async fn run_first_turn(store: &PostgresProvider, instance: &str) {
     store.enqueue_for_orchestrator(start(instance), None).await.unwrap();
     let (_, token, _) = store.fetch_orchestration_item(LEASE, Duration::ZERO, None).await.unwrap().unwrap();
@@ -58,7 +58,7 @@ async fn run_first_turn(store: &PostgresProvider, instance: &str) {
     ack.await.unwrap();
 }
 
-/// Whoever leases the instance or the activity `bad` fails, with this code.
+/// Makes a claim that leases the instance or the activity `bad` fail, with this code.
 async fn refuse_leases(world: &World, code: &str) {
     let refuse = |table: &str, condition: &str| {
         format!(
@@ -99,7 +99,7 @@ async fn texts_that_a_disk_has_lost_stop_nobody_else() {
     for item in [damaged, activity("good")] {
         store.enqueue_for_worker(item).await.unwrap();
     }
-    // The long texts are in files of their own, which the disk fills with zeros.
+    // PostgreSQL keeps the long texts in files of their own, which the test fills with zeros as a bad disk might.
     let mut files = Vec::new();
     for table in ["orchestrator_queue", "worker_queue"] {
         let sql = format!(
@@ -126,7 +126,7 @@ async fn texts_that_a_disk_has_lost_stop_nobody_else() {
     assert_eq!(row.instance.as_deref(), Some("bad"));
     assert!(row.reason.contains("XX001") && row.reason.contains("cannot be read"), "{}", row.reason);
 
-    // The damaged message is removed, and the instance goes on with the others.
+    // An operator removes the damaged message, and the instance goes on with the others.
     world.run("DELETE FROM orchestrator_queue WHERE instance_id = 'bad' AND class <> 'start'").await;
     assert!(store.unblock_instance("bad").await.unwrap());
     let claims = claim_all(&store, &["bad"]).await;
@@ -226,7 +226,7 @@ async fn messages_are_stored_though_an_instance_cannot_be_claimed_for_whoever_wa
 async fn nobody_is_blocked_for_what_is_not_theirs() {
     let world = World::new(&[]).await;
     let store = world.sound_store().await;
-    // As it is said where a right is missing.
+    // The code that the server gives where a right is missing.
     refuse_leases(&world, "42501").await;
     store.enqueue_for_orchestrator(start("bad"), None).await.unwrap();
     store.enqueue_for_worker(activity("bad")).await.unwrap();
@@ -260,7 +260,7 @@ async fn an_error_of_the_server_is_an_instances_own_if_others_can_be_claimed() {
 async fn big_messages_for_the_oldest_instance_stop_nobody_else() {
     const MESSAGES: usize = 40;
     let world = World::new(&[]).await;
-    // A thousandth of the sizes that are allowed otherwise.
+    // A thousandth of the usual limits.
     let limits =
         StoreLimits { max_payload_bytes: 32 * 1024, max_turn_bytes: 16 * 1024, ..StoreLimits::default() };
     let builder = PostgresProvider::builder().schema(&world.schema).limits(limits);

@@ -1,4 +1,4 @@
-//! Builds of two neighbouring versions on one schema: what the older one may do when the newer one has migrated.
+//! Builds of two neighbouring versions on one schema: the older one's rights after the newer one has migrated.
 
 #![cfg(feature = "test")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
@@ -13,7 +13,7 @@ use duroxide_pg::{Migrations, PgError, PostgresBuilder, PostgresProvider};
 use support::database::{Database, connect};
 use support::{fresh_schema, load};
 
-/// What the build to come changes: a column, a table, and a function that both builds call.
+/// The changes of the build to come: a column, a table, and a function that both builds call.
 const TO_COME: &str = "
     ALTER TABLE instances ADD COLUMN later text;
     CREATE TABLE batches_later (batch bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY);

@@ -1,4 +1,4 @@
-//! Proves the PostgreSQL store right, with the whole validation kit.
+//! Runs the whole validation kit on the PostgreSQL store.
 //!
 //! The stores run on a clock that the checks move by hand, so nothing here sleeps.
 

@@ -1,6 +1,6 @@
-//! Schemas of earlier versions: each is migrated, and what runs in it goes on to its end.
+//! Schemas of earlier versions: the store migrates each, and its instances go on to their ends.
 //!
-//! A dump is kept for every set of migrations that was released. How they were made is told in `fixtures/README.md`.
+//! The repository keeps a dump for every released set of migrations. `fixtures/README.md` tells how they were made.
 
 #![cfg(feature = "test")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
@@ -24,7 +24,7 @@ async fn open(database: &Database, clock: &Arc<ManualClock>) -> Arc<PostgresProv
     Arc::new(builder.open(database.url()).await.unwrap())
 }
 
-/// Loads a dump. What is meant for `psql` alone is left out.
+/// Loads a dump, without the lines that are for `psql` alone.
 async fn load(database: &Database, name: &str) {
     let path = format!("{}/tests/fixtures/{name}", env!("CARGO_MANIFEST_DIR"));
     let dump = std::fs::read_to_string(path).unwrap();

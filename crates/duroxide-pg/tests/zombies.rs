@@ -1,5 +1,5 @@
-//! Worker processes that are stopped (SIGSTOP) for longer than their leases, while others do their work, and then go on
-//! (SIGCONT) as if nothing had happened: what they have to say is refused, they are told so, and they work on.
+//! The test stops worker processes (SIGSTOP) for longer than their leases, while others do their work, and lets them go
+//! on (SIGCONT) as if nothing had happened: the store refuses their commits and tells them so, and they work on.
 //!
 //! The workers are this test binary, started again. `ZOMBIES` multiplies how many there are.
 
@@ -21,9 +21,9 @@ use duroxide::{Client, EventKind, OrchestrationStatus};
 use support::proxy::{Proxy, Weather};
 use support::world::World;
 
-/// Nothing here takes long; whoever waits for so long waits in vain.
+/// Nothing here takes long; a test that waits for so long has failed.
 const FAILURE_BOUND: Duration = Duration::from_secs(60);
-/// Files and processes of others are looked at so often.
+/// The test looks at the workers' files and processes so often.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
 
 /// The worker's side: not a test by itself.
@@ -32,14 +32,14 @@ fn child_works_until_its_input_ends() {
     child::work_if_asked();
 }
 
-/// A worker process. Killed when dropped.
+/// A worker process. Dropping it kills it.
 struct Worker {
     process: Child,
     files: tempfile::TempDir,
 }
 
 impl Worker {
-    /// Starts one that reaches the server through this port, and does something special at a moment.
+    /// Starts a worker that reaches the server through this port, and does something special at a moment.
     fn start(world: &World, port: u16, moment: Option<Moment>) -> Self {
         let files = tempfile::TempDir::new().unwrap();
         let log = std::fs::File::create(files.path().join("log")).unwrap();
@@ -61,7 +61,7 @@ impl Worker {
         self.process.id().to_string()
     }
 
-    /// Waits until it has written something, to its log or to its ledger.
+    /// Waits until the worker has written these words, to its log or to its ledger.
     async fn until_says(&self, words: &str) {
         let read = |file: &str| std::fs::read_to_string(self.files.path().join(file)).unwrap_or_default();
         let says = async || read("ledger").contains(words) || read("log").contains(words);
@@ -69,7 +69,7 @@ impl Worker {
         assert!(said, "{words:?} is not in {}\n{}", read("ledger"), read("log"));
     }
 
-    /// Lets it go on where it waits for its input.
+    /// Lets the worker go on where it waits for its input.
     fn let_go_on(&mut self) {
         self.process.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
     }
@@ -79,7 +79,7 @@ impl Worker {
         assert!(sent.success(), "kill {signal}");
     }
 
-    /// Waits until all of it stands still.
+    /// Waits until all threads of the worker stand still.
     async fn until_stopped(&self) {
         let status = format!("/proc/{}/status", self.id());
         let is_stopped =
@@ -87,7 +87,7 @@ impl Worker {
         assert!(in_time(is_stopped).await, "it goes on");
     }
 
-    /// Ends it in an orderly way.
+    /// Ends the worker in an orderly way.
     async fn end(mut self) {
         drop(self.process.stdin.take());
         let mut ended = None;
@@ -107,7 +107,7 @@ impl Drop for Worker {
     }
 }
 
-/// Looks until something is so; `false` if it is not for long.
+/// Looks until a condition holds; `false` if it does not in time.
 async fn in_time(mut is_so: impl AsyncFnMut() -> bool) -> bool {
     let deadline = SystemClock.monotonic() + FAILURE_BOUND;
     loop {
@@ -129,7 +129,7 @@ async fn start(client: &Client, instance: &str) {
     client.start_orchestration(instance, "Order", "").await.unwrap();
 }
 
-/// Waits for an order's end; returns who has paid, after checking that its history says so, once.
+/// Waits for an order's end; returns the worker that has paid, after checking that its history says so, once.
 async fn paid_by(client: &Client, instance: &str) -> String {
     let status = client.wait_for_orchestration(instance, FAILURE_BOUND).await;
     let Ok(OrchestrationStatus::Completed { output, .. }) = status else {
@@ -157,7 +157,7 @@ async fn check_history(client: &Client, instance: &str, output: &str) {
     );
 }
 
-/// Stops a worker at a moment until another has taken over, lets it go on, and waits until it hears what this says.
+/// Stops a worker at a moment until another has taken over, lets it go on, and waits until it hears `is_told`.
 async fn raise_zombies(moment: Moment, is_told: &str) {
     let world = World::new(&[]).await;
     let client = Client::new(world.sound_store().await);
@@ -165,7 +165,7 @@ async fn raise_zombies(moment: Moment, is_told: &str) {
         let instance = format!("order-{round}");
         let proxy = Proxy::new(world.cluster.port()).await;
         let mut zombie = Worker::start(&world, proxy.port(), Some(moment));
-        // It has sent everything once, so that what it sends later is sent at once.
+        // The worker has prepared all statements once, so that it sends later ones at once.
         let earlier = format!("earlier-{round}");
         start(&client, &earlier).await;
         assert_eq!(paid_by(&client, &earlier).await, zombie.id());
@@ -183,10 +183,10 @@ async fn raise_zombies(moment: Moment, is_told: &str) {
         zombie.send("-STOP");
         zombie.until_stopped().await;
 
-        // The other one has taken over and is not done yet.
+        // The other worker has taken over and is not done yet.
         let mut other = Worker::start(&world, world.cluster.port(), Some(moment.when_taken_over()));
         other.until_says("is about to commit").await;
-        // What was sent before arrives now.
+        // The bytes that the proxy held back arrive now.
         proxy.set_weather(Weather::Fair);
         zombie.send("-CONT");
         if !moment.is_in_commit() {
@@ -206,7 +206,7 @@ async fn raise_zombies(moment: Moment, is_told: &str) {
     }
 }
 
-/// Checks that nothing is left to be done.
+/// Checks that no work is left.
 async fn check_rows(world: &World) {
     for table in ["orchestrator_queue", "worker_queue", "instance_locks", "quarantine"] {
         assert_eq!(world.number(&format!("SELECT count(*) FROM {table}")).await, 0, "rows in {table}");
@@ -262,7 +262,7 @@ async fn who_stood_still_at_any_moment_changes_nothing() {
             paid.push(paid_by(&client, instance).await);
         }
         zombie.send("-CONT");
-        // It takes part again.
+        // The worker takes part again.
         let mut extra = 0;
         while {
             let instance = format!("extra-{round}-{extra}");

@@ -11,7 +11,7 @@ use duroxide::providers::{Clock, SystemClock};
 
 use super::cluster::Cluster;
 
-/// It has started by then, or never will.
+/// A pooler that has not started by then never will.
 const FAILURE_BOUND: Duration = Duration::from_secs(30);
 
 /// A pooler.
@@ -22,10 +22,10 @@ pub struct Bouncer {
 }
 
 impl Bouncer {
-    /// Starts one; `mode` is `session`, `transaction` or `statement`. `more` are lines of its settings.
+    /// Starts a pooler; `mode` is `session`, `transaction` or `statement`. `more` are lines of its settings.
     pub fn new(cluster: &Cluster, mode: &str, more: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        // It does not run as root, and has to read this.
+        // PgBouncer does not run as root, and has to read this directory.
         std::fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let users = directory.path().join("users.txt");
@@ -72,7 +72,7 @@ fn start(directory: &tempfile::TempDir, port: u16) -> Child {
         panic!("PgBouncer is needed: install it (Debian: apt-get install pgbouncer)");
     };
     let mut command = Command::new("setpriv");
-    // It ends with us, in whatever way we end.
+    // The pooler ends with this process, in whatever way that ends.
     command.args(["--pdeathsig", "KILL"]);
     let is_root = Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout == b"0\n");
     if is_root {

@@ -1,10 +1,10 @@
-//! A PostgreSQL server that is made for tests and thrown away after them.
+//! A PostgreSQL server that tests make and throw away.
 //!
 //! Every process that uses a server holds a shared lock on a file. A small shell script waits for that lock to be free,
 //! which it is when the last user has ended, in whatever way, and then stops the server and removes its files. So the
 //! tests of one run share a server although each may be a process of its own, and no server is left behind.
 //!
-//! PostgreSQL does not run as root; if we are, its tools are run as the user `postgres` or `nobody`.
+//! PostgreSQL does not run as root; a test that does runs its tools as the user `postgres` or `nobody`.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -18,21 +18,21 @@ pub struct Cluster {
     directory: PathBuf,
     port: u16,
     tools: Tools,
-    /// Held while we use the server.
+    /// The lock that this process holds while it uses the server.
     _in_use: File,
 }
 
-/// What survives what, and how it is reached.
+/// Whether the server syncs its commits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Fast: nothing is synced.
+    /// Fast: the server syncs nothing.
     Forgetful,
-    /// Every commit is synced.
+    /// The server syncs every commit.
     Durable,
 }
 
 impl Cluster {
-    /// The server that the tests of a run share; it does not sync.
+    /// Returns the server that the tests of a run share; it does not sync.
     pub fn shared() -> Self {
         // One for each build directory, so that two checkouts do not share one.
         let build = env!("CARGO_TARGET_TMPDIR");
@@ -40,19 +40,19 @@ impl Cluster {
         Self::join(directory, Kind::Forgetful, &[], &[])
     }
 
-    /// A server of one test, with settings of its own.
+    /// Starts a server for one test, with settings of its own.
     pub fn own(kind: Kind, settings: &[&str]) -> Self {
         Self::own_with_files(kind, settings, &[])
     }
 
-    /// A server of one test, with files of its own in its data directory.
+    /// Starts a server for one test, with files of its own in its data directory.
     pub fn own_with_files(kind: Kind, settings: &[&str], files: &[(&str, String)]) -> Self {
         let name = format!("duroxide-pg-{}", uuid::Uuid::new_v4().simple());
         Self::join(std::env::temp_dir().join(name), kind, settings, files)
     }
 
-    /// A copy of another server that follows it, until it is promoted. It hears of what the other writes through this port:
-    /// the other's own or that of a proxy. The other knows it as `standby`.
+    /// Starts a copy of another server that follows it until it is promoted. It receives the other's writes through
+    /// this port: the other's own or that of a proxy. The other knows it as `standby`.
     pub fn standby_of(primary: &Self, port: u16) -> Self {
         let name = format!("duroxide-pg-{}", uuid::Uuid::new_v4().simple());
         let (directory, tools) = (std::env::temp_dir().join(name), Tools::find());
@@ -73,14 +73,14 @@ impl Cluster {
         in_use.lock_shared().unwrap();
         let port = match std::fs::read_to_string(directory.join("port")) {
             Ok(port) => {
-                // It may have been killed by somebody who does not know who uses it.
+                // Another program, which does not know who uses the server, may have killed it.
                 if !directory.join("data/postmaster.pid").exists() {
                     tools.run(&directory, "pg_ctl", &["-D", "data", "-l", "log", "-w", "start"]);
                 }
                 port.trim().parse().unwrap()
             }
             Err(_) => {
-                // What a start that was interrupted has left.
+                // Removes the files of an interrupted start.
                 let _ = std::fs::remove_dir_all(directory.join("data"));
                 let port = free_port();
                 tools.create(&directory, port, kind, settings, files);
@@ -93,13 +93,13 @@ impl Cluster {
         Self { directory, port, tools, _in_use: in_use }
     }
 
-    /// The way over the server's Unix socket.
+    /// Returns the URL over the server's Unix socket.
     pub fn url(&self) -> String {
         let directory = self.directory.display().to_string().replace('/', "%2F");
         format!("postgres://postgres@{directory}:{}/postgres", self.port)
     }
 
-    /// The way over TCP, through this port: the server's own or that of a proxy.
+    /// Returns the URL over TCP, through this port: the server's own or that of a proxy.
     pub fn url_through(&self, port: u16) -> String {
         format!("postgres://postgres:not-a-secret@127.0.0.1:{port}/postgres")
     }
@@ -123,7 +123,7 @@ impl Cluster {
         self.tools.run(&self.directory, "pg_ctl", &["-D", "data", "-m", "immediate", "-w", "stop"]);
     }
 
-    /// Makes a standby a server that can be written to.
+    /// Makes a standby a server that accepts writes.
     pub fn promote(&self) {
         self.tools.run(&self.directory, "pg_ctl", &["-D", "data", "-w", "promote"]);
     }
@@ -133,7 +133,7 @@ impl Cluster {
     }
 }
 
-/// A short name for something long (FNV-1a).
+/// Makes a short name of something long (FNV-1a).
 pub fn hash(bytes: impl IntoIterator<Item = u8>) -> u64 {
     bytes
         .into_iter()
@@ -144,8 +144,8 @@ fn open_lock(directory: &Path, name: &str) -> std::io::Result<File> {
     OpenOptions::new().create(true).append(true).open(directory.join(name))
 }
 
-/// Keeps others from starting or stopping the server. The files may be removed while we wait for them; then we begin again
-/// with new ones.
+/// Keeps other processes from starting or stopping the server. Another process may remove the files meanwhile; then
+/// this begins again with new ones.
 fn lock_for_starting(directory: &Path) -> File {
     loop {
         std::fs::create_dir_all(directory).unwrap();
@@ -162,7 +162,7 @@ fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// Stops the server when nobody uses it any more.
+/// Starts the script that stops the server after its last user.
 fn watch(directory: &Path, tools: &Tools) {
     let stop = tools.command_line("pg_ctl", &["-D", "data", "-m", "immediate", "-w", "stop"]);
     let script = format!(
@@ -175,7 +175,7 @@ fn watch(directory: &Path, tools: &Tools) {
          done",
         directory = directory.display()
     );
-    // It must outlive us, so it gets a session of its own and nobody to wait for it.
+    // The script must outlive this process, so it gets a session of its own, and no process waits for it.
     let watching = Command::new("setsid")
         .args(["--fork", "sh", "-c", &script])
         .stdin(Stdio::null())
@@ -188,7 +188,7 @@ fn watch(directory: &Path, tools: &Tools) {
 /// PostgreSQL's own programs.
 struct Tools {
     directory: PathBuf,
-    /// The user that runs them, if it is not us.
+    /// The user that runs them, if it is not the test's own.
     user: Option<&'static str>,
 }
 
@@ -207,7 +207,7 @@ impl Tools {
                 "PostgreSQL is needed: install it (Debian: apt-get install postgresql) or set DATABASE_URL"
             );
         };
-        // On the path there may be links to some of them.
+        // The path may hold links to some of the programs.
         let program = std::fs::canonicalize(directory.join("pg_ctl")).unwrap();
         let directory = program.parent().unwrap().to_path_buf();
         let is_root = Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout == b"0\n");
@@ -246,7 +246,7 @@ impl Tools {
         self.run(directory, "pg_ctl", &["-D", "data", "-l", "log", "-w", "start"]);
     }
 
-    /// Makes a copy of a server that runs, and starts it as a standby of that.
+    /// Copies a running server, and starts the copy as its standby.
     fn copy(&self, directory: &Path, primary: &Cluster, own_port: u16, primary_port: u16) {
         self.give(directory);
         let (host, port) = (primary.directory.display().to_string(), primary.port.to_string());
@@ -266,14 +266,14 @@ impl Tools {
         self.run(directory, "pg_ctl", &["-D", "data", "-l", "log", "-w", "start"]);
     }
 
-    /// Writes a file of the server's. A key that others can read would be refused.
+    /// Writes a file of the server's. The server would refuse a key that others can read.
     fn write(&self, path: &Path, text: &str) {
         std::fs::write(path, text).unwrap();
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
         self.give(path);
     }
 
-    /// Makes a file the server's.
+    /// Gives a file to the server's user.
     fn give(&self, path: &Path) {
         let Some(user) = self.user else { return };
         let owned = Command::new("chown").arg(user).arg(path).status().unwrap();

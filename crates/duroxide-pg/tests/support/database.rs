@@ -1,5 +1,4 @@
-//! A database of its own for each test, copied from a template that has the tables already and dropped when the test is
-//! over.
+//! A database of its own for each test: a copy of a template that has the tables already, dropped with the test.
 
 use duroxide_pg::PostgresProvider;
 use tokio_postgres::types::Type;
@@ -23,7 +22,7 @@ impl Database {
         Self { url: url_of(&server, &name), name }
     }
 
-    /// The way there.
+    /// Returns the URL of the database.
     pub fn url(&self) -> &str {
         &self.url
     }
@@ -32,7 +31,7 @@ impl Database {
 impl Drop for Database {
     fn drop(&mut self) {
         let drop_it = format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.name);
-        // A runtime cannot be waited for inside another one, so it gets a thread of its own.
+        // A runtime cannot block inside another one, so it gets a thread of its own.
         let dropping = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async { connect(&server_url()).await.batch_execute(&drop_it).await.unwrap() });
@@ -42,8 +41,8 @@ impl Drop for Database {
     }
 }
 
-/// The server of ordinary tests: the one that `DATABASE_URL` names, whose user must be allowed to create databases, or one
-/// that all tests of a run share.
+/// Returns the server of ordinary tests: the one that `DATABASE_URL` names, whose user must have the right to create
+/// databases, or one that all tests of a run share.
 fn server_url() -> String {
     static SHARED: std::sync::OnceLock<Cluster> = std::sync::OnceLock::new();
     match std::env::var("DATABASE_URL") {
@@ -52,7 +51,7 @@ fn server_url() -> String {
     }
 }
 
-/// The same server, another database.
+/// Returns the URL of another database on the same server.
 fn url_of(server: &str, database: &str) -> String {
     let (address, options) = server.split_once('?').unwrap_or((server, ""));
     let (scheme, rest) = address.split_once("://").unwrap();
@@ -67,18 +66,18 @@ pub async fn connect(url: &str) -> Client {
     client
 }
 
-/// The name of the template, which is made if it is not there.
+/// Returns the name of the template, and makes it if it is missing.
 async fn template(client: &Client, server: &str) -> String {
     let name = format!("duroxide_template_{:016x}", fingerprint());
     let is_there = async || {
-        // Not prepared, for the URL may lead to a pooler.
+        // Not prepared, because the URL may lead to a pooler.
         let sql = "SELECT 1 FROM pg_database WHERE datname = $1";
         !client.query_typed(sql, &[(&name, Type::TEXT)]).await.unwrap().is_empty()
     };
     if is_there().await {
         return name;
     }
-    // Processes that find it missing take turns; the lock ends with the connection.
+    // Processes that find the template missing take turns; the lock ends with the connection.
     client.batch_execute("SELECT pg_advisory_lock(hashtext('duroxide template'))").await.unwrap();
     if !is_there().await {
         let unfinished = format!("unfinished_{name}");
@@ -86,7 +85,7 @@ async fn template(client: &Client, server: &str) -> String {
         client.batch_execute(&begin).await.unwrap();
         client.batch_execute(&format!("CREATE DATABASE {unfinished}")).await.unwrap();
         drop(PostgresProvider::new(&url_of(server, &unfinished)).await.unwrap());
-        // The store may be connecting still, in the background; a template needs no connections.
+        // The store may still be connecting in the background; a template must have no connections.
         let statements = [
             format!("ALTER DATABASE {unfinished} WITH ALLOW_CONNECTIONS false"),
             format!(

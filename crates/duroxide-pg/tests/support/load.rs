@@ -1,4 +1,4 @@
-//! Orchestrations to keep a store busy with, and the checks that all of them went right.
+//! Orchestrations that keep a store busy, and the checks that all of them went right.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use duroxide_pg::PostgresProvider;
 
 /// Steps of each orchestration: activities one after the other, a timer, then activities at once.
 const STEPS: usize = 4;
-/// All must have ended so long after the last fault.
+/// All jobs must have ended so long after the last fault.
 const LIVENESS_BOUND: Duration = Duration::from_secs(60);
 
 /// Starts a runtime that runs jobs.
@@ -22,7 +22,7 @@ pub async fn runtime(store: Arc<PostgresProvider>) -> Arc<Runtime> {
     Runtime::start_with_options(store, activities().build(), orchestrations().build(), options()).await
 }
 
-/// What jobs do.
+/// Returns the activities of the jobs.
 pub fn activities() -> ActivityRegistryBuilder {
     ActivityRegistry::builder().register("Work", |_: ActivityContext, input: String| async move {
         tokio::time::sleep(Duration::from_millis(2)).await;
@@ -30,18 +30,18 @@ pub fn activities() -> ActivityRegistryBuilder {
     })
 }
 
-/// The jobs.
+/// Returns the orchestrations of the jobs.
 pub fn orchestrations() -> OrchestrationRegistryBuilder {
     OrchestrationRegistry::builder().register("Job", job)
 }
 
-/// Leases are short, so that what a lost connection leaves behind is soon free again.
+/// Returns options with short leases, so that a lost connection's work is soon free again.
 pub fn options() -> RuntimeOptions {
     RuntimeOptions {
         orchestrator_lock_timeout: Duration::from_secs(2),
         worker_lock_timeout: Duration::from_secs(2),
         worker_concurrency: 8,
-        // A fault is not the message's fault.
+        // A message is not to blame for a fault.
         max_attempts: 1_000,
         ..Default::default()
     }
@@ -57,7 +57,7 @@ async fn job(ctx: OrchestrationContext, input: String) -> Result<String, String>
     Ok(results?.len().to_string())
 }
 
-/// Starts jobs; a start that was answered must take effect, and one that was not is tried again.
+/// Starts jobs; an acknowledged start must take effect, and the test retries the others.
 pub async fn start(client: &Client, from: usize, count: usize) {
     for n in from..from + count {
         let instance = format!("job-{n}");
@@ -91,8 +91,8 @@ pub async fn check(client: &Client, count: usize) {
     check_queues(client).await;
 }
 
-/// Waits until nothing is left to be taken up and checks the jobs that the store knows of, when they end; returns how many
-/// it does not.
+/// Waits until the queues are empty and checks the jobs that the store knows, when they end; returns how many it does
+/// not know.
 pub async fn check_known(client: &Client, count: usize) -> usize {
     check_queues(client).await;
     let mut unknown = 0;
@@ -102,7 +102,7 @@ pub async fn check_known(client: &Client, count: usize) -> usize {
             unknown += 1;
             continue;
         }
-        // What somebody holds is not in the queues.
+        // Work that a worker holds is not in the queues.
         let status = client.wait_for_orchestration(&instance, LIVENESS_BOUND).await.unwrap();
         check_end(client, &instance, &status).await;
     }

@@ -1,4 +1,4 @@
-//! Hears everything that this process logs, the driver's words included.
+//! Collects everything that this process logs, the driver's words included.
 
 use std::io;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -20,7 +20,7 @@ impl io::Write for Ear {
     }
 }
 
-/// Begins to listen, at the finest level.
+/// Begins to collect, at the finest level.
 pub fn listen() {
     static LISTENING: OnceLock<()> = OnceLock::new();
     LISTENING.get_or_init(|| {
@@ -28,7 +28,7 @@ pub fn listen() {
     });
 }
 
-/// What was logged so far, by all tests of this process.
+/// Returns what all tests of this process have logged so far.
 pub fn heard() -> String {
     String::from_utf8_lossy(&HEARD.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
 }

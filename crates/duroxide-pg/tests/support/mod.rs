@@ -1,4 +1,4 @@
-//! What the tests of this store share: a PostgreSQL server that is thrown away, and stores in it.
+//! Support for the tests of this store: a PostgreSQL server that they throw away, and stores in it.
 
 #![allow(dead_code, reason = "each test file uses what it needs")]
 
@@ -11,7 +11,7 @@ pub mod pair;
 pub mod proxy;
 pub mod world;
 
-/// A name that no other test uses.
+/// Returns a name that no other test uses.
 pub fn fresh_schema() -> String {
     format!("t_{}", uuid::Uuid::new_v4().simple())
 }

@@ -1,4 +1,4 @@
-//! A way to the server that can be cut.
+//! A proxy in front of the server, whose connections a test can cut.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
@@ -10,16 +10,16 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// What becomes of the next commit that passes through.
+/// What the proxy does to the next commit that passes through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NextCommit {
-    /// Nothing happens to it.
+    /// Passes it on.
     Pass,
-    /// The server makes it, and the connection is cut before the client hears of that.
+    /// Lets the server make it, and cuts the connection before the client hears of that.
     LoseAnswer,
-    /// The connection is cut before the server hears of it.
+    /// Cuts the connection before the server hears of it.
     LoseRequest,
-    /// The server gets half of what was sent.
+    /// Passes half of the bytes on to the server.
     LoseHalf,
 }
 
@@ -30,7 +30,7 @@ pub enum Weather {
     Fair,
     /// They arrive late.
     Slow(Duration),
-    /// They are held back until the weather changes; connections look alive.
+    /// The proxy holds them back until the weather changes; connections look alive.
     Frozen,
 }
 
@@ -46,15 +46,15 @@ struct State {
     server: AtomicU16,
     /// Connections made before the last cut are over.
     cuts: watch::Sender<usize>,
-    /// Those that end in an orderly way for the server, after what was sent.
+    /// Connections made before the last hang-up end in an orderly way for the server, after the bytes that were sent.
     hang_ups: watch::Sender<usize>,
     next_commits: Mutex<VecDeque<NextCommit>>,
-    /// The same for calls that lease and commit nothing else.
+    /// The same for calls that only lease.
     next_claims: Mutex<VecDeque<NextCommit>>,
     spoiled: AtomicUsize,
     /// How many commits have come from clients, whatever became of them.
     commits: watch::Sender<usize>,
-    /// The next connections are cut after so many answers.
+    /// The proxy cuts the next connections after so many answers.
     short_lives: Mutex<VecDeque<usize>>,
     weather: watch::Sender<Weather>,
 }
@@ -87,32 +87,32 @@ impl Proxy {
         self.port
     }
 
-    /// Leads new connections to another server; those that there are stay.
+    /// Leads new connections to another server; open ones stay.
     pub fn point_to(&self, server: u16) {
         self.state.server.store(server, Ordering::SeqCst);
     }
 
-    /// Cuts every connection that there is.
+    /// Cuts every open connection.
     pub fn cut(&self) {
         self.state.cuts.send_modify(|cuts| *cuts += 1);
     }
 
-    /// Tells the server, on every connection that there is, that nothing more will be sent.
+    /// Tells the server, on every open connection, that the client sends nothing more.
     pub fn hang_up(&self) {
         self.state.hang_ups.send_modify(|hang_ups| *hang_ups += 1);
     }
 
-    /// Says what becomes of the next commit, on whatever connection.
+    /// Says what to do to the next commit, on whatever connection.
     pub fn spoil_next_commit(&self, how: NextCommit) {
         self.spoil_next_commits(&[how]);
     }
 
-    /// Says what becomes of the next commits, one after the other, on whatever connection.
+    /// Says what to do to the next commits, one after the other, on whatever connection.
     pub fn spoil_next_commits(&self, how: &[NextCommit]) {
         *self.state.next_commits.lock().unwrap() = how.iter().copied().collect();
     }
 
-    /// Says what becomes of the next call that only leases, on whatever connection.
+    /// Says what to do to the next call that only leases, on whatever connection.
     pub fn spoil_next_claim(&self, how: NextCommit) {
         self.state.next_claims.lock().unwrap().push_back(how);
     }
@@ -122,7 +122,7 @@ impl Proxy {
         *self.state.short_lives.lock().unwrap() = after.iter().copied().collect();
     }
 
-    /// Changes whenever a commit arrives from a client.
+    /// Returns a watch that changes whenever a commit arrives from a client.
     pub fn commits(&self) -> watch::Receiver<usize> {
         self.state.commits.subscribe()
     }
@@ -131,7 +131,7 @@ impl Proxy {
         self.state.weather.send_replace(weather);
     }
 
-    /// How many commits were spoiled.
+    /// Returns how many commits the proxy has spoiled.
     pub fn spoiled(&self) -> usize {
         self.state.spoiled.load(Ordering::SeqCst)
     }
@@ -197,7 +197,7 @@ impl State {
         }
     }
 
-    /// Takes as long as the weather wants.
+    /// Waits as long as the weather wants.
     async fn travel(&self) {
         let mut weather = self.weather.subscribe();
         let now = *weather.borrow_and_update();
@@ -235,7 +235,7 @@ impl State {
     }
 }
 
-/// Tells whether a batch is being sent: as parameters, the name of a committer (32 digits) and its epoch follow each other.
+/// Tells whether a client sends a batch: among the parameters, an epoch follows the name of a committer (32 digits).
 fn is_batch(sent: &[u8]) -> bool {
     const NAME: &[u8] = &[0, 0, 0, 32];
     const EPOCH: &[u8] = &[0, 0, 0, 8];
@@ -244,7 +244,7 @@ fn is_batch(sent: &[u8]) -> bool {
     })
 }
 
-/// Tells whether leases are being asked for: the last parameter is a seed (32 digits), and all results are binary.
+/// Tells whether a client asks for leases: the last parameter is a seed (32 digits), and all results are binary.
 fn is_claim(sent: &[u8]) -> bool {
     const SEED: &[u8] = &[0, 0, 0, 32];
     const BINARY: &[u8] = &[0, 1, 0, 1];
@@ -253,7 +253,7 @@ fn is_claim(sent: &[u8]) -> bool {
     })
 }
 
-/// Reads the server's answers until it is ready for the next transaction, and tells nobody.
+/// Reads the server's answers until it is ready for the next transaction, and passes none on.
 async fn swallow_until_committed(server: &mut TcpStream) {
     const READY: &[u8] = b"Z\0\0\0\x05I";
     let (mut heard, mut buffer) = (Vec::new(), vec![0; 64 * 1024]);

@@ -1,4 +1,4 @@
-//! A server with faults, stores on it, and what is put into them.
+//! A server with faults, stores on it, and work for them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use super::database::connect;
 use super::load;
 use super::proxy::Proxy;
 
-/// Nothing here takes long; whoever waits for so long waits in vain.
+/// Nothing here takes long; a test that waits for so long has failed.
 const FAILURE_BOUND: Duration = Duration::from_secs(60);
 
-/// A server of its own, a way to it that can be cut, and one that cannot.
+/// A server of its own, which stores reach through a proxy that can cut connections, or directly.
 pub struct World {
     pub cluster: Cluster,
     pub proxy: Proxy,
@@ -29,12 +29,12 @@ impl World {
         Self { cluster, proxy, schema: super::fresh_schema() }
     }
 
-    /// A store whose way to the server can be cut.
+    /// Opens a store through the proxy, which can cut its connections.
     pub async fn store(&self) -> Arc<PostgresProvider> {
         self.open(&self.cluster.url_through(self.proxy.port())).await
     }
 
-    /// A store whose way cannot.
+    /// Opens a store that reaches the server directly.
     pub async fn sound_store(&self) -> Arc<PostgresProvider> {
         self.open(&self.cluster.url()).await
     }
@@ -44,7 +44,7 @@ impl World {
         Arc::new(builder.open(url).await.unwrap())
     }
 
-    /// A connection that knows nothing of the store.
+    /// Opens a connection apart from any store.
     pub async fn connect(&self) -> tokio_postgres::Client {
         let client = connect(&self.cluster.url()).await;
         client.batch_execute(&format!("SET search_path TO {}", self.schema)).await.unwrap();
@@ -77,7 +77,7 @@ impl World {
         self.check_rows(jobs.get()).await;
     }
 
-    /// Checks that nothing is left but the histories of jobs that are over, and that they were counted right.
+    /// Checks that only the histories of ended jobs are left, and that the totals count them right.
     async fn check_rows(&self, jobs: usize) {
         for table in ["orchestrator_queue", "worker_queue", "instance_locks", "quarantine"] {
             assert_eq!(self.number(&format!("SELECT count(*) FROM {table}")).await, 0, "rows in {table}");
@@ -100,7 +100,7 @@ impl World {
         self.connect().await.batch_execute(sql).await.unwrap();
     }
 
-    /// Makes triggers that hold up whoever fires them, until the gate is opened.
+    /// Makes triggers that hold up the statement that fires them, until the test opens the gate.
     pub async fn close_gate(&self, triggers: &[&str]) {
         let gate = "
             CREATE TABLE IF NOT EXISTS gate (closed boolean NOT NULL);
@@ -120,7 +120,7 @@ impl World {
         self.run("UPDATE gate SET closed = false").await;
     }
 
-    /// Waits until somebody is held up there.
+    /// Waits until the gate holds up a statement.
     pub async fn until_held_up(&self) {
         self.until(
             "EXISTS (SELECT 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND state = 'active')",
@@ -128,13 +128,13 @@ impl World {
         .await;
     }
 
-    /// Waits until something is so in the database.
+    /// Waits until a condition holds in the database.
     pub async fn until(&self, condition: &str) {
         until(&self.connect().await, condition).await;
     }
 }
 
-/// Waits until something is so in a database.
+/// Waits until a condition holds in a database.
 pub async fn until(database: &tokio_postgres::Client, condition: &str) {
     let deadline = SystemClock.monotonic() + FAILURE_BOUND;
     let sql = format!("SELECT ({condition})::int::bigint");

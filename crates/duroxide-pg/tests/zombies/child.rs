@@ -1,4 +1,4 @@
-//! The process that is stopped: a runtime on the store, and code that stands still at a moment.
+//! The process that the test stops: a runtime on the store, and code that stands still at a moment.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, Write};
@@ -16,16 +16,16 @@ pub const URL: &str = "DUROXIDE_TEST_ZOMBIE_URL";
 pub const SCHEMA: &str = "DUROXIDE_TEST_ZOMBIE_SCHEMA";
 /// The file in which a worker writes down what it does.
 pub const LEDGER: &str = "DUROXIDE_TEST_ZOMBIE_LEDGER";
-/// The moment at which a worker stands still; empty for one that does not.
+/// The moment at which a worker stands still; empty for a worker that does not.
 pub const INSTRUCTIONS: &str = "DUROXIDE_TEST_ZOMBIE_MOMENT";
 
-/// Leases are short, so that what is left behind is soon free again.
+/// Leases are short, so that the work of a stopped process is soon free again.
 const LEASE: Duration = Duration::from_secs(1);
 
 /// When a worker stands still.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
-    /// In an activity, which then waits until it is told that its result is not wanted.
+    /// In an activity, which then waits until the runtime cancels it.
     ActivityThatListens,
     /// In an activity, which then returns at once.
     ActivityThatReturns,
@@ -44,23 +44,23 @@ impl Moment {
         all.into_iter().find(|moment| format!("{moment:?}") == name)
     }
 
-    /// Others have to stop the process at this moment.
+    /// Tells whether the process stands still while a commit is on its way.
     pub fn is_in_commit(self) -> bool {
         matches!(self, Self::CommitOfResult | Self::CommitOfTurn)
     }
 
-    /// When one who has taken over waits until others are ready.
+    /// Returns the moment at which the worker that has taken over waits for the test.
     pub fn when_taken_over(self) -> Self {
         if self.is_after_the_result() { Self::CommitOfTurn } else { Self::CommitOfResult }
     }
 
-    /// The activity's result is stored already.
+    /// Tells whether the activity's result is stored already.
     pub fn is_after_the_result(self) -> bool {
         matches!(self, Self::Turn | Self::CommitOfTurn)
     }
 }
 
-/// What all code in this process shares.
+/// The state that all code in this process shares.
 struct Stage {
     ledger: File,
     moment: Option<Moment>,
@@ -106,7 +106,7 @@ async fn start(store: Arc<PostgresProvider>, stage: Arc<Stage>) -> Arc<Runtime> 
     let options = RuntimeOptions {
         orchestrator_lock_timeout: LEASE,
         worker_lock_timeout: LEASE,
-        // Standing still is not the message's fault.
+        // A message is not to blame for a process that stands still.
         max_attempts: 1_000,
         ..Default::default()
     };
@@ -127,7 +127,7 @@ async fn pay(stage: Arc<Stage>, ctx: ActivityContext) -> Result<String, String> 
 
 async fn order(stage: Arc<Stage>, ctx: OrchestrationContext) -> Result<String, String> {
     let paid = ctx.schedule_activity("Pay", "").await?;
-    // The result is durable before the next turn, which is the only one to be committed then.
+    // The result is durable before the next turn, which is then the only commit.
     ctx.schedule_timer(Duration::from_millis(1)).await;
     stage.at(&ctx.instance_id(), Moment::Turn, || stage.wait_to_be_stopped());
     stage.at(&ctx.instance_id(), Moment::CommitOfTurn, || stage.wait_to_commit());
@@ -135,7 +135,7 @@ async fn order(stage: Arc<Stage>, ctx: OrchestrationContext) -> Result<String, S
 }
 
 impl Stage {
-    /// Does something if this is the moment in the life of an order, and it comes for the first time.
+    /// Runs `act` if this is the moment in the life of an order, and it comes for the first time.
     fn at(&self, instance: &str, moment: Moment, act: impl FnOnce()) -> bool {
         let is_it = instance.starts_with("order") && self.moment == Some(moment);
         let is_now = is_it && !self.was.swap(true, Ordering::SeqCst);
@@ -145,12 +145,12 @@ impl Stage {
         is_now
     }
 
-    /// Waits until the others are ready for what is committed next.
+    /// Waits until the test is ready for the next commit.
     fn wait_to_commit(&self) {
         self.say_and_wait("is about to commit");
     }
 
-    /// Waits while the others stop this process and let it go on. A process that stopped itself could still run for a
+    /// Waits while the test stops this process and lets it go on. A process that stopped itself could still run for a
     /// moment after it sent itself the signal, and commit what it should be too late for.
     fn wait_to_be_stopped(&self) {
         self.say_and_wait("waits to be stopped");
@@ -162,7 +162,7 @@ impl Stage {
     }
 
     fn write(&self, line: &str) {
-        // One write for a line, so that nobody reads half of it.
+        // One write for a line, so that the test never reads half of it.
         (&self.ledger).write_all(format!("{line}\n").as_bytes()).unwrap();
     }
 }
