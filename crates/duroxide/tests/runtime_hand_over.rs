@@ -87,7 +87,8 @@ fn narrow() -> RuntimeOptions {
     RuntimeOptions { worker_concurrency: 1, orchestration_concurrency: 1, ..Default::default() }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+// On one thread: the machine may hold up one of several while the others go on, and what it was handing over with them.
+#[tokio::test]
 async fn the_next_step_of_a_chain_does_not_overtake_older_work_of_others() {
     let site = Site::new().await;
     let stage = Stage::default();
