@@ -28,7 +28,10 @@ async fn chain(ctx: OrchestrationContext, _: String) -> Result<String, String> {
 
 pub async fn run(many: usize) -> Outcome<()> {
     println!("{STEPS} steps each, durability Normal, processor time of the whole process");
-    println!("{:>10} {:>10} {:>10} {:>8} {:>10} {:>8}", "in flight", "resident", "us/step", "times", "steps/s", "RSS MB");
+    println!(
+        "{:>10} {:>10} {:>10} {:>8} {:>10} {:>8}",
+        "in flight", "resident", "us/step", "times", "steps/s", "RSS MB"
+    );
     let few = measure(FEW, usize::MAX).await?;
     print_row(FEW, "all", &few, &few);
     let all = measure(many, usize::MAX).await?;

@@ -17,14 +17,15 @@ pub async fn run(args: &Args, report: &mut Report) -> Outcome<()> {
     let page: u32 = args.value("page", 1_000)?;
     let place = Place::enter(args).await?;
     place.describe(report).await?;
-    report.setting("ended instances", size);
-    report.setting("instances that run besides", size / 10);
-    report.setting("instances of a page", page);
+    report.setting("ended instances", size.unsigned_abs());
+    report.setting("instances that run besides", (size / 10).unsigned_abs());
+    report.setting("instances of a page", u64::from(page));
     let store = place.store(SCHEMA).await?;
     let sql = place.beside(SCHEMA).await?;
     fill(&sql, size).await?;
     let mut table = Table::new("deleting by completion time", &["ended before", "ms / instance"]);
-    let filter = || InstanceFilter { completed_before: Some(u64::MAX), limit: Some(page), ..Default::default() };
+    let filter =
+        || InstanceFilter { completed_before: Some(u64::MAX), limit: Some(page), ..Default::default() };
     let mut times = Vec::new();
     for (part, left) in [("the first page", size), ("the last page", i64::from(page))] {
         thin_out(&sql, left).await?;

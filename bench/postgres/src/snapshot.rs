@@ -29,9 +29,7 @@ pub async fn run(args: &Args, report: &mut Report) -> Outcome<()> {
     }
     place.sql.batch_execute("VACUUM ANALYZE").await?;
     let reader = place.beside(STORES[0].0).await?;
-    reader
-        .batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM instances")
-        .await?;
+    reader.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM instances").await?;
     for (name, leases) in STORES {
         let leases = (leases as f64 * scale).round() as u64;
         let began = now();
