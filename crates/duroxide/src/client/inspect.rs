@@ -4,12 +4,12 @@ use serde::{Deserialize, Serialize};
 
 use super::{Client, ClientError};
 use crate::model::{
-    Blocked, EventView, InstanceState, Obstacle, QueuedActivity, QueuedMessage, Wait, WaitFor, WaitSources, Waits,
-    WorkerInfo, cut_text, waits,
+    Blocked, EventView, InstanceState, Obstacle, QueuedActivity, QueuedMessage, Wait, WaitFor, WaitSources,
+    Waits, WorkerInfo, cut_text, waits,
 };
 use crate::providers::{
-    Count, EventRequest, ExecutionSummary, InstanceDetail, InstancePage, InstanceQuery, InstanceRow, KvView,
-    MinuteRates, Inspector, ProviderError, QueueState, StateTotals, WorkQueue, refusal,
+    Count, EventRequest, ExecutionSummary, Inspector, InstanceDetail, InstancePage, InstanceQuery,
+    InstanceRow, KvView, MinuteRates, ProviderError, QueueState, StateTotals, WorkQueue, refusal,
 };
 
 /// How many of the newest events tell what an instance waits for.
@@ -267,7 +267,9 @@ fn children_of(events: &[EventView]) -> Vec<String> {
     let scheduled = events.iter().filter(|event| event.kind == "SubOrchestrationScheduled");
     let ended: std::collections::HashSet<u64> = events
         .iter()
-        .filter(|event| event.kind.starts_with("SubOrchestration") && event.kind != "SubOrchestrationScheduled")
+        .filter(|event| {
+            event.kind.starts_with("SubOrchestration") && event.kind != "SubOrchestrationScheduled"
+        })
         .filter_map(|event| event.source_event_id)
         .collect();
     scheduled

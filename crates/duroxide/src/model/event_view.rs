@@ -44,7 +44,8 @@ impl EventView {
     /// Makes the view of a stored event, from its text or the beginning of its text, and the size of the whole.
     pub fn of_stored(event_id: u64, beginning: &[u8], size_bytes: u64, cut: usize) -> Self {
         let parsed = match beginning.len() as u64 >= size_bytes {
-            true => serde_json::from_slice(beginning).map_err(|error| super::codec::without_values(&error.to_string())),
+            true => serde_json::from_slice(beginning)
+                .map_err(|error| super::codec::without_values(&error.to_string())),
             false => parse_beginning(&String::from_utf8_lossy(beginning)),
         };
         let mut fields: Map<String, Value> = match parsed {
@@ -78,7 +79,13 @@ impl EventView {
     }
 
     fn damaged(event_id: u64, size_bytes: u64, reason: String) -> Self {
-        Self { event_id, size_bytes, damage: Some(reason), data: Value::Object(Map::new()), ..Self::default() }
+        Self {
+            event_id,
+            size_bytes,
+            damage: Some(reason),
+            data: Value::Object(Map::new()),
+            ..Self::default()
+        }
     }
 
     /// Returns one of the other fields, if it is a text.
@@ -123,7 +130,9 @@ fn cut_texts(value: &mut Value, cut: usize) -> bool {
         Value::String(text) => cut_text(text, cut),
         // Every element is visited: `any` would stop at the first that was cut.
         Value::Array(values) => values.iter_mut().fold(false, |is_cut, value| cut_texts(value, cut) | is_cut),
-        Value::Object(fields) => fields.values_mut().fold(false, |is_cut, value| cut_texts(value, cut) | is_cut),
+        Value::Object(fields) => {
+            fields.values_mut().fold(false, |is_cut, value| cut_texts(value, cut) | is_cut)
+        }
         _ => false,
     }
 }
@@ -155,7 +164,8 @@ fn parse_beginning(text: &str) -> Result<Value, String> {
             _ => {}
         }
     }
-    let close = |text: &str, open: &[char]| -> String { text.chars().chain(open.iter().rev().copied()).collect() };
+    let close =
+        |text: &str, open: &[char]| -> String { text.chars().chain(open.iter().rev().copied()).collect() };
     // A text that is being cut as a value stays, as far as it goes; an escape that is not whole goes.
     if in_string {
         for cut in 0..7.min(text.len()) {
@@ -166,7 +176,8 @@ fn parse_beginning(text: &str) -> Result<Value, String> {
         }
     }
     let kept = text.get(..whole.0).unwrap_or_default();
-    serde_json::from_str(&close(kept, &whole.1)).map_err(|error| super::codec::without_values(&error.to_string()))
+    serde_json::from_str(&close(kept, &whole.1))
+        .map_err(|error| super::codec::without_values(&error.to_string()))
 }
 
 #[cfg(test)]

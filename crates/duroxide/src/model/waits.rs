@@ -5,7 +5,8 @@ use std::collections::{HashMap, HashSet};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    EventView, InstanceState, Obstacle, ObstacleKind, QueuedActivity, QueuedMessage, RunningActivity, WorkerInfo,
+    EventView, InstanceState, Obstacle, ObstacleKind, QueuedActivity, QueuedMessage, RunningActivity,
+    WorkerInfo,
 };
 
 /// Something that an instance waits for.
@@ -184,10 +185,14 @@ impl BlockedReason {
                 format!("no runtime serves {}; activity '{activity}' waits for one", tagged(tag))
             }
             Self::ActivitySetAside { activity, message } => {
-                format!("neither the result of activity '{activity}' nor its failure can be stored: {message}")
+                format!(
+                    "neither the result of activity '{activity}' nor its failure can be stored: {message}"
+                )
             }
             Self::Undecodable { message } => format!("stored data cannot be decoded: {message}"),
-            Self::Poison { attempts } => format!("its messages were delivered {attempts} times without success"),
+            Self::Poison { attempts } => {
+                format!("its messages were delivered {attempts} times without success")
+            }
             Self::StoreTrouble { message } => format!("the store cannot take its turn for now: {message}"),
         }
     }
@@ -272,35 +277,46 @@ fn open_steps(sources: &WaitSources<'_>) -> Vec<Wait> {
     open
 }
 
-/// The steps that are over: their result is in the history, or the code gave them up. A signal or a queue message ends the
-/// oldest open wait for its name.
+/// The steps that are over: their result is in the history, or the code gave them up.
 fn ended_steps(events: &[EventView]) -> HashSet<u64> {
     let mut ended = HashSet::new();
-    // By kind and name: the waits that no signal or message has answered yet, oldest first.
-    let mut unanswered: HashMap<(bool, &str), Vec<u64>> = HashMap::new();
+    // A signal answers the oldest wait for its name that is open when it arrives.
+    let mut signal_waits: HashMap<&str, Vec<u64>> = HashMap::new();
+    // A queue keeps its messages: the n-th read of a queue gets the n-th message, whichever comes first.
+    let mut queues: HashMap<&str, (Vec<u64>, usize)> = HashMap::new();
     for event in events {
         let name = event.text("name").unwrap_or_default();
         match event.kind.as_str() {
-            "ActivityCompleted" | "ActivityFailed" | "ActivityCancelRequested" | "TimerFired"
-            | "SubOrchestrationCompleted" | "SubOrchestrationFailed" | "SubOrchestrationCancelRequested" => {
+            "OrchestrationStarted" => {
+                for queue in carried_queues(event) {
+                    queues.entry(queue).or_default().1 += 1;
+                }
+            }
+            "ActivityCompleted"
+            | "ActivityFailed"
+            | "ActivityCancelRequested"
+            | "TimerFired"
+            | "SubOrchestrationCompleted"
+            | "SubOrchestrationFailed"
+            | "SubOrchestrationCancelRequested" => {
                 ended.extend(event.source_event_id);
             }
             "ExternalSubscribedCancelled" | "ExternalSubscribedPersistentCancelled" => {
                 ended.extend(event.source_event_id);
-                for waiting in unanswered.values_mut() {
-                    waiting.retain(|id| Some(*id) != event.source_event_id);
-                }
+                let is_open = |id: &u64| Some(*id) != event.source_event_id;
+                signal_waits.values_mut().for_each(|waiting| waiting.retain(is_open));
+                queues.values_mut().for_each(|(reads, _)| reads.retain(is_open));
             }
             "ExternalSubscribed" | "ExternalSubscribed2" => {
-                unanswered.entry((false, name)).or_default().push(event.event_id);
+                signal_waits.entry(name).or_default().push(event.event_id);
             }
-            "ExternalSubscribedPersistent" => unanswered.entry((true, name)).or_default().push(event.event_id),
-            kind @ ("ExternalEvent" | "ExternalEvent2" | "ExternalEventPersistent") => {
-                let waiting = unanswered.get_mut(&(kind == "ExternalEventPersistent", name));
-                if let Some(waiting) = waiting.filter(|waiting| !waiting.is_empty()) {
+            "ExternalEvent" | "ExternalEvent2" => {
+                if let Some(waiting) = signal_waits.get_mut(name).filter(|waiting| !waiting.is_empty()) {
                     ended.insert(waiting.remove(0));
                 }
             }
+            "ExternalSubscribedPersistent" => queues.entry(name).or_default().0.push(event.event_id),
+            "ExternalEventPersistent" => queues.entry(name).or_default().1 += 1,
             "OrchestrationCompleted" | "OrchestrationFailed" | "OrchestrationContinuedAsNew" => {
                 // Nothing waits any more.
                 ended.extend(events.iter().map(|event| event.event_id));
@@ -308,7 +324,14 @@ fn ended_steps(events: &[EventView]) -> HashSet<u64> {
             _ => {}
         }
     }
+    ended.extend(queues.into_values().flat_map(|(reads, messages)| reads.into_iter().take(messages)));
     ended
+}
+
+/// The queues of the messages that an execution took over from the one before.
+fn carried_queues(start: &EventView) -> impl Iterator<Item = &str> {
+    let carried = start.data.get("carry_forward_events").and_then(|carried| carried.as_array());
+    carried.into_iter().flatten().filter_map(|message| message.get(0).and_then(|name| name.as_str()))
 }
 
 /// The failures of activities by name and input, as the orchestration met them.
@@ -365,7 +388,9 @@ fn is_step(sources: &WaitSources<'_>, row: &QueuedActivity, event_id: u64) -> bo
 /// Fills in how far an activity has come.
 fn advance(sources: &WaitSources<'_>, wait: &mut ActivityWait, event_id: u64, row: Option<&QueuedActivity>) {
     let ended = sources.messages.iter().find(|message| {
-        message.source.is_some_and(|source| (source.execution_id, source.event_id) == (sources.execution_id, event_id))
+        message
+            .source
+            .is_some_and(|source| (source.execution_id, source.event_id) == (sources.execution_id, event_id))
     });
     let Some(row) = row else {
         wait.stage = if ended.is_some() { ActivityStage::Finished } else { ActivityStage::Missing };
@@ -532,3 +557,7 @@ fn stuck_activity(sources: &WaitSources<'_>, wait: &Wait, activity: &ActivityWai
     };
     Some(Blocked { reason, since_ms, next_try_ms })
 }
+
+#[cfg(test)]
+#[path = "waits_tests.rs"]
+mod tests;

@@ -129,7 +129,12 @@ pub struct RunningActivity {
 
 impl RunningActivity {
     /// Makes one.
-    pub fn new(instance: impl Into<String>, execution_id: u64, activity_id: u64, name: impl Into<String>) -> Self {
+    pub fn new(
+        instance: impl Into<String>,
+        execution_id: u64,
+        activity_id: u64,
+        name: impl Into<String>,
+    ) -> Self {
         Self { instance: instance.into(), execution_id, activity_id, name: name.into(), ..Self::default() }
     }
 }

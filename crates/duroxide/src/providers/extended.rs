@@ -15,8 +15,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::{
-    AwaitedInstance, AwaitedLook, DeliveryOutcome, DispatcherCapabilityFilter, DroppedMessages,
-    InstanceWatch, Inspector, ProviderError, QuarantineEntry, QuarantinePurge, QuarantineRetry, RunningActivities,
+    AwaitedInstance, AwaitedLook, DeliveryOutcome, DispatcherCapabilityFilter, DroppedMessages, Inspector,
+    InstanceWatch, ProviderError, QuarantineEntry, QuarantinePurge, QuarantineRetry, RunningActivities,
     RunningMark, SessionFetchConfig, StoredResult, StoredTurn, TagFilter, TurnToStore, WorkSignal, refusal,
 };
 use crate::model::{Clock, Event, INITIAL_EXECUTION_ID, KvEntry, WorkItem};

@@ -9,12 +9,12 @@ use async_trait::async_trait;
 
 use super::{
     AwaitedInstance, AwaitedLook, BlockedInstance, DeliveryOutcome, DispatcherCapabilityFilter,
-    DroppedMessages, ExecutionMetadata, ExtendedProvider, HistoryPart, InstanceClaim, InstanceMetadata,
-    InstanceRequest, InstanceWatch, InstanceWatchers, Inspector, LeaseState, OrchestrationItem, ParkedMessage, Provider,
-    ProviderAdmin, ProviderError, QuarantineEntry, QuarantinePurge, QuarantineRetry, QuarantinedRow,
-    RunningActivities, RunningInstances, RunningMark, ScheduledActivityIdentifier, SessionFetchConfig,
-    StartOutcome, StoredResult, StoredTurn, TagFilter, TurnToStore, WorkClaim, WorkQueue, WorkRequest,
-    WorkSignal, WorkSignalSource,
+    DroppedMessages, ExecutionMetadata, ExtendedProvider, HistoryPart, Inspector, InstanceClaim,
+    InstanceMetadata, InstanceRequest, InstanceWatch, InstanceWatchers, LeaseState, OrchestrationItem,
+    ParkedMessage, Provider, ProviderAdmin, ProviderError, QuarantineEntry, QuarantinePurge, QuarantineRetry,
+    QuarantinedRow, RunningActivities, RunningInstances, RunningMark, ScheduledActivityIdentifier,
+    SessionFetchConfig, StartOutcome, StoredResult, StoredTurn, TagFilter, TurnToStore, WorkClaim, WorkQueue,
+    WorkRequest, WorkSignal, WorkSignalSource,
 };
 use crate::model::{Clock, Event, SystemClock, SystemStats, WorkItem};
 use crate::observability::MetricsProvider;

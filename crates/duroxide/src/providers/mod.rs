@@ -54,8 +54,9 @@ pub use filters::{DispatcherCapabilityFilter, SemverRange, TagFilter, current_bu
 pub(crate) use gathered_looks::{Cause, GatheredLooks};
 pub use hand_over::{Durable, StoredResult, StoredTurn, TurnToStore};
 pub use inspection::{
-    Count, EventOrder, EventRequest, ExecutionSummary, InstanceDetail, InstancePage, InstanceQuery, InstanceRow,
-    Inspector, KvView, ListCursor, ListSort, MinuteRates, QueueState, StateTotals, WorkerReport,
+    Count, EventOrder, EventRequest, ExecutionSummary, Inspector, InstanceDetail, InstancePage,
+    InstanceQuery, InstanceRow, KvView, ListCursor, ListSort, MinuteRates, QueueState, StateTotals,
+    WorkerReport,
 };
 pub use items::{ExecutionMetadata, OrchestrationItem, ScheduledActivityIdentifier, SessionFetchConfig};
 pub use management::{

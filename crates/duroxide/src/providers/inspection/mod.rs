@@ -12,8 +12,8 @@ use async_trait::async_trait;
 
 pub use query::{InstanceQuery, ListCursor, ListSort};
 pub use rows::{
-    Count, EventOrder, EventRequest, ExecutionSummary, InstanceDetail, InstancePage, InstanceRow, KvView, MinuteRates,
-    QueueState, StateTotals, WorkerReport,
+    Count, EventOrder, EventRequest, ExecutionSummary, InstanceDetail, InstancePage, InstanceRow, KvView,
+    MinuteRates, QueueState, StateTotals, WorkerReport,
 };
 
 use super::{ProviderError, WorkQueue};
@@ -75,7 +75,11 @@ pub trait Inspector: Send + Sync {
     ) -> Result<Vec<QueuedMessage>, ProviderError>;
 
     /// Lists the activities of an instance that are queued or leased, oldest first.
-    async fn list_activities(&self, instance: &str, limit: usize) -> Result<Vec<QueuedActivity>, ProviderError>;
+    async fn list_activities(
+        &self,
+        instance: &str,
+        limit: usize,
+    ) -> Result<Vec<QueuedActivity>, ProviderError>;
 
     /// Lists the oldest activities of the whole queue that are ready, with or without this tag.
     async fn list_ready(
@@ -107,5 +111,9 @@ pub trait Inspector: Send + Sync {
 
     /// Lists the obstacles that runtimes have met and that still count, the oldest first. `instance` asks for those of one
     /// instance only.
-    async fn list_obstacles(&self, instance: Option<&str>, limit: usize) -> Result<Vec<Obstacle>, ProviderError>;
+    async fn list_obstacles(
+        &self,
+        instance: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<Obstacle>, ProviderError>;
 }

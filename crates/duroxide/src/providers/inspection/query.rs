@@ -259,7 +259,8 @@ mod tests {
 
     #[test]
     fn a_text_that_is_no_cursor_is_refused() {
-        for text in ["", "c", "cd", "cd1", "cd1.0", "cd1.0.g", "cd1.2.1", "cd1.0.1.1", "üü1.0.1", "cd1..1"] {
+        for text in ["", "c", "cd", "cd1", "cd1.0", "cd1.0.g", "cd1.2.1", "cd1.0.1.1", "üü1.0.1", "cd1..1"]
+        {
             let error = InstanceQuery::new().cursor(text).after().unwrap_err();
             assert!(!error.retryable && error.message.contains("cursor"), "{text}: {error}");
         }

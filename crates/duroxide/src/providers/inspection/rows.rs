@@ -4,9 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{
-    EventView, InstanceState, Obstacle, QueuedActivity, QueuedMessage, WorkerInfo,
-};
+use crate::model::{EventView, InstanceState, Obstacle, QueuedActivity, QueuedMessage, WorkerInfo};
 
 /// An instance in a listing.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
