@@ -22,6 +22,7 @@ mod filters;
 mod gathered_looks;
 mod hand_over;
 pub mod inspect;
+mod inspection;
 pub mod instrumented;
 mod items;
 mod local_exchange;
@@ -54,6 +55,11 @@ pub use extended::{
 pub use filters::{DispatcherCapabilityFilter, SemverRange, TagFilter, current_build_version};
 pub(crate) use gathered_looks::{Cause, GatheredLooks};
 pub use hand_over::{Durable, StoredResult, StoredTurn, TurnToStore};
+pub use inspection::{
+    Count, EventOrder, EventRequest, ExecutionSummary, Inspector, InstanceDetail, InstancePage,
+    InstanceQuery, InstanceRow, KvView, ListCursor, ListSort, MinuteRates, QueueState, StateTotals,
+    WorkerReport,
+};
 pub use items::{ExecutionMetadata, OrchestrationItem, ScheduledActivityIdentifier, SessionFetchConfig};
 pub use local_exchange::LocalExchange;
 pub use management::{
@@ -68,7 +74,7 @@ pub use running_mark::RunningMark;
 pub(crate) use signal::{Change, Looks};
 pub use signal::{InstanceWatch, InstanceWatchers, WorkSignal, WorkSignalSource};
 pub use step::{
-    FinishedActivity, HeldInstance, LONGEST_OVERTAKING, StepCause, StepOutcome, StepSupport, StepToStore, StepTurn,
-    StoredStep,
+    FinishedActivity, HeldInstance, LONGEST_OVERTAKING, StepCause, StepOutcome, StepSupport, StepToStore,
+    StepTurn, StoredStep,
 };
 pub use store_limits::StoreLimits;
