@@ -16,8 +16,9 @@ use async_trait::async_trait;
 
 use super::{
     AwaitedInstance, AwaitedLook, DeliveryOutcome, DispatcherCapabilityFilter, DroppedMessages,
-    InstanceWatch, LocalExchange, ProviderError, QuarantineEntry, QuarantinePurge, QuarantineRetry, RunningActivities,
-    RunningMark, SessionFetchConfig, StepOutcome, StepSupport, StepToStore, StoredResult, StoredTurn, TagFilter, TurnToStore, WorkSignal, refusal,
+    InstanceWatch, LocalExchange, ProviderError, QuarantineEntry, QuarantinePurge, QuarantineRetry,
+    RunningActivities, RunningMark, SessionFetchConfig, StepOutcome, StepSupport, StepToStore, StoredResult,
+    StoredTurn, TagFilter, TurnToStore, WorkSignal, refusal,
 };
 use crate::model::{Clock, Event, INITIAL_EXECUTION_ID, KvEntry, WorkItem};
 

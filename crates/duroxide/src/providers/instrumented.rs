@@ -10,11 +10,11 @@ use async_trait::async_trait;
 use super::{
     AwaitedInstance, AwaitedLook, BlockedInstance, DeliveryOutcome, DispatcherCapabilityFilter,
     DroppedMessages, ExecutionMetadata, ExtendedProvider, HistoryPart, InstanceClaim, InstanceMetadata,
-    InstanceRequest, InstanceWatch, InstanceWatchers, LeaseState, LocalExchange, OrchestrationItem, ParkedMessage, Provider,
-    ProviderAdmin, ProviderError, QuarantineEntry, QuarantinePurge, QuarantineRetry, QuarantinedRow,
-    RunningActivities, RunningInstances, RunningMark, ScheduledActivityIdentifier, SessionFetchConfig,
-    StartOutcome, StepOutcome, StepSupport, StepToStore, StoredResult, StoredTurn, TagFilter, TurnToStore, WorkClaim, WorkQueue, WorkRequest,
-    WorkSignal, WorkSignalSource,
+    InstanceRequest, InstanceWatch, InstanceWatchers, LeaseState, LocalExchange, OrchestrationItem,
+    ParkedMessage, Provider, ProviderAdmin, ProviderError, QuarantineEntry, QuarantinePurge, QuarantineRetry,
+    QuarantinedRow, RunningActivities, RunningInstances, RunningMark, ScheduledActivityIdentifier,
+    SessionFetchConfig, StartOutcome, StepOutcome, StepSupport, StepToStore, StoredResult, StoredTurn,
+    TagFilter, TurnToStore, WorkClaim, WorkQueue, WorkRequest, WorkSignal, WorkSignalSource,
 };
 use crate::model::{Clock, Event, SystemClock, SystemStats, WorkItem};
 use crate::observability::MetricsProvider;

@@ -69,7 +69,7 @@ pub use running_mark::RunningMark;
 pub(crate) use signal::{Change, Looks};
 pub use signal::{InstanceWatch, InstanceWatchers, WorkSignal, WorkSignalSource};
 pub use step::{
-    FinishedActivity, HeldInstance, LONGEST_OVERTAKING, StepCause, StepOutcome, StepSupport, StepToStore, StepTurn,
-    StoredStep,
+    FinishedActivity, HeldInstance, LONGEST_OVERTAKING, StepCause, StepOutcome, StepSupport, StepToStore,
+    StepTurn, StoredStep,
 };
 pub use store_limits::StoreLimits;

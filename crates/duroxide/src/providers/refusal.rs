@@ -103,7 +103,9 @@ pub fn check_step(
     step: &StepToStore<'_>,
     support: StepSupport,
 ) -> Result<(), ProviderError> {
-    let Some(first) = step.turns.first() else { return Err(refuse(operation, "A step has at least one turn")) };
+    let Some(first) = step.turns.first() else {
+        return Err(refuse(operation, "A step has at least one turn"));
+    };
     if step.turns.len() > support.turns {
         return Err(refuse(operation, format!("A step has at most {} turns here", support.turns)));
     }
@@ -112,15 +114,15 @@ pub fn check_step(
         StepCause::Lease => support.turns > 1,
         StepCause::Results(results) => {
             let is_for_it = |result: &FinishedActivity<'_>| match result.completion {
-                WorkItem::ActivityCompleted { instance: to, .. } | WorkItem::ActivityFailed { instance: to, .. } => {
-                    to == instance
-                }
+                WorkItem::ActivityCompleted { instance: to, .. }
+                | WorkItem::ActivityFailed { instance: to, .. } => to == instance,
                 _ => false,
             };
             support.results && !results.is_empty() && results.iter().all(is_for_it)
         }
         StepCause::Start(start) => {
-            support.starts && matches!(start, WorkItem::StartOrchestration { instance: to, .. } if to == instance)
+            support.starts
+                && matches!(start, WorkItem::StartOrchestration { instance: to, .. } if to == instance)
         }
         StepCause::Timer(timer) => {
             support.timers && matches!(timer, WorkItem::TimerFired { instance: to, .. } if to == instance)
@@ -128,7 +130,9 @@ pub fn check_step(
     };
     match is_ours {
         true => Ok(()),
-        false => Err(refuse(operation, "The cause of the step is not for its first instance, or not supported")),
+        false => {
+            Err(refuse(operation, "The cause of the step is not for its first instance, or not supported"))
+        }
     }
 }
 

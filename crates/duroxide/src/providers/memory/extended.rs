@@ -13,9 +13,10 @@ use crate::providers::inspect::{self, MessageClass};
 use crate::providers::{
     AwaitedInstance, AwaitedLook, BlockedInstance, DeliveryOutcome, DroppedMessages, Durable,
     ExtendedProvider, HistoryPart, InstanceClaim, InstanceMetadata, InstanceRequest, InstanceWatch,
-    LeaseState, LocalExchange, ParkedMessage, ProviderError, QuarantineEntry, QuarantinePurge, QuarantineRetry,
-    QuarantinedRow, RunningActivities, RunningInstances, StartOutcome, StepOutcome, StepSupport, StepToStore, StoredResult, StoredTurn, TurnToStore,
-    WorkClaim, WorkQueue, WorkRequest, WorkSignal, refusal,
+    LeaseState, LocalExchange, ParkedMessage, ProviderError, QuarantineEntry, QuarantinePurge,
+    QuarantineRetry, QuarantinedRow, RunningActivities, RunningInstances, StartOutcome, StepOutcome,
+    StepSupport, StepToStore, StoredResult, StoredTurn, TurnToStore, WorkClaim, WorkQueue, WorkRequest,
+    WorkSignal, refusal,
 };
 
 #[async_trait]

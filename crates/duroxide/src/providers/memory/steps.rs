@@ -3,8 +3,8 @@
 use super::state::State;
 use crate::model::whole_ms;
 use crate::providers::{
-    HeldInstance, LONGEST_OVERTAKING, ProviderError, StepCause, StepOutcome, StepSupport, StepToStore, StepTurn,
-    StoredStep, WorkClaim, WorkRequest, refusal,
+    HeldInstance, LONGEST_OVERTAKING, ProviderError, StepCause, StepOutcome, StepSupport, StepToStore,
+    StepTurn, StoredStep, WorkClaim, WorkRequest, refusal,
 };
 
 const STORE: &str = "store_step";
@@ -35,7 +35,8 @@ impl State {
             }
             return taken.map(|_| StepOutcome::Conflict);
         }
-        let incarnation = |turn: &StepTurn<'_>| self.instances.get(turn.held.instance).map_or(0, |row| row.incarnation);
+        let incarnation =
+            |turn: &StepTurn<'_>| self.instances.get(turn.held.instance).map_or(0, |row| row.incarnation);
         let incarnations = step.turns.iter().map(incarnation).collect();
         let claims = claim.map(|request| self.claim_after_step(&step, request, may_overtake, now));
         Ok(StepOutcome::Stored(StoredStep { incarnations, claims: claims.unwrap_or_default() }))
@@ -115,7 +116,8 @@ impl State {
         if self.messages_of(instance).any(|message| message.parked_at.is_some()) {
             return None;
         }
-        let visible = |at: &usize| self.messages[*at].instance == instance && self.messages[*at].is_visible(now);
+        let visible =
+            |at: &usize| self.messages[*at].instance == instance && self.messages[*at].is_visible(now);
         let visible: Vec<usize> = (0..self.messages.len()).filter(visible).collect();
         match (visible.as_slice(), cause) {
             ([only], Some(StepCause::Timer(timer))) => {
@@ -149,7 +151,8 @@ impl State {
         for item in new.filter(|_| may_overtake) {
             let Ok(wanted) = self.new_activity(STORE, item, now) else { continue };
             let is_it = |at: &usize| {
-                self.activities[*at].identity == wanted.identity && self.may_take(&self.activities[*at], &request, now)
+                self.activities[*at].identity == wanted.identity
+                    && self.may_take(&self.activities[*at], &request, now)
             };
             let position = (0..self.activities.len()).rev().find(is_it);
             if let Some(position) = position.filter(|_| claims.len() < request.max) {

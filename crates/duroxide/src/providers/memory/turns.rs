@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use super::history::decode_events;
-use super::state::{Activity, ExecutionRow, InstanceRow, Message, State, StoredLease, time_after, visible_from};
+use super::state::{
+    Activity, ExecutionRow, InstanceRow, Message, State, StoredLease, time_after, visible_from,
+};
 use crate::model::{ExecutionStatus, WorkItem};
 use crate::providers::inspect::{self, Origin};
 use crate::providers::{

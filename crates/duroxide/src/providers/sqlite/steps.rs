@@ -19,8 +19,8 @@ use super::{history, leased_messages, messages};
 use crate::model::whole_ms;
 use crate::providers::rows::{ActivityRow, MessageRow, row_number};
 use crate::providers::{
-    LONGEST_OVERTAKING, ProviderError, StepCause, StepOutcome, StepSupport, StepToStore, StoredStep, WorkClaim,
-    WorkRequest, refusal,
+    LONGEST_OVERTAKING, ProviderError, StepCause, StepOutcome, StepSupport, StepToStore, StoredStep,
+    WorkClaim, WorkRequest, refusal,
 };
 
 const STORE: &str = "store_step";
@@ -82,10 +82,13 @@ impl SqliteProvider {
                 Err(StoreError::StepConflict) => None,
                 Err(error) => return Err(error),
             };
-            leased.note(written.iter().flat_map(|written| &written.handed_over).map(|(_, token)| token.clone()));
+            leased.note(
+                written.iter().flat_map(|written| &written.handed_over).map(|(_, token)| token.clone()),
+            );
             Ok((written, leased))
         };
-        let claim = move |tx: &mut WriteTransaction<'_, '_>, stored: &mut (Option<Written>, Leased<StoredWork>)| {
+        let claim = move |tx: &mut WriteTransaction<'_, '_>,
+                          stored: &mut (Option<Written>, Leased<StoredWork>)| {
             let (Some(written), Some(mut order)) = (&stored.0, order) else { return Ok(()) };
             order.max -= written.handed_over.len().min(order.max);
             stored.1.take(tx, (order.max > 0).then_some(&order))
@@ -99,7 +102,8 @@ impl SqliteProvider {
         });
         let mut claims: Vec<WorkClaim> = new.collect();
         claims.extend(self.hand_over(STORE, leased).await);
-        let incarnations = incarnations.into_iter().map(|number| u64::try_from(number).unwrap_or(0)).collect();
+        let incarnations =
+            incarnations.into_iter().map(|number| u64::try_from(number).unwrap_or(0)).collect();
         Ok(StepOutcome::Stored(StoredStep { incarnations, claims }))
     }
 
@@ -169,7 +173,8 @@ fn write(tx: &mut WriteTransaction<'_, '_>, step: &StepCommit) -> Result<Written
         let begun = begin(tx, held, cause, step.arrived_ms, now)?;
         let updated = turns::write_state(tx, &held.instance, &held.turn, now)?;
         for (place, activity) in held.turn.activities.iter().enumerate() {
-            let may_go = |order: &&WorkOrder| room > 0 && order.may_take(activity) && !step.gives_up(activity);
+            let may_go =
+                |order: &&WorkOrder| room > 0 && order.may_take(activity) && !step.gives_up(activity);
             let order = step.order.as_ref().filter(may_go);
             match order {
                 Some(order) => {
@@ -180,7 +185,9 @@ fn write(tx: &mut WriteTransaction<'_, '_>, step: &StepCommit) -> Result<Written
                 None => work::insert(tx, activity, now)?,
             }
         }
-        turns::write_messages(tx, &held.instance, &held.turn, updated.is_current, now, |tx| begun.consume(tx))?;
+        turns::write_messages(tx, &held.instance, &held.turn, updated.is_current, now, |tx| {
+            begun.consume(tx)
+        })?;
         if begun.is_scheduled {
             schedule::settle(tx, &held.instance, now, LeaseChange::End)?;
             if let Some(class) = &updated.class {

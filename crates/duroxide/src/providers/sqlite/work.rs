@@ -61,7 +61,8 @@ pub(super) fn insert_leased(
     lock_timeout: Duration,
 ) -> rusqlite::Result<String> {
     // The token names the row, so its id must be known first: the next one that SQLite would give.
-    let last = tx.row("SELECT seq FROM sqlite_sequence WHERE name = 'worker_queue'", [], |row| row.get::<_, i64>(0))?;
+    let last = tx
+        .row("SELECT seq FROM sqlite_sequence WHERE name = 'worker_queue'", [], |row| row.get::<_, i64>(0))?;
     let id = last.unwrap_or(0) + 1;
     let token = lease_token::new(id);
     let until = after(now, lock_timeout);

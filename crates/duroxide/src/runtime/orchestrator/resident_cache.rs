@@ -73,7 +73,12 @@ impl<V> ResidentCache<V> {
     }
 
     /// Takes an instance out if it is here and wanted. If not, leaves no trace.
-    pub(super) fn take_if(&mut self, instance: &str, now: Duration, is_wanted: impl Fn(&V) -> bool) -> Option<V> {
+    pub(super) fn take_if(
+        &mut self,
+        instance: &str,
+        now: Duration,
+        is_wanted: impl Fn(&V) -> bool,
+    ) -> Option<V> {
         match self.entries.get(instance) {
             Some(entry) if is_wanted(&entry.value) => self.take(instance, now),
             _ => None,

@@ -66,7 +66,12 @@ impl Residents {
     }
 
     /// Takes the instance out if it is here, in this execution. The store will tell whether it is up to date.
-    pub(super) fn take_idle(&self, instance: &str, execution_id: u64, now: Duration) -> Option<Box<Resident>> {
+    pub(super) fn take_idle(
+        &self,
+        instance: &str,
+        execution_id: u64,
+        now: Duration,
+    ) -> Option<Box<Resident>> {
         self.lock().take_if(instance, now, |resident| resident.execution_id == execution_id)
     }
 

@@ -57,7 +57,11 @@ impl OfferedResult {
 /// Only of the first attempt: if the turn kills the process, the attempt counts as one of the activity, and the next one
 /// goes the long way, where the attempts of the turn itself are counted.
 pub(crate) async fn offer(core: &Arc<Core>, result: OfferedResult, attempt_count: u32) -> Offered {
-    if !core.steps.support.results || attempt_count != 1 || core.stop.is_cancelled() || is_held_for_test(&result) {
+    if !core.steps.support.results
+        || attempt_count != 1
+        || core.stop.is_cancelled()
+        || is_held_for_test(&result)
+    {
         return NOT_TAKEN;
     }
     match core.steps.under_way.enter(&core.residents, &result, core.clock.monotonic()) {

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use super::under_way::Hold;
-use crate::providers::{ExtendedProvider, HeldInstance, ProviderError, StepCause, StepOutcome, StepToStore, StepTurn};
+use crate::providers::{
+    ExtendedProvider, HeldInstance, ProviderError, StepCause, StepOutcome, StepToStore, StepTurn,
+};
 use crate::runtime::core::{Core, TARGET};
 use crate::runtime::orchestrator::check;
 use crate::runtime::orchestrator::claim::Claim;
@@ -99,7 +101,9 @@ pub(super) async fn store(core: &Arc<Core>, cause: StepCause<'_>, turns: Vec<Uns
     match commit(core, store, cause, &prepared).await {
         Ok(StepOutcome::Stored(stored)) => {
             let mut reports = Vec::with_capacity(prepared.len());
-            for ((turn, afterwards), incarnation) in prepared.into_iter().zip(afterwards).zip(stored.incarnations) {
+            for ((turn, afterwards), incarnation) in
+                prepared.into_iter().zip(afterwards).zip(stored.incarnations)
+            {
                 reports.push(afterwards.settle(core, turn, incarnation));
             }
             // Not earlier: these activities may lead to the next turn at once.

@@ -72,7 +72,9 @@ impl UnderWay {
             entry.waiting.push(WaitingResult { result: result.clone(), answer });
             return Entered::Waits(receiver);
         }
-        let Some(resident) = residents.take_idle(instance, execution_id, now) else { return Entered::NotHere };
+        let Some(resident) = residents.take_idle(instance, execution_id, now) else {
+            return Entered::NotHere;
+        };
         instances.insert(instance.to_string(), Entry::new(execution_id));
         Entered::Lead(Lead { resident, claim: self.hold(instance) })
     }
@@ -123,7 +125,12 @@ impl Hold {
 
     /// Ends a turn that is stored. The first of the results that wait takes the next one; without any, the instance stays
     /// in memory. Returns how many instances have lost their place there.
-    pub(super) fn end(mut self, residents: &Residents, resident: Box<Resident>, now: std::time::Duration) -> usize {
+    pub(super) fn end(
+        mut self,
+        residents: &Residents,
+        resident: Box<Resident>,
+        now: std::time::Duration,
+    ) -> usize {
         self.is_over = true;
         let under_way = self.under_way.clone();
         let mut lead = Lead { resident, claim: under_way.hold(&self.instance) };
@@ -137,7 +144,8 @@ impl Hold {
                         // With the lock held: a result that comes now finds the instance either here or there.
                         lead.claim.is_over = true;
                         let entry = instances.remove(&self.instance);
-                        let (left, outcast) = residents.keep_or_return(self.instance.clone(), lead.resident, now);
+                        let (left, outcast) =
+                            residents.keep_or_return(self.instance.clone(), lead.resident, now);
                         drop(instances);
                         drop(outcast);
                         entry.into_iter().for_each(Entry::release);
