@@ -60,6 +60,7 @@
 //! - `test-hooks`: hooks into the machinery for tests; `test` is both of these.
 
 mod activity;
+mod app;
 pub mod client;
 mod compat;
 pub mod model;
@@ -78,8 +79,10 @@ pub mod providers;
 mod registry;
 mod replay;
 pub mod runtime;
+pub mod typed;
 
-pub use activity::ActivityContext;
+pub use activity::{ActivityContext, State, StateKey};
+pub use app::{Duroxide, DuroxideBuilder, StartError};
 pub use client::{Client, ClientError, StartOptions, StartedInstance};
 pub use model::{
     Action, AppErrorKind, ConfigErrorKind, ErrorDetails, Event, EventKind, INITIAL_EVENT_ID,
@@ -102,6 +105,16 @@ pub use runtime::{
     OrchestrationDescriptor, OrchestrationHandler, OrchestrationRegistry, OrchestrationRegistryBuilder,
     OrchestrationStatus, Runtime, RuntimeOptions,
 };
+
+pub use typed::durations::{days, hours, millis, mins, secs};
+pub use typed::{
+    Activity, ActivityCall, AnyError, Either4, Either5, Either6, Either7, Either8, Either9, Either10,
+    Either11, Either12, Failure, FailureKind, InstanceHandle, Orchestration, OrchestrationCall, Retryable,
+    RunError, StepError,
+};
+
+#[cfg(feature = "macros")]
+pub use duroxide_macros::{activity, join, orchestration, select};
 
 /// A shared store.
 pub type ProviderRef = std::sync::Arc<dyn providers::Provider>;
