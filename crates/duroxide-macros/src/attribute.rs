@@ -137,11 +137,7 @@ fn value<T: Parse>(key: &Ident, example: &str, input: ParseStream<'_>) -> syn::R
         return Err(missing(key.span()));
     }
     let at = input.span();
-    input.parse().map_err(|error| {
-        let mut told = missing(at);
-        told.combine(error);
-        told
-    })
+    input.parse().map_err(|_| missing(at))
 }
 
 fn name(name: LitStr) -> syn::Result<LitStr> {

@@ -44,7 +44,10 @@ impl Parts<'_> {
             [] => quote!(#macros::encode_none()),
             [one] => {
                 let (name, owned) = (&one.name, &one.owned);
-                quote!(#macros::encode_one::<#owned, _>(&#name))
+                match one.by_reference {
+                    true => quote!(#macros::encode_borrowed::<#owned, _>(#name)),
+                    false => quote!(#macros::encode_one::<#owned>(&#name)),
+                }
             }
             many => {
                 let names = many.iter().map(|value| &value.name);

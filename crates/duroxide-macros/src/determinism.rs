@@ -43,6 +43,7 @@ const NOT_DURABLE: &str = "waits for something that is not recorded, and is gone
 
 const USE_NOW: &str = "`{ctx}.now().await?`, which is recorded";
 const USE_TIMER: &str = "`{ctx}.timer(secs(30)).await`, which survives a restart";
+const USE_LIMIT: &str = "`.timeout(..)` on the call, or race it against `{ctx}.timer(..)` in `select!`";
 const USE_ID: &str = "`{ctx}.new_id().await?`, which is recorded";
 const USE_ACTIVITY: &str = "an `#[activity]` that does it, and await the call";
 const USE_SELECT: &str = "`select!` of duroxide, in which the recorded winner wins";
@@ -65,6 +66,7 @@ const RULES: &[Rule] = &[
     rule(&["tokio", "try_join"], Place::Macro, "polls its branches in changing order", USE_JOIN),
     rule(&["tokio", "time", "Duration"], Place::Start, "", ""),
     rule(&["tokio", "time", "Instant"], Place::Start, WALL_TIME, USE_NOW),
+    rule(&["tokio", "time", "timeout"], Place::Start, REAL_TIMER, USE_LIMIT),
     rule(&["tokio", "time"], Place::Start, REAL_TIMER, USE_TIMER),
     rule(&["tokio", "fs"], Place::Start, OUTSIDE, USE_ACTIVITY),
     rule(&["tokio", "net"], Place::Start, OUTSIDE, USE_ACTIVITY),
@@ -93,7 +95,7 @@ const RULES: &[Rule] = &[
     rule(&["OffsetDateTime", "now_utc"], Place::End, WALL_TIME, USE_NOW),
     rule(&["OffsetDateTime", "now_local"], Place::End, WALL_TIME, USE_NOW),
     rule(&["time", "sleep"], Place::End, REAL_TIMER, USE_TIMER),
-    rule(&["time", "timeout"], Place::End, REAL_TIMER, "`.timeout(..)` on the call"),
+    rule(&["time", "timeout"], Place::End, REAL_TIMER, USE_LIMIT),
     rule(&["time", "interval"], Place::End, REAL_TIMER, USE_TIMER),
     rule(&["Uuid", "new_v1"], Place::End, RANDOM, USE_ID),
     rule(&["Uuid", "new_v4"], Place::End, RANDOM, USE_ID),
@@ -107,8 +109,8 @@ const RULES: &[Rule] = &[
     rule(&["fastrand"], Place::Start, RANDOM, USE_ACTIVITY),
     rule(&["getrandom"], Place::Start, RANDOM, USE_ACTIVITY),
     rule(&["RandomState", "new"], Place::End, RANDOM, "a `BTreeMap`, whose order is fixed"),
-    rule(&["std", "thread"], Place::Start, THREAD, USE_ACTIVITY),
     rule(&["thread", "sleep"], Place::End, THREAD, USE_TIMER),
+    rule(&["std", "thread"], Place::Start, THREAD, USE_ACTIVITY),
     rule(&["thread", "spawn"], Place::End, THREAD, USE_ACTIVITY),
     rule(&["thread", "current"], Place::End, THREAD, USE_ACTIVITY),
     rule(&["rayon"], Place::Start, THREAD, USE_ACTIVITY),

@@ -56,7 +56,9 @@ async fn activities_get_the_services_that_were_given_at_start() {
 
 #[tokio::test]
 async fn a_missing_service_is_an_error_at_start_that_names_who_needs_it() {
-    for app in [Duroxide::open("memory:").activity(price), Duroxide::open("memory:").activity(price_by_context)] {
+    for app in
+        [Duroxide::open("memory:").activity(price), Duroxide::open("memory:").activity(price_by_context)]
+    {
         let error = app.state(Prices { apple: 1 }).start().await.unwrap_err();
         let StartError::MissingState(text) = &error else { panic!("{error}") };
         assert!(text.contains("needs a `typed_app::Discounts`") && !text.contains("Prices"), "{text}");
@@ -70,7 +72,8 @@ async fn another_price() -> Result<u32, String> {
 
 #[tokio::test]
 async fn a_name_that_is_registered_twice_is_refused_at_start() {
-    let services = |app: duroxide::DuroxideBuilder| app.state(Prices { apple: 1 }).state(Discounts { percent: 0 });
+    let services =
+        |app: duroxide::DuroxideBuilder| app.state(Prices { apple: 1 }).state(Discounts { percent: 0 });
     let app = services(Duroxide::open("memory:").activity(price).activity(another_price));
     let error = app.start().await.unwrap_err();
     assert!(matches!(&error, StartError::Registration(text) if text.contains("price")), "{error}");

@@ -172,7 +172,10 @@ async fn payloads_of_other_types_are_failures_that_no_retry_repeats() {
         let input = app.start(calls_then, "input", "text".to_string()).await.unwrap().result().await;
         let Err(RunError::Failed(ChargeError::Failed(failure))) = input else { panic!("{input:?}") };
         assert_eq!(failure.kind(), FailureKind::Undecodable);
-        assert!(failure.message().starts_with("input of activity 'Changed' (step 2 of 'input')"), "{failure}");
+        assert!(
+            failure.message().starts_with("input of activity 'Changed' (step 2 of 'input')"),
+            "{failure}"
+        );
         app.shutdown().await;
     })
     .await;
@@ -250,7 +253,8 @@ async fn an_error_says_whether_another_attempt_can_help() {
             for (passes, expected) in [(true, 3), (false, 1)] {
                 runs.0.store(0, Ordering::SeqCst);
                 let id = format!("{which}-{passes}");
-                let told = app.start(tries, id, (which.to_string(), passes)).await.unwrap().result().await.unwrap();
+                let told =
+                    app.start(tries, id, (which.to_string(), passes)).await.unwrap().result().await.unwrap();
                 assert_eq!(runs.0.load(Ordering::SeqCst), expected, "{which} {passes} {told}");
                 assert!(told.starts_with("Err"), "{told}");
             }

@@ -1,8 +1,8 @@
 //! Several arguments as one payload: none as `null`, one as itself, several as a JSON array.
 
-use serde::de::DeserializeOwned;
-
 use crate::model::codec::{self, DecodeError};
+
+use super::Payload;
 
 /// The arguments of a function as a tuple of owned values. Tuples of up to eight payloads are such lists.
 pub trait ArgList: Sized + Send + 'static {
@@ -26,7 +26,7 @@ impl ArgList for () {
     }
 }
 
-impl<A: DeserializeOwned + Send + 'static> ArgList for (A,) {
+impl<A: Payload> ArgList for (A,) {
     fn decode(text: &str) -> Result<Self, BadArguments> {
         codec::decode(text).map(|argument| (argument,)).map_err(BadArguments)
     }
@@ -34,7 +34,7 @@ impl<A: DeserializeOwned + Send + 'static> ArgList for (A,) {
 
 macro_rules! lists {
     ($(($($argument:ident),+))+) => {$(
-        impl<$($argument: DeserializeOwned + Send + 'static),+> ArgList for ($($argument,)+) {
+        impl<$($argument: Payload),+> ArgList for ($($argument,)+) {
             fn decode(text: &str) -> Result<Self, BadArguments> {
                 codec::decode(text).map_err(BadArguments)
             }

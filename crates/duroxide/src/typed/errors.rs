@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 )]
 pub trait Payload: Serialize + DeserializeOwned + Send + 'static {}
 
+#[diagnostic::do_not_recommend]
 impl<T: Serialize + DeserializeOwned + Send + 'static> Payload for T {}
 
 /// The error of an activity or of an orchestration: it crosses to the caller as it is.
@@ -46,6 +47,7 @@ impl<T: Serialize + DeserializeOwned + Send + 'static> Payload for T {}
 )]
 pub trait StepError: Serialize + DeserializeOwned + Display + From<Failure> + Send + 'static {}
 
+#[diagnostic::do_not_recommend]
 impl<E: Serialize + DeserializeOwned + Display + From<Failure> + Send + 'static> StepError for E {}
 
 /// An error that knows whether another attempt can help. Errors that do not implement this are worth another attempt.

@@ -1,13 +1,14 @@
 //! What the code that the macros make calls. It changes without notice.
 
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 
 use crate::activity::{ActivityContext, State, StateKey};
 use crate::model::codec;
 use crate::orchestration::OrchestrationContext;
 
-use super::{Activity, ActivityCall, Failure, FailureKind, Orchestration, OrchestrationCall, Retryable};
+use super::{
+    Activity, ActivityCall, Failure, FailureKind, Orchestration, OrchestrationCall, Payload, Retryable,
+};
 
 /// What an alias of `Result` stands for.
 pub trait ResultType {
@@ -46,15 +47,19 @@ pub fn encode_none() -> Result<String, String> {
     codec::encode(&())
 }
 
-/// Writes one argument.
+/// Writes one argument that is passed by value.
 ///
 /// # Errors
 /// The reason why it cannot be serialized.
-pub fn encode_one<Owned, T>(argument: &T) -> Result<String, String>
-where
-    Owned: Serialize + DeserializeOwned,
-    T: Serialize,
-{
+pub fn encode_one<T: Payload>(argument: &T) -> Result<String, String> {
+    codec::encode_exactly::<T, T>(argument)
+}
+
+/// Writes one argument that is passed by reference; the worker gets a value of the type `Owned`.
+///
+/// # Errors
+/// The reason why it cannot be serialized.
+pub fn encode_borrowed<Owned: Payload, T: Serialize + ?Sized>(argument: &T) -> Result<String, String> {
     codec::encode_exactly::<Owned, T>(argument)
 }
 

@@ -5,6 +5,13 @@ use std::time::{Instant, SystemTime};
 
 use duroxide::prelude::*;
 
+mod futures {
+    macro_rules! select {
+        ($($tokens:tt)*) => {};
+    }
+    pub(crate) use select;
+}
+
 #[orchestration]
 async fn time(ctx: OrchestrationContext) -> Result<u32, String> {
     let a = SystemTime::now();

@@ -33,7 +33,7 @@ async fn opaque_argument(text: impl Into<String>) -> Result<u32, String> {
 }
 
 #[activity]
-async fn trait_object(error: Box<u32>, other: &dyn std::fmt::Debug) -> Result<u32, String> {
+async fn trait_object(n: u32, other: &dyn std::fmt::Debug) -> Result<u32, String> {
     Ok(1)
 }
 
@@ -53,7 +53,7 @@ async fn function_argument(f: fn(u32) -> u32) -> Result<u32, String> {
 }
 
 #[activity]
-unsafe async fn is_unsafe() -> Result<u32, String> {
+async unsafe fn is_unsafe() -> Result<u32, String> {
     Ok(1)
 }
 

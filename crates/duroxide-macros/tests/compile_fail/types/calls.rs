@@ -1,5 +1,7 @@
 //! Calls that do not fit the function.
 
+#![allow(unused_variables)]
+
 use duroxide::prelude::*;
 
 #[activity]

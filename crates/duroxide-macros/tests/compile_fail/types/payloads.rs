@@ -1,5 +1,7 @@
 //! Arguments, results and errors that cannot be recorded.
 
+#![allow(unused_variables)]
+
 use duroxide::prelude::*;
 
 struct Plain;
