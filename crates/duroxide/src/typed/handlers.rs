@@ -112,12 +112,15 @@ impl ActivityRegistryBuilder {
     /// use std::sync::Arc;
     /// use duroxide::prelude::*;
     ///
+    /// struct Prices(Vec<u32>);
+    ///
     /// #[activity]
-    /// async fn price(State(prices): State<Vec<u32>>, item: usize) -> Result<u32, String> {
-    ///     prices.get(item).copied().ok_or(format!("no item {item}"))
+    /// async fn price(State(prices): State<Prices>, item: usize) -> Result<u32, String> {
+    ///     prices.0.get(item).copied().ok_or(format!("no item {item}"))
     /// }
     ///
-    /// let activities = ActivityRegistry::builder().activity_with(price, Arc::new(vec![3, 5])).build_result().unwrap();
+    /// let prices = Arc::new(Prices(vec![3, 5]));
+    /// let activities = ActivityRegistry::builder().activity_with(price, prices).build_result().unwrap();
     /// assert!(activities.has("price"));
     /// ```
     pub fn activity_with<Args, F: ActivityFn<Args>, T: Send + Sync + 'static>(

@@ -68,14 +68,16 @@ macro_rules! runs {
             /// ```
             /// use duroxide::prelude::*;
             ///
+            /// struct Prices(Vec<u32>);
+            ///
             /// #[activity]
-            /// async fn price(State(prices): State<Vec<u32>>, item: usize) -> Result<u32, String> {
-            ///     prices.get(item).copied().ok_or(format!("no item {item}"))
+            /// async fn price(State(prices): State<Prices>, item: usize) -> Result<u32, String> {
+            ///     prices.0.get(item).copied().ok_or(format!("no item {item}"))
             /// }
             ///
             /// # #[tokio::main(flavor = "current_thread")]
             /// # async fn main() {
-            /// assert_eq!(price.run_with(vec![3, 5], 1).await, Ok(5));
+            /// assert_eq!(price.run_with(Prices(vec![3, 5]), 1).await, Ok(5));
             /// # }
             /// ```
             fn run_with<T: Send + Sync + 'static>(
