@@ -272,7 +272,8 @@ fn a_turn_that_met_an_obstacle_tells_it_and_when_it_is_tried_again() {
     (obstacle.version, obstacle.since_ms, obstacle.next_try_ms) = (Some("3.0.0".into()), 4_000, NOW + 500);
     let obstacles = [obstacle];
     let messages = [QueuedMessage::default()];
-    let told = |messages| waits(&WaitSources { obstacles: &obstacles, messages, ..sources(&history, &[]) }).blocked;
+    let told =
+        |messages| waits(&WaitSources { obstacles: &obstacles, messages, ..sources(&history, &[]) }).blocked;
     assert_eq!(told(&[]), None, "the turn was taken since");
     let found = told(&messages).unwrap();
     let reason =

@@ -116,7 +116,12 @@ pub enum ListSet {
 
 impl<'q> Listing<'q> {
     /// Prepares the statements of a query that goes on behind a place.
-    pub fn new(query: &'q InstanceQuery, after: Option<ListCursor>, dialect: SqlDialect, now_ms: i64) -> Self {
+    pub fn new(
+        query: &'q InstanceQuery,
+        after: Option<ListCursor>,
+        dialect: SqlDialect,
+        now_ms: i64,
+    ) -> Self {
         Self { query, after, dialect, now_ms }
     }
 
@@ -129,7 +134,9 @@ impl<'q> Listing<'q> {
     pub fn has_starts(&self) -> bool {
         let query = self.query;
         let states = [InstanceState::Pending, InstanceState::Blocked];
-        states.into_iter().any(|state| query.selects(state)) && query.root.is_none() && query.custom_status.is_none()
+        states.into_iter().any(|state| query.selects(state))
+            && query.root.is_none()
+            && query.custom_status.is_none()
     }
 
     /// Returns an index that has what is selected in the order of the page.
@@ -379,7 +386,11 @@ impl<'q> Listing<'q> {
             ListSort::Created => query.updated_from_ms.or(query.updated_before_ms),
             ListSort::Updated => {
                 // The range of the order is to the second.
-                query.created_from_ms.or(query.created_before_ms).or(query.updated_from_ms).or(query.updated_before_ms)
+                query
+                    .created_from_ms
+                    .or(query.created_before_ms)
+                    .or(query.updated_from_ms)
+                    .or(query.updated_before_ms)
             }
         };
         state

@@ -4,8 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::providers::InstanceMetadata;
 use crate::model::{EventView, InstanceState, Obstacle, QueuedActivity, QueuedMessage, WorkerInfo};
+use crate::providers::InstanceMetadata;
 
 /// An instance in a listing.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]

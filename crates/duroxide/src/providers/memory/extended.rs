@@ -12,10 +12,10 @@ use crate::providers::awaited::AnswerSize;
 use crate::providers::inspect::{self, MessageClass};
 use crate::providers::{
     AwaitedInstance, AwaitedLook, BlockedInstance, DeliveryOutcome, DroppedMessages, Durable,
-    ExtendedProvider, HistoryPart, InstanceClaim, InstanceMetadata, InstanceRequest, InstanceWatch, Inspector,
-    LeaseState, ParkedMessage, ProviderError, QuarantineEntry, QuarantinePurge, QuarantineRetry,
-    QuarantinedRow, RunningActivities, RunningInstances, StartOutcome, StoredResult, StoredTurn, TurnToStore,
-    WorkClaim, WorkQueue, WorkRequest, WorkSignal, refusal,
+    ExtendedProvider, HistoryPart, Inspector, InstanceClaim, InstanceMetadata, InstanceRequest,
+    InstanceWatch, LeaseState, ParkedMessage, ProviderError, QuarantineEntry, QuarantinePurge,
+    QuarantineRetry, QuarantinedRow, RunningActivities, RunningInstances, StartOutcome, StoredResult,
+    StoredTurn, TurnToStore, WorkClaim, WorkQueue, WorkRequest, WorkSignal, refusal,
 };
 
 #[async_trait]

@@ -12,9 +12,9 @@ use crate::model::{
 use crate::providers::inspect::MessageClass;
 use crate::providers::inspection::listing;
 use crate::providers::{
-    Count, EventOrder, EventRequest, ExecutionSummary, InstanceDetail, InstanceMetadata, InstancePage, InstanceQuery,
-    InstanceRow, Inspector, KvView, ListCursor, ListSort, MinuteRates, ProviderError, QueueState, StateTotals,
-    WorkQueue, WorkerReport,
+    Count, EventOrder, EventRequest, ExecutionSummary, Inspector, InstanceDetail, InstanceMetadata,
+    InstancePage, InstanceQuery, InstanceRow, KvView, ListCursor, ListSort, MinuteRates, ProviderError,
+    QueueState, StateTotals, WorkQueue, WorkerReport,
 };
 
 /// What operators see and turns do not.
@@ -182,7 +182,8 @@ impl State {
     fn detail(&self, instance: &str, events: usize, cut: usize, now: u64) -> Option<InstanceDetail> {
         let row = self.described_row(instance, now)?;
         let execution_id = row.execution_id;
-        let view = |(id, event): (u64, &str)| EventView::of_stored(id, event.as_bytes(), event.len() as u64, cut);
+        let view =
+            |(id, event): (u64, &str)| EventView::of_stored(id, event.as_bytes(), event.len() as u64, cut);
         let mut detail = InstanceDetail::default();
         detail.started_at_ms =
             self.executions.get(&(instance.to_string(), execution_id)).map(|execution| execution.started_at);
@@ -301,7 +302,8 @@ impl State {
         let since = |enqueued_at: u64, visible_at: u64| enqueued_at.max(visible_at);
         let mut messages = QueueState::default();
         messages.queue = "orchestrator".into();
-        let is_leased = |message: &&Message| message.taken_by.is_some() && self.is_in_turn(&message.instance, now);
+        let is_leased =
+            |message: &&Message| message.taken_by.is_some() && self.is_in_turn(&message.instance, now);
         let is_delayed = |message: &&Message| !message.is_visible(now) && message.parked_at.is_none();
         let ready: Vec<&Message> = self
             .messages
@@ -455,7 +457,11 @@ impl Inspector for MemoryProvider {
         Ok(self.read_state(|state| state.queued_messages(instance, limit, cut, self.clock.now_ms())))
     }
 
-    async fn list_activities(&self, instance: &str, limit: usize) -> Result<Vec<QueuedActivity>, ProviderError> {
+    async fn list_activities(
+        &self,
+        instance: &str,
+        limit: usize,
+    ) -> Result<Vec<QueuedActivity>, ProviderError> {
         Ok(self.read_state(|state| state.queued_activities(instance, limit, self.clock.now_ms())))
     }
 
@@ -477,9 +483,7 @@ impl Inspector for MemoryProvider {
                 (ready.map(|message| queued_message(message, 1_000, now)).collect(), Vec::new())
             }
             WorkQueue::Worker => {
-                let is_ready = |activity: &&Activity| {
-                    activity.visible_at <= now && !activity.is_leased(now)
-                };
+                let is_ready = |activity: &&Activity| activity.visible_at <= now && !activity.is_leased(now);
                 let ready = state.activities.iter().filter(is_ready).take(limit);
                 (Vec::new(), ready.map(|activity| queued_activity(activity, now)).collect())
             }
@@ -526,7 +530,11 @@ impl Inspector for MemoryProvider {
         Ok(workers)
     }
 
-    async fn list_obstacles(&self, instance: Option<&str>, limit: usize) -> Result<Vec<Obstacle>, ProviderError> {
+    async fn list_obstacles(
+        &self,
+        instance: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<Obstacle>, ProviderError> {
         Ok(self.read_state(|state| state.obstacles(instance, limit, self.clock.now_ms())))
     }
 }

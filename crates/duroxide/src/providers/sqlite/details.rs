@@ -6,9 +6,7 @@ use super::reads::number;
 use super::write_transaction::{count, read_row, read_rows, shown_optional, shown_text, text_bytes};
 use super::{history, list_pages, observed};
 use crate::model::{EventView, QueuedActivity, QueuedMessage, cut_text};
-use crate::providers::{
-    EventOrder, EventRequest, ExecutionSummary, InstanceDetail, KvView,
-};
+use crate::providers::{EventOrder, EventRequest, ExecutionSummary, InstanceDetail, KvView};
 
 /// Reads everything that tells how an instance stands.
 pub(super) fn detail(
@@ -115,7 +113,9 @@ pub(super) fn executions(
             summary.started_at_ms = number(row, 2)?;
             summary.completed_at_ms = row.get::<_, Option<i64>>(3)?.and_then(|at| u64::try_from(at).ok());
             summary.output = shown_optional(row, 4)?;
-            summary.output.iter_mut().for_each(|output| drop(cut_text(output, cut)));
+            if let Some(output) = &mut summary.output {
+                cut_text(output, cut);
+            }
             Ok(summary)
         },
     )?;
@@ -167,7 +167,8 @@ pub(super) fn values(
 }
 
 /// The columns that describe a message.
-pub(super) const MESSAGE: &str = "id, instance_id, created_at, visible_at, attempt_count, parked_at, work_item";
+pub(super) const MESSAGE: &str =
+    "id, instance_id, created_at, visible_at, attempt_count, parked_at, work_item";
 
 pub(super) fn message(row: &rusqlite::Row<'_>, cut: usize, now: i64) -> rusqlite::Result<QueuedMessage> {
     let mut message = QueuedMessage::default();
@@ -193,7 +194,8 @@ pub(super) fn messages(
 }
 
 /// The columns that describe an activity.
-pub(super) const ACTIVITY: &str = "id, instance_id, execution_id, activity_id, tag, session_id, attempt_count,
+pub(super) const ACTIVITY: &str =
+    "id, instance_id, execution_id, activity_id, tag, session_id, attempt_count,
     created_at, visible_at, locked_until, work_item";
 
 pub(super) fn activity(row: &rusqlite::Row<'_>, now: i64) -> rusqlite::Result<QueuedActivity> {

@@ -17,10 +17,10 @@ use crate::providers::awaited::AnswerSize;
 use crate::providers::rows::lease_token;
 use crate::providers::{
     AwaitedInstance, AwaitedLook, BlockedInstance, DeliveryOutcome, DroppedMessages, ExtendedProvider,
-    HistoryPart, InstanceClaim, InstanceMetadata, InstanceRequest, InstanceWatch, Inspector, LeaseState, ParkedMessage,
-    ProviderError, QuarantineEntry, QuarantinePurge, QuarantineRetry, QuarantinedRow, RunningActivities,
-    RunningInstances, RunningMark, StartOutcome, StoredResult, StoredTurn, TurnToStore, WorkClaim, WorkQueue,
-    WorkRequest, WorkSignal, refusal,
+    HistoryPart, Inspector, InstanceClaim, InstanceMetadata, InstanceRequest, InstanceWatch, LeaseState,
+    ParkedMessage, ProviderError, QuarantineEntry, QuarantinePurge, QuarantineRetry, QuarantinedRow,
+    RunningActivities, RunningInstances, RunningMark, StartOutcome, StoredResult, StoredTurn, TurnToStore,
+    WorkClaim, WorkQueue, WorkRequest, WorkSignal, refusal,
 };
 
 #[async_trait]

@@ -6,7 +6,7 @@ use super::inbox::JobClass;
 use super::{SqliteProvider, details, list_pages, observed, overviews};
 use crate::model::{EventView, InstanceState, Obstacle, QueuedActivity, QueuedMessage, WorkerInfo};
 use crate::providers::{
-    Count, EventRequest, ExecutionSummary, InstanceDetail, InstancePage, InstanceQuery, Inspector, KvView,
+    Count, EventRequest, ExecutionSummary, Inspector, InstanceDetail, InstancePage, InstanceQuery, KvView,
     MinuteRates, ProviderError, QueueState, StateTotals, WorkQueue, WorkerReport,
 };
 
@@ -39,9 +39,8 @@ impl Inspector for SqliteProvider {
         let instances: Vec<String> = instances.iter().map(|instance| instance.to_string()).collect();
         let now = self.shared.now_ms();
         self.read("read_states", move |connection| {
-            let state = |instance: &String| {
-                Ok(list_pages::row(connection, instance, 0, now)?.map(|row| row.state))
-            };
+            let state =
+                |instance: &String| Ok(list_pages::row(connection, instance, 0, now)?.map(|row| row.state));
             instances.iter().map(state).collect()
         })
         .await
@@ -93,7 +92,11 @@ impl Inspector for SqliteProvider {
         .await
     }
 
-    async fn list_activities(&self, instance: &str, limit: usize) -> Result<Vec<QueuedActivity>, ProviderError> {
+    async fn list_activities(
+        &self,
+        instance: &str,
+        limit: usize,
+    ) -> Result<Vec<QueuedActivity>, ProviderError> {
         let (instance, now) = (instance.to_string(), self.shared.now_ms());
         self.read("list_activities", move |connection| {
             Ok(details::activities(connection, &instance, limit, now)?)
@@ -141,7 +144,11 @@ impl Inspector for SqliteProvider {
         self.read("list_workers", move |connection| Ok(observed::workers(connection, now)?)).await
     }
 
-    async fn list_obstacles(&self, instance: Option<&str>, limit: usize) -> Result<Vec<Obstacle>, ProviderError> {
+    async fn list_obstacles(
+        &self,
+        instance: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<Obstacle>, ProviderError> {
         let (instance, now) = (instance.map(str::to_string), self.shared.now_ms());
         self.read("list_obstacles", move |connection| {
             Ok(observed::obstacles(connection, instance.as_deref(), limit, now)?)

@@ -231,7 +231,10 @@ fn update_row(
             params![before.incarnation, listed_status(turn, &status), now / 1_000],
         )?;
     } else if before.updated_s != now / 1_000 {
-        tx.execute("UPDATE instances SET updated_s = ?2 WHERE incarnation = ?1", [before.incarnation, now / 1_000])?;
+        tx.execute(
+            "UPDATE instances SET updated_s = ?2 WHERE incarnation = ?1",
+            [before.incarnation, now / 1_000],
+        )?;
     }
     Ok(class)
 }

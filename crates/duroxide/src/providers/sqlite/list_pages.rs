@@ -127,14 +127,18 @@ fn parts(connection: &Connection, listing: &Listing<'_>) -> rusqlite::Result<Vec
         None => hops(|from| {
             let sql = "SELECT min(status) FROM instances WHERE status > ?1";
             let first = "SELECT min(status) FROM instances WHERE status >= ?1";
-            read_row(connection, if from.is_some() { sql } else { first }, [from.unwrap_or_default()], |row| {
-                shown_optional(row, 0)
-            })
+            read_row(
+                connection,
+                if from.is_some() { sql } else { first },
+                [from.unwrap_or_default()],
+                |row| shown_optional(row, 0),
+            )
         })?,
     };
     for status in statuses {
         let names = hops(|from| {
-            let sql = "SELECT min(orchestration_name) FROM instances WHERE status = ?1 AND orchestration_name > ?2";
+            let sql =
+                "SELECT min(orchestration_name) FROM instances WHERE status = ?1 AND orchestration_name > ?2";
             let first = "SELECT min(orchestration_name) FROM instances WHERE status = ?1 AND orchestration_name >= ?2";
             let sql = if from.is_some() { sql } else { first };
             read_row(connection, sql, params![status, from.unwrap_or_default()], |row| shown_optional(row, 0))

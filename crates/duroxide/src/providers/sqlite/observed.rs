@@ -161,9 +161,8 @@ pub(super) fn rates(connection: &Connection, minutes: u32, now: i64) -> rusqlite
         |row| Ok((row.get::<_, i64>(0)?, [number(row, 1)?, number(row, 2)?, number(row, 3)?])),
     )?;
     let of = |minute: i64| {
-        let [started, completed, failed] = stored
-            .binary_search_by_key(&minute, |(stored, _)| *stored)
-            .map_or([0; 3], |at| stored[at].1);
+        let [started, completed, failed] =
+            stored.binary_search_by_key(&minute, |(stored, _)| *stored).map_or([0; 3], |at| stored[at].1);
         MinuteRates::of(u64::try_from(minute * MINUTE_MS).unwrap_or(0), started, completed, failed)
     };
     Ok((first..=this).map(of).collect())

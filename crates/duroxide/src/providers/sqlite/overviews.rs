@@ -49,11 +49,19 @@ pub(super) fn totals(connection: &Connection, now: i64) -> rusqlite::Result<Stat
             listing::is_busy("t.instance_id", now),
         ),
         [],
-        |row| Ok((row.get::<_, bool>(1)?, row.get::<_, bool>(2)?, row.get::<_, bool>(3)?, row.get::<_, bool>(4)?)),
+        |row| {
+            Ok((
+                row.get::<_, bool>(1)?,
+                row.get::<_, bool>(2)?,
+                row.get::<_, bool>(3)?,
+                row.get::<_, bool>(4)?,
+            ))
+        },
     )?;
     let blocked = troubled.iter().filter(|(_, is_blocked, has_ended, _)| *is_blocked && !has_ended);
     type Troubled = (bool, bool, bool, bool);
-    let (with_row, without_row): (Vec<&Troubled>, Vec<&Troubled>) = blocked.partition(|(has_row, ..)| *has_row);
+    let (with_row, without_row): (Vec<&Troubled>, Vec<&Troubled>) =
+        blocked.partition(|(has_row, ..)| *has_row);
     let busy_blocked = with_row.iter().filter(|(.., is_busy)| *is_busy).count() as u64;
     let blocked = (with_row.len() + without_row.len()) as u64;
     totals.blocked = Count::up_to(BOUND, blocked);
@@ -96,7 +104,9 @@ fn busy_instances(connection: &Connection, now: i64) -> rusqlite::Result<Count> 
     let leased = bounded_count(connection, &leased, BOUND)?;
     let seen = bounded_count(
         connection,
-        &format!("SELECT count(*) FROM (SELECT 1 FROM instance_schedule WHERE due_at IS NOT NULL LIMIT {most})"),
+        &format!(
+            "SELECT count(*) FROM (SELECT 1 FROM instance_schedule WHERE due_at IS NOT NULL LIMIT {most})"
+        ),
         BOUND,
     )?;
     Ok(Count {
@@ -121,7 +131,9 @@ fn messages(connection: &Connection, now: i64) -> rusqlite::Result<QueueState> {
     // A row of the schedule stands for the messages of one instance.
     state.ready = bounded_count(
         connection,
-        &format!("SELECT count(*) FROM (SELECT 1 FROM instance_schedule WHERE ready_seq IS NOT NULL LIMIT {most})"),
+        &format!(
+            "SELECT count(*) FROM (SELECT 1 FROM instance_schedule WHERE ready_seq IS NOT NULL LIMIT {most})"
+        ),
         BOUND,
     )?;
     state.leased = bounded_count(
@@ -216,7 +228,8 @@ pub(super) fn ready(
             Ok((messages, Vec::new()))
         }
         WorkQueue::Worker => {
-            let sql = format!("SELECT {ACTIVITY} FROM worker_queue WHERE due_at IS NULL ORDER BY id LIMIT ?1");
+            let sql =
+                format!("SELECT {ACTIVITY} FROM worker_queue WHERE due_at IS NULL ORDER BY id LIMIT ?1");
             let activities = read_rows(connection, &sql, [limit], |row| details::activity(row, now))?;
             Ok((Vec::new(), activities))
         }
