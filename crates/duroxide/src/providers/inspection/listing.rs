@@ -16,7 +16,7 @@ use crate::model::{ExecutionStatus, InstanceState, Obstacle};
 pub enum SqlDialect {
     /// `?1`, `char()`, `instr()`.
     Sqlite,
-    /// `$1`, `chr()`, `strpos()`.
+    /// `($1)[1]`, as all texts are one array; `chr()`, `strpos()`.
     Postgres,
 }
 
@@ -71,7 +71,7 @@ impl Statement {
         self.texts.push(text.to_string());
         match self.dialect {
             SqlDialect::Sqlite => format!("?{}", self.texts.len()),
-            SqlDialect::Postgres => format!("${}::text", self.texts.len()),
+            SqlDialect::Postgres => format!("($1)[{}]", self.texts.len()),
         }
     }
 

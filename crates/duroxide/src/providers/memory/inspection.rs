@@ -311,9 +311,13 @@ impl State {
             .filter(|message| message.parked_at.is_none() && message.is_visible(now))
             .filter(|message| !is_leased(message) && !self.is_blocked(&message.instance))
             .collect();
-        messages.ready = Count::exact(ready.len() as u64);
-        messages.leased = Count::exact(self.messages.iter().filter(is_leased).count() as u64);
-        messages.delayed = Count::exact(self.messages.iter().filter(is_delayed).count() as u64);
+        let instances = |messages: &mut dyn Iterator<Item = &Message>| {
+            let different: HashSet<&str> = messages.map(|message| message.instance.as_str()).collect();
+            Count::exact(different.len() as u64)
+        };
+        messages.ready = instances(&mut ready.iter().copied());
+        messages.leased = instances(&mut self.messages.iter().filter(is_leased));
+        messages.delayed = instances(&mut self.messages.iter().filter(is_delayed));
         messages.oldest_ready_ms = ready
             .iter()
             .find(|message| !self.is_in_turn(&message.instance, now))
