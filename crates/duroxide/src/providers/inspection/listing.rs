@@ -361,8 +361,9 @@ impl<'q> Listing<'q> {
             }
             ListSet::CustomStatus => {
                 let custom = statement.text(query.custom_status.as_deref().unwrap_or_default());
+                // SQLite would put the text into `substr` in place of the column, and find no index for that.
                 format!(
-                    "i.custom_status IS NOT NULL AND substr(i.custom_status, 1, {CUSTOM_STATUS_KEY}) = substr({custom}, 1, {CUSTOM_STATUS_KEY}) AND i.custom_status = {custom}"
+                    "i.custom_status IS NOT NULL AND substr(i.custom_status, 1, {CUSTOM_STATUS_KEY}) = substr({custom}, 1, {CUSTOM_STATUS_KEY}) AND (i.custom_status || '') = {custom}"
                 )
             }
             ListSet::Prefix => {
