@@ -73,9 +73,8 @@ async fn a_runtime_is_listed_with_what_it_runs_until_it_shuts_down() {
 #[tokio::test]
 async fn an_orchestration_that_nobody_has_registered_is_blocked_with_the_reason() {
     let world = World::new();
-    let code = orchestrations().register("Order", |_: OrchestrationContext, _: String| async move {
-        Ok("done".to_string())
-    });
+    let code = orchestrations()
+        .register("Order", |_: OrchestrationContext, _: String| async move { Ok("done".to_string()) });
     let runtime = world.start(activities(), code).await;
     world.client.start_orchestration("typo-1", "Ordr", "").await.unwrap();
     let blocked = InstanceQuery::new().state(InstanceState::Blocked);

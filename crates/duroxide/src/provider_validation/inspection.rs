@@ -2,6 +2,11 @@
 //!
 //! A store that cannot be looked into passes at once.
 
+#![allow(
+    clippy::field_reassign_with_default,
+    reason = "the rows are filled in column by column, as in other crates"
+)]
+
 use super::support::*;
 use super::{EventKind, ProviderFactory};
 use crate::model::{

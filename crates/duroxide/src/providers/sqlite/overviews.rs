@@ -1,5 +1,10 @@
 //! The store at a glance: instances by state, and the queues. Counters, and counts that end at a bound.
 
+#![allow(
+    clippy::field_reassign_with_default,
+    reason = "the rows are filled in column by column, as in other crates"
+)]
+
 use rusqlite::{Connection, params};
 
 use super::details::{self, ACTIVITY, MESSAGE};
