@@ -302,6 +302,16 @@ macro_rules! __validation_of_our_own {
             deletion_does_not_count_what_was_not_there, sizes_are_counted_in_bytes,
             key_value_figures_describe_what_readers_see, totals_follow_the_current_execution,
         }
+        $crate::__validation_module! { $factory; inspection;
+            a_listing_pages_through_all_instances, a_cursor_of_another_listing_is_refused,
+            a_listing_selects_by_state, a_failure_that_looks_like_a_cancellation_is_a_failure,
+            a_listing_selects_by_what_instances_are, a_listing_follows_the_times_of_instances,
+            a_queued_start_is_listed_as_pending, a_blocked_instance_is_listed_with_its_reason,
+            a_detail_has_events_messages_and_activities, events_are_read_by_range_with_their_texts_cut,
+            executions_and_values_are_listed, queues_tell_what_is_ready_leased_and_delayed,
+            rates_count_instances_that_begin_and_end, workers_are_listed_while_they_report,
+            obstacles_block_instances_until_they_are_over, a_deleted_instance_is_listed_no_more,
+        }
         $crate::__validation_module! { $factory; hand_over;
             a_turn_claims_the_activity_that_it_schedules,
             activities_claimed_with_a_turn_are_claims_like_any_other,

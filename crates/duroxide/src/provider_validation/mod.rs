@@ -57,6 +57,7 @@ pub mod extended_reads;
 pub mod figures;
 pub mod hand_over;
 pub mod identity;
+pub mod inspection;
 pub mod large_batches;
 pub mod lease_details;
 pub mod lease_recovery;

@@ -1,5 +1,6 @@
 //! The contents of the store, and how a row of each queue is made.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use semver::Version;
 use serde::Serialize;
 
 use super::dropped::Dropped;
+use super::inspection::Observed;
 use super::key_values::KeyValues;
 use crate::model::{WorkItem, whole_ms};
 use crate::providers::inspect::MessageClass;
@@ -41,6 +43,9 @@ pub(super) struct State {
     /// Instances that nobody can claim, in the order in which they were blocked.
     pub blocked: Vec<BlockedInstance>,
     pub dropped: Dropped,
+    pub observed: Observed,
+    /// The last id of a queue row.
+    pub last_row: Cell<u64>,
 }
 
 impl Default for State {
@@ -61,6 +66,8 @@ impl Default for State {
             set_aside_rows: 0,
             blocked: Vec::new(),
             dropped: Dropped::default(),
+            observed: Observed::default(),
+            last_row: Cell::new(0),
         }
     }
 }
@@ -71,6 +78,8 @@ pub(super) struct InstanceRow {
     pub orchestration_name: String,
     pub orchestration_version: String,
     pub parent_instance_id: Option<String>,
+    /// The instance at the top of its tree, if it is a child.
+    pub root_instance_id: Option<String>,
     pub current_execution_id: u64,
     /// Also the order of creation.
     pub incarnation: u64,
@@ -115,6 +124,8 @@ impl StoredLease {
 /// An entry of the orchestrator queue.
 #[derive(Clone)]
 pub(super) struct Message {
+    /// Its place in the order of enqueueing.
+    pub id: u64,
     pub instance: String,
     pub class: MessageClass,
     pub payload: String,
@@ -139,6 +150,7 @@ impl Message {
 /// An entry of the worker queue.
 #[derive(Clone)]
 pub(super) struct Activity {
+    pub id: u64,
     pub identity: ScheduledActivityIdentifier,
     pub session_id: Option<String>,
     pub tag: Option<String>,
@@ -183,6 +195,7 @@ impl State {
         let route = self.limits.route_message(operation, item)?;
         let delayed_until = delay.map_or(0, |delay| time_after(now, delay));
         Ok(Message {
+            id: self.next_id(),
             instance: route.instance.to_string(),
             class: route.class,
             payload: self.encode(operation, item)?,
@@ -204,6 +217,7 @@ impl State {
     ) -> Result<Activity, ProviderError> {
         let route = self.limits.route_activity(operation, item)?;
         Ok(Activity {
+            id: self.next_id(),
             identity: ScheduledActivityIdentifier {
                 instance: route.instance.to_string(),
                 execution_id: route.execution_id,
@@ -217,6 +231,11 @@ impl State {
             attempts: 0,
             lease: None,
         })
+    }
+
+    fn next_id(&self) -> u64 {
+        self.last_row.set(self.last_row.get() + 1);
+        self.last_row.get()
     }
 
     /// Encodes an event or a work item as it is stored.

@@ -45,6 +45,11 @@ impl TurnCapacity {
         Some(TurnSlot { number, numbers: self.numbers.clone(), _permit: permit })
     }
 
+    /// Tells how many of the slots run user code.
+    pub(crate) fn used(&self, slots: usize) -> usize {
+        slots.saturating_sub(self.slots.available_permits())
+    }
+
     /// Takes a slot if one is free.
     pub(super) fn free_slot(&self) -> Option<TurnSlot> {
         let permit = self.slots.clone().try_acquire_owned().ok()?;
