@@ -38,9 +38,9 @@ fn fill(path: &std::path::Path, size: i64) -> Outcome<()> {
          SELECT x, CASE WHEN x % 100 < 80 THEN 'Completed' WHEN x % 100 < 85 THEN 'Failed'
              WHEN x % 100 < 86 THEN 'Cancelled' ELSE 'Running' END AS status FROM n;
          INSERT INTO instances (instance_id, orchestration_name, orchestration_version, created_at, updated_at, status,
-             updated_s, parent_instance_id, root_instance_id, custom_status, custom_status_version)
+             updated_10s, parent_instance_id, root_instance_id, custom_status, custom_status_version)
          SELECT 'order-' || x, 'Order' || (x % 10), iif(x % 7 = 0, '2.0.0', '1.0.0'), {first} + x, {first} + x, status,
-             ({first} + x) / 1000, iif(x % 10 = 1, 'order-' || (x % 1000 / 10 * 10), NULL),
+             ({first} + x) / 10000, iif(x % 10 = 1, 'order-' || (x % 1000 / 10 * 10), NULL),
              iif(x % 10 = 1, 'order-' || (x % 1000 / 10 * 10), NULL), iif(x % 20 = 3, 'step ' || (x % 9), NULL), x % 20 = 3
          FROM n;
          INSERT INTO executions (instance_id, execution_id, status, started_at, completed_at, output)

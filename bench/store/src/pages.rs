@@ -47,7 +47,7 @@ pub async fn measure(client: &Client, size: i64, samples: usize, report: &mut Re
             let first = filter.clone().sort(sort);
             let at = match sort {
                 ListSort::Created => FIRST_MS + size / 2,
-                ListSort::Updated => (FIRST_MS + size / 2) / 1_000,
+                ListSort::Updated => (FIRST_MS + size / 2) / ListSort::UPDATED_MS as i64,
             };
             let deep = first.cursor_at(ListCursor { at, rank: 0, seq: size / 2 });
             let (first_ms, first_worst, rows) = time(client, &first, samples).await?;

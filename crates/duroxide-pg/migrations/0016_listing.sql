@@ -1,11 +1,11 @@
 -- Listings. `status` is that of the current execution, except that 'Cancelled' tells an instance that was cancelled from one
--- that failed. `updated_s` is `updated_at` in seconds: a turn in the same second as the one before changes no index.
+-- that failed. `updated_10s` is `updated_at` in tens of seconds: most turns change no index.
 -- `root_instance_id` is the instance at the top of the tree of a child. Nobody has to write them: the column is generated,
 -- and triggers keep the others, when an instance begins and when it ends; also for builds that do not know of them.
 ALTER TABLE instances
     ADD COLUMN status text COLLATE "C" NOT NULL DEFAULT '',
     ADD COLUMN root_instance_id text COLLATE "C",
-    ADD COLUMN updated_s bigint GENERATED ALWAYS AS (updated_at / 1000) STORED;
+    ADD COLUMN updated_10s bigint GENERATED ALWAYS AS (updated_at / 10000) STORED;
 UPDATE instances i SET status = CASE
         WHEN e.status = 'Failed' AND EXISTS (
             SELECT 1 FROM history h
@@ -27,7 +27,7 @@ UPDATE instances SET root_instance_id = parent_instance_id
 -- There are few combinations of status, orchestration and version, so a page of a listing is a merge of a few of them.
 CREATE INDEX instances_by_creation
     ON instances (status, orchestration_name, orchestration_version, created_at, incarnation);
-CREATE INDEX instances_by_update ON instances (status, orchestration_name, orchestration_version, updated_s, incarnation);
+CREATE INDEX instances_by_update ON instances (status, orchestration_name, orchestration_version, updated_10s, incarnation);
 DROP INDEX instances_by_parent;
 CREATE INDEX instances_by_parent ON instances (parent_instance_id, created_at, incarnation)
     WHERE parent_instance_id IS NOT NULL;

@@ -123,7 +123,7 @@ fn start_row(row: &Row, sort: ListSort) -> Option<(ListCursor, InstanceRow)> {
     let metadata = InstanceMetadata::pending(&start, positive(created_at))?;
     let at = match sort {
         ListSort::Created => created_at,
-        ListSort::Updated => created_at / 1_000,
+        ListSort::Updated => created_at / ListSort::UPDATED_MS as i64,
     };
     Some((ListCursor { at, rank: 1, seq: id }, InstanceRow::pending(metadata, row.get(3))))
 }
@@ -246,7 +246,7 @@ impl PostgresProvider {
         now: i64,
         found: &mut Found,
     ) -> Result<Vec<(ListCursor, InstanceRow)>, ProviderError> {
-        // `$4` is 1 if the order goes by milliseconds, and 1000 if it goes by seconds.
+        // `$4` is the unit of the order in milliseconds.
         const NEWEST: &str = starts!(
             "($2::bigint IS NULL OR (q.created_at / $4, q.id) < ($2, $3)) AND ($2::bigint IS NULL OR q.created_at < ($2 + 1) * $4)",
             "ORDER BY q.created_at DESC, q.id DESC LIMIT $5"
@@ -257,7 +257,7 @@ impl PostgresProvider {
         );
         let unit: i64 = match query.sort {
             ListSort::Created => 1,
-            ListSort::Updated => 1_000,
+            ListSort::Updated => ListSort::UPDATED_MS as i64,
         };
         // The instances of a moment come before the starts of that moment in ascending order.
         let seq = after.map(|after| match after.rank {
@@ -270,8 +270,8 @@ impl PostgresProvider {
         let all: Vec<(ListCursor, InstanceRow)> =
             rows.iter().filter_map(|row| start_row(row, query.sort)).collect();
         if rows.len() as i64 == STARTS_SCANNED {
-            // Within a second the order is by id, which the statement does not follow; so the last one is not a place
-            // behind which nothing is missing, but the second before it is.
+            // Within a step the order is by id, which the statement does not follow; so the last one is not a place
+            // behind which nothing is missing, but the step before it is.
             let last = rows.last().map(|row| row.get::<_, i64>(1) / unit);
             let edge = last.map(|at| match (query.ascending, unit) {
                 (_, 1) => ListCursor { at, rank: 1, seq: rows.last().map_or(0, |row| row.get(0)) },

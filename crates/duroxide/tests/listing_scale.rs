@@ -18,9 +18,9 @@ fn fill(file: &StoreFile) {
             "BEGIN;
              WITH RECURSIVE n (x) AS (SELECT 0 UNION ALL SELECT x + 1 FROM n WHERE x < 44999)
              INSERT INTO instances (instance_id, orchestration_name, orchestration_version, created_at, updated_at, status,
-                updated_s)
+                updated_10s)
              SELECT iif(x = 0, 'needle', 'hay-' || x), 'Order' || (x % 3), '1.0.0', 1000 + x, 1000 + x, 'Running',
-                (1000 + x) / 1000 FROM n;
+                (1000 + x) / 10000 FROM n;
              INSERT INTO executions (instance_id, execution_id, started_at) SELECT instance_id, 1, created_at FROM instances;
              UPDATE totals SET instances = 45000, executions = 45000, running_instances = 45000;
              COMMIT",

@@ -261,7 +261,7 @@ pub async fn a_listing_follows_the_times_of_instances(factory: &dyn ProviderFact
     let store = Store::new(factory).await;
     let Some(inspector) = inspector(&store) else { return };
     store.create("early").await;
-    store.pass(ms(1_100)).await;
+    store.pass(ms(11_000)).await;
     store.create("late").await;
     let rows = page(inspector, &InstanceQuery::new()).await.rows;
     let (late, early) = (rows[0].created_at_ms, rows[1].created_at_ms);
@@ -276,7 +276,7 @@ pub async fn a_listing_follows_the_times_of_instances(factory: &dyn ProviderFact
     }
     let updated = InstanceQuery::new().sort(ListSort::Updated);
     assert_eq!(all(inspector, &updated).await, ["late", "early"]);
-    store.pass(ms(1_100)).await;
+    store.pass(ms(11_000)).await;
     store.next_turn("early", Commit::default()).await;
     assert_eq!(all(inspector, &updated).await, ["early", "late"], "a turn moves the instance to the front");
     assert_eq!(all(inspector, &InstanceQuery::new()).await, ["late", "early"], "its creation does not move");

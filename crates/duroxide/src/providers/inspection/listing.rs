@@ -299,7 +299,7 @@ impl<'q> Listing<'q> {
     fn at(&self) -> &'static str {
         match self.query.sort {
             ListSort::Created => "i.created_at",
-            ListSort::Updated => "i.updated_s",
+            ListSort::Updated => "i.updated_10s",
         }
     }
 
@@ -315,10 +315,10 @@ impl<'q> Listing<'q> {
         let query = self.query;
         let (from, before) = match query.sort {
             ListSort::Created => (query.created_from_ms.map(clamp), query.created_before_ms.map(clamp)),
-            // The second in which the range ends belongs to it, in part.
+            // The step in which the range ends belongs to it, in part.
             ListSort::Updated => (
-                query.updated_from_ms.map(|ms| clamp(ms) / 1_000),
-                query.updated_before_ms.map(|ms| clamp(ms) / 1_000 + 1),
+                query.updated_from_ms.map(|ms| clamp(ms / ListSort::UPDATED_MS)),
+                query.updated_before_ms.map(|ms| clamp(ms / ListSort::UPDATED_MS) + 1),
             ),
         };
         let at = self.at();
@@ -386,7 +386,7 @@ impl<'q> Listing<'q> {
         let other_time = match query.sort {
             ListSort::Created => query.updated_from_ms.or(query.updated_before_ms),
             ListSort::Updated => {
-                // The range of the order is to the second.
+                // The range of the order is in steps.
                 query
                     .created_from_ms
                     .or(query.created_before_ms)

@@ -62,8 +62,21 @@ pub enum ListSort {
     /// The time of creation.
     #[default]
     Created,
-    /// The time of the last turn, to the second.
+    /// The time of the last turn, in steps of ten seconds: so most turns need not change an index.
     Updated,
+}
+
+impl ListSort {
+    /// The steps in which a listing goes by the time of the last turn, in milliseconds.
+    pub const UPDATED_MS: u64 = 10_000;
+
+    /// The steps in which a listing goes by its time, in milliseconds.
+    pub fn unit_ms(self) -> u64 {
+        match self {
+            Self::Created => 1,
+            Self::Updated => Self::UPDATED_MS,
+        }
+    }
 }
 
 impl Default for InstanceQuery {
@@ -239,7 +252,7 @@ impl InstanceQuery {
 /// The place of a row in a listing: its time, then instances before queued starts, then the order of creation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ListCursor {
-    /// The time that the order goes by: in milliseconds for creation, in seconds for the last turn.
+    /// The time that the order goes by, in its [unit](ListSort::unit_ms).
     pub at: i64,
     /// 0 for an instance, 1 for a queued start.
     pub rank: u8,

@@ -83,7 +83,7 @@ impl State {
         let place = |rank: u8, seq: u64, row: &InstanceRow| {
             let at = match sort {
                 ListSort::Created => row.created_at_ms,
-                ListSort::Updated => row.updated_at_ms / 1_000,
+                ListSort::Updated => row.updated_at_ms / ListSort::UPDATED_MS,
             };
             ListCursor { at: at as i64, rank, seq: seq as i64 }
         };

@@ -5,7 +5,10 @@ use rusqlite::params;
 use super::turns::TurnCommit;
 use super::write_transaction::{WriteTransaction, shown_optional, shown_text};
 use crate::model::{ExecutionStatus, InstanceState};
-use crate::providers::{ExecutionMetadata, inspect};
+use crate::providers::{ExecutionMetadata, ListSort, inspect};
+
+/// The unit of `updated_10s`.
+const UPDATED_MS: i64 = ListSort::UPDATED_MS as i64;
 
 /// The state of an instance after a turn.
 pub(super) struct Updated {
@@ -22,7 +25,7 @@ struct Before {
     incarnation: i64,
     execution_id: i64,
     status: Option<String>,
-    updated_s: i64,
+    updated_10s: i64,
 }
 
 /// Applies a turn's changes of its instance and execution.
@@ -36,7 +39,7 @@ pub(super) fn update(
         return Ok(Updated { incarnation, class: None, is_current: true });
     }
     let before = tx.row(
-        "SELECT i.incarnation, i.current_execution_id, e.status, i.updated_s FROM instances i
+        "SELECT i.incarnation, i.current_execution_id, e.status, i.updated_10s FROM instances i
          LEFT JOIN executions e ON e.instance_id = i.instance_id AND e.execution_id = i.current_execution_id
          WHERE i.instance_id = ?1",
         [instance],
@@ -45,7 +48,7 @@ pub(super) fn update(
                 incarnation: row.get(0)?,
                 execution_id: row.get(1)?,
                 status: shown_optional(row, 2)?,
-                updated_s: row.get(3)?,
+                updated_10s: row.get(3)?,
             })
         },
     )?;
@@ -79,15 +82,18 @@ fn touch(
     let touched: Option<(i64, i64)> = tx.row(
         "UPDATE instances SET updated_at = ?3 WHERE instance_id = ?1 AND current_execution_id = ?2
          AND EXISTS (SELECT 1 FROM executions WHERE instance_id = ?1 AND execution_id = ?2)
-         RETURNING incarnation, updated_s",
+         RETURNING incarnation, updated_10s",
         params![instance, turn.execution_id, now],
         |row| Ok((row.get(0)?, row.get(1)?)),
     )?;
     tx.note_change(touched.is_some());
-    if let Some((incarnation, updated_s)) = touched
-        && updated_s != now / 1_000
+    if let Some((incarnation, updated_10s)) = touched
+        && updated_10s != now / UPDATED_MS
     {
-        tx.execute("UPDATE instances SET updated_s = ?2 WHERE incarnation = ?1", [incarnation, now / 1_000])?;
+        tx.execute(
+            "UPDATE instances SET updated_10s = ?2 WHERE incarnation = ?1",
+            [incarnation, now / UPDATED_MS],
+        )?;
     }
     Ok(touched.map(|(incarnation, _)| incarnation))
 }
@@ -159,8 +165,8 @@ fn create_row(
     tx.execute(
         "INSERT INTO instances (instance_id, orchestration_name, orchestration_version, current_execution_id,
             created_at, updated_at, parent_instance_id, pinned_version, custom_status_version, custom_status, status,
-            updated_s, root_instance_id)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6, ?7, ?8, ?9, ?10, ?5 / 1000, CASE WHEN ?6 IS NOT NULL THEN coalesce(
+            updated_10s, root_instance_id)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6, ?7, ?8, ?9, ?10, ?11, CASE WHEN ?6 IS NOT NULL THEN coalesce(
             (SELECT coalesce(p.root_instance_id, p.instance_id) FROM instances p WHERE p.instance_id = ?6), ?6) END)",
         params![
             instance,
@@ -173,6 +179,7 @@ fn create_row(
             custom_status.is_some(),
             custom_status.as_ref().and_then(Option::as_ref),
             listed_status(turn, &status),
+            now / UPDATED_MS,
         ],
     )?;
     let incarnation = tx.connection().last_insert_rowid();
@@ -198,11 +205,27 @@ fn update_row(
         None if moves_on => Some(String::new()),
         _ => None,
     };
-    tx.execute(
-        "UPDATE instances SET updated_at = ?2, current_execution_id = ?3, pinned_version = ifnull(?4, pinned_version)
-         WHERE instance_id = ?1",
-        params![instance, now, execution_id, class],
-    )?;
+    // What the status of its current execution will be, if this turn sets it.
+    let new_status = turn.metadata.status.as_deref().filter(|_| turn.execution_id == execution_id);
+    match new_status {
+        Some(status) => tx.execute(
+            "UPDATE instances SET updated_at = ?2, current_execution_id = ?3, pinned_version = ifnull(?4, pinned_version),
+                status = ?5, updated_10s = ?6 WHERE incarnation = ?1",
+            params![
+                before.incarnation,
+                now,
+                execution_id,
+                class,
+                listed_status(turn, status),
+                now / UPDATED_MS
+            ],
+        )?,
+        None => tx.execute(
+            "UPDATE instances SET updated_at = ?2, current_execution_id = ?3, pinned_version = ifnull(?4, pinned_version)
+             WHERE incarnation = ?1",
+            params![before.incarnation, now, execution_id, class],
+        )?,
+    };
     let metadata = &turn.metadata;
     if let (Some(name), Some(version)) = (&metadata.orchestration_name, &metadata.orchestration_version) {
         tx.execute(
@@ -218,7 +241,10 @@ fn update_row(
         )?;
     }
     if moves_on || metadata.status.is_some() {
-        let status = execution_status(tx, instance, execution_id)?.unwrap_or_default();
+        let status = match new_status {
+            Some(status) => status.to_string(),
+            None => execution_status(tx, instance, execution_id)?.unwrap_or_default(),
+        };
         let old_status = before.status.as_deref().unwrap_or_default();
         let totals = &mut tx.effects.totals;
         totals.count_status(old_status, -1);
@@ -226,22 +252,22 @@ fn update_row(
         if status != old_status {
             tx.effects.rates.count_end(&status);
         }
-        tx.execute(
-            "UPDATE instances SET status = ?2, updated_s = ?3 WHERE incarnation = ?1",
-            params![before.incarnation, listed_status(turn, &status), now / 1_000],
-        )?;
-    } else if before.updated_s != now / 1_000 {
-        tx.execute(
-            "UPDATE instances SET updated_s = ?2 WHERE incarnation = ?1",
-            [before.incarnation, now / 1_000],
-        )?;
+        if new_status.is_none() {
+            tx.execute(
+                "UPDATE instances SET status = ?2, updated_10s = ?3 WHERE incarnation = ?1",
+                params![before.incarnation, listed_status(turn, &status), now / UPDATED_MS],
+            )?;
+        }
+    } else if before.updated_10s != now / UPDATED_MS {
+        let updated = [before.incarnation, now / UPDATED_MS];
+        tx.execute("UPDATE instances SET updated_10s = ?2 WHERE incarnation = ?1", updated)?;
     }
     Ok(class)
 }
 
 /// The status that listings show: a cancelled instance is told from one that failed.
 fn listed_status<'s>(turn: &TurnCommit, status: &'s str) -> &'s str {
-    let is_cancelled = |turn: &TurnCommit| turn.events.iter().any(|event| inspect::is_cancellation(event));
+    let is_cancelled = |turn: &TurnCommit| turn.events.iter().any(inspect::is_cancellation);
     match ExecutionStatus::parse(status) {
         Some(ExecutionStatus::Failed) if is_cancelled(turn) => InstanceState::CANCELLED,
         _ => status,

@@ -269,7 +269,7 @@ fn start_row(row: &Row<'_>, sort: ListSort) -> rusqlite::Result<Option<(ListCurs
     let Some(metadata) = InstanceMetadata::pending(&start, started_at) else { return Ok(None) };
     let at = match sort {
         ListSort::Created => created_at,
-        ListSort::Updated => created_at / 1_000,
+        ListSort::Updated => created_at / ListSort::UPDATED_MS as i64,
     };
     Ok(Some((ListCursor { at, rank: 1, seq: id }, InstanceRow::pending(metadata, is_blocked))))
 }
@@ -286,7 +286,7 @@ fn find_starts(
     let (compare, direction) = if query.ascending { (">", "") } else { ("<", "DESC") };
     let unit = match query.sort {
         ListSort::Created => 1,
-        ListSort::Updated => 1_000,
+        ListSort::Updated => ListSort::UPDATED_MS as i64,
     };
     let place = match after {
         None => "true".to_string(),

@@ -1,10 +1,10 @@
 -- Listings. `status` is that of the current execution, except that 'Cancelled' tells an instance that was cancelled from one
--- that failed. `updated_s` is `updated_at` in seconds: a turn in the same second as the one before changes no index.
+-- that failed. `updated_10s` is `updated_at` in tens of seconds: most turns change no index.
 -- `root_instance_id` is the instance at the top of the tree of a child.
 ALTER TABLE instances ADD COLUMN status TEXT NOT NULL DEFAULT '';
-ALTER TABLE instances ADD COLUMN updated_s INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE instances ADD COLUMN updated_10s INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE instances ADD COLUMN root_instance_id TEXT;
-UPDATE instances SET updated_s = updated_at / 1000, status = coalesce((
+UPDATE instances SET updated_10s = updated_at / 10000, status = coalesce((
     SELECT e.status FROM executions e
     WHERE e.instance_id = instances.instance_id AND e.execution_id = instances.current_execution_id), '');
 UPDATE instances SET status = 'Cancelled' WHERE status = 'Failed' AND EXISTS (
@@ -25,7 +25,7 @@ UPDATE instances SET root_instance_id = parent_instance_id
 
 -- There are few combinations of status, orchestration and version, so a page of a listing is a merge of a few of them.
 CREATE INDEX instances_by_creation ON instances (status, orchestration_name, orchestration_version, created_at);
-CREATE INDEX instances_by_update ON instances (status, orchestration_name, orchestration_version, updated_s);
+CREATE INDEX instances_by_update ON instances (status, orchestration_name, orchestration_version, updated_10s);
 DROP INDEX instances_by_parent;
 CREATE INDEX instances_by_parent ON instances (parent_instance_id, created_at) WHERE parent_instance_id IS NOT NULL;
 CREATE INDEX instances_by_root ON instances (root_instance_id, created_at) WHERE root_instance_id IS NOT NULL;
