@@ -35,6 +35,7 @@ fn activity(attribute: TokenStream, item: TokenStream) -> syn::Result<TokenStrea
 
     Ok(quote! {
         #(#attributes)*
+        #[allow(clippy::too_many_arguments)]
         #visibility fn #name(
             __ctx: &#krate::OrchestrationContext,
             #parameters
@@ -55,6 +56,7 @@ fn activity(attribute: TokenStream, item: TokenStream) -> syn::Result<TokenStrea
                 #defaults
             }
             #inner
+            #macros::check_types::<#output, #error>();
             #macros::activity_call::<#activity>(__ctx, #encoded)
         }
     })

@@ -41,6 +41,7 @@ fn orchestration(attribute: TokenStream, item: TokenStream) -> syn::Result<Token
     Ok(quote! {
         #complaints
         #(#attributes)*
+        #[allow(clippy::too_many_arguments)]
         #visibility fn #name(
             __ctx: &#krate::OrchestrationContext,
             #parameters
@@ -60,6 +61,7 @@ fn orchestration(attribute: TokenStream, item: TokenStream) -> syn::Result<Token
                 }
             }
             #inner
+            #macros::check_types::<#output, #error>();
             #macros::orchestration_call::<#orchestration>(__ctx, #encoded)
         }
     })

@@ -4,6 +4,8 @@
 //! What the macros say themselves is in `compile_fail/macros`, and is the same for every compiler. What the compiler says of
 //! types is in `compile_fail/types`; each of its releases words that a little differently, so these run on one of them.
 
+#![allow(clippy::expect_used, reason = "a test fails by panicking")]
+
 /// The compiler whose words are recorded.
 const COMPILER: &str = "rustc 1.95.";
 

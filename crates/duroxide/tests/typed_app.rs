@@ -1,6 +1,7 @@
 //! The front door: stores by URL, services, what is refused at start, shutdown in order, queries.
 
 #![cfg(feature = "macros")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod typed_support;
 

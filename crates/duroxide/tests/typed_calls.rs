@@ -2,6 +2,7 @@
 //! share histories with the untyped interface.
 
 #![cfg(feature = "macros")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod typed_support;
 

@@ -2,6 +2,7 @@
 //! orchestration to the client. People see their words; retries follow what the error says of itself.
 
 #![cfg(feature = "macros")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod typed_support;
 

@@ -1,6 +1,7 @@
 //! `join!` and `select!`: any number of branches, any durable future, the same winner in every replay.
 
 #![cfg(feature = "macros")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod typed_support;
 

@@ -8,6 +8,7 @@ use crate::orchestration::OrchestrationContext;
 
 use super::{
     Activity, ActivityCall, Failure, FailureKind, Orchestration, OrchestrationCall, Payload, Retryable,
+    StepError,
 };
 
 /// What an alias of `Result` stands for.
@@ -22,6 +23,9 @@ impl<T, E> ResultType for Result<T, E> {
     type Output = T;
     type Error = E;
 }
+
+/// Says in our words what is wrong with the types of a function.
+pub fn check_types<Output: Payload, Error: StepError>() {}
 
 /// Makes the call of an activity.
 pub fn activity_call<A: Activity>(

@@ -42,6 +42,7 @@ fn context(name: &str) -> ActivityContext {
 macro_rules! runs {
     ($($(#[$docs:meta])* $name:ident ($($argument:ident $value:ident),*);)+) => {$(
         $(#[$docs])*
+        #[allow(clippy::too_many_arguments, reason = "as many as the activity has")]
         pub trait $name<A: Activity, $($argument),*>: Sized {
             /// Runs the body in place, without a store or a runtime: for a unit test of what it does.
             ///
