@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use async_trait::async_trait;
 
 use super::turns::{self, Taken};
-use crate::model::{INITIAL_EXECUTION_ID, WorkItem};
+use crate::model::WorkItem;
 use crate::providers::{StepCause, TakenStart, TakesStarts};
 use crate::runtime::core::Core;
 use crate::runtime::orchestrator::claim::{Claim, StoredHistory};
@@ -17,7 +17,7 @@ pub(crate) fn register(core: &Arc<Core>) {
     if !core.steps.support.starts || core.options.orchestration_concurrency == 0 {
         return;
     }
-    if let Some(exchange) = core.store.as_extended().and_then(|store| store.local_exchange()) {
+    if let Some(exchange) = core.steps.exchange() {
         core.steps.set_start_taker(Some(exchange.register(Arc::new(Taker(Arc::downgrade(core))))));
     }
 }
@@ -37,6 +37,12 @@ impl TakesStarts for Taker {
         // A runtime that is shut down may have stored it before it gave up.
         taken.unwrap_or(TakenStart::Perhaps)
     }
+
+    fn note_message(&self, instance: &str) {
+        if let Some(core) = self.0.upgrade() {
+            core.steps.note_message(&core, instance);
+        }
+    }
 }
 
 /// Tells whether this runtime has the code of the orchestration.
@@ -49,18 +55,7 @@ async fn take(core: &Arc<Core>, start: &WorkItem) -> TakenStart {
     let WorkItem::StartOrchestration { instance, orchestration, .. } = start else { return TakenStart::Not };
     let Some(permit) = turn_capacity::reserve(core) else { return TakenStart::Not };
     let Some(slot) = core.turn_capacity.free_slot() else { return TakenStart::Not };
-    let claim = Claim {
-        instance: instance.clone(),
-        execution_id: INITIAL_EXECUTION_ID,
-        incarnation: 0,
-        last_event_id: Some(0),
-        orchestration_name: orchestration.clone(),
-        version: "unknown".to_string(),
-        status: None,
-        messages: vec![start.clone()],
-        token: String::new(),
-        attempt_count: 1,
-    };
+    let claim = Claim::of_new(instance, orchestration, start.clone());
     let state = InstanceState::Stored(StoredHistory::nothing());
     let Some(turns) = turns::take(core, claim, state, None, slot).await else { return TakenStart::Not };
     let stored = turns::store(core, StepCause::Start(start), turns).await;
