@@ -123,7 +123,10 @@ impl Client {
             return self.send(message).await;
         }
         let parked = match self.extended() {
-            Some(store) => store.enqueue_or_park(message).await,
+            Some(store) => {
+                self.note_message(&message);
+                store.enqueue_or_park(message).await
+            }
             None => Err(refusal::not_supported("enqueue_or_park")),
         };
         parked.map_err(|error| ClientError::of_option(error, "EnqueueOptions::park_until_started"))
@@ -186,7 +189,21 @@ impl Client {
         self.send(WorkItem::CancelInstance { instance: instance.into(), reason: reason.into() }).await
     }
 
+    /// Tells the runtimes of this process that a message for an instance is on its way.
+    fn note_message(&self, message: &WorkItem) {
+        let (WorkItem::ExternalRaised { instance, .. }
+        | WorkItem::QueueMessage { instance, .. }
+        | WorkItem::CancelInstance { instance, .. }) = message
+        else {
+            return;
+        };
+        if let Some(exchange) = self.extended().and_then(|store| store.local_exchange()) {
+            exchange.note_message(instance);
+        }
+    }
+
     async fn send(&self, message: WorkItem) -> Result<(), ClientError> {
+        self.note_message(&message);
         Ok(self.store.enqueue_for_orchestrator(message, None).await?)
     }
 }

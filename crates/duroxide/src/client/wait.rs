@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 
 use super::{Client, ClientError};
 use crate::model::{Clock, ClockSleep, OrchestrationStatus, codec};
-use crate::providers::{AwaitedInstance, AwaitedLook, Cause, Change, InstanceWatch, Looks};
+use crate::providers::{AwaitedInstance, AwaitedLook, Cause, Change, EndWaiter, InstanceWatch, Looks};
 
 /// The pauses between two looks at a store that cannot be watched, or that failed: 5, 10, 20, 40, 80, 100, 100 ... ms.
 #[derive(Debug, Clone, Copy)]
@@ -38,6 +38,8 @@ impl Pauses {
 /// A wait: looks at the store at once, after every wake-up, and a last time when the time is up.
 struct Wait {
     watch: Option<InstanceWatch>,
+    /// Through which a runtime of this process tells how the instance ended.
+    end: Option<EndWaiter>,
     pauses: Pauses,
     clock: Arc<dyn Clock>,
     deadline: ClockSleep,
@@ -77,6 +79,19 @@ impl Wait {
             () = &mut self.deadline => self.give_up(),
         };
         None
+    }
+
+    /// Asks the runtimes of this process how the instance ended, if one of them has announced it.
+    async fn told(&mut self) -> Option<OrchestrationStatus> {
+        let end = self.end.as_ref()?;
+        tokio::select! {
+            biased;
+            told = end.outcome() => told,
+            () = &mut self.deadline => {
+                self.is_late = true;
+                None
+            }
+        }
     }
 
     /// Makes a look: one that waits its turn, until there is a reason not to, or one at once.
@@ -198,6 +213,9 @@ impl Client {
     ) -> Result<OrchestrationStatus, ClientError> {
         let looks = wait.watch.as_ref().map(InstanceWatch::looks);
         loop {
+            if let Some(status) = wait.told().await {
+                return Ok(status);
+            }
             let in_turn = self.look_for_news(looks.as_ref(), awaited, Cause::Suspicion);
             let at_once = self.look_for_news(looks.as_ref(), awaited, Cause::Change);
             let look = wait.look(in_turn, at_once).await;
@@ -238,7 +256,10 @@ impl Client {
     fn begin_wait(&self, instance: &str, pauses: Pauses, timeout: Duration) -> Wait {
         let clock = self.clock.clone();
         let watch = self.extended().map(|store| store.watch_instance(instance));
-        Wait { watch, pauses, deadline: clock.sleep(timeout), clock, is_late: false, cause: Cause::Change }
+        let exchange = self.extended().and_then(|store| store.local_exchange());
+        let end = exchange.map(|exchange| exchange.await_end(instance));
+        let deadline = clock.sleep(timeout);
+        Wait { watch, end, pauses, deadline, clock, is_late: false, cause: Cause::Change }
     }
 }
 

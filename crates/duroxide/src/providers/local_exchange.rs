@@ -3,12 +3,19 @@
 //! A client that starts an instance usually shares a process with a runtime that will take its first turn. Through the
 //! exchange the client offers the start to the runtime first. The runtime takes the turn and stores both in one commit;
 //! if it cannot, the client enqueues the start as ever.
+//!
+//! The other way round, a runtime announces how an instance ends if a client waits for that, before it stores the end.
+//! When the store wakes the client, the client only has to hear whether the end is stored, and reads nothing.
+//!
+//! And a client tells the runtimes to which instances it sends messages, so that they know which are not idle.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
+use tokio::sync::watch;
 
-use crate::model::WorkItem;
+use crate::model::{OrchestrationStatus, WorkItem};
 
 /// Where the clients and the runtimes of one store handle meet.
 ///
@@ -17,6 +24,28 @@ use crate::model::WorkItem;
 #[derive(Default)]
 pub struct LocalExchange {
     takers: Mutex<Vec<Arc<dyn TakesStarts>>>,
+    ends: Mutex<Ends>,
+}
+
+/// The instances whose end a client waits for.
+#[derive(Default)]
+struct Ends {
+    awaited: HashMap<String, AwaitedEnd>,
+    /// Counts registrations and announcements, so that nobody hears of an end from before its time.
+    moment: u64,
+}
+
+struct AwaitedEnd {
+    waiters: usize,
+    /// The last announced end, and when it was announced.
+    announced: Option<(u64, watch::Receiver<EndState>)>,
+}
+
+#[derive(Clone)]
+enum EndState {
+    /// It is on its way to the store.
+    Announced,
+    Stored(OrchestrationStatus),
 }
 
 /// A runtime that may take the first turn of an instance before its start is stored.
@@ -25,6 +54,9 @@ pub(crate) trait TakesStarts: Send + Sync {
     /// Takes the first turn and stores it together with the start, unless this runtime is busy or does not know the
     /// orchestration, or the id is taken.
     async fn take_start(&self, start: &WorkItem) -> TakenStart;
+
+    /// Hears that a message for an instance is about to be enqueued.
+    fn note_message(&self, instance: &str);
 }
 
 /// What became of a start that was offered to a runtime.
@@ -57,6 +89,42 @@ impl LocalExchange {
         TakenStart::Not
     }
 
+    /// Tells the runtimes that a message for an instance is about to be enqueued.
+    pub(crate) fn note_message(&self, instance: &str) {
+        for taker in self.lock().iter() {
+            taker.note_message(instance);
+        }
+    }
+
+    /// Notes that a client waits for the end of an instance, until the waiter is dropped.
+    pub(crate) fn await_end(self: &Arc<Self>, instance: &str) -> EndWaiter {
+        let mut ends = self.ends();
+        ends.moment += 1;
+        let since = ends.moment;
+        let awaited = ends.awaited.entry(instance.to_string());
+        awaited.or_insert(AwaitedEnd { waiters: 0, announced: None }).waiters += 1;
+        EndWaiter { exchange: self.clone(), instance: instance.to_string(), since }
+    }
+
+    /// Announces the end of an instance that is about to be stored, if anybody waits for it.
+    pub(crate) fn announce_end(
+        &self,
+        instance: &str,
+        status: impl FnOnce() -> OrchestrationStatus,
+    ) -> Option<AnnouncedEnd> {
+        let mut ends = self.ends();
+        let Ends { awaited, moment } = &mut *ends;
+        let awaited = awaited.get_mut(instance)?;
+        *moment += 1;
+        let (sender, receiver) = watch::channel(EndState::Announced);
+        awaited.announced = Some((*moment, receiver));
+        Some(AnnouncedEnd { sender, status: status() })
+    }
+
+    fn ends(&self) -> MutexGuard<'_, Ends> {
+        self.ends.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn lock(&self) -> MutexGuard<'_, Vec<Arc<dyn TakesStarts>>> {
         self.takers.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -71,5 +139,91 @@ pub(crate) struct StartTaker {
 impl Drop for StartTaker {
     fn drop(&mut self) {
         self.exchange.lock().retain(|other| !Arc::ptr_eq(other, &self.taker));
+    }
+}
+
+/// An end that is on its way to the store. If this is dropped, the waiters look for themselves.
+pub(crate) struct AnnouncedEnd {
+    sender: watch::Sender<EndState>,
+    status: OrchestrationStatus,
+}
+
+impl AnnouncedEnd {
+    /// Tells the waiters that the end is stored.
+    pub(crate) fn confirm(self) {
+        let Self { sender, status } = self;
+        sender.send_replace(EndState::Stored(status));
+    }
+}
+
+/// A client that waits for the end of an instance.
+pub(crate) struct EndWaiter {
+    exchange: Arc<LocalExchange>,
+    instance: String,
+    since: u64,
+}
+
+impl EndWaiter {
+    /// Waits for the outcome of an end that is announced; `None` if none is, or if it was not stored.
+    pub(crate) async fn outcome(&self) -> Option<OrchestrationStatus> {
+        let mut announced = {
+            let ends = self.exchange.ends();
+            let (moment, announced) = ends.awaited.get(&self.instance)?.announced.as_ref()?;
+            (*moment > self.since).then(|| announced.clone())?
+        };
+        let settled = announced.wait_for(|state| matches!(state, EndState::Stored(_))).await.ok()?;
+        match &*settled {
+            EndState::Stored(status) => Some(status.clone()),
+            EndState::Announced => None,
+        }
+    }
+}
+
+impl Drop for EndWaiter {
+    fn drop(&mut self) {
+        let mut ends = self.exchange.ends();
+        if let Some(awaited) = ends.awaited.get_mut(&self.instance) {
+            awaited.waiters -= 1;
+            if awaited.waiters == 0 {
+                ends.awaited.remove(&self.instance);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn completed(output: &str) -> OrchestrationStatus {
+        OrchestrationStatus::Completed {
+            output: output.into(),
+            custom_status: None,
+            custom_status_version: 0,
+        }
+    }
+
+    #[tokio::test]
+    async fn whoever_waits_hears_of_an_end_that_is_stored() {
+        let exchange = Arc::new(LocalExchange::default());
+        let waiter = exchange.await_end("i");
+        assert!(waiter.outcome().await.is_none(), "nothing is announced");
+        let announced = exchange.announce_end("i", || completed("42")).unwrap();
+        let (outcome, ()) = tokio::join!(waiter.outcome(), async { announced.confirm() });
+        assert_eq!(outcome, Some(completed("42")));
+        let late = exchange.await_end("i");
+        assert!(late.outcome().await.is_none(), "who comes later looks for himself");
+        drop((waiter, late));
+        assert!(exchange.ends().awaited.is_empty());
+    }
+
+    #[tokio::test]
+    async fn an_end_that_is_not_stored_is_none() {
+        let exchange = Arc::new(LocalExchange::default());
+        assert!(exchange.announce_end("i", || completed("nobody waits")).is_none());
+        let waiter = exchange.await_end("i");
+        let announced = exchange.announce_end("i", || completed("42"));
+        let (outcome, ()) = tokio::join!(waiter.outcome(), async { drop(announced) });
+        assert_eq!(outcome, None);
     }
 }

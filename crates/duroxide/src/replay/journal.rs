@@ -54,6 +54,7 @@ pub(crate) struct Journal {
     /// Requests for which a cancellation row exists.
     cancelled: HashSet<u64>,
     cancel_reason: Option<String>,
+    has_set_custom_status: bool,
     is_terminal: bool,
     is_finished: bool,
 }
@@ -78,6 +79,7 @@ impl Journal {
             topics: HashSet::new(),
             cancelled: HashSet::new(),
             cancel_reason: None,
+            has_set_custom_status: false,
             is_terminal: false,
             is_finished: false,
         }
@@ -89,6 +91,10 @@ impl Journal {
 
     pub(crate) fn execution_id(&self) -> u64 {
         self.execution_id
+    }
+
+    pub(crate) fn has_set_custom_status(&self) -> bool {
+        self.has_set_custom_status
     }
 
     /// The number of events seen.
@@ -150,6 +156,7 @@ impl Journal {
     fn note_kind(&mut self, event: &Event) {
         let id = event.event_id;
         match &event.kind {
+            EventKind::CustomStatusUpdated { .. } => self.has_set_custom_status = true,
             EventKind::ActivityScheduled { .. } => {
                 self.unanswered.insert(id, Answerable::Activity);
                 self.open_activities.insert(id);

@@ -26,6 +26,11 @@ impl KeyValues {
         self.values = snapshot.into_iter().map(|(key, entry)| (key, Value { entry, writer: None })).collect();
     }
 
+    /// What the next execution begins with.
+    pub(crate) fn snapshot(&self) -> HashMap<String, KvEntry> {
+        self.values.iter().map(|(key, value)| (key.clone(), value.entry.clone())).collect()
+    }
+
     pub(crate) fn set(&mut self, key: String, value: String, at_ms: u64, writer: u64) {
         let entry = KvEntry { value, last_updated_at_ms: at_ms };
         self.values.insert(key, Value { entry, writer: Some(writer) });

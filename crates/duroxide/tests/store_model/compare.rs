@@ -8,14 +8,15 @@ use std::time::Duration;
 use duroxide::Event;
 use duroxide::EventKind;
 use duroxide::providers::{
-    Clock, ExecutionMetadata, HistoryPart, InstanceClaim, InstanceFilter, InstanceRequest, ManualClock,
-    OrchestrationItem, Provider, ProviderError, PruneOptions, SessionFetchConfig, TurnToStore, WorkClaim,
-    WorkItem, WorkQueue, WorkRequest,
+    Clock, ExecutionMetadata, FinishedActivity, HeldInstance, HistoryPart, InstanceClaim, InstanceFilter,
+    InstanceRequest, ManualClock, OrchestrationItem, Provider, ProviderError, PruneOptions,
+    SessionFetchConfig, StepCause, StepOutcome, StepToStore, StepTurn, TurnToStore, WorkClaim, WorkItem,
+    WorkQueue, WorkRequest,
 };
 
 use crate::observe::{self, Incarnations};
 use crate::steps::{
-    Claimant, Completion, Defect, INSTANCES, Selection, Step, TokenPick, Turn, application_error,
+    Claimant, Completion, Defect, HeldPick, INSTANCES, Selection, Step, TokenPick, Turn, application_error,
     completion_of, event,
 };
 
@@ -106,6 +107,7 @@ impl LeasedTokens {
                 }
                 Step::AckWork { token, .. }
                 | Step::StoreResult { token, .. }
+                | Step::StoreResultStep { token, .. }
                 | Step::AbandonWork { token, .. } => {
                     if let Some(position) = pick(&self.work, *token) {
                         self.work[position].is_used_up = true;
@@ -189,6 +191,7 @@ impl Call<'_> {
             | Step::FetchWork { .. }
             | Step::ClaimWork { .. } => self.claim(step, incarnations).await,
             Step::StoreTurn { .. } | Step::StoreResult { .. } => self.hand_over(step, incarnations).await,
+            Step::StoreResultStep { .. } | Step::StoreStartStep { .. } => self.store_step(step).await,
             Step::LoadHistory { .. }
             | Step::AckTurn { .. }
             | Step::AbandonTurn { .. }
@@ -357,6 +360,84 @@ impl Call<'_> {
                 }
             }
             other => unreachable!("{other:?} hands nothing over"),
+        }
+    }
+
+    /// Stores turns together with their cause.
+    async fn store_step(&self, step: &Step) -> Answer {
+        let Some(extended) = self.store.as_extended() else { return plain(String::new()) };
+        let (work, turns, claim, held) = match step {
+            Step::StoreResultStep { token, turn, follows, claim, held } => {
+                let turns: Vec<&Turn> = std::iter::once(turn).chain(follows).collect();
+                (Ok(self.work(*token)), turns, claim, *held)
+            }
+            Step::StoreStartStep { start, turn, claim, held } => {
+                (Err(start.clone()), vec![turn], claim, *held)
+            }
+            other => unreachable!("{other:?} is no step"),
+        };
+        let completion = work.as_ref().ok().and_then(|work| ending(&work.item, Completion::Result));
+        let instance = match (&work, &completion) {
+            (Err(WorkItem::StartOrchestration { instance, .. }), _)
+            | (Ok(_), Some(WorkItem::ActivityCompleted { instance, .. })) => instance.clone(),
+            other => unreachable!("{other:?} causes no step"),
+        };
+        let metadata = extended.read_metadata(&instance).await.ok().flatten();
+        let row = metadata.filter(|metadata| metadata.incarnation != 0 && !matches!(held, HeldPick::Free));
+        let mut grant = TurnGrant { token: String::new(), instance, execution_id: 1, last_event_id: 0 };
+        let mut incarnation = 0;
+        if let Some(row) = row {
+            (incarnation, grant.execution_id) = (row.incarnation, row.current_execution_id);
+            let history = self.store.read_with_execution(&grant.instance, grant.execution_id).await;
+            grant.last_event_id =
+                history.ok().and_then(|events| events.last().map(|e| e.event_id)).unwrap_or(0);
+        }
+        match held {
+            HeldPick::OtherEvent => grant.last_event_id += 1,
+            HeldPick::OtherExecution => grant.execution_id += 1,
+            HeldPick::Truth | HeldPick::Free => {}
+        }
+        let mut parts = Vec::new();
+        for turn in turns {
+            let commit = self.commit_of(&grant, turn);
+            let before = grant.clone();
+            grant.execution_id = commit.execution_id;
+            let last = commit.events.last().map(|event| event.event_id);
+            let kept = if turn.execution_step == 0 { before.last_event_id } else { 0 };
+            grant.last_event_id = last.unwrap_or(kept);
+            parts.push((before, commit, turn));
+        }
+        let turns: Vec<StepTurn<'_>> = parts
+            .iter()
+            .map(|(grant, commit, turn)| StepTurn {
+                held: HeldInstance {
+                    instance: &grant.instance,
+                    incarnation,
+                    execution_id: grant.execution_id,
+                    last_event_id: grant.last_event_id,
+                },
+                turn: commit.to_store(grant, turn),
+            })
+            .collect();
+        let results: Vec<FinishedActivity<'_>> = work
+            .iter()
+            .zip(&completion)
+            .map(|(work, completion)| FinishedActivity { lock_token: &work.token, completion })
+            .collect();
+        let cause = match &work {
+            Ok(_) => StepCause::Results(&results),
+            Err(start) => StepCause::Start(start),
+        };
+        let request = claim.as_ref().map(|(max, claimant)| WorkRequest {
+            max: *max,
+            lock_timeout: Duration::from_millis(claimant.lock_ms),
+            session: None,
+            tag_filter: &claimant.tags,
+        });
+        match extended.store_step(StepToStore { cause, turns: &turns }, request.as_ref()).await {
+            Ok(StepOutcome::Stored(stored)) => claimed_work(Ok(stored.claims)),
+            Ok(StepOutcome::Conflict) => plain("conflict".to_string()),
+            Err(error) => plain(show_refusal::<()>(Err(error))),
         }
     }
 

@@ -27,35 +27,146 @@ pub const STATUSES: [&str; 5] = ["Running", "Completed", "Failed", "ContinuedAsN
 /// One call, or a move of the clock.
 #[derive(Debug, Clone)]
 pub enum Step {
-    Advance { ms: u64 },
-    Enqueue { message: WorkItem, delay_ms: Option<u64> },
-    StartIfAbsent { start: WorkItem },
-    EnqueueOrPark { message: WorkItem },
-    StartWithMessage { start: WorkItem, message: WorkItem },
-    EnqueueActivity { item: WorkItem },
-    FetchTurn { lock_ms: u64, filter: Option<DispatcherCapabilityFilter> },
-    ClaimInstances { max: usize, lock_ms: u64 },
-    LoadHistory { token: TokenPick, after_event_id: u64 },
-    AckTurn { token: TokenPick, turn: Turn },
-    StoreTurn { token: TokenPick, turn: Turn, claim: Option<(usize, Claimant)> },
-    AbandonTurn { token: TokenPick, delay_ms: Option<u64>, ignore_attempt: bool },
-    RenewTurn { token: TokenPick, extend_ms: u64 },
-    RecoverTurn { token: TokenPick, extend_ms: u64 },
-    FetchWork { claimant: Claimant },
-    ClaimWork { max: usize, claimant: Claimant },
-    AckWork { token: TokenPick, completion: Completion },
-    StoreResult { token: TokenPick, completion: Completion, claim: Option<TurnClaim> },
-    AbandonWork { token: TokenPick, delay_ms: Option<u64>, ignore_attempt: bool },
-    RenewWork { token: TokenPick, extend_ms: u64 },
-    RecoverWork { token: TokenPick, extend_ms: u64 },
-    RenewSessions { owners: Vec<&'static str>, extend_ms: u64, idle_ms: u64 },
+    Advance {
+        ms: u64,
+    },
+    Enqueue {
+        message: WorkItem,
+        delay_ms: Option<u64>,
+    },
+    StartIfAbsent {
+        start: WorkItem,
+    },
+    EnqueueOrPark {
+        message: WorkItem,
+    },
+    StartWithMessage {
+        start: WorkItem,
+        message: WorkItem,
+    },
+    EnqueueActivity {
+        item: WorkItem,
+    },
+    FetchTurn {
+        lock_ms: u64,
+        filter: Option<DispatcherCapabilityFilter>,
+    },
+    ClaimInstances {
+        max: usize,
+        lock_ms: u64,
+    },
+    LoadHistory {
+        token: TokenPick,
+        after_event_id: u64,
+    },
+    AckTurn {
+        token: TokenPick,
+        turn: Turn,
+    },
+    StoreTurn {
+        token: TokenPick,
+        turn: Turn,
+        claim: Option<(usize, Claimant)>,
+    },
+    AbandonTurn {
+        token: TokenPick,
+        delay_ms: Option<u64>,
+        ignore_attempt: bool,
+    },
+    RenewTurn {
+        token: TokenPick,
+        extend_ms: u64,
+    },
+    RecoverTurn {
+        token: TokenPick,
+        extend_ms: u64,
+    },
+    FetchWork {
+        claimant: Claimant,
+    },
+    ClaimWork {
+        max: usize,
+        claimant: Claimant,
+    },
+    AckWork {
+        token: TokenPick,
+        completion: Completion,
+    },
+    StoreResult {
+        token: TokenPick,
+        completion: Completion,
+        claim: Option<TurnClaim>,
+    },
+    StoreResultStep {
+        token: TokenPick,
+        turn: Turn,
+        follows: Option<Turn>,
+        claim: Option<(usize, Claimant)>,
+        held: HeldPick,
+    },
+    StoreStartStep {
+        start: WorkItem,
+        turn: Turn,
+        claim: Option<(usize, Claimant)>,
+        held: HeldPick,
+    },
+    AbandonWork {
+        token: TokenPick,
+        delay_ms: Option<u64>,
+        ignore_attempt: bool,
+    },
+    RenewWork {
+        token: TokenPick,
+        extend_ms: u64,
+    },
+    RecoverWork {
+        token: TokenPick,
+        extend_ms: u64,
+    },
+    RenewSessions {
+        owners: Vec<&'static str>,
+        extend_ms: u64,
+        idle_ms: u64,
+    },
     CleanupSessions,
-    Append { instance: &'static str, execution_id: u64, event_ids: Vec<u64> },
-    Delete { instance: &'static str, force: bool },
-    DeleteAtomic { instances: Vec<&'static str>, force: bool },
-    DeleteBulk { selection: Selection },
-    Prune { instance: &'static str, keep_last: Option<u32>, ended_ago_ms: Option<u64> },
-    PruneBulk { selection: Selection, keep_last: Option<u32> },
+    Append {
+        instance: &'static str,
+        execution_id: u64,
+        event_ids: Vec<u64>,
+    },
+    Delete {
+        instance: &'static str,
+        force: bool,
+    },
+    DeleteAtomic {
+        instances: Vec<&'static str>,
+        force: bool,
+    },
+    DeleteBulk {
+        selection: Selection,
+    },
+    Prune {
+        instance: &'static str,
+        keep_last: Option<u32>,
+        ended_ago_ms: Option<u64>,
+    },
+    PruneBulk {
+        selection: Selection,
+        keep_last: Option<u32>,
+    },
+}
+
+/// What a step holds for the instance in the store.
+#[derive(Debug, Clone, Copy)]
+pub enum HeldPick {
+    /// What it is.
+    Truth,
+    /// Another last event.
+    OtherEvent,
+    /// Another execution.
+    OtherExecution,
+    /// A free id.
+    Free,
 }
 
 /// Which of the tokens so far a call uses.
@@ -136,6 +247,7 @@ pub fn sequence() -> impl Strategy<Value = Vec<Step>> {
         2 => whole_turn(),
         2 => whole_activity(),
         1 => whole_step(),
+        2 => whole_short_path(),
     ];
     vec(part, 1..100).prop_map(|parts| parts.into_iter().flatten().collect())
 }
@@ -176,6 +288,23 @@ fn whole_step() -> BoxedStrategy<Vec<Step>> {
                 Step::FetchTurn { lock_ms: 30_000, filter: None },
                 Step::StoreTurn { token: open, turn, claim: Some((1, claimant)) },
                 Step::StoreResult { token: open, completion: Completion::Result, claim: Some(claim) },
+            ]
+        })
+        .boxed()
+}
+
+/// A start and a result that are stored with their turns.
+fn whole_short_path() -> BoxedStrategy<Vec<Step>> {
+    (start(), turn(), turn(), activity(), lease_time())
+        .prop_map(|(start, first, second, item, lock_ms)| {
+            let first = Turn { defect: None, execution_step: 0, worker_items: vec![item], ..first };
+            let claimant =
+                Claimant { lock_ms, owner: Some(OWNERS[0]), session_ms: 30_000, tags: TagFilter::Any };
+            let (claim, held) = (Some((1, claimant)), HeldPick::Truth);
+            let second = Turn { defect: None, ..second };
+            vec![
+                Step::StoreStartStep { start, turn: first, claim: claim.clone(), held: HeldPick::Free },
+                Step::StoreResultStep { token: TokenPick::Open(0), turn: second, follows: None, claim, held },
             ]
         })
         .boxed()
@@ -267,6 +396,21 @@ fn work_step() -> BoxedStrategy<Step> {
         10 => claimant().prop_map(|claimant| Step::FetchWork { claimant }),
         3 => (0..4usize, claimant()).prop_map(|(max, claimant)| Step::ClaimWork { max, claimant }),
         8 => (token(), completion()).prop_map(|(token, completion)| Step::AckWork { token, completion }),
+        6 => (token(), turn(), option::weighted(0.3, turn()), option::weighted(0.8, (0..4usize, claimant())), held())
+            .prop_map(|(token, turn, follows, claim, held)| Step::StoreResultStep {
+                token,
+                turn: Turn { defect: None, ..turn },
+                follows: follows.map(|turn| Turn { defect: None, ..turn }),
+                claim,
+                held,
+            }),
+        4 => (start(), turn(), option::weighted(0.8, (0..4usize, claimant())), held())
+            .prop_map(|(start, turn, claim, held)| Step::StoreStartStep {
+                start,
+                turn: Turn { defect: None, ..turn },
+                claim,
+                held,
+            }),
         5 => (token(), completion(), option::weighted(0.8, turn_claim()))
             .prop_map(|(token, completion, claim)| Step::StoreResult { token, completion, claim }),
         3 => (token(), option::of(time()), any::<bool>())
@@ -299,6 +443,11 @@ fn selection() -> impl Strategy<Value = Selection> {
     let instances = option::of(subsequence(INSTANCES.to_vec(), 0..=4));
     (instances, option::of(time()), option::of(0..3u32))
         .prop_map(|(instances, ended_ago_ms, limit)| Selection { instances, ended_ago_ms, limit })
+}
+
+fn held() -> impl Strategy<Value = HeldPick> {
+    use HeldPick::{Free, OtherEvent, OtherExecution, Truth};
+    prop_oneof![12 => Just(Truth), 1 => Just(OtherEvent), 1 => Just(OtherExecution), 1 => Just(Free)]
 }
 
 fn token() -> impl Strategy<Value = TokenPick> {

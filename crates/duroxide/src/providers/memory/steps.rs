@@ -61,6 +61,7 @@ impl State {
             return Ok(false);
         }
         let Some(consumed) = self.consumed_message(held.instance, cause, now) else { return Ok(false) };
+        let rows = self.encode_turn(STORE, held.instance, turn, now)?;
         let mut finished = Vec::new();
         if let Some(StepCause::Results(results)) = cause {
             for result in results {
@@ -70,7 +71,6 @@ impl State {
                 }
             }
         }
-        let rows = self.encode_turn(STORE, held.instance, turn, now)?;
         finished.sort_unstable();
         for position in finished.into_iter().rev() {
             let activity = self.activities.remove(position);

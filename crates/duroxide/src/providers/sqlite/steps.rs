@@ -336,7 +336,7 @@ fn standing(tx: &WriteTransaction<'_, '_>, held: &HeldTurn) -> rusqlite::Result<
         )?,
         incarnation => tx.row(
             "SELECT i.incarnation = ?2 AND i.current_execution_id = ?3
-                AND (SELECT max(event_id) FROM history WHERE instance_id = ?1 AND execution_id = ?3) = ?4,
+                AND ifnull((SELECT max(event_id) FROM history WHERE instance_id = ?1 AND execution_id = ?3), 0) = ?4,
                 s.instance_id IS NOT NULL, s.lock_token IS NOT NULL, s.ready_seq IS NOT NULL, s.parked, s.due_at
              FROM instances i LEFT JOIN instance_schedule s ON s.instance_id = i.instance_id
              WHERE i.instance_id = ?1",

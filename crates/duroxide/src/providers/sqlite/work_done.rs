@@ -19,6 +19,8 @@ pub(super) struct Committed {
     pub(super) is_synced: bool,
     /// The writer made it only to sync earlier commits, because no other write came in time.
     pub(super) is_settlement: bool,
+    /// How many rows it inserted, changed and deleted.
+    pub(super) rows: u64,
 }
 
 #[cfg(feature = "test-hooks")]
@@ -43,6 +45,8 @@ mod counted {
         pub statements: u64,
         /// Steps that SQLite's machine took for them.
         pub vm_steps: u64,
+        /// Rows that they inserted, changed and deleted.
+        pub rows: u64,
     }
 
     impl std::ops::Sub for WorkDone {
@@ -55,6 +59,7 @@ mod counted {
                 settlements: self.settlements - before.settlements,
                 statements: self.statements - before.statements,
                 vm_steps: self.vm_steps - before.vm_steps,
+                rows: self.rows - before.rows,
             }
         }
     }
@@ -90,6 +95,7 @@ mod counted {
             if !commit.is_settlement {
                 done.statements += statements;
                 done.vm_steps += vm_steps;
+                done.rows += commit.rows;
             }
         }
 

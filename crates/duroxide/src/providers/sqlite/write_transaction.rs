@@ -17,6 +17,8 @@ use crate::model::ExecutionStatus;
 pub(super) struct Effects {
     /// Whether any row changed.
     pub(super) rows_changed: bool,
+    /// How many rows changed, as far as statements tell, and not triggers.
+    pub(super) rows: u64,
     /// Instances that became ready and that the same transaction did not claim.
     pub(super) ready_instances: HashSet<String>,
     /// A claim stopped early: ready instances are left for which no signal was sent again.
@@ -76,13 +78,13 @@ pub(super) struct WriteTransaction<'c, 's> {
     /// Set when a statement failed outside a savepoint: its writes cannot be told from those of other jobs, so the
     /// whole transaction must be rolled back.
     spoiled: Option<rusqlite::Error>,
-    /// Whether any row changed; a fetch that finds nothing changes none.
-    changed: Cell<bool>,
+    /// How many rows changed; a fetch that finds nothing changes none.
+    changed: Cell<u64>,
 }
 
 impl<'c, 's> WriteTransaction<'c, 's> {
     pub(super) fn new(statements: &'c Statements<'s>, shared: &'c Shared) -> Self {
-        Self { statements, shared, effects: Effects::default(), spoiled: None, changed: Cell::new(false) }
+        Self { statements, shared, effects: Effects::default(), spoiled: None, changed: Cell::new(0) }
     }
 
     /// The time at which this is called: a lease begins when the writer takes it, not when the caller asked.
@@ -117,13 +119,18 @@ impl<'c, 's> WriteTransaction<'c, 's> {
     /// Runs a statement and returns how many rows it changed.
     pub(super) fn execute(&self, sql: &'static str, params: impl Params) -> rusqlite::Result<usize> {
         let changed = self.statements.run(sql, |statement| statement.execute(params))?;
-        self.note_change(changed > 0);
+        self.changed.set(self.changed.get() + changed as u64);
         Ok(changed)
     }
 
-    /// Notes that rows changed, if they did.
+    /// Runs a statement that changes no rows by itself. SQLite would count those of the statement before it.
+    fn control(&self, sql: &'static str) -> rusqlite::Result<()> {
+        self.statements.run(sql, |statement| statement.execute([])).map(drop)
+    }
+
+    /// Notes that a row changed, if it did.
     pub(super) fn note_change(&self, has_changed: bool) {
-        self.changed.set(self.changed.get() || has_changed);
+        self.changed.set(self.changed.get() + u64::from(has_changed));
     }
 
     /// Changes one row and returns the values that the statement returns.
@@ -133,7 +140,7 @@ impl<'c, 's> WriteTransaction<'c, 's> {
         params: impl Params,
         read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
     ) -> rusqlite::Result<T> {
-        self.changed.set(true);
+        self.note_change(true);
         self.statements.run(sql, |statement| statement.query_row(params, read))
     }
 
@@ -182,12 +189,12 @@ impl<'c, 's> WriteTransaction<'c, 's> {
         work: impl FnOnce(&mut Self) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let before = std::mem::take(&mut self.effects);
-        self.execute("SAVEPOINT job", [])?;
+        self.control("SAVEPOINT job")?;
         match work(self) {
             Ok(value) => {
                 let new = std::mem::replace(&mut self.effects, before);
                 self.effects.absorb(new);
-                self.execute("RELEASE job", [])?;
+                self.control("RELEASE job")?;
                 Ok(value)
             }
             Err(error) => {
@@ -203,8 +210,8 @@ impl<'c, 's> WriteTransaction<'c, 's> {
         if self.connection().is_autocommit() {
             return Err(error);
         }
-        self.execute("ROLLBACK TO job", [])?;
-        self.execute("RELEASE job", [])?;
+        self.control("ROLLBACK TO job")?;
+        self.control("RELEASE job")?;
         match error {
             // A check should have caught this constraint: it is the job's own failure, and undone. Any other error of
             // SQLite (disk, memory) concerns the whole transaction.
@@ -237,8 +244,9 @@ impl<'c, 's> WriteTransaction<'c, 's> {
         let committed = match self.spoiled.take() {
             Some(error) => Err(error),
             None => self.write_totals(must_be_written).and_then(|()| {
-                self.effects.rows_changed = self.changed.get();
-                self.execute("COMMIT", []).map(drop)
+                self.effects.rows = self.changed.get();
+                self.effects.rows_changed = self.effects.rows > 0;
+                self.control("COMMIT")
             }),
         };
         if committed.is_err() && !self.connection().is_autocommit() {

@@ -301,6 +301,7 @@ impl<'c, 's> Writing<'c, 's> {
             is_written: committed.is_ok() && effects.rows_changed,
             is_synced: durable && self.syncs(),
             is_settlement: false,
+            rows: effects.rows,
         });
         match &committed {
             Ok(()) => {
@@ -345,7 +346,7 @@ impl<'c, 's> Writing<'c, 's> {
         self.begin(true)?;
         let (_, committed) = WriteTransaction::new(self.statements, self.shared).commit(true);
         let is_written = committed.is_ok();
-        self.shared.ledger.enter(Committed { is_written, is_synced: true, is_settlement: true });
+        self.shared.ledger.enter(Committed { is_written, is_synced: true, is_settlement: true, rows: 0 });
         committed
     }
 

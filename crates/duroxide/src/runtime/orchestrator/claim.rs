@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::residents::Resident;
-use crate::model::{Event, ExecutionStatus, KvEntry, WorkItem};
+use crate::model::{Event, ExecutionStatus, INITIAL_EXECUTION_ID, KvEntry, WorkItem};
 use crate::providers::{HistoryPart, InstanceClaim, OrchestrationItem};
 
 /// A leased instance and the messages for its turn.
@@ -37,6 +37,22 @@ impl Claim {
             version: resident.beginning.version.clone(),
             status: None,
             messages,
+            token: String::new(),
+            attempt_count: 1,
+        }
+    }
+
+    /// Makes the claim of a first turn whose start is stored nowhere.
+    pub fn of_new(instance: &str, orchestration: &str, start: WorkItem) -> Self {
+        Self {
+            instance: instance.to_string(),
+            execution_id: INITIAL_EXECUTION_ID,
+            incarnation: 0,
+            last_event_id: Some(0),
+            orchestration_name: orchestration.to_string(),
+            version: "unknown".to_string(),
+            status: None,
+            messages: vec![start],
             token: String::new(),
             attempt_count: 1,
         }

@@ -1,5 +1,6 @@
 //! Commits a turn. [`refused`] handles a turn that the store does not take.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,11 +9,12 @@ use super::parents::{Addressee, Notice};
 use super::refused::{self, NotStored, RefusedTurn, Settled};
 use super::report::Report;
 use super::residents::Resident;
-use crate::model::{ErrorDetails, Event, EventKind, WorkItem};
+use crate::model::{ErrorDetails, Event, EventKind, KvEntry, OrchestrationStatus, WorkItem};
 use crate::providers::{
-    ExecutionMetadata, ExtendedProvider, ProviderError, ScheduledActivityIdentifier, StoredTurn, TurnToStore,
-    refusal,
+    AnnouncedEnd, ExecutionMetadata, ExtendedProvider, ProviderError, ScheduledActivityIdentifier,
+    StoredTurn, TurnToStore, refusal,
 };
+use crate::replay::Ending;
 use crate::runtime::core::{Core, TARGET};
 use crate::runtime::worker;
 
@@ -33,6 +35,10 @@ pub(super) struct Commit {
     pub fallback: Option<Box<Fallback>>,
     /// The instance as it is after this turn, if it goes on.
     pub suspended: Option<Box<Resident>>,
+    /// The values with which the next execution begins, if the turn continues as new.
+    pub continued: Option<HashMap<String, KvEntry>>,
+    /// Set if the instance ends and never had a custom status: then the runtime knows all that a client waits for.
+    pub ends_plainly: bool,
     pub report: Report,
 }
 
@@ -54,6 +60,25 @@ pub(super) struct Fallback {
 }
 
 impl Commit {
+    /// Announces the end of the instance to those in this process who wait for it.
+    pub fn announce_end(&self, core: &Core, instance: &str) -> Option<AnnouncedEnd> {
+        let ended = self.report.ended.as_ref().filter(|_| self.ends_plainly)?;
+        let (custom_status, custom_status_version) = (None, 0);
+        core.steps.exchange()?.announce_end(instance, || match &ended.ending {
+            Ending::Completed { output } => OrchestrationStatus::Completed {
+                output: output.clone(),
+                custom_status,
+                custom_status_version,
+            },
+            Ending::Failed { details } => {
+                OrchestrationStatus::Failed { details: details.clone(), custom_status, custom_status_version }
+            }
+            Ending::ContinuedAsNew { .. } => {
+                OrchestrationStatus::Running { custom_status, custom_status_version }
+            }
+        })
+    }
+
     /// Makes a commit that only removes the messages of the turn and sends `notices`.
     pub fn drain(claim: &Claim, notices: Vec<Notice>) -> Self {
         Self {
@@ -66,6 +91,8 @@ impl Commit {
             notices,
             fallback: None,
             suspended: None,
+            continued: None,
+            ends_plainly: false,
             report: Report::default(),
         }
     }
@@ -73,6 +100,7 @@ impl Commit {
 
 /// Stores a turn, and tells what remains to be done. Returns only when the store has answered for good.
 pub(super) async fn store(core: &Arc<Core>, claim: &Claim, commit: Commit, worker_id: &str) -> Settled {
+    let announced = commit.announce_end(core, &claim.instance);
     let Commit { execution_id, mut orchestrator_items, notices, fallback, suspended, report, .. } = commit;
     let messages = match messages(core, notices).await {
         Ok(messages) => messages,
@@ -83,6 +111,7 @@ pub(super) async fn store(core: &Arc<Core>, claim: &Claim, commit: Commit, worke
         }
     };
     orchestrator_items.extend(messages);
+    core.steps.note_messages(core, &orchestrator_items);
     let ack = Ack {
         execution_id,
         events: commit.events,
@@ -93,11 +122,13 @@ pub(super) async fn store(core: &Arc<Core>, claim: &Claim, commit: Commit, worke
     };
     match ack.store(core, claim).await {
         Ok(StoredTurn { incarnation, claims }) => {
+            announced.into_iter().for_each(AnnouncedEnd::confirm);
             core.postponed.forget(&claim.instance);
             // A worker of this runtime that runs one of these learns it now, not at the next renewal.
             core.running.cancel(&ack.cancelled_activities);
             if let Some(mut suspended) = suspended {
                 suspended.note_incarnation(incarnation);
+                suspended.has_mail = false;
                 if suspended.may_stay() {
                     let left = core.residents.keep(claim.instance.clone(), suspended, core.clock.monotonic());
                     core.metrics().record_residents_evicted(left as u64);

@@ -15,7 +15,9 @@ use super::record::{self, Beginning, Phase};
 use super::report::{ExecutionEnd, Report, StartedBy};
 use super::residents::Resident;
 use super::turn_messages::{StartMessage, TurnMessages};
-use crate::model::{Event, EventKind, ExecutionStatus, INITIAL_EVENT_ID, KvEntry, WorkItem};
+use crate::model::{
+    Event, EventKind, ExecutionStatus, INITIAL_EVENT_ID, INITIAL_EXECUTION_ID, KvEntry, WorkItem,
+};
 use crate::providers::{DispatcherCapabilityFilter, ExecutionMetadata, current_build_version, inspect};
 use crate::registry::{OrchestrationHandler, OrchestrationRegistry};
 use crate::replay::{Ending, Execution, Journal};
@@ -183,6 +185,19 @@ fn stored_turn(
     }
 }
 
+/// Takes the first turn of the execution that continues the claimed one, before the end of that one is stored; `None` if
+/// this runtime lacks its code.
+pub(super) fn continue_at_once(
+    rules: &Rules<'_>,
+    claim: &mut Claim,
+    kv: HashMap<String, KvEntry>,
+) -> Option<Decision> {
+    let messages = TurnMessages::sort(&claim.instance, Phase::Continued, std::mem::take(&mut claim.messages));
+    let start = messages.start.clone()?;
+    rules.handler(&start.name, start.version.as_deref())?;
+    Some(begin(rules, claim, claim.execution_id + 1, start, messages, Vec::new(), kv))
+}
+
 /// Makes up the start of a successor whose start message never came: name and parent are those of the execution before
 /// it.
 fn lost_start(previous: Option<&Beginning>) -> StartMessage {
@@ -235,6 +250,7 @@ fn rebuilt_turn(
         incarnation: claim.incarnation,
         execution_id: claim.execution_id,
         turns: record::turns(events),
+        has_mail: false,
         beginning,
     });
     go_on(rules, claim, resident, messages, collisions, events)
@@ -305,7 +321,14 @@ fn begin(
     let Some(beginning) = Beginning::from_event(&opening) else { return drain(claim, collisions) };
     let execution = open(claim, execution_id, &beginning, handler, kv);
     // A successor is the same creation of the instance; the creation of a new instance is not known yet.
-    let resident = Resident { execution, incarnation: claim.incarnation, execution_id, turns: 1, beginning };
+    let resident = Resident {
+        execution,
+        incarnation: claim.incarnation,
+        execution_id,
+        turns: 1,
+        has_mail: false,
+        beginning,
+    };
     let mut resident = Box::new(resident);
     let turn = resident.execution.turn(vec![opening.clone()], messages.inputs, rules.now_ms);
     let started = if start.continues { StartedBy::ContinueAsNew } else { StartedBy::Start };
@@ -351,6 +374,12 @@ fn conclude(
             events: resident.execution.event_count() as u64,
         });
     }
+    let execution = &resident.execution;
+    let ends_plainly = resident.execution_id == INITIAL_EXECUTION_ID
+        && matches!(outcome.ending, Some(Ending::Completed { .. } | Ending::Failed { .. }))
+        && !execution.has_set_custom_status();
+    let continued =
+        matches!(outcome.ending, Some(Ending::ContinuedAsNew { .. })).then(|| execution.kv_snapshot());
     let mut notices = fallback.notices.clone();
     notices.extend(outcome.notice);
     fallback.child_cancellations = cancellations(&outcome.orchestrator_items);
@@ -364,6 +393,8 @@ fn conclude(
         notices,
         fallback: Some(Box::new(fallback)),
         suspended: outcome.ending.is_none().then_some(resident),
+        continued,
+        ends_plainly,
         report,
     }))
 }

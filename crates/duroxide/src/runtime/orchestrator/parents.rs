@@ -59,6 +59,14 @@ impl Notice {
         Ok(Some(message(link, parent_execution_id, self.result)))
     }
 
+    /// Makes the message if the record of the child names the parent's step and its execution.
+    pub fn into_message_to_recorded_parent(self) -> Option<WorkItem> {
+        match &self.to {
+            Addressee::Parent(link) if link.execution_id.is_some() => self.into_message_to_known_parent(),
+            _ => None,
+        }
+    }
+
     /// Makes the message if everything about the parent is known.
     pub fn into_message_to_known_parent(self) -> Option<WorkItem> {
         let Addressee::Parent(link) = self.to else { return None };

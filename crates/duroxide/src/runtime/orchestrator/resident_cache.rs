@@ -72,6 +72,11 @@ impl<V> ResidentCache<V> {
         taken.map(|entry| entry.value)
     }
 
+    /// Looks at an instance.
+    pub(super) fn get_mut(&mut self, instance: &str) -> Option<&mut V> {
+        self.entries.get_mut(instance).map(|entry| &mut entry.value)
+    }
+
     /// Takes an instance out if it is here and wanted. If not, leaves no trace.
     pub(super) fn take_if(
         &mut self,

@@ -17,6 +17,8 @@ pub(crate) struct Resident {
     pub(super) incarnation: u64,
     pub(super) execution_id: u64,
     pub(super) turns: u64,
+    /// A message may wait for it in its queue: then no turn may come before that one. A hint, for the store knows.
+    pub(super) has_mail: bool,
 }
 
 impl Resident {
@@ -72,7 +74,15 @@ impl Residents {
         execution_id: u64,
         now: Duration,
     ) -> Option<Box<Resident>> {
-        self.lock().take_if(instance, now, |resident| resident.execution_id == execution_id)
+        let is_idle = |resident: &Box<Resident>| resident.execution_id == execution_id && !resident.has_mail;
+        self.lock().take_if(instance, now, is_idle)
+    }
+
+    /// Notes that a message for the instance is about to be put into its queue.
+    pub(super) fn note_mail(&self, instance: &str) {
+        if let Some(resident) = self.lock().get_mut(instance) {
+            resident.has_mail = true;
+        }
     }
 
     /// Keeps an instance as [`keep`](Self::keep) does. Also returns those that lost their place, for a caller that holds

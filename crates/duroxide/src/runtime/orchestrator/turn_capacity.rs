@@ -57,6 +57,11 @@ impl TurnCapacity {
         Some(TurnSlot { number, numbers: self.numbers.clone(), _permit: permit })
     }
 
+    /// Tells whether turns have been quick lately.
+    pub(super) fn is_quick(&self) -> bool {
+        self.pace.items_to_claim(1) > 1
+    }
+
     /// Takes note of how long the code of a turn took.
     pub(super) fn note_turn(&self, metrics: &MetricsProvider, took: Duration) {
         self.pace.record(took);
@@ -104,8 +109,7 @@ pub(crate) struct TurnPermit(#[expect(dead_code, reason = "held, not read")] Own
 pub(crate) fn reserve(core: &Core) -> Option<TurnPermit> {
     let capacity = &core.turn_capacity;
     // If a turn would wait long for its slot here, another runtime should take it.
-    let is_quick = capacity.pace.items_to_claim(1) > 1;
-    if core.stop.is_cancelled() || (capacity.slots.available_permits() == 0 && !is_quick) {
+    if core.stop.is_cancelled() || (capacity.slots.available_permits() == 0 && !capacity.is_quick()) {
         return None;
     }
     capacity.under_way.clone().try_acquire_owned().ok().map(TurnPermit)

@@ -12,6 +12,7 @@ use crate::model::{
     ErrorDetails, Obstacle, ObstacleKind, PoisonMessageType, RunningActivity, WorkItem, error_text,
     poison_message,
 };
+use crate::providers::RunningMark;
 use crate::runtime::core::{Core, TARGET};
 use crate::runtime::options::attempts_until_poison;
 use crate::runtime::sessions::InSession;
@@ -63,15 +64,16 @@ pub(super) async fn run(core: Arc<Core>, start: Start, session: Option<InSession
     log_started(&claim, &worker_id);
     let started = core.clock.monotonic();
     let input = claim.work.input.clone();
-    let running = (core.mark_running(&claim.token), core.observed.run(running(&core, &claim)));
+    let mark = core.mark_running(&claim.token);
+    let observed = core.observed.run(running(&core, &claim));
     let user_code = Guarded::new(async move { handler.invoke(ctx, input).await });
     let ended = wait(&core, &claim, user_code, &worker_id).await;
-    drop(running);
+    drop(observed);
     let took = core.clock.monotonic().saturating_sub(started);
     core.slot_queue.pace.record(took);
     core.metrics().record_worker_dispatcher_execution_duration(took.as_millis() as u64);
     pass_on(&core, slot);
-    report(&core, &claim, ended, took, &worker_id).await;
+    report(&core, &claim, ended, mark, took, &worker_id).await;
 }
 
 /// The activity as the heartbeat tells it.
@@ -149,17 +151,21 @@ async fn report(
     core: &Arc<Core>,
     claim: &ClaimedActivity,
     ended: UserCodeEnd,
+    running: RunningMark,
     took: Duration,
     worker_id: &str,
 ) {
     let result = match ended {
-        UserCodeEnd::Cancelled => return discard(core, claim, took).await,
+        UserCodeEnd::Cancelled => {
+            drop(running);
+            return discard(core, claim, took).await;
+        }
         UserCodeEnd::Returned(result) => result,
     };
     log_ended(claim, &result, took, worker_id);
     let outcome = if result.is_ok() { "success" } else { "app_error" };
     let completion = result::completion(&claim.work, result);
-    let outcome = match store_or_fail(core, claim, &completion).await {
+    let outcome = match store_or_fail(core, claim, &completion, running).await {
         HowStored::AsItIs => outcome,
         HowStored::AsFailure => "app_error",
         HowStored::Not if claim.registration.cancellation.is_removed() => "cancelled",
@@ -177,15 +183,21 @@ enum HowStored {
 }
 
 /// Stores a result. If the store refuses it for good, stores a failure of the activity that says so.
-async fn store_or_fail(core: &Arc<Core>, claim: &ClaimedActivity, completion: &WorkItem) -> HowStored {
-    let (work, refusal) = match result::store(core, claim, completion).await {
+async fn store_or_fail(
+    core: &Arc<Core>,
+    claim: &ClaimedActivity,
+    completion: &WorkItem,
+    running: RunningMark,
+) -> HowStored {
+    let (work, refusal) = match result::store(core, claim, completion, running).await {
         Verdict::Stored => return HowStored::AsItIs,
         Verdict::Gone => return dropped(claim),
         Verdict::Refused(refusal) => (&claim.work, refusal),
     };
     tracing::warn!(target: TARGET, instance = %work.instance, activity_name = %work.name, activity_id = work.id,
         error = %refusal.error, "the store refuses the result; the activity fails");
-    match result::store(core, claim, &result::substitute(work, completion, &refusal)).await {
+    let substitute = result::substitute(work, completion, &refusal);
+    match result::store(core, claim, &substitute, RunningMark::none()).await {
         Verdict::Stored => HowStored::AsFailure,
         Verdict::Gone => dropped(claim),
         Verdict::Refused(refusal) => {
@@ -238,7 +250,7 @@ async fn poison(core: &Arc<Core>, claim: &ClaimedActivity) {
         },
         message,
     };
-    match store_or_fail(core, claim, &result::failure(work, details)).await {
+    match store_or_fail(core, claim, &result::failure(work, details), RunningMark::none()).await {
         HowStored::AsItIs | HowStored::AsFailure => core.metrics().record_activity_poison(),
         HowStored::Not => {}
     }

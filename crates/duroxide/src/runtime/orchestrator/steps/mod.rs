@@ -9,9 +9,13 @@
 //! the turn remains, and the cause goes the long way: into the queue. So the short path never decides anything that the
 //! long path would not, and a crash at any point leaves what the long path understands: the activity and its lease.
 //!
+//! A turn may lead to others at once: the next execution of an instance that continues as new, the first turn of a child,
+//! the turn of a parent whose child has ended. [`following`] takes them along in the same commit.
+//!
 //! [`under_way`] knows the instances with such a turn. Results that come meanwhile wait for it, and take the next turn
 //! together.
 
+mod following;
 mod results;
 mod starts;
 mod turns;
@@ -19,7 +23,9 @@ mod under_way;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::providers::{Provider, StartTaker, StepSupport};
+use crate::model::WorkItem;
+use crate::providers::{LocalExchange, Provider, StartTaker, StepSupport};
+use crate::runtime::core::Core;
 use under_way::UnderWay;
 
 pub(crate) use results::{Offered, OfferedResult, offer};
@@ -29,13 +35,44 @@ pub(crate) use starts::register;
 pub(crate) struct Steps {
     support: StepSupport,
     under_way: Arc<UnderWay>,
+    exchange: Option<Arc<LocalExchange>>,
     start_taker: Mutex<Option<StartTaker>>,
 }
 
 impl Steps {
     pub(crate) fn new(store: &dyn Provider) -> Self {
-        let support = store.as_extended().map_or(StepSupport::NONE, |store| store.step_support());
-        Self { support, under_way: Arc::default(), start_taker: Mutex::default() }
+        let extended = store.as_extended();
+        Self {
+            support: extended.map_or(StepSupport::NONE, |store| store.step_support()),
+            under_way: Arc::default(),
+            exchange: extended.and_then(|store| store.local_exchange()),
+            start_taker: Mutex::default(),
+        }
+    }
+
+    /// Where this runtime meets the clients of its store handle.
+    pub(super) fn exchange(&self) -> Option<&Arc<LocalExchange>> {
+        self.exchange.as_ref()
+    }
+
+    /// Notes that messages are on their way into the queues of instances: those are not idle, also if they are in memory.
+    /// Nothing depends on it but that no turn is taken in vain.
+    pub(super) fn note_messages(&self, core: &Core, messages: &[WorkItem]) {
+        if self.support == StepSupport::NONE {
+            return;
+        }
+        for message in messages {
+            if let WorkItem::SubOrchCompleted { parent_instance: to, .. }
+            | WorkItem::SubOrchFailed { parent_instance: to, .. }
+            | WorkItem::CancelInstance { instance: to, .. } = message
+            {
+                self.note_message(core, to);
+            }
+        }
+    }
+
+    fn note_message(&self, core: &Core, instance: &str) {
+        self.under_way.note_message(&core.residents, instance);
     }
 
     /// Takes no more starts from clients.

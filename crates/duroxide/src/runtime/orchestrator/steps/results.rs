@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::turns::{self, Taken};
 use super::under_way::{Answer, Entered, Lead, WaitingResult};
 use crate::model::WorkItem;
-use crate::providers::{FinishedActivity, StepCause};
+use crate::providers::{FinishedActivity, RunningMark, StepCause};
 use crate::runtime::core::Core;
 use crate::runtime::orchestrator::claim::Claim;
 use crate::runtime::orchestrator::turn_capacity;
@@ -56,7 +56,12 @@ impl OfferedResult {
 ///
 /// Only of the first attempt: if the turn kills the process, the attempt counts as one of the activity, and the next one
 /// goes the long way, where the attempts of the turn itself are counted.
-pub(crate) async fn offer(core: &Arc<Core>, result: OfferedResult, attempt_count: u32) -> Offered {
+pub(crate) async fn offer(
+    core: &Arc<Core>,
+    result: OfferedResult,
+    attempt_count: u32,
+    running: RunningMark,
+) -> Offered {
     if !core.steps.support.results
         || attempt_count != 1
         || core.stop.is_cancelled()
@@ -66,19 +71,25 @@ pub(crate) async fn offer(core: &Arc<Core>, result: OfferedResult, attempt_count
     }
     match core.steps.under_way.enter(&core.residents, &result, core.clock.monotonic()) {
         Entered::NotHere => NOT_TAKEN,
-        Entered::Lead(lead) => take(core, lead, result).await,
-        Entered::Waits(answer) => match answer.await {
-            Ok(Answer::Stored) => Offered::Stored,
-            Ok(Answer::NotTaken) => NOT_TAKEN,
-            Ok(Answer::Lead(lead)) => take(core, lead, result).await,
-            // The turn was aborted on its way to the store.
-            Err(_) => Offered::NotTaken { is_perhaps_stored: true },
-        },
+        Entered::Lead(lead) => take(core, lead, result, running).await,
+        Entered::Waits(answer) => {
+            drop(running);
+            match answer.await {
+                Ok(Answer::Stored) => Offered::Stored,
+                Ok(Answer::NotTaken) => NOT_TAKEN,
+                Ok(Answer::Lead(lead)) => {
+                    let running = core.mark_running(&result.token);
+                    take(core, lead, result, running).await
+                }
+                // The turn was aborted on its way to the store.
+                Err(_) => Offered::NotTaken { is_perhaps_stored: true },
+            }
+        }
     }
 }
 
 /// Takes the next turn of an instance, with this result and those that wait.
-async fn take(core: &Arc<Core>, lead: Lead, result: OfferedResult) -> Offered {
+async fn take(core: &Arc<Core>, lead: Lead, result: OfferedResult, running: RunningMark) -> Offered {
     let Lead { resident, claim: hold } = lead;
     let Some(permit) = turn_capacity::reserve(core) else {
         core.residents.keep(result.instance().to_string(), resident, core.clock.monotonic());
@@ -93,11 +104,12 @@ async fn take(core: &Arc<Core>, lead: Lead, result: OfferedResult) -> Offered {
     let mut others = hold.take_waiting(MOST_RESULTS - 1);
     let results: Vec<OfferedResult> =
         std::iter::once(&result).chain(others.iter().map(|other| &other.result)).cloned().collect();
-    let marks: Vec<_> = results.iter().map(|result| core.mark_running(&result.token)).collect();
+    // If the turn kills the process, that is an attempt of all these activities.
+    let marks: Vec<_> = others.iter().map(|other| core.mark_running(&other.result.token)).collect();
     let messages = results.iter().map(|result| (*result.completion).clone()).collect();
     let claim = Claim::of_resident(result.instance(), &resident, messages);
     let taken = turns::take_resident(core, claim, resident, hold, slot).await;
-    drop(marks);
+    drop((running, marks));
     let finished: Vec<FinishedActivity<'_>> = results
         .iter()
         .map(|result| FinishedActivity { lock_token: &result.token, completion: &result.completion })

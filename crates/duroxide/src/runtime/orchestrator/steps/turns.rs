@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
+use super::following;
 use super::under_way::Hold;
+use crate::model::WorkItem;
 use crate::providers::{
-    ExtendedProvider, HeldInstance, ProviderError, StepCause, StepOutcome, StepToStore, StepTurn,
+    AnnouncedEnd, ExtendedProvider, HeldInstance, ProviderError, StepCause, StepOutcome, StepToStore,
+    StepTurn,
 };
 use crate::runtime::core::{Core, TARGET};
 use crate::runtime::orchestrator::check;
@@ -31,11 +34,32 @@ const REFUSED: Taken = Taken::Not { is_perhaps_stored: false };
 
 /// A turn that was taken and is not stored.
 pub(super) struct UnstoredTurn {
-    claim: Claim,
-    commit: Commit,
-    /// `None` if the instance is new.
-    hold: Option<Hold>,
-    worker_id: String,
+    pub claim: Claim,
+    pub commit: Commit,
+    /// `None` if the instance is new, or if a later turn of the same step has it.
+    pub hold: Option<Hold>,
+    pub worker_id: String,
+}
+
+impl UnstoredTurn {
+    /// Makes the claim of the next turn of the same instance, as if this one were stored.
+    pub(super) fn claim_afterwards(&self, messages: Vec<WorkItem>) -> Claim {
+        let last = self.commit.events.iter().map(|event| event.event_id).max();
+        Claim {
+            messages,
+            execution_id: self.commit.execution_id,
+            last_event_id: last.or(self.claim.last_event_id),
+            token: String::new(),
+            ..self.claim.clone()
+        }
+    }
+}
+
+impl Commit {
+    /// Tells whether the turn sends a message to an instance.
+    pub(super) fn sends_to(&self, instance: &String) -> bool {
+        self.orchestrator_items.iter().any(|item| following::addressee(item) == Some(instance))
+    }
 }
 
 /// Takes a turn of an instance in memory; `None` if that leads to nothing that could be stored.
@@ -66,13 +90,18 @@ pub(super) async fn take(
         }
         state => decide(&rules, claim, state),
     };
+    let turns = match decision {
+        Decision::Commit(commit) => {
+            let mut turns = vec![UnstoredTurn { claim, commit: *commit, hold, worker_id }];
+            following::take_along(core, &rules, &mut turns);
+            Some(turns)
+        }
+        Decision::Defer(_) => None,
+    };
     let took = core.clock.monotonic().saturating_sub(began);
     core.turn_capacity.note_turn(core.metrics(), took);
     drop(slot);
-    match decision {
-        Decision::Commit(commit) => Some(vec![UnstoredTurn { claim, commit: *commit, hold, worker_id }]),
-        Decision::Defer(_) => None,
-    }
+    turns
 }
 
 /// Stores turns together with their cause.
@@ -82,10 +111,14 @@ pub(super) async fn store(core: &Arc<Core>, cause: StepCause<'_>, turns: Vec<Uns
     for turn in turns {
         turn::remember_origin(core, &turn.claim, &turn.commit);
         let UnstoredTurn { claim, commit, hold, worker_id } = turn;
+        let announced = commit.announce_end(core, &claim.instance);
         let Commit { mut orchestrator_items, notices, suspended, report, .. } = commit;
-        afterwards.push(Afterwards { suspended, hold, report, worker_id });
+        afterwards.push(Afterwards { suspended, hold, announced, report, worker_id });
         match commit::messages(core, notices).await {
-            Ok(messages) => orchestrator_items.extend(messages),
+            Ok(messages) => {
+                orchestrator_items.extend(messages);
+                core.steps.note_messages(core, &orchestrator_items);
+            }
             Err(_) => return REFUSED,
         }
         let ack = Ack {
@@ -164,6 +197,7 @@ impl PreparedTurn {
 struct Afterwards {
     suspended: Option<Box<Resident>>,
     hold: Option<Hold>,
+    announced: Option<AnnouncedEnd>,
     report: Report,
     worker_id: String,
 }
@@ -179,7 +213,8 @@ struct StoredReport {
 impl Afterwards {
     /// Keeps the instance in memory. Returns the report, which the caller publishes.
     fn settle(self, core: &Core, turn: PreparedTurn, incarnation: u64) -> StoredReport {
-        let Self { suspended, hold, report, worker_id } = self;
+        let Self { suspended, hold, announced, report, worker_id } = self;
+        announced.into_iter().for_each(AnnouncedEnd::confirm);
         let PreparedTurn { claim, ack } = turn;
         core.postponed.forget(&claim.instance);
         // A worker of this runtime that runs one of these learns it now, not at the next renewal.

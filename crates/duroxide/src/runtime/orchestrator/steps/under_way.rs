@@ -20,6 +20,8 @@ struct Entry {
     waiting: Vec<WaitingResult>,
     /// Turns that were leased meanwhile and need the instance.
     leased: Vec<oneshot::Sender<()>>,
+    /// A message has been put into the queue of the instance meanwhile.
+    has_mail: bool,
 }
 
 /// A result that waits until the turn before it is stored.
@@ -79,6 +81,33 @@ impl UnderWay {
         Entered::Lead(Lead { resident, claim: self.hold(instance) })
     }
 
+    /// Takes an instance out of memory for a turn with a message that is stored nowhere; `None` if it is not here, or not
+    /// idle.
+    pub(super) fn enter_alone(
+        self: &Arc<Self>,
+        residents: &Residents,
+        instance: &str,
+        execution_id: u64,
+        now: std::time::Duration,
+    ) -> Option<Lead> {
+        let mut instances = self.lock();
+        if instances.contains_key(instance) {
+            return None;
+        }
+        let resident = residents.take_idle(instance, execution_id, now)?;
+        instances.insert(instance.to_string(), Entry::new(execution_id));
+        Some(Lead { resident, claim: self.hold(instance) })
+    }
+
+    /// Notes that a message for an instance is about to be put into its queue.
+    pub(super) fn note_message(&self, residents: &Residents, instance: &str) {
+        let mut instances = self.lock();
+        match instances.get_mut(instance) {
+            Some(entry) => entry.has_mail = true,
+            None => residents.note_mail(instance),
+        }
+    }
+
     /// Waits until no turn of the instance is under way here.
     pub(super) async fn until_idle(&self, instance: &str) {
         let idle = {
@@ -103,7 +132,7 @@ impl UnderWay {
 
 impl Entry {
     fn new(execution_id: u64) -> Self {
-        Self { execution_id, waiting: Vec::new(), leased: Vec::new() }
+        Self { execution_id, waiting: Vec::new(), leased: Vec::new(), has_mail: false }
     }
 }
 
@@ -137,10 +166,10 @@ impl Hold {
         loop {
             let next = {
                 let mut instances = under_way.lock();
-                let is_leased = |entry: &Entry| !entry.leased.is_empty();
                 match instances.get_mut(&self.instance) {
-                    Some(entry) if !entry.waiting.is_empty() && !is_leased(entry) => entry.waiting.remove(0),
-                    _ => {
+                    Some(entry) if entry.can_go_on(&lead.resident) => entry.waiting.remove(0),
+                    entry => {
+                        lead.resident.has_mail = entry.is_some_and(|entry| entry.has_mail);
                         // With the lock held: a result that comes now finds the instance either here or there.
                         lead.claim.is_over = true;
                         let entry = instances.remove(&self.instance);
@@ -164,6 +193,15 @@ impl Hold {
 }
 
 impl Entry {
+    /// Tells whether the results that wait can be taken at once: nothing else is in line for the instance, and it is
+    /// still the execution that they are for.
+    fn can_go_on(&self, resident: &Resident) -> bool {
+        !self.waiting.is_empty()
+            && self.leased.is_empty()
+            && !self.has_mail
+            && self.execution_id == resident.execution_id
+    }
+
     /// Sends the results that wait the long way.
     fn release(self) {
         for waiting in self.waiting {

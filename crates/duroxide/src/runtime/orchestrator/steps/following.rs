@@ -1,0 +1,127 @@
+//! Turns that follow from a turn at once, and are stored in the same commit.
+//!
+//! Whoever takes a turn looks at the messages that it sends. If one of them can be taken right away, it is left out, and
+//! the turn that it leads to comes next. What is not taken here goes into the queues, as ever.
+
+use super::turns::UnstoredTurn;
+use super::under_way::Lead;
+use crate::model::WorkItem;
+use crate::runtime::core::Core;
+use crate::runtime::orchestrator::claim::{Claim, StoredHistory};
+use crate::runtime::orchestrator::decide::{Decision, InstanceState, Rules, continue_at_once, decide};
+
+/// The most turns in one commit, whatever the store would take: others wait for this one.
+const MOST_TURNS: usize = 8;
+
+/// Takes the turns that follow from the last one, as long as there are any.
+pub(super) fn take_along(core: &Core, rules: &Rules<'_>, turns: &mut Vec<UnstoredTurn>) {
+    let most = core.steps.support.turns.min(MOST_TURNS);
+    while turns.len() < most {
+        let Some(next) = next(core, rules, turns) else { return };
+        turns.push(next);
+    }
+}
+
+fn next(core: &Core, rules: &Rules<'_>, turns: &mut [UnstoredTurn]) -> Option<UnstoredTurn> {
+    successor(rules, turns).or_else(|| parent(core, rules, turns)).or_else(|| child(rules, turns))
+}
+
+/// The first turn of the execution that continues the last one.
+fn successor(rules: &Rules<'_>, turns: &mut [UnstoredTurn]) -> Option<UnstoredTurn> {
+    let last = turns.last_mut()?;
+    // A new instance has no incarnation yet by which the store could tell it.
+    if last.claim.incarnation == 0 {
+        return None;
+    }
+    let continues = |item: &WorkItem| matches!(item, WorkItem::ContinueAsNew { .. });
+    let place = last.commit.orchestrator_items.iter().position(continues)?;
+    let kv = last.commit.continued.take()?;
+    let mut claim = last.claim_afterwards(vec![last.commit.orchestrator_items[place].clone()]);
+    let Decision::Commit(commit) = continue_at_once(rules, &mut claim, kv)? else { return None };
+    last.commit.orchestrator_items.remove(place);
+    let hold = last.hold.take();
+    Some(UnstoredTurn { claim, commit: *commit, hold, worker_id: last.worker_id.clone() })
+}
+
+/// The turn of a parent that waits for the last one's instance, which has ended.
+fn parent(core: &Core, rules: &Rules<'_>, turns: &mut [UnstoredTurn]) -> Option<UnstoredTurn> {
+    let (last, before) = turns.split_last_mut()?;
+    let [notice] = last.commit.notices.as_slice() else { return None };
+    let message = notice.clone().into_message_to_recorded_parent()?;
+    let (WorkItem::SubOrchCompleted { parent_instance: to, parent_execution_id: execution_id, .. }
+    | WorkItem::SubOrchFailed { parent_instance: to, parent_execution_id: execution_id, .. }) = &message
+    else {
+        return None;
+    };
+    let is_addressed = |turn: &UnstoredTurn| turn.commit.sends_to(to);
+    if is_addressed(last) || before.iter().any(is_addressed) {
+        return None;
+    }
+    let (resident, hold, claim) = match before.iter_mut().rev().find(|turn| turn.claim.instance == *to) {
+        // It began in this very step.
+        Some(turn) if turn.claim.incarnation == 0 || turn.commit.execution_id != *execution_id => {
+            return None;
+        }
+        Some(turn) => {
+            let claim = turn.claim_afterwards(vec![message.clone()]);
+            (turn.commit.suspended.take()?, turn.hold.take(), claim)
+        }
+        None => {
+            let now = core.clock.monotonic();
+            let Lead { resident, claim: hold } =
+                core.steps.under_way.enter_alone(&core.residents, to, *execution_id, now)?;
+            let claim = Claim::of_resident(to, &resident, vec![message.clone()]);
+            (resident, Some(hold), claim)
+        }
+    };
+    last.commit.notices.clear();
+    let worker_id = last.worker_id.clone();
+    match decide(rules, claim, InstanceState::Resident(resident)) {
+        (claim, Decision::Commit(commit)) => Some(UnstoredTurn { claim, commit: *commit, hold, worker_id }),
+        // An instance in memory is never put off.
+        (_, Decision::Defer(_)) => None,
+    }
+}
+
+/// The first turn of a child that the last turn starts.
+fn child(rules: &Rules<'_>, turns: &mut [UnstoredTurn]) -> Option<UnstoredTurn> {
+    let last = turns.last_mut()?;
+    let items = &last.commit.orchestrator_items;
+    let can_begin = |item: &WorkItem| match item {
+        WorkItem::StartOrchestration {
+            orchestration, version, instance, parent_instance: Some(_), ..
+        } => {
+            let sent_to_it = items.iter().filter(|item| addressee(item) == Some(instance)).count();
+            sent_to_it == 1 && rules.missing(orchestration, version.as_deref()).is_none()
+        }
+        _ => false,
+    };
+    let place = items.iter().position(can_begin)?;
+    let start = items[place].clone();
+    let WorkItem::StartOrchestration { instance, orchestration, .. } = &start else { return None };
+    let claim = Claim::of_new(instance, orchestration, start.clone());
+    match decide(rules, claim, InstanceState::Stored(StoredHistory::nothing())) {
+        (claim, Decision::Commit(commit)) => {
+            last.commit.orchestrator_items.remove(place);
+            Some(UnstoredTurn { claim, commit: *commit, hold: None, worker_id: last.worker_id.clone() })
+        }
+        (_, Decision::Defer(_)) => None,
+    }
+}
+
+/// The instance that a message is for.
+pub(super) fn addressee(message: &WorkItem) -> Option<&String> {
+    match message {
+        WorkItem::StartOrchestration { instance, .. }
+        | WorkItem::ContinueAsNew { instance, .. }
+        | WorkItem::TimerFired { instance, .. }
+        | WorkItem::CancelInstance { instance, .. }
+        | WorkItem::ExternalRaised { instance, .. }
+        | WorkItem::QueueMessage { instance, .. }
+        | WorkItem::ActivityCompleted { instance, .. }
+        | WorkItem::ActivityFailed { instance, .. } => Some(instance),
+        WorkItem::SubOrchCompleted { parent_instance, .. }
+        | WorkItem::SubOrchFailed { parent_instance, .. } => Some(parent_instance),
+        _ => None,
+    }
+}
