@@ -10,7 +10,7 @@ use crate::columns::{
 };
 use crate::encode::{NewActivity, NewMessage, TurnCommit};
 use crate::error::{Failure, QueryError};
-use crate::fetch::{Activities, Fetched, InstanceOrder, Instances, StoredWork, WorkOrder, new_seed};
+use crate::fetch::{Activities, Fetched, InstanceOrder, Instances, StoredWork, WorkOrder};
 use crate::gather::{Claimed, Order};
 use crate::give_backs::LeaseReturner;
 use crate::jobs::{Call, Job, Pending, Reply, ResultToCommit, StartWithMessage, TurnStored, TurnToCommit};
@@ -21,6 +21,7 @@ use crate::shared::{DueSignal, Effects, Shared, clamp};
 use crate::waiting_dispatchers::{WaitingDispatcher, WaitingDispatchers};
 
 /// Requests that share a transaction.
+#[derive(Default)]
 pub(crate) struct Batch {
     turns: Vec<Pending<TurnToCommit, TurnStored>>,
     acks: Vec<Pending<ResultToCommit>>,
@@ -37,8 +38,6 @@ pub(crate) struct Batch {
     instance_order: Option<InstanceOrder>,
     /// Receives the instances that were leased for a waiting dispatcher.
     waiting: Option<oneshot::Sender<Fetched>>,
-    /// The beginning of the tokens of everything that the batch leases.
-    seed: String,
 }
 
 /// The outcomes of the requests of a batch, by their positions.
@@ -62,25 +61,6 @@ pub(crate) struct Verdicts {
     pub(crate) work: Option<Activities>,
     /// Instances leased along with results, messages or starts.
     pub(crate) instances: Option<Instances>,
-}
-
-impl Default for Batch {
-    fn default() -> Self {
-        Self {
-            turns: Vec::new(),
-            acks: Vec::new(),
-            messages: Vec::new(),
-            activities: Vec::new(),
-            starts: Vec::new(),
-            deliveries: Vec::new(),
-            calls: Vec::new(),
-            syncs: Vec::new(),
-            work_order: None,
-            instance_order: None,
-            waiting: None,
-            seed: new_seed(),
-        }
-    }
 }
 
 /// Adds an order to the joint order, if both are of the same kind.
@@ -224,16 +204,11 @@ impl Batch {
         Ok(())
     }
 
-    /// Returns the seed of the leases that the batch takes, if it takes any.
-    pub(crate) fn seed_of_claims(&self) -> Option<&str> {
-        (self.work_order.is_some() || self.instance_order.is_some()).then_some(self.seed.as_str())
-    }
-
-    /// Returns how long the longest of these leases lasts.
-    pub(crate) fn lease_ms_of_claims(&self) -> i64 {
-        let work = self.work_order.as_ref().map(|order| order.lease_ms);
-        let instances = self.instance_order.as_ref().map(|order| order.lease_ms);
-        work.max(instances).unwrap_or(0)
+    /// Returns the seeds of the leases that the batch takes, and how long these last.
+    pub(crate) fn seeds_of_claims(&self) -> Vec<(&str, i64)> {
+        let work = self.work_order.as_ref().map(|order| (order.seed.as_str(), order.lease_ms));
+        let instances = self.instance_order.as_ref().map(|order| (order.seed.as_str(), order.lease_ms));
+        work.into_iter().chain(instances).collect()
     }
 
     /// Sends all statements of the batch and waits for their answers. With `careful`, the server looks for events that
@@ -254,13 +229,12 @@ impl Batch {
         let deliveries = DeliveryColumns::new(&self.deliveries);
         let work = self.work_order.as_ref();
         let order = self.instance_order.as_ref();
-        let claim = ClaimColumns::new(order, shared, &self.seed);
+        let claim = ClaimColumns::new(order, shared);
         // Only one of the statements leases instances.
-        let claim_for_waiting =
-            ClaimColumns::new(order.filter(|_| self.waiting.is_some()), shared, &self.seed);
+        let claim_for_waiting = ClaimColumns::new(order.filter(|_| self.waiting.is_some()), shared);
         let mut statements: Vec<Sent<'_>> = Vec::new();
         if !self.turns.is_empty() {
-            statements.push(Box::pin(turns.send(session, shared, mark, careful, work, &self.seed)));
+            statements.push(Box::pin(turns.send(session, shared, mark, careful, work)));
         }
         if !self.acks.is_empty() {
             statements.push(Box::pin(acks.send(session, now, mark, claim)));

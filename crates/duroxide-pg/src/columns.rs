@@ -37,7 +37,7 @@ pub(crate) struct ClaimColumns<'a> {
 
 impl<'a> ClaimColumns<'a> {
     /// Makes the columns of an order; without one the statement leases nothing.
-    pub(crate) fn new(order: Option<&'a InstanceOrder>, shared: &Shared, seed: &'a str) -> Self {
+    pub(crate) fn new(order: Option<&'a InstanceOrder>, shared: &Shared) -> Self {
         let classes = order.and_then(|order| order.classes.as_ref());
         Self {
             max: order.map_or(0, InstanceOrder::stored_max),
@@ -45,7 +45,7 @@ impl<'a> ClaimColumns<'a> {
             parking_ms: shared.parking_ms,
             known: classes.map(|(known, _)| known.as_slice()),
             allowed: classes.map(|(_, allowed)| allowed.as_slice()),
-            seed,
+            seed: order.map_or("", |order| order.seed.as_str()),
         }
     }
 
@@ -364,13 +364,13 @@ impl<'a> TurnColumns<'a> {
         mark: Mark<'_>,
         careful: bool,
         order: Option<&WorkOrder>,
-        seed: &str,
     ) -> Answer {
         let Mark { committer, epoch, batch } = mark;
         let now = shared.time.given_ms();
         let max = order.map_or(0, WorkOrder::stored_max);
         let lease_ms = order.map_or(0, |order| order.lease_ms);
         let routes = order.and_then(|order| order.routes.as_ref());
+        let seed = order.map_or("", |order| order.seed.as_str());
         let params: [&(dyn tokio_postgres::types::ToSql + Sync); 51] = [
             &now,
             &committer,

@@ -542,9 +542,9 @@ impl Committing {
                         deliveries: row.get::<_, Option<Vec<i32>>>(5).unwrap_or_default(),
                         ..Verdicts::default()
                     };
-                    if let Some((seed, connection)) = batch.seed_of_claims().zip(self.connection.as_ref()) {
-                        let (now, lease_ms) =
-                            (self.returner.shared.time.given_ms(), batch.lease_ms_of_claims());
+                    for (seed, lease_ms) in batch.seeds_of_claims() {
+                        let Some(connection) = &self.connection else { break };
+                        let now = self.returner.shared.time.given_ms();
                         let params: Columns<'_> = &[&now, &seed, &lease_ms];
                         // If this fails, the leases run out by themselves.
                         let _ = in_time(connection.session.query(RELEASE_CLAIMS, params)).await;

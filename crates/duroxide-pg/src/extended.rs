@@ -11,12 +11,12 @@ use duroxide::providers::{
     AwaitedInstance, AwaitedLook, BlockedInstance, Clock, DeliveryOutcome, DroppedMessages, Durable,
     ExtendedProvider, HistoryPart, InstanceClaim, InstanceMetadata, InstanceRequest, InstanceWatch, KvEntry,
     LeaseState, ParkedMessage, ProviderError, QuarantineEntry, QuarantinePurge, QuarantineRetry,
-    QuarantinedRow, RunningActivities, RunningInstances, StartOutcome, StoredResult, StoredTurn, TagFilter,
-    TurnToStore, WorkClaim, WorkItem, WorkQueue, WorkRequest, WorkSignal, refusal,
+    QuarantinedRow, RunningActivities, RunningInstances, RunningMark, StartOutcome, StoredResult, StoredTurn,
+    TagFilter, TurnToStore, WorkClaim, WorkItem, WorkQueue, WorkRequest, WorkSignal, refusal,
 };
 
 use crate::PostgresProvider;
-use crate::claims::work_order;
+use crate::dead_holders;
 use crate::encode::{self, NewMessage, leased_by, leased_work};
 use crate::histories::OF_CURRENT;
 use crate::jobs::{Job, StartWithMessage, TurnStored};
@@ -36,6 +36,10 @@ impl ExtendedProvider for PostgresProvider {
 
     fn running_activities(&self) -> Option<Arc<RunningActivities>> {
         Some(self.shared.running.clone())
+    }
+
+    fn mark_running(&self, lock_token: &str) -> RunningMark {
+        dead_holders::mark_running(&self.renewing, &self.shared.holder, lock_token)
     }
 
     fn work_signal(&self, queue: WorkQueue) -> WorkSignal {
@@ -102,7 +106,8 @@ impl ExtendedProvider for PostgresProvider {
         turn: TurnToStore<'_>,
         claim: Option<&WorkRequest<'_>>,
     ) -> Result<StoredTurn, ProviderError> {
-        let order = claim.filter(|request| *request.tag_filter != TagFilter::None).map(work_order);
+        let order = claim.filter(|request| *request.tag_filter != TagFilter::None);
+        let order = order.map(|request| self.work_order(request));
         let TurnStored { incarnation, work } = self.commit_turn(turn, order).await?;
         let Some(request) = claim else { return Ok(StoredTurn { incarnation, claims: Vec::new() }) };
         // The turn is stored whatever becomes of this claim. A turn's commit never leases activities of sessions.

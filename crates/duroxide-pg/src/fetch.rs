@@ -25,6 +25,8 @@ const CLAIM_WORK_CAREFULLY: &str = "SELECT * FROM claim_work_carefully_1($1, $2,
 pub(crate) struct InstanceOrder {
     pub(crate) max: usize,
     pub(crate) lease_ms: i64,
+    /// What the tokens begin with, after `lock_`.
+    pub(crate) seed: String,
     /// The versions that the caller has decided about, and those of them that it takes; `None` for any.
     pub(crate) classes: Option<(Vec<String>, Vec<String>)>,
 }
@@ -140,6 +142,8 @@ impl Claimed<Fetched> for Instances {
 pub(crate) struct WorkOrder {
     pub(crate) max: usize,
     pub(crate) lease_ms: i64,
+    /// What the tokens begin with, after `lock_`.
+    pub(crate) seed: String,
     pub(crate) owner: Option<String>,
     pub(crate) session_ms: i64,
     pub(crate) routes: Option<Vec<String>>,
@@ -221,7 +225,7 @@ pub(crate) fn gather_work(returner: LeaseReturner) -> Gatherer<WorkOrder> {
 
 async fn fetch_instances(returner: &LeaseReturner, order: InstanceOrder) -> Result<Instances, StoreError> {
     let shared = &returner.shared;
-    let (max, seed) = (order.stored_max(), new_seed());
+    let (max, seed) = (order.stored_max(), order.seed.clone());
     let (known, allowed) = order.classes.unzip();
     let now = shared.time.given_ms();
     let params: Columns<'_> = &[&now, &max, &order.lease_ms, &shared.parking_ms, &known, &allowed, &seed];
@@ -239,7 +243,7 @@ async fn fetch_instances(returner: &LeaseReturner, order: InstanceOrder) -> Resu
 
 async fn fetch_work(returner: &LeaseReturner, order: WorkOrder) -> Result<Activities, StoreError> {
     let shared = &returner.shared;
-    let (max, seed) = (order.stored_max(), new_seed());
+    let (max, seed) = (order.stored_max(), order.seed.clone());
     let now = shared.time.given_ms();
     let params: Columns<'_> =
         &[&now, &max, &order.lease_ms, &order.owner, &order.session_ms, &order.routes, &seed];
@@ -270,11 +274,6 @@ pub(crate) const RELEASE_CLAIMS: &str = "SELECT release_claims_2($1, $2, $3)";
 
 fn release(now: Option<i64>, seed: &str, lease_ms: i64) -> (&'static str, Params) {
     (RELEASE_CLAIMS, vec![Box::new(now), Box::new(seed.to_string()), Box::new(lease_ms)])
-}
-
-/// Makes the beginning that the tokens of one call share, and no other tokens have.
-pub(crate) fn new_seed() -> String {
-    uuid::Uuid::new_v4().simple().to_string()
 }
 
 /// A leased instance, with its messages still as text.

@@ -37,6 +37,7 @@
 //! | `early` | commits that become durable afterwards |
 //! | `claims`, `fetch`, `gather`, `waiting_dispatchers`, `give_backs` | leasing together, giving back unused leases |
 //! | `renewals` | keeping leases, together and on a connection of their own |
+//! | `lease_holder`, `dead_holders` | noticing that a process has died, and releasing its leases |
 //! | `shared`, `signals`, `clock` | telling dispatchers, watchers and other processes what changed, and when to look |
 //! | `figures` | metrics about the state of the store |
 //! | `encode`, `text` | values on their way in and out |
@@ -50,7 +51,7 @@
 //! | `duroxide commits` | turns, and syncs of what was committed early | from the first write |
 //! | `duroxide messages` | messages and results | from the first write |
 //! | `duroxide leases` | leases | from the first fetch |
-//! | `duroxide renewals` | keeping leases | from the first renewal |
+//! | `duroxide renewals` | keeping leases, and the lock that tells others that the process lives | from the first fetch |
 //! | `duroxide listings` (two at most), `duroxide removals` | what may take long | while needed, and half a minute longer |
 //!
 //! So a worker has five connections, and a client that starts orchestrations and waits for them three. If the URL gives
@@ -68,6 +69,7 @@ mod claims;
 mod clock;
 mod columns;
 mod committer;
+mod dead_holders;
 mod early;
 mod encode;
 mod error;
@@ -79,6 +81,7 @@ mod give_backs;
 mod grants;
 mod histories;
 mod jobs;
+mod lease_holder;
 mod listings;
 mod migrate;
 mod open;
@@ -150,6 +153,10 @@ pub struct PostgresProvider {
     listings: Listings,
     returner: LeaseReturner,
     renewals: renewals::Renewals,
+    /// The connection that renews leases.
+    renewing: Arc<SharedConnection>,
+    /// Dropping it ends the task that shows others that this handle lives.
+    _holder_lock: tokio::sync::oneshot::Sender<()>,
     instance_claims: gather::Gatherer<fetch::InstanceOrder>,
     work_claims: gather::Gatherer<fetch::WorkOrder>,
     setup: SchemaSetup,
@@ -286,6 +293,7 @@ impl PostgresProvider {
             server_identity: connector.server_identity.clone(),
             turns_in_the_way: shared::TurnsInTheWay::default(),
             takes_work: false.into(),
+            holder: lease_holder::LeaseHolder::default(),
             waiting_dispatchers: WaitingDispatchers::default(),
         });
         let (patience, idle) = (settings.patience, settings.idle);
@@ -319,8 +327,14 @@ impl PostgresProvider {
             patience,
         };
         // The renewals retry by themselves, with what has changed meanwhile.
-        let renewing = SharedConnection::new(connector.clone(), Purpose::Renewals, Duration::ZERO);
-        let renewals = renewals::start(renewing, &shared, patience);
+        let renewing = Arc::new(SharedConnection::new(connector.clone(), Purpose::Renewals, Duration::ZERO));
+        let renewals = renewals::start(renewing.clone(), &shared, patience);
+        let holder_lock = dead_holders::HolderLock::start(
+            renewing.clone(),
+            returner.clone(),
+            settings.release_dead_after,
+            settings.poll_interval,
+        );
         let committer = Arc::new(Committer::start(connector.clone(), returner.clone(), patience));
         Self {
             early: early::start(connector.clone(), returner.clone(), patience, committer.clone()),
@@ -334,6 +348,8 @@ impl PostgresProvider {
             returner,
             setup: settings.schema_setup(),
             renewals,
+            renewing,
+            _holder_lock: holder_lock,
             known_classes: Mutex::new(BTreeSet::from([String::new()])),
             shared,
             connector,

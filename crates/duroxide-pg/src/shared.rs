@@ -7,6 +7,7 @@ use std::time::Duration;
 use duroxide::providers::{Clock, InstanceWatchers, RunningActivities, StoreLimits, WorkSignalSource};
 
 use crate::clock::DatabaseClock;
+use crate::lease_holder::LeaseHolder;
 use crate::server_identity::ServerIdentity;
 use crate::signals::PendingNotifications;
 use crate::waiting_dispatchers::WaitingDispatchers;
@@ -30,6 +31,8 @@ pub(crate) struct Shared {
     pub(crate) turns_in_the_way: TurnsInTheWay,
     /// This handle claims work, so it also reports the store's figures.
     pub(crate) takes_work: AtomicBool,
+    /// This handle as a holder of leases.
+    pub(crate) holder: LeaseHolder,
     /// The orders of dispatchers that wait.
     pub(crate) waiting_dispatchers: WaitingDispatchers,
 }

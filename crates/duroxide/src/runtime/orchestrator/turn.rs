@@ -92,7 +92,8 @@ async fn take(core: Arc<Core>, leased: LeasedClaim, state: InstanceState, slot: 
         now_ms: core.clock.now_ms(),
     };
     let began = core.clock.monotonic();
-    let running = core.mark_running(&claim.token);
+    let mut running = core.mark_running(&claim.token);
+    running.noted().await;
     let (claim, decision) = match state {
         InstanceState::Resident(resident) if core.options.check_residents => {
             Box::pin(check::take_both(&rules, &core, claim, resident)).await

@@ -60,7 +60,8 @@ pub(super) async fn run(core: Arc<Core>, start: Start, session: Option<InSession
     log_started(&claim, &worker_id);
     let started = core.clock.monotonic();
     let input = claim.work.input.clone();
-    let running = core.mark_running(&claim.token);
+    let mut running = core.mark_running(&claim.token);
+    running.noted().await;
     let user_code = Guarded::new(async move { handler.invoke(ctx, input).await });
     let ended = wait(&core, &claim, user_code, &worker_id).await;
     drop(running);
