@@ -24,6 +24,7 @@ mod hand_over;
 pub mod inspect;
 pub mod instrumented;
 mod items;
+mod local_exchange;
 pub mod management;
 pub mod memory;
 mod provider;
@@ -35,6 +36,7 @@ mod running_mark;
 mod signal;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+mod step;
 mod store_limits;
 
 pub use crate::model::limits::MAX_WORKER_TAGS;
@@ -53,6 +55,8 @@ pub use filters::{DispatcherCapabilityFilter, SemverRange, TagFilter, current_bu
 pub(crate) use gathered_looks::{Cause, GatheredLooks};
 pub use hand_over::{Durable, StoredResult, StoredTurn, TurnToStore};
 pub use items::{ExecutionMetadata, OrchestrationItem, ScheduledActivityIdentifier, SessionFetchConfig};
+pub use local_exchange::LocalExchange;
+pub(crate) use local_exchange::{StartTaker, TakenStart, TakesStarts};
 pub use management::{
     DeleteInstanceResult, ExecutionInfo, InstanceFilter, InstanceInfo, InstanceTree, ManagementProvider,
     PruneOptions, PruneResult, QueueDepths, SystemMetrics,
@@ -64,4 +68,8 @@ pub use running_activities::RunningActivities;
 pub use running_mark::RunningMark;
 pub(crate) use signal::{Change, Looks};
 pub use signal::{InstanceWatch, InstanceWatchers, WorkSignal, WorkSignalSource};
+pub use step::{
+    FinishedActivity, HeldInstance, LONGEST_OVERTAKING, StepCause, StepOutcome, StepSupport, StepToStore,
+    StepTurn, StoredStep,
+};
 pub use store_limits::StoreLimits;
