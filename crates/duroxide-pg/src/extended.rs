@@ -10,9 +10,10 @@ use duroxide::providers::inspect::{self, MessageClass};
 use duroxide::providers::{
     AwaitedInstance, AwaitedLook, BlockedInstance, Clock, DeliveryOutcome, DroppedMessages, Durable,
     ExtendedProvider, HistoryPart, InstanceClaim, InstanceMetadata, InstanceRequest, InstanceWatch, KvEntry,
-    LeaseState, ParkedMessage, ProviderError, QuarantineEntry, QuarantinePurge, QuarantineRetry,
-    QuarantinedRow, RunningActivities, RunningInstances, RunningMark, StartOutcome, StoredResult, StoredTurn,
-    TagFilter, TurnToStore, WorkClaim, WorkItem, WorkQueue, WorkRequest, WorkSignal, refusal,
+    LeaseState, LocalExchange, ParkedMessage, ProviderError, QuarantineEntry, QuarantinePurge,
+    QuarantineRetry, QuarantinedRow, RunningActivities, RunningInstances, RunningMark, StartOutcome,
+    StepOutcome, StepSupport, StepToStore, StoredResult, StoredTurn, TagFilter, TurnToStore, WorkClaim,
+    WorkItem, WorkQueue, WorkRequest, WorkSignal, refusal,
 };
 
 use crate::PostgresProvider;
@@ -146,6 +147,22 @@ impl ExtendedProvider for PostgresProvider {
             _ => self.claim_instances(request).await.unwrap_or_default(),
         };
         Ok(StoredResult { claims, durable: Durable::when(durable) })
+    }
+
+    fn step_support(&self) -> StepSupport {
+        crate::steps::SUPPORT
+    }
+
+    async fn store_step(
+        &self,
+        step: StepToStore<'_>,
+        claim: Option<&WorkRequest<'_>>,
+    ) -> Result<StepOutcome, ProviderError> {
+        self.commit_step(step, claim).await
+    }
+
+    fn local_exchange(&self) -> Option<Arc<LocalExchange>> {
+        Some(self.shared.exchange.clone())
     }
 
     async fn recover_lease(

@@ -32,7 +32,7 @@
 //! | `address`, `tls`, `session`, `settings`, `server_identity` | where the database is, and connections to it |
 //! | `proof`, `pooling` | how the store keeps statements out of foreign sessions, and works without sessions |
 //! | `shared_connection`, `listings` | connections that many callers share |
-//! | `jobs`, `columns`, `batch`, `pipeline`, `committer` | group commit |
+//! | `jobs`, `batch`, `statements`, `pipeline`, `transaction`, `epochs`, `committer` | group commit |
 //! | `set_aside` | jobs that meet locks of others, and do not hold up the rest |
 //! | `early` | commits that become durable afterwards |
 //! | `claims`, `fetch`, `gather`, `waiting_dispatchers`, `give_backs` | leasing together, giving back unused leases |
@@ -41,7 +41,7 @@
 //! | `shared`, `signals`, `clock` | telling dispatchers, watchers and other processes what changed, and when to look |
 //! | `figures` | metrics about the state of the store |
 //! | `encode`, `text` | values on their way in and out |
-//! | `provider`, `extended`, `admin`, `reads`, `histories`, `blocked`, `quarantine` | the traits |
+//! | `provider`, `extended`, `steps`, `admin`, `reads`, `histories`, `blocked`, `quarantine` | the traits |
 //!
 //! # Connections
 //!
@@ -67,11 +67,11 @@ mod batch;
 mod blocked;
 mod claims;
 mod clock;
-mod columns;
 mod committer;
 mod dead_holders;
 mod early;
 mod encode;
+mod epochs;
 mod error;
 mod extended;
 mod fetch;
@@ -100,8 +100,11 @@ mod settings;
 mod shared;
 mod shared_connection;
 mod signals;
+mod statements;
+mod steps;
 mod text;
 mod tls;
+mod transaction;
 mod waiting_dispatchers;
 
 use std::collections::BTreeSet;
@@ -119,6 +122,9 @@ pub use migrate::Migrations;
 pub use open::{OpenError, open};
 pub use options::PostgresBuilder;
 pub use session::TokenSource;
+#[cfg(feature = "test-hooks")]
+#[doc(hidden)]
+pub use statements::{Signature, signatures};
 
 use address::{DatabaseAddress, Protection};
 use clock::DatabaseClock;
@@ -293,6 +299,7 @@ impl PostgresProvider {
             server_identity: connector.server_identity.clone(),
             turns_in_the_way: shared::TurnsInTheWay::default(),
             takes_work: false.into(),
+            exchange: Arc::default(),
             holder: lease_holder::LeaseHolder::default(),
             waiting_dispatchers: WaitingDispatchers::default(),
         });

@@ -48,7 +48,7 @@ macro_rules! migration {
     };
 }
 
-const MIGRATIONS: [Migration; 16] = [
+const MIGRATIONS: [Migration; 17] = [
     migration!(1, "0001_tables"),
     migration!(2, "0002_scheduling"),
     migration!(3, "0003_turns"),
@@ -65,6 +65,7 @@ const MIGRATIONS: [Migration; 16] = [
     migration!(14, "0014_operate", needs_at_least 11),
     migration!(15, "0015_locks", needs_at_least 11),
     migration!(16, "0016_holders", needs_at_least 11),
+    migration!(17, "0017_steps", needs_at_least 11),
 ];
 
 /// The migration since which the ledger says which builds may still run. Builds that do not know it refuse every newer

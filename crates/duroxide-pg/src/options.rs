@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use duroxide::providers::{Clock, DEFAULT_PARKING_TIME, StoreLimits};
 
-use crate::committer::FORGOTTEN_AFTER;
 use crate::dead_holders::RELEASE_AFTER;
+use crate::epochs::FORGOTTEN_AFTER;
 use crate::migrate::{Migration, SchemaSetup};
 use crate::session::TokenSource;
 use crate::shared::bounded;

@@ -272,7 +272,7 @@ impl Provider for PostgresProvider {
 
 impl PostgresProvider {
     /// Hands a request to a committer and waits until it is durable.
-    async fn commit<O, T>(
+    pub(crate) async fn commit<O, T>(
         &self,
         committer: &Committer,
         operation: &'static str,
