@@ -22,6 +22,7 @@ mod filters;
 mod gathered_looks;
 mod hand_over;
 pub mod inspect;
+mod inspection;
 pub mod instrumented;
 mod items;
 mod local_exchange;
@@ -54,6 +55,11 @@ pub use extended::{
 pub use filters::{DispatcherCapabilityFilter, SemverRange, TagFilter, current_build_version};
 pub(crate) use gathered_looks::{Cause, GatheredLooks};
 pub use hand_over::{Durable, StoredResult, StoredTurn, TurnToStore};
+pub use inspection::{
+    Count, EventOrder, EventRequest, ExecutionSummary, Inspector, InstanceDetail, InstancePage,
+    InstanceQuery, InstanceRow, KvView, ListCursor, ListSort, MinuteRates, QueueState, StateTotals,
+    WorkerReport,
+};
 pub use items::{ExecutionMetadata, OrchestrationItem, ScheduledActivityIdentifier, SessionFetchConfig};
 pub use local_exchange::LocalExchange;
 pub(crate) use local_exchange::{StartTaker, TakenStart, TakesStarts};
