@@ -180,7 +180,7 @@ impl HolderLock {
             return jittered(RECONNECT);
         };
         let Some((about, rows)) = rows.split_last() else { return idle };
-        let found = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+        let found = rows.iter().map(|row| (row.get("holder"), row.get("lock_key"))).collect();
         let patience = if was_outage { release_after.max(RELEASE_AFTER_OUTAGE) } else { release_after };
         silent.found(found, SystemClock.monotonic(), patience);
         for (holder, key, forget) in silent.due(SystemClock.monotonic()) {
@@ -189,7 +189,8 @@ impl HolderLock {
         }
         // While some die, look at all.
         *others = if silent.is_empty() { OTHERS.0 } else { OTHERS.1 };
-        let usual = if about.get::<_, i64>(2) > 0 { jittered(LOOK_EVERY.0) } else { jittered(idle) };
+        let usual =
+            if about.get::<_, i64>("looked_at") > 0 { jittered(LOOK_EVERY.0) } else { jittered(idle) };
         silent.next_due().map_or(usual, |due| due.saturating_sub(SystemClock.monotonic()).min(usual))
     }
 
@@ -199,8 +200,9 @@ impl HolderLock {
         let Ok(rows) = self.returner.connection.query_briefly(RELEASE, params).await else {
             return Released::SomeLeft;
         };
-        let Some(row) = rows.first().filter(|row| row.get(0)) else { return Released::NotDead };
-        let [instances, activities, sessions]: [i64; 3] = [1, 2, 3].map(|column| row.get(column));
+        let Some(row) = rows.first().filter(|row| row.get("is_dead")) else { return Released::NotDead };
+        let [instances, activities, sessions]: [i64; 3] =
+            ["instances", "activities", "sessions"].map(|column| row.get(column));
         if instances + activities + sessions > 0 {
             tracing::info!(target: "duroxide::providers::postgres", holder, instances, activities, sessions,
                 "released the leases of a process that died");
@@ -210,7 +212,7 @@ impl HolderLock {
                 ..Effects::default()
             });
         }
-        if row.get(4) { Released::SomeLeft } else { Released::All }
+        if row.get("some_left") { Released::SomeLeft } else { Released::All }
     }
 }
 

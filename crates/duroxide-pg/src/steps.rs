@@ -2,8 +2,8 @@
 
 use duroxide::providers::rows::row_number;
 use duroxide::providers::{
-    ProviderError, StepCause, StepOutcome, StepToStore, StoredStep, TagFilter, WorkItem, WorkRequest,
-    inspect, refusal,
+    ProviderError, StepCause, StepOutcome, StepSupport, StepToStore, StoredStep, TagFilter, WorkRequest,
+    refusal,
 };
 
 use crate::PostgresProvider;
