@@ -81,7 +81,23 @@ impl PostgresProvider {
             let allowed = known.iter().filter(|class| is_compatible(filter, class)).cloned().collect();
             (known, allowed)
         });
-        InstanceOrder { max, lease_ms: whole_ms(request.lock_timeout), classes }
+        let lease_ms = whole_ms(request.lock_timeout);
+        InstanceOrder { max, lease_ms, seed: self.shared.holder.seed(lease_ms), classes }
+    }
+
+    /// Makes the order for a request.
+    pub(crate) fn work_order(&self, request: &WorkRequest<'_>) -> WorkOrder {
+        let lease_ms = whole_ms(request.lock_timeout);
+        let owner = request.session.map(|session| stored(&session.owner_id).into_owned());
+        owner.iter().for_each(|owner| self.shared.holder.note_owner(owner));
+        WorkOrder {
+            max: request.max,
+            lease_ms,
+            seed: self.shared.holder.seed(lease_ms),
+            owner,
+            session_ms: request.session.map_or(0, |session| whole_ms(session.lock_timeout)),
+            routes: routes(request.tag_filter),
+        }
     }
 
     fn learn_classes(&self, fetched: &Fetched) {
@@ -111,7 +127,7 @@ impl PostgresProvider {
         operation: &'static str,
         fetched: FetchedWork,
     ) -> Result<Vec<WorkClaim>, ProviderError> {
-        let (good, bad) = decode_work(fetched.claims);
+        let (good, bad) = self.decode_work(fetched.claims);
         if !bad.is_empty() {
             self.set_aside(operation, WorkQueue::Worker, &bad).await?;
         }
@@ -139,6 +155,7 @@ impl PostgresProvider {
             }
         }
         let attempt_count = attempts.saturating_add(1);
+        self.shared.holder.note_attempt(&claim.token, attempt_count);
         let server = self.shared.server_identity.number();
         Ok(Some(claim.describe(messages, attempt_count, server)))
     }
@@ -161,7 +178,7 @@ impl PostgresProvider {
                 .await
                 .map_err(|error| error.into_provider_error(operation))?;
             held.add(leases);
-            let (good, bad) = decode_work(stored);
+            let (good, bad) = self.decode_work(stored);
             claimed.extend(good);
             if !bad.is_empty() {
                 self.set_aside(operation, WorkQueue::Worker, &bad).await?;
@@ -177,9 +194,15 @@ impl PostgresProvider {
     }
 
     async fn fetch_work(&self, max: usize, request: &WorkRequest<'_>) -> Result<FetchedWork, StoreError> {
-        let order = WorkOrder { max, ..work_order(request) };
+        let order = WorkOrder { max, ..self.work_order(request) };
         let gatherer = self.work_claims.clone();
         self.returner.give_backs.see_through(async move { gatherer.ask(order).await }).await
+    }
+
+    fn decode_work(&self, stored: Vec<StoredWork>) -> (Vec<WorkClaim>, Vec<UndecodableRow>) {
+        let (good, bad) = decode_work(stored);
+        good.iter().for_each(|claim| self.shared.holder.note_attempt(&claim.lock_token, claim.attempt_count));
+        (good, bad)
     }
 
     /// Moves rows that do not decode to the quarantine, out of the way of later claims.
@@ -204,17 +227,6 @@ impl PostgresProvider {
 
     fn classes(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
         self.known_classes.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-}
-
-/// Makes the order for a request.
-pub(crate) fn work_order(request: &WorkRequest<'_>) -> WorkOrder {
-    WorkOrder {
-        max: request.max,
-        lease_ms: whole_ms(request.lock_timeout),
-        owner: request.session.map(|session| stored(&session.owner_id).into_owned()),
-        session_ms: request.session.map_or(0, |session| whole_ms(session.lock_timeout)),
-        routes: routes(request.tag_filter),
     }
 }
 

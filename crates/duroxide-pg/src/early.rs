@@ -18,7 +18,8 @@ use std::time::Duration;
 use duroxide::providers::{Clock, ProviderError, SystemClock};
 use tokio::sync::{mpsc, watch};
 
-use crate::committer::{BATCH_SIZE, Committed, Committer, Committing, Progress};
+use crate::committer::{BATCH_SIZE, Committed, Committer, Committing};
+use crate::epochs::Progress;
 use crate::error::Failure;
 use crate::give_backs::LeaseReturner;
 use crate::jobs::{Job, Reply};
@@ -95,7 +96,7 @@ impl Early {
                 Next::Sync => self.sync_what_has_lingered(),
                 Next::Fail(error) => self.give_up(&error),
                 Next::End => {
-                    self.committing.end_epoch().await;
+                    self.committing.end().await;
                     return;
                 }
             }
@@ -147,10 +148,10 @@ impl Early {
     }
 
     fn keep(&mut self, mut committed: Committed, connection: u64) {
-        let is_urgent = committed.batch.is_urgent(&committed.verdicts);
-        committed.batch.hand_out(&mut committed.verdicts);
-        if committed.verdicts.is_synced {
-            return committed.batch.answer(committed.verdicts);
+        let is_urgent = committed.batch.is_urgent();
+        committed.batch.hand_out();
+        if committed.is_synced {
+            return committed.batch.answer();
         }
         let sent = self.synced.sent();
         let sync_at = if is_urgent { SystemClock.monotonic() } else { SystemClock.monotonic() + LINGER };
@@ -171,7 +172,7 @@ impl Early {
         let now = *self.progress.borrow_and_update();
         while self.kept.front().is_some_and(|kept| kept.is_durable(&now)) {
             if let Some(Kept { committed, .. }) = self.kept.pop_front() {
-                committed.batch.answer(committed.verdicts);
+                committed.batch.answer();
             }
         }
         if self.kept.iter().all(|kept| kept.connection == now.connection) {
@@ -197,14 +198,14 @@ impl Early {
     /// Takes out the jobs of batches that the server lost in a crash. Fails batches if the server has forgotten whether
     /// it committed them.
     fn forgotten(&mut self) -> Vec<Job> {
-        if let Some(last) = self.committing.take_uncertain() {
+        if let Some(last) = self.committing.epochs.take_uncertain() {
             let failure = uncertain("the server has forgotten this process");
             let (unknown, kept) = self.kept.drain(..).partition(|kept| kept.committed.number <= last);
             self.kept = kept;
             let unknown: VecDeque<Kept> = unknown;
             unknown.into_iter().for_each(|kept| kept.committed.batch.fail(&failure));
         }
-        let known = self.committing.take_server_memories();
+        let known = self.committing.epochs.take_server_memories();
         let is_lost = |kept: &Kept| known.iter().any(|known| known.lacks(kept.committed.number));
         let (lost, kept) = self.kept.drain(..).partition(is_lost);
         self.kept = kept;

@@ -163,15 +163,26 @@ pub(crate) struct TurnCommit {
 }
 
 impl TurnCommit {
+    /// Encodes the turn of a leased instance, which the token names.
     pub(crate) fn new(limits: &StoreLimits, turn: TurnToStore<'_>) -> Result<Self, ProviderError> {
         const OPERATION: &str = "ack_orchestration_item";
+        let instance = leased_by(turn.lock_token).ok_or_else(|| refusal::unknown_turn_token(OPERATION))?;
+        Self::of(limits, OPERATION, instance, turn)
+    }
+
+    /// Encodes a turn of this instance.
+    pub(crate) fn of(
+        limits: &StoreLimits,
+        operation: &'static str,
+        instance: &str,
+        turn: TurnToStore<'_>,
+    ) -> Result<Self, ProviderError> {
         let TurnToStore { lock_token: token, execution_id, history_delta: delta, metadata, .. } = turn;
-        let instance = leased_by(token).ok_or_else(|| refusal::unknown_turn_token(OPERATION))?;
         let changes = inspect::delta_changes(delta);
         let column = |text: &Option<String>| text.as_deref().map(|text| stored(text).into_owned());
-        let activity = |item| activity(limits, OPERATION, item);
-        let message = |item| message(limits, OPERATION, item);
-        let pinned = |version| PinnedVersion::encode(OPERATION, version);
+        let activity = |item| activity(limits, operation, item);
+        let message = |item| message(limits, operation, item);
+        let pinned = |version| PinnedVersion::encode(operation, version);
         let cancelled: Vec<_> = turn.cancelled_activities.iter().filter_map(identity).collect();
         let mut activities = turn.worker_items.iter().map(activity).collect::<Result<Vec<_>, _>>()?;
         // The store need not keep an activity that the turn schedules and gives up at once.
@@ -183,8 +194,8 @@ impl TurnCommit {
         Ok(Self {
             token: token.to_string(),
             instance: instance.to_string(),
-            execution_id: row_number(OPERATION, "execution id", execution_id)?,
-            events: events(limits, OPERATION, instance, execution_id, delta)?,
+            execution_id: row_number(operation, "execution id", execution_id)?,
+            events: events(limits, operation, instance, execution_id, delta)?,
             custom_status: changes.custom_status.as_ref().map(column),
             values: values(&changes.kv),
             activities,

@@ -10,13 +10,14 @@ use duroxide::providers::inspect::{self, MessageClass};
 use duroxide::providers::{
     AwaitedInstance, AwaitedLook, BlockedInstance, Clock, DeliveryOutcome, DroppedMessages, Durable,
     ExtendedProvider, HistoryPart, Inspector, InstanceClaim, InstanceMetadata, InstanceRequest,
-    InstanceWatch, KvEntry, LeaseState, ParkedMessage, ProviderError, QuarantineEntry, QuarantinePurge,
-    QuarantineRetry, QuarantinedRow, RunningActivities, RunningInstances, StartOutcome, StoredResult,
-    StoredTurn, TagFilter, TurnToStore, WorkClaim, WorkItem, WorkQueue, WorkRequest, WorkSignal, refusal,
+    InstanceWatch, KvEntry, LeaseState, LocalExchange, ParkedMessage, ProviderError, QuarantineEntry,
+    QuarantinePurge, QuarantineRetry, QuarantinedRow, RunningActivities, RunningInstances, RunningMark,
+    StartOutcome, StepOutcome, StepSupport, StepToStore, StoredResult, StoredTurn, TagFilter, TurnToStore,
+    WorkClaim, WorkItem, WorkQueue, WorkRequest, WorkSignal, refusal,
 };
 
 use crate::PostgresProvider;
-use crate::claims::work_order;
+use crate::dead_holders;
 use crate::encode::{self, NewMessage, leased_by, leased_work};
 use crate::histories::OF_CURRENT;
 use crate::jobs::{Job, StartWithMessage, TurnStored};
@@ -40,6 +41,10 @@ impl ExtendedProvider for PostgresProvider {
 
     fn as_inspector(&self) -> Option<&dyn Inspector> {
         Some(self)
+    }
+
+    fn mark_running(&self, lock_token: &str) -> RunningMark {
+        dead_holders::mark_running(&self.renewing, &self.shared.holder, lock_token)
     }
 
     fn work_signal(&self, queue: WorkQueue) -> WorkSignal {
@@ -106,7 +111,8 @@ impl ExtendedProvider for PostgresProvider {
         turn: TurnToStore<'_>,
         claim: Option<&WorkRequest<'_>>,
     ) -> Result<StoredTurn, ProviderError> {
-        let order = claim.filter(|request| *request.tag_filter != TagFilter::None).map(work_order);
+        let order = claim.filter(|request| *request.tag_filter != TagFilter::None);
+        let order = order.map(|request| self.work_order(request));
         let TurnStored { incarnation, work } = self.commit_turn(turn, order).await?;
         let Some(request) = claim else { return Ok(StoredTurn { incarnation, claims: Vec::new() }) };
         // The turn is stored whatever becomes of this claim. A turn's commit never leases activities of sessions.
@@ -145,6 +151,22 @@ impl ExtendedProvider for PostgresProvider {
             _ => self.claim_instances(request).await.unwrap_or_default(),
         };
         Ok(StoredResult { claims, durable: Durable::when(durable) })
+    }
+
+    fn step_support(&self) -> StepSupport {
+        crate::steps::SUPPORT
+    }
+
+    async fn store_step(
+        &self,
+        step: StepToStore<'_>,
+        claim: Option<&WorkRequest<'_>>,
+    ) -> Result<StepOutcome, ProviderError> {
+        self.commit_step(step, claim).await
+    }
+
+    fn local_exchange(&self) -> Option<Arc<LocalExchange>> {
+        Some(self.shared.exchange.clone())
     }
 
     async fn recover_lease(

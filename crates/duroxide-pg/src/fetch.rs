@@ -25,6 +25,8 @@ const CLAIM_WORK_CAREFULLY: &str = "SELECT * FROM claim_work_carefully_1($1, $2,
 pub(crate) struct InstanceOrder {
     pub(crate) max: usize,
     pub(crate) lease_ms: i64,
+    /// What the tokens begin with, after `lock_`.
+    pub(crate) seed: String,
     /// The versions that the caller has decided about, and those of them that it takes; `None` for any.
     pub(crate) classes: Option<(Vec<String>, Vec<String>)>,
 }
@@ -91,18 +93,19 @@ impl Instances {
         let mut instances =
             Self { claims, held, unfinished: false, unknown_classes: Vec::new(), in_line: false };
         if let Some(about) = about {
-            shared.time.learn(about.get(12));
-            let is_more = about.get::<_, Option<bool>>(14).unwrap_or(false);
+            shared.time.learn(about.get("now_at"));
+            let is_more = about.get::<_, Option<bool>>("more").unwrap_or(false);
             instances.unfinished = is_more && instances.claims.is_empty();
             if is_more && !instances.unfinished {
                 shared.instances_ready.source.notify();
             }
-            instances.unknown_classes = about.get::<_, Option<Vec<String>>>(16).unwrap_or_default();
-            instances.in_line = about.get::<_, Option<bool>>(19).unwrap_or(false);
+            instances.unknown_classes =
+                about.get::<_, Option<Vec<String>>>("unknown_classes").unwrap_or_default();
+            instances.in_line = about.get::<_, Option<bool>>("in_line").unwrap_or(false);
             if instances.unknown_classes.is_empty() {
-                take_note(&shared.instances_ready, about.get(13));
+                take_note(&shared.instances_ready, about.get("next_due"));
             }
-            match about.get::<_, Option<bool>>(15).unwrap_or(false) {
+            match about.get::<_, Option<bool>>("busy").unwrap_or(false) {
                 true => look_again(shared),
                 false => shared.turns_in_the_way.are_over(),
             }
@@ -140,6 +143,8 @@ impl Claimed<Fetched> for Instances {
 pub(crate) struct WorkOrder {
     pub(crate) max: usize,
     pub(crate) lease_ms: i64,
+    /// What the tokens begin with, after `lock_`.
+    pub(crate) seed: String,
     pub(crate) owner: Option<String>,
     pub(crate) session_ms: i64,
     pub(crate) routes: Option<Vec<String>>,
@@ -221,7 +226,7 @@ pub(crate) fn gather_work(returner: LeaseReturner) -> Gatherer<WorkOrder> {
 
 async fn fetch_instances(returner: &LeaseReturner, order: InstanceOrder) -> Result<Instances, StoreError> {
     let shared = &returner.shared;
-    let (max, seed) = (order.stored_max(), new_seed());
+    let (max, seed) = (order.stored_max(), order.seed.clone());
     let (known, allowed) = order.classes.unzip();
     let now = shared.time.given_ms();
     let params: Columns<'_> = &[&now, &max, &order.lease_ms, &shared.parking_ms, &known, &allowed, &seed];
@@ -239,7 +244,7 @@ async fn fetch_instances(returner: &LeaseReturner, order: InstanceOrder) -> Resu
 
 async fn fetch_work(returner: &LeaseReturner, order: WorkOrder) -> Result<Activities, StoreError> {
     let shared = &returner.shared;
-    let (max, seed) = (order.stored_max(), new_seed());
+    let (max, seed) = (order.stored_max(), order.seed.clone());
     let now = shared.time.given_ms();
     let params: Columns<'_> =
         &[&now, &max, &order.lease_ms, &order.owner, &order.session_ms, &order.routes, &seed];
@@ -256,10 +261,10 @@ async fn fetch_work(returner: &LeaseReturner, order: WorkOrder) -> Result<Activi
     let claims: VecDeque<StoredWork> = rows.iter().map(StoredWork::read).collect();
     let tokens = claims.iter().map(|claim| claim.token.clone()).collect();
     let held = UndeliveredLeases::new(WorkQueue::Worker, tokens, returner.clone());
-    let unfinished = about.as_ref().is_some_and(|about| about.get::<_, Option<bool>>(6) == Some(true));
+    let unfinished = about.as_ref().is_some_and(|about| about.get::<_, Option<bool>>("more") == Some(true));
     if let Some(about) = about {
-        shared.time.learn(about.get(4));
-        shared.work_ready.is_due_at(about.get(5));
+        shared.time.learn(about.get("now_at"));
+        shared.work_ready.is_due_at(about.get("next_due"));
     }
     let may_have_sessions = order.owner.is_some() && !claims.is_empty();
     Ok(Activities { claims, held, unfinished, may_have_sessions })
@@ -270,11 +275,6 @@ pub(crate) const RELEASE_CLAIMS: &str = "SELECT release_claims_2($1, $2, $3)";
 
 fn release(now: Option<i64>, seed: &str, lease_ms: i64) -> (&'static str, Params) {
     (RELEASE_CLAIMS, vec![Box::new(now), Box::new(seed.to_string()), Box::new(lease_ms)])
-}
-
-/// Makes the beginning that the tokens of one call share, and no other tokens have.
-pub(crate) fn new_seed() -> String {
-    uuid::Uuid::new_v4().simple().to_string()
 }
 
 /// A leased instance, with its messages still as text.
@@ -296,18 +296,18 @@ pub(crate) struct StoredClaim {
 impl StoredClaim {
     fn read(row: &Row) -> Self {
         Self {
-            instance: row.get(0),
-            token: row.get(1),
-            name: row.get::<_, Option<String>>(2).map(original),
-            version: row.get::<_, Option<String>>(3).map(original),
-            execution_id: row.get(4),
-            incarnation: row.get(5),
-            last_event_id: row.get(6),
-            status: row.get(7),
-            start_event: row.get(8),
-            ids: row.get(9),
-            attempts: row.get(10),
-            texts: row.get(11),
+            instance: row.get("instance"),
+            token: row.get("token"),
+            name: row.get::<_, Option<String>>("name").map(original),
+            version: row.get::<_, Option<String>>("version").map(original),
+            execution_id: row.get("execution"),
+            incarnation: row.get("incarnation"),
+            last_event_id: row.get("last_event"),
+            status: row.get("status"),
+            start_event: row.get("start_event"),
+            ids: row.get("message_ids"),
+            attempts: row.get("attempts"),
+            texts: row.get("texts"),
         }
     }
 }
@@ -322,7 +322,12 @@ pub(crate) struct StoredWork {
 
 impl StoredWork {
     fn read(row: &Row) -> Self {
-        Self { id: row.get(0), token: row.get(1), attempts: row.get(2), text: row.get(3) }
+        Self {
+            id: row.get("id"),
+            token: row.get("token"),
+            attempts: row.get("attempts"),
+            text: row.get("item"),
+        }
     }
 }
 
@@ -341,8 +346,8 @@ fn look_again(shared: &Arc<Shared>) {
 }
 
 fn report_dropped(about: &Row) {
-    let instances: Vec<String> = about.get::<_, Option<Vec<String>>>(17).unwrap_or_default();
-    let counts: Vec<i64> = about.get::<_, Option<Vec<i64>>>(18).unwrap_or_default();
+    let instances: Vec<String> = about.get::<_, Option<Vec<String>>>("dropped_for").unwrap_or_default();
+    let counts: Vec<i64> = about.get::<_, Option<Vec<i64>>>("dropped_count").unwrap_or_default();
     for (instance, messages) in instances.into_iter().map(original).zip(counts) {
         tracing::warn!(
             target: "duroxide::providers::postgres",
@@ -353,8 +358,8 @@ fn report_dropped(about: &Row) {
 
 /// Logs the instances that the server could not claim.
 fn report_blocked(about: &Row) {
-    let instances: Vec<String> = about.get::<_, Option<Vec<String>>>(20).unwrap_or_default();
-    let reasons: Vec<String> = about.get::<_, Option<Vec<String>>>(21).unwrap_or_default();
+    let instances: Vec<String> = about.get::<_, Option<Vec<String>>>("blocked").unwrap_or_default();
+    let reasons: Vec<String> = about.get::<_, Option<Vec<String>>>("blocked_reasons").unwrap_or_default();
     for (instance, reason) in instances.into_iter().map(original).zip(reasons) {
         tracing::error!(
             target: "duroxide::providers::postgres",
@@ -365,8 +370,8 @@ fn report_blocked(about: &Row) {
 
 /// Logs the activities that the server could not claim.
 fn report_quarantined(about: &Row) {
-    let ids: Vec<i64> = about.get::<_, Option<Vec<i64>>>(7).unwrap_or_default();
-    let reasons: Vec<String> = about.get::<_, Option<Vec<String>>>(8).unwrap_or_default();
+    let ids: Vec<i64> = about.get::<_, Option<Vec<i64>>>("quarantined").unwrap_or_default();
+    let reasons: Vec<String> = about.get::<_, Option<Vec<String>>>("reasons").unwrap_or_default();
     for (row, reason) in ids.into_iter().zip(reasons) {
         tracing::error!(
             target: "duroxide::providers::postgres",

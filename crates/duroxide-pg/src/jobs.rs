@@ -64,6 +64,44 @@ pub(crate) struct TurnStored {
     pub(crate) work: Option<FetchedWork>,
 }
 
+/// A turn that is stored together with its cause, without a lease.
+pub(crate) struct StepToCommit {
+    pub(crate) turn: TurnCommit,
+    /// The instance as the caller holds it: which creation of its id it is, 0 if that is to be free, and where its
+    /// history ends.
+    pub(crate) incarnation: u64,
+    pub(crate) execution_id: i64,
+    pub(crate) last_event_id: i64,
+    /// The activities whose results are the cause, with their leases.
+    pub(crate) results: Vec<(i64, String)>,
+    /// The text of the timer that is the cause.
+    pub(crate) timer: Option<String>,
+    pub(crate) claim: Option<WorkOrder>,
+}
+
+impl StepToCommit {
+    /// Tells whether the turn changes nothing about its instance but when it was last changed.
+    pub(crate) fn is_plain(&self) -> bool {
+        let turn = &self.turn;
+        self.incarnation != 0
+            && turn.execution_id == self.execution_id
+            && turn.custom_status.is_none()
+            && (&turn.name, &turn.version, &turn.status) == (&None, &None, &None)
+            && turn.pinned.is_none()
+    }
+}
+
+/// What became of a step.
+pub(crate) enum StepStored {
+    Stored {
+        /// The incarnation of the instance; 0 if the answer was lost.
+        incarnation: u64,
+        /// The activities that the commit leased; `None` if the caller has to ask for itself.
+        work: Option<FetchedWork>,
+    },
+    Conflict,
+}
+
 /// The end of an activity, and the caller's order for instances to lease along with it.
 pub(crate) struct ResultToCommit {
     pub(crate) ack: WorkAck,
@@ -136,6 +174,7 @@ where
 /// A request for the committer.
 pub(crate) enum Job {
     AckTurn(Box<Pending<TurnToCommit, TurnStored>>),
+    Step(Box<Pending<StepToCommit, StepStored>>),
     AckWork(Box<Pending<ResultToCommit>>),
     Message(Pending<NewMessage>),
     Activity(Pending<NewActivity>),
@@ -159,6 +198,7 @@ impl Job {
     pub(crate) fn subject(&self) -> Option<Subject> {
         let instance = match self {
             Self::AckTurn(pending) => return Some(Subject::Turn(pending.request.turn.instance.clone())),
+            Self::Step(pending) => return Some(Subject::Turn(pending.request.turn.instance.clone())),
             Self::AckWork(pending) => return Some(Subject::Work(pending.request.ack.id)),
             Self::Message(pending) => &pending.request.instance,
             Self::Activity(pending) => &pending.request.instance,
@@ -173,6 +213,7 @@ impl Job {
     pub(crate) fn size(&self) -> usize {
         match self {
             Self::AckTurn(pending) => pending.request.turn.size(),
+            Self::Step(pending) => pending.request.turn.size(),
             Self::AckWork(pending) => {
                 pending.request.ack.completion.as_ref().map_or(0, |message| message.text.len())
             }
@@ -189,6 +230,7 @@ impl Job {
     pub(crate) fn is_moot(&self) -> bool {
         match self {
             Self::AckTurn(pending) => pending.reply.is_moot(),
+            Self::Step(pending) => pending.reply.is_moot(),
             Self::AckWork(pending) => pending.reply.is_moot(),
             Self::Message(pending) => pending.reply.is_moot(),
             Self::Activity(pending) => pending.reply.is_moot(),

@@ -32,15 +32,16 @@
 //! | `address`, `tls`, `session`, `settings`, `server_identity` | where the database is, and connections to it |
 //! | `proof`, `pooling` | how the store keeps statements out of foreign sessions, and works without sessions |
 //! | `shared_connection`, `listings` | connections that many callers share |
-//! | `jobs`, `columns`, `batch`, `pipeline`, `committer` | group commit |
+//! | `jobs`, `batch`, `statements`, `pipeline`, `transaction`, `epochs`, `committer` | group commit |
 //! | `set_aside` | jobs that meet locks of others, and do not hold up the rest |
 //! | `early` | commits that become durable afterwards |
 //! | `claims`, `fetch`, `gather`, `waiting_dispatchers`, `give_backs` | leasing together, giving back unused leases |
 //! | `renewals` | keeping leases, together and on a connection of their own |
+//! | `lease_holder`, `dead_holders` | noticing that a process has died, and releasing its leases |
 //! | `shared`, `signals`, `clock` | telling dispatchers, watchers and other processes what changed, and when to look |
 //! | `figures` | metrics about the state of the store |
 //! | `encode`, `text` | values on their way in and out |
-//! | `provider`, `extended`, `admin`, `reads`, `histories`, `blocked`, `quarantine` | the traits |
+//! | `provider`, `extended`, `steps`, `admin`, `reads`, `histories`, `blocked`, `quarantine` | the traits |
 //!
 //! # Connections
 //!
@@ -50,7 +51,7 @@
 //! | `duroxide commits` | turns, and syncs of what was committed early | from the first write |
 //! | `duroxide messages` | messages and results | from the first write |
 //! | `duroxide leases` | leases | from the first fetch |
-//! | `duroxide renewals` | keeping leases | from the first renewal |
+//! | `duroxide renewals` | keeping leases, and the lock that tells others that the process lives | from the first fetch |
 //! | `duroxide listings` (two at most), `duroxide removals` | what may take long | while needed, and half a minute longer |
 //!
 //! So a worker has five connections, and a client that starts orchestrations and waits for them three. If the URL gives
@@ -66,10 +67,11 @@ mod batch;
 mod blocked;
 mod claims;
 mod clock;
-mod columns;
 mod committer;
+mod dead_holders;
 mod early;
 mod encode;
+mod epochs;
 mod error;
 mod extended;
 mod fetch;
@@ -80,6 +82,7 @@ mod grants;
 mod histories;
 mod inspection;
 mod jobs;
+mod lease_holder;
 mod list_pages;
 mod listings;
 mod migrate;
@@ -100,8 +103,11 @@ mod settings;
 mod shared;
 mod shared_connection;
 mod signals;
+mod statements;
+mod steps;
 mod text;
 mod tls;
+mod transaction;
 mod waiting_dispatchers;
 
 use std::collections::BTreeSet;
@@ -119,6 +125,9 @@ pub use migrate::Migrations;
 pub use open::{OpenError, open};
 pub use options::PostgresBuilder;
 pub use session::TokenSource;
+#[cfg(feature = "test-hooks")]
+#[doc(hidden)]
+pub use statements::{Signature, signatures};
 
 use address::{DatabaseAddress, Protection};
 use clock::DatabaseClock;
@@ -153,6 +162,10 @@ pub struct PostgresProvider {
     listings: Listings,
     returner: LeaseReturner,
     renewals: renewals::Renewals,
+    /// The connection that renews leases.
+    renewing: Arc<SharedConnection>,
+    /// Dropping it ends the task that shows others that this handle lives.
+    _holder_lock: tokio::sync::oneshot::Sender<()>,
     instance_claims: gather::Gatherer<fetch::InstanceOrder>,
     work_claims: gather::Gatherer<fetch::WorkOrder>,
     setup: SchemaSetup,
@@ -289,6 +302,8 @@ impl PostgresProvider {
             server_identity: connector.server_identity.clone(),
             turns_in_the_way: shared::TurnsInTheWay::default(),
             takes_work: false.into(),
+            exchange: Arc::default(),
+            holder: lease_holder::LeaseHolder::default(),
             waiting_dispatchers: WaitingDispatchers::default(),
         });
         let (patience, idle) = (settings.patience, settings.idle);
@@ -322,8 +337,14 @@ impl PostgresProvider {
             patience,
         };
         // The renewals retry by themselves, with what has changed meanwhile.
-        let renewing = SharedConnection::new(connector.clone(), Purpose::Renewals, Duration::ZERO);
-        let renewals = renewals::start(renewing, &shared, patience);
+        let renewing = Arc::new(SharedConnection::new(connector.clone(), Purpose::Renewals, Duration::ZERO));
+        let renewals = renewals::start(renewing.clone(), &shared, patience);
+        let holder_lock = dead_holders::HolderLock::start(
+            renewing.clone(),
+            returner.clone(),
+            settings.release_dead_after,
+            settings.poll_interval,
+        );
         let committer = Arc::new(Committer::start(connector.clone(), returner.clone(), patience));
         Self {
             early: early::start(connector.clone(), returner.clone(), patience, committer.clone()),
@@ -337,6 +358,8 @@ impl PostgresProvider {
             returner,
             setup: settings.schema_setup(),
             renewals,
+            renewing,
+            _holder_lock: holder_lock,
             known_classes: Mutex::new(BTreeSet::from([String::new()])),
             shared,
             connector,

@@ -48,7 +48,7 @@ macro_rules! migration {
     };
 }
 
-const MIGRATIONS: [Migration; 16] = [
+const MIGRATIONS: [Migration; 18] = [
     migration!(1, "0001_tables"),
     migration!(2, "0002_scheduling"),
     migration!(3, "0003_turns"),
@@ -65,6 +65,8 @@ const MIGRATIONS: [Migration; 16] = [
     migration!(14, "0014_operate", needs_at_least 11),
     migration!(15, "0015_locks", needs_at_least 11),
     migration!(16, "0016_listing", needs_at_least 11),
+    migration!(17, "0017_holders", needs_at_least 11),
+    migration!(18, "0018_steps", needs_at_least 11),
 ];
 
 /// The migration since which the ledger says which builds may still run. Builds that do not know it refuse every newer
@@ -372,6 +374,7 @@ pub(crate) async fn in_time<T>(
 pub(crate) fn tables() -> Vec<&'static str> {
     let mut names = vec!["duroxide_migrations"];
     names.extend(made("TABLE"));
+    names.extend(made("UNLOGGED TABLE"));
     names
 }
 

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use duroxide::providers::{Clock, DEFAULT_PARKING_TIME, StoreLimits};
 
-use crate::committer::FORGOTTEN_AFTER;
+use crate::dead_holders::RELEASE_AFTER;
+use crate::epochs::FORGOTTEN_AFTER;
 use crate::migrate::{Migration, SchemaSetup};
 use crate::session::TokenSource;
 use crate::shared::bounded;
@@ -39,6 +40,7 @@ pub struct PostgresBuilder {
     pub(crate) migration_wait: Duration,
     pub(crate) later_migrations: Vec<Migration>,
     pub(crate) forgotten_after: Duration,
+    pub(crate) release_dead_after: Option<Duration>,
     pub(crate) tokens: Option<Arc<dyn TokenSource>>,
 }
 
@@ -58,6 +60,7 @@ impl Default for PostgresBuilder {
             migration_wait: Duration::from_secs(60),
             later_migrations: Vec::new(),
             forgotten_after: FORGOTTEN_AFTER,
+            release_dead_after: Some(RELEASE_AFTER),
             tokens: None,
         }
     }
@@ -124,6 +127,17 @@ impl PostgresBuilder {
     /// [`StoreMetrics`]: duroxide::providers::StoreMetrics
     pub fn figures_every(mut self, interval: Option<Duration>) -> Self {
         self.figures_every = interval;
+        self
+    }
+
+    /// Sets after what time this process releases the leases of another one whose session has ended: 400 ms if not
+    /// called; with `None` they run out by themselves.
+    ///
+    /// A process that dies is noticed at once, and its work goes on elsewhere. So does the work of a process that lives,
+    /// but cannot reach the server for so long after its session was cut: what it commits afterwards is refused, and
+    /// its activities run again. Behind a pooler that shares sessions, leases run out in any case.
+    pub fn release_dead_after(mut self, silence: Option<Duration>) -> Self {
+        self.release_dead_after = silence.map(bounded);
         self
     }
 

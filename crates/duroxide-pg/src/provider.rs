@@ -44,6 +44,7 @@ impl Provider for PostgresProvider {
         filter: Option<&DispatcherCapabilityFilter>,
     ) -> Result<Option<(OrchestrationItem, String, u32)>, ProviderError> {
         const OPERATION: &str = "fetch_orchestration_item";
+        self.shared.holder.note_unmarked();
         let request = InstanceRequest { max: 1, lock_timeout, filter };
         let (mut claims, held) = self.claim(OPERATION, &request).await?;
         let Some(claim) = claims.pop() else { return Ok(None) };
@@ -179,6 +180,7 @@ impl Provider for PostgresProvider {
         session: Option<&SessionFetchConfig>,
         tag_filter: &TagFilter,
     ) -> Result<Option<(WorkItem, String, u32)>, ProviderError> {
+        self.shared.holder.note_unmarked();
         let request = WorkRequest { max: 1, lock_timeout, session, tag_filter };
         let claim = self.claim_activities("fetch_work_item", &request).await?.pop();
         Ok(claim.map(|claim| (claim.item, claim.lock_token, claim.attempt_count)))
@@ -270,7 +272,7 @@ impl Provider for PostgresProvider {
 
 impl PostgresProvider {
     /// Hands a request to a committer and waits until it is durable.
-    async fn commit<O, T>(
+    pub(crate) async fn commit<O, T>(
         &self,
         committer: &Committer,
         operation: &'static str,

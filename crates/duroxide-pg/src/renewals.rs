@@ -65,8 +65,7 @@ pub(crate) enum LiveSince {
 }
 
 /// Starts renewing on `connection`, which retries nothing by itself.
-pub(crate) fn start(connection: SharedConnection, shared: &Arc<Shared>, patience: Duration) -> Renewals {
-    let connection = Arc::new(connection);
+pub(crate) fn start(connection: Arc<SharedConnection>, shared: &Arc<Shared>, patience: Duration) -> Renewals {
     let (turns, asked) = mpsc::unbounded_channel();
     tokio::spawn(Renewing::new(RENEW_TURNS, connection.clone(), shared.clone(), asked).run());
     let (work, asked) = mpsc::unbounded_channel();
@@ -97,6 +96,7 @@ impl Renewals {
         since: LiveSince,
         extend_ms: i64,
     ) -> Result<bool, StoreError> {
+        self.shared.holder.note_lease(extend_ms);
         let (reply, answer) = oneshot::channel();
         let renewal = Renewal {
             leased,

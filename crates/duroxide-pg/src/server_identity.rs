@@ -46,12 +46,21 @@ impl ServerIdentity {
     }
 }
 
+/// A stored incarnation has no more bits.
+const BITS_OF_STORED: u32 = 40;
+
 /// Returns which creation of its id an instance is, as a number that differs from server to server. The next server
 /// may give out the same stored numbers for another history, which must not pass for the instance in memory. 0 stays 0:
 /// there is no such instance.
 pub(crate) fn incarnation(server: u64, stored: u64) -> u64 {
-    const BITS_OF_STORED: u32 = 40;
     if stored == 0 { 0 } else { stored.wrapping_add(server << BITS_OF_STORED) }
+}
+
+/// Returns the stored number of an incarnation; `None` if it is of another server.
+pub(crate) fn stored_incarnation(server: u64, incarnation: u64) -> Option<i64> {
+    let stored = incarnation & ((1 << BITS_OF_STORED) - 1);
+    let is_same = self::incarnation(server, stored) == incarnation;
+    i64::try_from(stored).ok().filter(|_| is_same)
 }
 
 #[cfg(test)]
@@ -71,5 +80,7 @@ mod tests {
         assert_eq!((incarnation(0, 7), incarnation(3, 0)), (7, 0));
         assert_ne!(incarnation(0, 7), incarnation(1, 7));
         assert_ne!(incarnation(1, 8), incarnation(2, 7));
+        assert_eq!(stored_incarnation(1, incarnation(1, 8)), Some(8));
+        assert_eq!((stored_incarnation(2, incarnation(1, 8)), stored_incarnation(2, 0)), (None, Some(0)));
     }
 }

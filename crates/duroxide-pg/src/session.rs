@@ -10,7 +10,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use duroxide::providers::{StoreLimits, StoreMetrics};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
@@ -115,6 +115,8 @@ pub(crate) struct Connector {
 struct Login {
     client: Client,
     driver: JoinHandle<()>,
+    /// Its sender is gone when the connection is.
+    alive: watch::Receiver<()>,
 }
 
 impl Drop for Login {
@@ -278,14 +280,15 @@ impl Connector {
         config: Config,
         heard: mpsc::UnboundedSender<Notification>,
     ) -> Result<Login, NotConnected> {
+        let (is_alive, alive) = watch::channel(());
         Ok(match &self.tls {
             Some(tls) if self.target.protection != Protection::Plain => {
                 let (client, connection) = config.connect(tls.clone()).await?;
-                Login { client, driver: tokio::spawn(drive(connection, heard)) }
+                Login { client, driver: tokio::spawn(drive(connection, heard, is_alive)), alive }
             }
             _ => {
                 let (client, connection) = config.connect(NoTls).await?;
-                Login { client, driver: tokio::spawn(drive(connection, heard)) }
+                Login { client, driver: tokio::spawn(drive(connection, heard, is_alive)), alive }
             }
         })
     }
@@ -392,8 +395,11 @@ fn pools_statements(error: &tokio_postgres::Error) -> bool {
 }
 
 /// Moves bytes and hands on notifications until the connection ends.
-async fn drive<S, T>(mut connection: Connection<S, T>, heard: mpsc::UnboundedSender<Notification>)
-where
+async fn drive<S, T>(
+    mut connection: Connection<S, T>,
+    heard: mpsc::UnboundedSender<Notification>,
+    _is_alive: watch::Sender<()>,
+) where
     S: AsyncRead + AsyncWrite + Unpin,
     T: AsyncRead + AsyncWrite + Unpin,
 {
@@ -454,6 +460,12 @@ impl Session {
             || self.server != self.server_identity.number()
             || was_direct
             || self.is_foreign.load(Ordering::SeqCst)
+    }
+
+    /// Waits until the connection ends.
+    pub(crate) async fn ended(&self) {
+        let mut alive = self.login.alive.clone();
+        while alive.changed().await.is_ok() {}
     }
 
     /// Returns the number of the server at the other end.

@@ -4,9 +4,12 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use duroxide::providers::{Clock, InstanceWatchers, RunningActivities, StoreLimits, WorkSignalSource};
+use duroxide::providers::{
+    Clock, InstanceWatchers, LocalExchange, RunningActivities, StoreLimits, WorkSignalSource,
+};
 
 use crate::clock::DatabaseClock;
+use crate::lease_holder::LeaseHolder;
 use crate::server_identity::ServerIdentity;
 use crate::signals::PendingNotifications;
 use crate::waiting_dispatchers::WaitingDispatchers;
@@ -30,6 +33,10 @@ pub(crate) struct Shared {
     pub(crate) turns_in_the_way: TurnsInTheWay,
     /// This handle claims work, so it also reports the store's figures.
     pub(crate) takes_work: AtomicBool,
+    /// Where clients and runtimes on this handle meet.
+    pub(crate) exchange: Arc<LocalExchange>,
+    /// This handle as a holder of leases.
+    pub(crate) holder: LeaseHolder,
     /// The orders of dispatchers that wait.
     pub(crate) waiting_dispatchers: WaitingDispatchers,
 }
@@ -53,8 +60,10 @@ impl Shared {
         if self.turns_in_the_way.may_be_over() {
             self.instances_ready.source.notify();
         }
-        if effects.instances_touched {
+        if effects.next_due.is_some() {
             self.instances_ready.may_be_due_at(effects.next_due);
+        }
+        if effects.instances_touched {
             self.instances_ready.source.notify();
         }
         if effects.work_ready {

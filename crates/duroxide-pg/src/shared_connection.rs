@@ -167,7 +167,8 @@ impl SharedConnection {
         Err(failure)
     }
 
-    async fn session(&self) -> Result<Arc<Session>, Failure> {
+    /// Returns the connection; makes it if there is none.
+    pub(crate) async fn session(&self) -> Result<Arc<Session>, Failure> {
         self.uses.fetch_add(1, Ordering::Relaxed);
         let mut current = self.current.lock().await;
         if let Some(session) = current.as_ref().filter(|session| !session.is_over()) {

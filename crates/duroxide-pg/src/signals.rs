@@ -94,7 +94,8 @@ impl PendingNotifications {
         let hashes = effects.changed_instances.iter().filter_map(|instance| watchers.hash_of(instance));
         let hashes: Vec<u64> = hashes.collect();
         let mut untold = self.untold.lock().unwrap_or_else(PoisonError::into_inner);
-        untold.turns |= effects.instances_touched;
+        // Others have to know of timers, too: this process may die.
+        untold.turns |= effects.instances_touched || effects.next_due.is_some();
         untold.work |= effects.work_ready;
         untold.changed.extend(hashes);
         // This bounds the memory while the notifier has no connection for hours.

@@ -114,6 +114,12 @@ impl Cluster {
         self.start();
     }
 
+    /// Stops the server in an orderly way, and starts it again.
+    pub fn restart(&self) {
+        self.tools.run(&self.directory, "pg_ctl", &["-D", "data", "-m", "fast", "-w", "stop"]);
+        self.start();
+    }
+
     /// Writes a file in the server's data directory.
     pub fn write_file(&self, name: &str, text: &str) {
         self.tools.write(&self.directory.join("data").join(name), text);

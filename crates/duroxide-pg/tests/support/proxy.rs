@@ -61,7 +61,12 @@ struct State {
 
 impl Proxy {
     pub async fn new(server: u16) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::at(0, server).await
+    }
+
+    /// Makes a proxy that listens at this port, for example that of an earlier one.
+    pub async fn at(port: u16, server: u16) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", port)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let state = Arc::new(State {
             server: AtomicU16::new(server),

@@ -87,7 +87,8 @@ async fn take(core: Arc<Core>, leased: LeasedClaim, state: InstanceState, slot: 
     let worker_id = core.turn_worker_id(slot.number);
     let rules = Rules::of(&core);
     let began = core.clock.monotonic();
-    let running = core.mark_running(&claim.token);
+    let mut running = core.mark_running(&claim.token);
+    running.noted().await;
     let (claim, decision) = match state {
         InstanceState::Resident(resident) if core.options.check_residents => {
             Box::pin(check::take_both(&rules, &core, claim, resident)).await

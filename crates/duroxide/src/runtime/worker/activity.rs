@@ -64,7 +64,8 @@ pub(super) async fn run(core: Arc<Core>, start: Start, session: Option<InSession
     log_started(&claim, &worker_id);
     let started = core.clock.monotonic();
     let input = claim.work.input.clone();
-    let mark = core.mark_running(&claim.token);
+    let mut mark = core.mark_running(&claim.token);
+    mark.noted().await;
     let observed = core.observed.run(running(&core, &claim));
     let user_code = Guarded::new(async move { handler.invoke(ctx, input).await });
     let ended = wait(&core, &claim, user_code, &worker_id).await;

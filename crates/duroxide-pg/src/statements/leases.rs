@@ -1,0 +1,70 @@
+//! Instances that a statement leases along with what it stores.
+
+use tokio_postgres::Row;
+
+use super::{Param, Reading, params};
+use crate::fetch::{InstanceOrder, Instances};
+use crate::gather::Order;
+use crate::shared::{DueSignal, Shared};
+
+/// An order for instances, as parameters; without one the statement leases nothing.
+#[derive(Default)]
+pub(super) struct ClaimParams<'a> {
+    max: i32,
+    lease_ms: i64,
+    parking_ms: i64,
+    known: Option<&'a [String]>,
+    allowed: Option<&'a [String]>,
+    seed: &'a str,
+}
+
+impl<'a> ClaimParams<'a> {
+    pub(super) fn new(order: Option<&'a InstanceOrder>, shared: &Shared) -> Self {
+        let parking_ms = shared.parking_ms;
+        let Some(order) = order else { return Self { parking_ms, ..Self::default() } };
+        Self {
+            max: order.stored_max(),
+            lease_ms: order.lease_ms,
+            parking_ms,
+            known: order.classes.as_ref().map(|(known, _)| known.as_slice()),
+            allowed: order.classes.as_ref().map(|(_, allowed)| allowed.as_slice()),
+            seed: &order.seed,
+        }
+    }
+
+    pub(super) fn params(&self) -> Vec<Param<'_>> {
+        let Self { max, lease_ms, parking_ms, known, allowed, seed } = self;
+        params![
+            p_max: *max,
+            p_lease_ms: *lease_ms,
+            p_parking_ms: *parking_ms,
+            p_known: *known,
+            p_allowed: *allowed,
+            p_seed: *seed,
+        ]
+    }
+}
+
+/// Adds an order to the joint order, if both are of the same kind.
+pub(super) fn join<O: Order>(joint: &mut Option<O>, order: &O) {
+    *joint = match joint.take() {
+        None => Some(order.clone()),
+        Some(joint) if joint.key() == order.key() => {
+            let max = joint.max().saturating_add(order.max());
+            Some(joint.for_all(max))
+        }
+        Some(joint) => Some(joint),
+    };
+}
+
+/// Reads the instances leased along with a statement, whose last row is `about` the statement; without an order, reads
+/// whether dispatchers have to look.
+pub(super) fn read_instances(rows: &[Row], about: &Row, reading: &mut Reading<'_>) -> Option<Instances> {
+    if rows.is_empty() {
+        reading.effects.instances_touched |= about.get::<_, Option<bool>>("in_line").unwrap_or(false);
+        return None;
+    }
+    let instances = Instances::read(reading.returner, rows, DueSignal::may_be_due_at);
+    reading.effects.instances_touched |= instances.in_line;
+    Some(instances)
+}

@@ -1,0 +1,373 @@
+//! Processes die, or are cut off, while they hold leases: others release these within about a second. Nobody is taken for dead
+//! because the server was restarted or a connection was cut.
+//!
+//! A process that dies is this test binary, started again and killed (SIGKILL). One that is cut off is a store behind a proxy
+//! that is gone: for the server it has died, and it lives on.
+
+#![cfg(feature = "test")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
+
+mod support;
+
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use duroxide::providers::{
+    Clock, ExtendedProvider, InstanceRequest, Provider, ProviderError, SessionFetchConfig, SystemClock,
+    TagFilter, WorkClaim, WorkItem, WorkRequest,
+};
+use duroxide::runtime::Runtime;
+use duroxide::runtime::registry::ActivityRegistry;
+use duroxide::{
+    ActivityContext, Client, OrchestrationContext, OrchestrationRegistry, OrchestrationStatus, RuntimeOptions,
+};
+use duroxide_pg::PostgresProvider;
+use support::bouncer::Bouncer;
+use support::proxy::Proxy;
+use support::world::{World, activity, completion, start};
+
+/// Much longer than anything here takes.
+const LEASE: Duration = Duration::from_secs(600);
+const FAILURE_BOUND: Duration = Duration::from_secs(60);
+/// Long enough for others to look several times.
+const SEVERAL_LOOKS: Duration = Duration::from_millis(2_500);
+
+const CHILD_URL: &str = "DUROXIDE_TEST_DEAD_URL";
+const CHILD_SCHEMA: &str = "DUROXIDE_TEST_DEAD_SCHEMA";
+
+async fn lease_activities(store: &PostgresProvider, max: usize) -> Vec<WorkClaim> {
+    let request =
+        WorkRequest { max, lock_timeout: LEASE, session: None, tag_filter: &TagFilter::DefaultOnly };
+    store.claim_work(&request).await.unwrap()
+}
+
+async fn lease_of_session(store: &PostgresProvider, owner: &str) -> Option<WorkClaim> {
+    let session = SessionFetchConfig { owner_id: owner.into(), lock_timeout: LEASE };
+    let filter = TagFilter::DefaultOnly;
+    let request = WorkRequest { max: 1, lock_timeout: LEASE, session: Some(&session), tag_filter: &filter };
+    store.claim_work(&request).await.unwrap().pop()
+}
+
+async fn lease_instances(store: &PostgresProvider, max: usize) -> Vec<(String, u32)> {
+    let request = InstanceRequest { max, lock_timeout: LEASE, filter: None };
+    let claims = store.claim_instances(&request).await.unwrap();
+    claims.into_iter().map(|claim| (claim.instance, claim.attempt_count)).collect()
+}
+
+/// Waits until so many processes are known to the store.
+async fn until_known(world: &World, count: usize) {
+    world.until(&format!("(SELECT count(*) FROM lease_holders) = {count}")).await;
+}
+
+/// Waits until nothing is leased.
+async fn until_released(world: &World) {
+    world
+        .until(
+            "NOT EXISTS (SELECT 1 FROM instance_locks)
+             AND NOT EXISTS (SELECT 1 FROM worker_queue WHERE lock_token IS NOT NULL)",
+        )
+        .await;
+}
+
+/// A store that looks at others: it has leased something and given it back.
+async fn neighbour(world: &World) -> Arc<PostgresProvider> {
+    let store = world.sound_store().await;
+    lease_instances(&store, 1).await;
+    store
+}
+
+/// A store behind a proxy of its own.
+async fn behind_proxy(world: &World) -> (Arc<PostgresProvider>, Proxy) {
+    let proxy = Proxy::new(world.cluster.port()).await;
+    let store = world.open(&world.cluster.url_through(proxy.port())).await;
+    (store, proxy)
+}
+
+fn is_refused<T>(outcome: Result<T, ProviderError>) -> bool {
+    outcome.is_err_and(|error| !error.is_retryable())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_cut_off_loses_its_leases_and_its_commits_are_refused() {
+    let world = World::new(&[]).await;
+    let (cut_off, proxy) = behind_proxy(&world).await;
+    cut_off.enqueue_for_orchestrator(start("i"), None).await.unwrap();
+    cut_off.enqueue_for_worker(activity("a")).await.unwrap();
+    assert_eq!(lease_instances(&cut_off, 1).await, [("i".to_string(), 1)]);
+    let held = lease_activities(&cut_off, 1).await.pop().unwrap();
+    until_known(&world, 1).await;
+    let other = neighbour(&world).await;
+    until_known(&world, 2).await;
+
+    let began = SystemClock.monotonic();
+    let port = proxy.port();
+    drop(proxy);
+    until_released(&world).await;
+    let took = SystemClock.monotonic() - began;
+    assert!(took < LEASE / 20, "{took:?}");
+    let taken_over = lease_activities(&other, 1).await.pop().unwrap();
+    assert_eq!(taken_over.attempt_count, 2);
+    assert_eq!(lease_instances(&other, 1).await, [("i".to_string(), 2)]);
+
+    // It comes back, and works on.
+    let back = Proxy::at(port, world.cluster.port()).await;
+    assert!(is_refused(cut_off.ack_work_item(&held.lock_token, Some(completion("a"))).await));
+    other.ack_work_item(&taken_over.lock_token, Some(completion("a"))).await.unwrap();
+    cut_off.enqueue_for_worker(activity("b")).await.unwrap();
+    let next = lease_activities(&cut_off, 1).await.pop().unwrap();
+    until_known(&world, 2).await;
+    cut_off.ack_work_item(&next.lock_token, Some(completion("b"))).await.unwrap();
+    drop(back);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_loses_a_connection_and_makes_another_keeps_its_leases() {
+    let world = World::new(&[]).await;
+    let (store, proxy) = behind_proxy(&world).await;
+    store.enqueue_for_worker(activity("a")).await.unwrap();
+    let held = lease_activities(&store, 1).await.pop().unwrap();
+    until_known(&world, 1).await;
+    let _other = neighbour(&world).await;
+    until_known(&world, 2).await;
+    for _ in 0..3 {
+        let key = "SELECT (sum(lock_key) % 1000000007)::bigint FROM lease_holders";
+        let before = world.number(key).await;
+        proxy.cut();
+        world.until(&format!("({key}) <> {before}")).await;
+    }
+    tokio::time::sleep(SEVERAL_LOOKS).await;
+    store.ack_work_item(&held.lock_token, Some(completion("a"))).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_starts_again_takes_nobody_for_dead() {
+    for is_crash in [true, false] {
+        let world = World::new(&[]).await;
+        let (cut_off, proxy) = behind_proxy(&world).await;
+        cut_off.enqueue_for_worker(activity("a")).await.unwrap();
+        let held = lease_activities(&cut_off, 1).await.pop().unwrap();
+        until_known(&world, 1).await;
+        let other = neighbour(&world).await;
+        until_known(&world, 2).await;
+        // The one cannot come back for a while, the other can at once.
+        let port = proxy.port();
+        drop(proxy);
+        if is_crash {
+            world.cluster.crash()
+        } else {
+            world.cluster.restart()
+        }
+        assert!(lease_activities(&other, 1).await.is_empty());
+        world
+            .until("EXISTS (SELECT 1 FROM lease_holders WHERE server_start = pg_postmaster_start_time())")
+            .await;
+        tokio::time::sleep(SEVERAL_LOOKS).await;
+        assert_eq!(world.number("SELECT count(*) FROM worker_queue WHERE lock_token IS NOT NULL").await, 1);
+        let _back = Proxy::at(port, world.cluster.port()).await;
+        cut_off.ack_work_item(&held.lock_token, Some(completion("a"))).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_is_closed_is_no_dead_process() {
+    let world = World::new(&[]).await;
+    let store = world.sound_store().await;
+    store.enqueue_for_worker(activity("a")).await.unwrap();
+    let held = lease_activities(&store, 1).await.pop().unwrap();
+    until_known(&world, 1).await;
+    let other = neighbour(&world).await;
+    until_known(&world, 2).await;
+    drop(store);
+    until_known(&world, 1).await;
+    tokio::time::sleep(SEVERAL_LOOKS).await;
+    other.ack_work_item(&held.lock_token, Some(completion("a"))).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn behind_a_pooler_leases_run_out() {
+    let world = World::new(&[]).await;
+    let bouncer = Bouncer::new(&world.cluster, "transaction", &[]);
+    let store = world.open(&world.cluster.url_through(bouncer.port())).await;
+    store.enqueue_for_worker(activity("a")).await.unwrap();
+    let held = lease_activities(&store, 1).await.pop().unwrap();
+    let _other = neighbour(&world).await;
+    until_known(&world, 1).await;
+    tokio::time::sleep(SEVERAL_LOOKS).await;
+    assert_eq!(
+        world.number("SELECT count(*) FROM lease_holders").await,
+        1,
+        "only the other one can be noticed"
+    );
+    store.ack_work_item(&held.lock_token, Some(completion("a"))).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_first_crash_only_what_was_running_counts() {
+    let world = World::new(&[]).await;
+    let _other = neighbour(&world).await;
+    let maker = world.sound_store().await;
+    for name in ["culprit", "bystander"] {
+        maker.enqueue_for_worker(activity(name)).await.unwrap();
+        maker.enqueue_for_orchestrator(start(name), None).await.unwrap();
+    }
+    let attempts = async |table: &str| -> Vec<i64> {
+        let sql = format!("SELECT attempt_count FROM {table} ORDER BY instance_id DESC");
+        world.connect().await.query(&sql, &[]).await.unwrap().iter().map(|row| row.get(0)).collect()
+    };
+    // Of work that was never tried, it is not known what runs.
+    for (crash, expected) in [(1, [1, 1]), (2, [2, 1]), (3, [3, 1])] {
+        let (dying, proxy) = behind_proxy(&world).await;
+        let activities = lease_activities(&dying, 2).await;
+        let request = InstanceRequest { max: 2, lock_timeout: LEASE, filter: None };
+        let instances = dying.claim_instances(&request).await.unwrap();
+        let names: Vec<&str> = instances.iter().map(|claim| claim.instance.as_str()).collect();
+        assert_eq!((activities.len(), names.len()), (2, 2), "{names:?}");
+        let is_culprit = |item: &WorkItem| matches!(item, WorkItem::ActivityExecute { instance, .. } if instance == "culprit");
+        let running = activities.iter().find(|claim| is_culprit(&claim.item)).unwrap();
+        let mut activity_mark = dying.mark_running(&running.lock_token);
+        activity_mark.noted().await;
+        let turn = instances.iter().find(|claim| claim.instance == "culprit").unwrap();
+        let mut turn_mark = dying.mark_running(&turn.lock_token);
+        turn_mark.noted().await;
+        // What ran to its end and waits for its commit does not count either.
+        let ended = activities.iter().find(|claim| !is_culprit(&claim.item)).unwrap();
+        let mut ended_mark = dying.mark_running(&ended.lock_token);
+        ended_mark.noted().await;
+        drop(ended_mark);
+        if crash > 1 {
+            world.until("(SELECT count(*) FROM worker_queue WHERE running_token = lock_token) = 1").await;
+        }
+        until_known(&world, 2).await;
+        drop(proxy);
+        until_released(&world).await;
+        assert_eq!(attempts("worker_queue").await, expected, "activities after crash {crash}");
+        assert_eq!(attempts("orchestrator_queue").await, expected, "messages after crash {crash}");
+        drop((activity_mark, turn_mark, dying));
+        world.until("(SELECT count(*) FROM lease_holders) < 2").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_caller_that_does_not_tell_what_runs_is_counted_for_all() {
+    let world = World::new(&[]).await;
+    let maker = world.sound_store().await;
+    maker.enqueue_for_worker(activity("a")).await.unwrap();
+    let _other = neighbour(&world).await;
+    for crash in 1..=3 {
+        let (dying, proxy) = behind_proxy(&world).await;
+        let (_, _, attempt) = dying
+            .fetch_work_item(LEASE, Duration::ZERO, None, &TagFilter::DefaultOnly)
+            .await
+            .unwrap()
+            .unwrap();
+        assert_eq!(attempt, crash);
+        until_known(&world, 2).await;
+        drop(proxy);
+        until_released(&world).await;
+        drop(dying);
+        world.until("(SELECT count(*) FROM lease_holders) < 2").await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sessions_of_a_dead_process_are_free_for_others() {
+    let world = World::new(&[]).await;
+    let (dying, proxy) = behind_proxy(&world).await;
+    let of_session = |id| WorkItem::ActivityExecute {
+        instance: "i".into(),
+        execution_id: 1,
+        id,
+        name: "Pay".into(),
+        input: "{}".into(),
+        session_id: Some("s".into()),
+        tag: None,
+    };
+    dying.enqueue_for_worker(of_session(1)).await.unwrap();
+    dying.enqueue_for_worker(of_session(2)).await.unwrap();
+    lease_of_session(&dying, "one").await.unwrap();
+    until_known(&world, 1).await;
+    world.until("EXISTS (SELECT 1 FROM lease_holders WHERE owners = '{one}')").await;
+    let other = neighbour(&world).await;
+    assert!(lease_of_session(&other, "two").await.is_none(), "the session is another's");
+    until_known(&world, 2).await;
+    drop(proxy);
+    until_released(&world).await;
+    let WorkItem::ActivityExecute { id, .. } = lease_of_session(&other, "two").await.unwrap().item else {
+        panic!("an activity");
+    };
+    assert_eq!(id, 1, "in their order");
+}
+
+/// The worker's side: not a test by itself.
+#[test]
+fn child_works_until_it_is_killed() {
+    let Ok(url) = std::env::var(CHILD_URL) else { return };
+    let schema = std::env::var(CHILD_SCHEMA).unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let store = PostgresProvider::new_with_schema(&url, Some(&schema)).await.unwrap();
+        let _running = work(Arc::new(store), Duration::from_secs(3_600)).await;
+        std::future::pending::<()>().await;
+    });
+}
+
+/// Runs orchestrations whose activity takes this long.
+async fn work(store: Arc<PostgresProvider>, takes: Duration) -> Arc<Runtime> {
+    let activities = ActivityRegistry::builder()
+        .register("Wait", move |ctx: ActivityContext, _: String| async move {
+            SystemClock.sleep(takes).await;
+            Ok(ctx.attempt().to_string())
+        })
+        .build();
+    let orchestrations = OrchestrationRegistry::builder()
+        .register("Wait", |ctx: OrchestrationContext, _: String| async move {
+            ctx.schedule_activity("Wait", "").await
+        })
+        .build();
+    let options = RuntimeOptions { worker_concurrency: 50, ..Default::default() };
+    Runtime::start_with_options(store, activities, orchestrations, options).await
+}
+
+/// A child process. Dropping it kills it.
+struct Victim(Child);
+
+impl Drop for Victim {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_work_of_a_killed_process_goes_on_at_once() {
+    const JOBS: usize = 20;
+    let world = World::new(&[]).await;
+    let client = Client::new(world.sound_store().await);
+    let victim = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "child_works_until_it_is_killed", "--nocapture"])
+        .env(CHILD_URL, world.cluster.url())
+        .env(CHILD_SCHEMA, &world.schema)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn();
+    let victim = Victim(victim.unwrap());
+    for job in 0..JOBS {
+        client.start_orchestration(format!("job-{job}"), "Wait", "").await.unwrap();
+    }
+    world.until(&format!("(SELECT count(*) FROM worker_queue WHERE lock_token IS NOT NULL) = {JOBS}")).await;
+    until_known(&world, 1).await;
+    drop(victim);
+    let began = SystemClock.monotonic();
+    let running = work(world.sound_store().await, Duration::ZERO).await;
+    for job in 0..JOBS {
+        let status = client.wait_for_orchestration(&format!("job-{job}"), FAILURE_BOUND).await.unwrap();
+        let OrchestrationStatus::Completed { output, .. } = status else { panic!("{status:?}") };
+        assert_eq!(output, "2", "the second attempt");
+    }
+    let took = SystemClock.monotonic() - began;
+    eprintln!("all ended {took:?} after the kill");
+    // A lease lasts 30 seconds. Usually this takes half a second.
+    assert!(took < Duration::from_secs(10), "{took:?}");
+    running.shutdown(None).await;
+}

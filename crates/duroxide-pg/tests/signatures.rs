@@ -1,0 +1,35 @@
+//! The functions that batches call have the parameters that this crate sends, by name, type and order: two neighbours of one
+//! type that change places would compile.
+
+#![cfg(feature = "test")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
+
+mod support;
+
+use duroxide_pg::{PostgresProvider, Signature, signatures};
+use support::database::{Database, connect};
+
+/// Returns a function's parameters as the server knows them.
+async fn in_database(client: &tokio_postgres::Client, function: &str) -> Signature {
+    let sql = "SELECT coalesce(a.name, ''), coalesce(e.typname, t.typname)::text
+        FROM pg_proc p
+        CROSS JOIN LATERAL unnest(p.proargtypes::oid[]) WITH ORDINALITY x(type, place)
+        CROSS JOIN LATERAL (SELECT p.proargnames[x.place] AS name) a
+        JOIN pg_type t ON t.oid = x.type LEFT JOIN pg_type e ON e.oid = t.typelem AND t.typcategory = 'A'
+        WHERE p.proname = $1 ORDER BY x.place";
+    let rows = client.query(sql, &[&function]).await.unwrap();
+    let params = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+    Signature { function: function.to_string(), params }
+}
+
+#[tokio::test]
+async fn functions_have_the_parameters_that_batches_send() {
+    let database = Database::new().await;
+    let _store = PostgresProvider::new(database.url()).await.unwrap();
+    let client = connect(database.url()).await;
+    let sent = signatures();
+    assert!(sent.len() >= 7, "{}", sent.len());
+    for signature in sent {
+        assert_eq!(in_database(&client, &signature.function).await, signature);
+    }
+}

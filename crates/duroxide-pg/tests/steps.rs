@@ -1,0 +1,216 @@
+//! Steps beside what other processes do at the same time, and steps whose answers are lost. What a step does by itself is in
+//! the kit.
+
+#![cfg(feature = "test")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
+
+mod support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use duroxide::providers::{
+    ExecutionMetadata, ExtendedProvider, FinishedActivity, HeldInstance, InstanceRequest, Provider,
+    ProviderAdmin, StartOutcome, StepCause, StepOutcome, StepToStore, StepTurn, StoredStep, TagFilter,
+    TurnToStore, WorkClaim, WorkItem, WorkRequest,
+};
+use duroxide::{Event, EventKind};
+use duroxide_pg::PostgresProvider;
+use support::proxy::NextCommit;
+use support::world::{World, metadata, signal, start, started_event};
+
+const LEASE: Duration = Duration::from_secs(600);
+
+fn work() -> WorkRequest<'static> {
+    WorkRequest { max: 4, lock_timeout: LEASE, session: None, tag_filter: &TagFilter::DefaultOnly }
+}
+
+fn activity(instance: &str, id: u64) -> WorkItem {
+    WorkItem::ActivityExecute {
+        instance: instance.into(),
+        execution_id: 1,
+        id,
+        name: "Pay".into(),
+        input: "{}".into(),
+        session_id: None,
+        tag: None,
+    }
+}
+
+fn event(instance: &str, id: u64, source: Option<u64>, kind: EventKind) -> Event {
+    Event::with_event_id(id, instance, 1, source, kind)
+}
+
+fn scheduled(instance: &str, id: u64) -> Event {
+    let kind =
+        EventKind::ActivityScheduled { name: "Pay".into(), input: "{}".into(), session_id: None, tag: None };
+    event(instance, id, None, kind)
+}
+
+/// Takes the first turn together with the start; the turn schedules activity 2.
+async fn open(store: &PostgresProvider, instance: &str) -> StepOutcome {
+    let cause = start(instance);
+    let held = HeldInstance { instance, incarnation: 0, execution_id: 1, last_event_id: 0 };
+    let events = [started_event(instance), scheduled(instance, 2)];
+    store_step(store, StepCause::Start(&cause), held, &events, &[activity(instance, 2)], &metadata()).await
+}
+
+/// Takes the turn that the result of an activity causes; the turn schedules the next one.
+async fn go_on(store: &PostgresProvider, instance: &str, step: &StoredStep) -> StepOutcome {
+    let claim = &step.claims[0];
+    let WorkItem::ActivityExecute { id, .. } = claim.item else { panic!("an activity") };
+    let completion =
+        WorkItem::ActivityCompleted { instance: instance.into(), execution_id: 1, id, result: "{}".into() };
+    let results = [FinishedActivity { lock_token: &claim.lock_token, completion: &completion }];
+    let incarnation = step.incarnations[0];
+    let held = HeldInstance { instance, incarnation, execution_id: 1, last_event_id: id };
+    let completed = EventKind::ActivityCompleted { result: "{}".into() };
+    let events = [event(instance, id + 1, Some(id), completed), scheduled(instance, id + 2)];
+    let next = [activity(instance, id + 2)];
+    store_step(store, StepCause::Results(&results), held, &events, &next, &ExecutionMetadata::default()).await
+}
+
+async fn store_step(
+    store: &PostgresProvider,
+    cause: StepCause<'_>,
+    held: HeldInstance<'_>,
+    history_delta: &[Event],
+    worker_items: &[WorkItem],
+    metadata: &ExecutionMetadata,
+) -> StepOutcome {
+    let turn = TurnToStore {
+        lock_token: "",
+        execution_id: 1,
+        history_delta,
+        worker_items,
+        orchestrator_items: &[],
+        metadata,
+        cancelled_activities: &[],
+    };
+    let turns = [StepTurn { held, turn }];
+    store.store_step(StepToStore { cause, turns: &turns }, Some(&work())).await.unwrap()
+}
+
+fn stored(outcome: StepOutcome) -> StoredStep {
+    match outcome {
+        StepOutcome::Stored(step) => step,
+        StepOutcome::Conflict => panic!("the step should be stored"),
+    }
+}
+
+fn ids(claims: &[WorkClaim]) -> Vec<u64> {
+    let id = |claim: &WorkClaim| match claim.item {
+        WorkItem::ActivityExecute { id, .. } => id,
+        _ => panic!("an activity"),
+    };
+    claims.iter().map(id).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sequential_step_is_one_commit() {
+    let world = World::new(&[]).await;
+    let store = world.store().await;
+    let mut step = stored(open(&store, "i").await);
+    // All connections are there, and all statements are prepared.
+    step = stored(go_on(&store, "i", &step).await);
+    let commits = world.proxy.commits();
+    let before = *commits.borrow();
+    for round in 0..10 {
+        step = stored(go_on(&store, "i", &step).await);
+        assert_eq!(ids(&step.claims), [6 + 2 * round]);
+    }
+    assert_eq!(*commits.borrow() - before, 10, "one call a step");
+    for table in ["orchestrator_queue", "instance_schedule", "arrivals"] {
+        assert_eq!(world.number(&format!("SELECT count(*) FROM {table}")).await, 0, "rows in {table}");
+    }
+    let metrics = store.get_system_metrics().await.unwrap();
+    assert_eq!((metrics.total_instances, metrics.total_events, metrics.running_instances), (1, 24, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_whose_answer_was_lost_is_stored_once() {
+    let world = World::new(&[]).await;
+    let store = world.store().await;
+    for how in [NextCommit::LoseAnswer, NextCommit::LoseRequest, NextCommit::LoseHalf] {
+        let instance = format!("{how:?}");
+        let first = stored(open(&store, &instance).await);
+        world.proxy.spoil_next_commit(how);
+        let step = stored(go_on(&store, &instance, &first).await);
+        assert_eq!(store.read(&instance).await.unwrap().len(), 4, "{instance}");
+        // If the answer was lost, so was what the commit leased: it was given back, and counts no attempt.
+        let claims =
+            if step.claims.is_empty() { store.claim_work(&work()).await.unwrap() } else { step.claims };
+        assert_eq!((ids(&claims), claims[0].attempt_count), (vec![4], 1), "{instance}");
+        // What it holds is out of date now, and the store says so.
+        assert!(matches!(go_on(&store, &instance, &first).await, StepOutcome::Conflict), "{instance}");
+        store.ack_work_item(&claims[0].lock_token, None).await.unwrap();
+    }
+    assert_eq!(world.proxy.spoiled(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_claims_an_instance_during_a_step_gets_it_as_the_step_left_it() {
+    let world = World::new(&[]).await;
+    let (one, other) = (world.sound_store().await, world.sound_store().await);
+    let first = stored(open(&one, "i").await);
+    let second = stored(go_on(&one, "i", &first).await);
+    world.close_gate(&["TRIGGER hold BEFORE INSERT ON history"]).await;
+    let stepping = {
+        let one = one.clone();
+        tokio::spawn(async move { stored(go_on(&one, "i", &second).await) })
+    };
+    world.until_held_up().await;
+    other.enqueue_for_orchestrator(signal("i"), None).await.unwrap();
+    let claiming = {
+        let other = other.clone();
+        tokio::spawn(async move { claim(&other).await })
+    };
+    world.until("EXISTS (SELECT 1 FROM pg_stat_activity WHERE wait_event = 'transactionid')").await;
+    world.open_gate().await;
+    stepping.await.unwrap();
+    claiming.await.unwrap();
+    let (last_event, messages) = claim_all(&other).await;
+    assert_eq!((last_event, messages), (6, 1), "the history goes on where the step ended");
+}
+
+/// Claims instances; those that were not leased are looked at again later.
+async fn claim(store: &PostgresProvider) -> Vec<(u64, usize)> {
+    let request = InstanceRequest { max: 1, lock_timeout: LEASE, filter: None };
+    let claims = store.claim_instances(&request).await.unwrap();
+    let told = claims.iter().map(|claim| (claim.last_event_id, claim.messages.len())).collect();
+    for claim in claims {
+        store.abandon_orchestration_item(&claim.lock_token, None, true).await.unwrap();
+    }
+    told
+}
+
+async fn claim_all(store: &PostgresProvider) -> (u64, usize) {
+    loop {
+        if let Some(claimed) = claim(store).await.pop() {
+            return claimed;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_in_another_process_meets_the_one_of_a_step() {
+    let world = World::new(&[]).await;
+    let (one, other) = (world.sound_store().await, world.sound_store().await);
+    stored(open(&one, "before").await);
+    world.close_gate(&["TRIGGER hold BEFORE INSERT ON history"]).await;
+    let stepping = {
+        let one = one.clone();
+        tokio::spawn(async move { stored(open(&one, "i").await) })
+    };
+    world.until_held_up().await;
+    let starting = {
+        let other: Arc<PostgresProvider> = other.clone();
+        tokio::spawn(async move { other.enqueue_start_if_absent(start("i")).await.unwrap() })
+    };
+    world.until("EXISTS (SELECT 1 FROM pg_stat_activity WHERE wait_event = 'transactionid')").await;
+    world.open_gate().await;
+    stepping.await.unwrap();
+    assert_eq!(starting.await.unwrap(), StartOutcome::Existing);
+    assert_eq!(world.number("SELECT count(*) FROM orchestrator_queue").await, 0);
+}
