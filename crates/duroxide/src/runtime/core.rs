@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
+use super::heartbeat::Observed;
 use super::leases::{LeaseKind, LeaseTerms, Leases};
 use super::options::{RuntimeOptions, renewal_interval};
 use super::orchestrator::{Residents, TurnCapacity};
@@ -31,6 +32,10 @@ pub(crate) struct Core {
     pub filter: DispatcherCapabilityFilter,
     /// Four hex digits that distinguish this runtime from others in logs and ids.
     pub runtime_id: String,
+    /// What distinguishes this runtime from all others, also from those of the past.
+    pub worker_uid: String,
+    /// What this runtime tells the store about itself.
+    pub observed: Arc<Observed>,
     /// Fires when the runtime shall take no new work.
     pub stop: CancellationToken,
     /// The tasks that take and do work: dispatchers, turns, activities.

@@ -9,6 +9,7 @@ mod alike_tests;
 mod core;
 mod fetch_backoff;
 mod gauges;
+mod heartbeat;
 mod leases;
 mod lru;
 mod memory;

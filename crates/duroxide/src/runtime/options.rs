@@ -79,6 +79,9 @@ pub struct RuntimeOptions {
     /// Whether each turn of a resident instance is also taken by one that is made anew from its stored history, and the
     /// two compared. Costs what residency saves; for tests and for hunting code that is not deterministic.
     pub check_residents: bool,
+    /// How long it is between two reports of this runtime to its store: that it is alive, what it runs, and what it could
+    /// not do. Operators see them; zero reports nothing.
+    pub heartbeat_interval: Duration,
 }
 
 impl Default for RuntimeOptions {
@@ -107,6 +110,7 @@ impl Default for RuntimeOptions {
             resident_instances: usize::MAX,
             resident_bytes: None,
             check_residents: false,
+            heartbeat_interval: Duration::from_secs(5),
         }
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::Runtime;
 use super::core::TARGET;
+use super::heartbeat;
 use super::tasks::Tasks;
 use crate::model::Clock;
 
@@ -45,6 +46,7 @@ impl Runtime {
                 "shutdown returns although user code still blocks its thread");
         }
         core.residents.clear();
+        heartbeat::retire(core).await;
     }
 }
 

@@ -12,7 +12,7 @@ use super::origins::Origins;
 use super::postponed::Postponed;
 use super::sessions::Sessions;
 use super::tasks::Tasks;
-use super::{Runtime, RuntimeOptions, gauges, unserved, worker};
+use super::{Runtime, RuntimeOptions, gauges, heartbeat, unserved, worker};
 use crate::model::{Clock, SystemClock};
 use crate::observability::ObservabilityHandle;
 use crate::providers::instrumented::InstrumentedProvider;
@@ -100,6 +100,8 @@ pub(super) fn core(
         turn_capacity: TurnCapacity::new(options.orchestration_concurrency),
         slot_queue: Arc::new(worker::SlotQueue::new(options.worker_concurrency)),
         runtime_id: runtime_id(),
+        worker_uid: uuid::Uuid::new_v4().to_string(),
+        observed: Arc::default(),
         stop: CancellationToken::new(),
         work: Tasks::new(handle.clone()),
         upkeep: Tasks::new(handle),
@@ -134,5 +136,9 @@ fn start_upkeep(core: &Arc<Core>) {
     if core.store.as_management_capability().is_some() {
         let shared = core.clone();
         core.upkeep.spawn_supervised("gauges", move || gauges::run(shared.clone()));
+    }
+    if !core.options.heartbeat_interval.is_zero() {
+        let shared = core.clone();
+        core.upkeep.spawn_supervised("heartbeat", move || heartbeat::run(shared.clone()));
     }
 }

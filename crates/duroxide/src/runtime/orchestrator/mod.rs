@@ -9,6 +9,7 @@ mod claim;
 mod commit;
 mod decide;
 mod limits;
+mod obstacles;
 mod outcome;
 mod parents;
 mod poison;

@@ -13,10 +13,11 @@ use std::time::Duration;
 
 use super::claim::Claim;
 use super::commit::{Ack, Fallback, RETRY_PAUSES_MS, failure_event, messages};
+use super::obstacles;
 use super::parents::Notice;
 use super::report::{ExecutionEnd, Report};
 use super::residents::Resident;
-use crate::model::{ErrorDetails, Event, EventKind, ExecutionStatus, QUOTE_LIMIT, quote};
+use crate::model::{ErrorDetails, Event, EventKind, ExecutionStatus, ObstacleKind, QUOTE_LIMIT, quote};
 use crate::providers::{ExecutionMetadata, LeaseState, ProviderError, ScheduledActivityIdentifier, refusal};
 use crate::replay::Ending;
 use crate::runtime::core::{Core, TARGET};
@@ -127,6 +128,7 @@ pub(super) async fn not_taken(core: &Core, claim: &Claim, error: &ProviderError)
         tracing::warn!(target: TARGET, instance = %claim.instance, %error, attempt_count = claim.attempt_count,
             max_attempts = core.options.max_attempts, wait_ms = wait.as_millis() as u64,
             "neither the turn nor a failure can be stored; the turn will be taken again");
+        obstacles::refused(core, claim, ObstacleKind::Unstorable, error, wait);
         give_back(core, claim, Some(wait), false).await;
     } else {
         block(core, claim, error).await;
@@ -147,6 +149,7 @@ fn postpone(core: &Core, claim: &Claim, error: &ProviderError) -> Settled {
     tracing::warn!(target: TARGET, instance = %claim.instance, %error, times, wait_ms = wait.as_millis() as u64,
         "the store cannot take this turn for now; it will be taken again");
     core.metrics().record_turn_postponed(&claim.orchestration_name);
+    obstacles::refused(core, claim, ObstacleKind::StoreTrouble, error, wait);
     Settled::Waits(wait)
 }
 

@@ -7,6 +7,7 @@ use super::check;
 use super::claim::{Claim, StoredHistory};
 use super::commit::{self, Commit};
 use super::decide::{Decision, InstanceState, Rules, decide};
+use super::obstacles;
 use super::refused::{self, NotStored, Settled};
 use super::turn_capacity::TurnSlot;
 use crate::providers::{ProviderError, refusal};
@@ -107,6 +108,7 @@ async fn take(core: Arc<Core>, leased: LeasedClaim, state: InstanceState, slot: 
     let settled = match decision {
         Decision::Defer(delay) => {
             abandon(&core, &claim, Some(delay), false).await;
+            obstacles::deferred(&core, &claim, delay);
             Settled::Over
         }
         Decision::Commit(commit) => {

@@ -43,6 +43,11 @@ impl TurnCapacity {
         Some(TurnSlot { number, numbers: self.numbers.clone(), _permit: permit })
     }
 
+    /// Tells how many of the slots run user code.
+    pub(crate) fn used(&self, slots: usize) -> usize {
+        slots.saturating_sub(self.slots.available_permits())
+    }
+
     /// Waits until a turn can begin.
     pub(super) async fn any_free(&self) {
         let _ = self.under_way.acquire().await;

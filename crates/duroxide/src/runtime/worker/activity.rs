@@ -8,7 +8,9 @@ use super::guarded::{Guarded, Panicked};
 use super::result::{self, Verdict};
 use super::slot_queue::{Put, Start, WorkerSlot};
 use crate::activity::{ActivityContext, ActivityIdentity};
-use crate::model::{ErrorDetails, PoisonMessageType, WorkItem, poison_message};
+use crate::model::{
+    ErrorDetails, Obstacle, ObstacleKind, PoisonMessageType, RunningActivity, WorkItem, poison_message,
+};
 use crate::runtime::core::{Core, TARGET};
 use crate::runtime::options::attempts_until_poison;
 use crate::runtime::sessions::InSession;
@@ -60,7 +62,7 @@ pub(super) async fn run(core: Arc<Core>, start: Start, session: Option<InSession
     log_started(&claim, &worker_id);
     let started = core.clock.monotonic();
     let input = claim.work.input.clone();
-    let running = core.mark_running(&claim.token);
+    let running = (core.mark_running(&claim.token), core.observed.run(running(&core, &claim)));
     let user_code = Guarded::new(async move { handler.invoke(ctx, input).await });
     let ended = wait(&core, &claim, user_code, &worker_id).await;
     drop(running);
@@ -69,6 +71,15 @@ pub(super) async fn run(core: Arc<Core>, start: Start, session: Option<InSession
     core.metrics().record_worker_dispatcher_execution_duration(took.as_millis() as u64);
     pass_on(&core, slot);
     report(&core, &claim, ended, took, &worker_id).await;
+}
+
+/// The activity as the heartbeat tells it.
+fn running(core: &Core, claim: &ClaimedActivity) -> RunningActivity {
+    let work = &claim.work;
+    let mut running =
+        RunningActivity::new(work.instance.as_str(), work.execution_id, work.id, work.name.as_str());
+    (running.attempt, running.since_ms) = (claim.attempt_count, core.clock.now_ms());
+    running
 }
 
 /// Gives a slot to the next waiting activity.
@@ -246,6 +257,17 @@ async fn postpone_unregistered(core: &Core, claim: &ClaimedActivity) {
         tracing::debug!(target: TARGET, instance = %work.instance, activity_id = work.id, %error,
             "activity not given back; it returns when its lease ends");
     }
+    let reason = core.activities.describe_missing(&work.name, None);
+    let kind = ObstacleKind::Unregistered;
+    let obstacle = Obstacle::new(
+        work.instance.as_str(),
+        work.execution_id,
+        Some(work.id),
+        kind,
+        work.name.as_str(),
+        reason,
+    );
+    core.meet_obstacle(obstacle, claim.attempt_count, delay);
 }
 
 fn record(core: &Core, claim: &ClaimedActivity, outcome: &str, took: Duration) {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::claim::{ActivityWork, ClaimedActivity};
-use crate::model::{AppErrorKind, ErrorDetails, QUOTE_LIMIT, WorkItem, quote};
+use crate::model::{AppErrorKind, ErrorDetails, Obstacle, ObstacleKind, QUOTE_LIMIT, WorkItem, quote};
 use crate::providers::{LeaseState, ProviderError};
 use crate::runtime::core::{Core, TARGET};
 use crate::runtime::orchestrator;
@@ -168,6 +168,11 @@ pub(super) async fn set_aside(core: &Core, claim: &ClaimedActivity, refusal: &Re
             .saturating_mul(1 << attempt_count.saturating_sub(1).min(10))
             .min(LONGEST_TIME_ASIDE),
     };
+    let kind = ObstacleKind::Unstorable;
+    let (name, reason) = (work.name.as_str(), refusal.error.to_string());
+    let obstacle =
+        Obstacle::new(work.instance.as_str(), work.execution_id, Some(work.id), kind, name, reason);
+    core.meet_obstacle(obstacle, attempt_count, delay);
     match core.store.abandon_work_item(&claim.token, Some(delay), false).await {
         Ok(()) => tracing::error!(target: TARGET, instance = %work.instance, activity_name = %work.name,
             activity_id = work.id, attempt_count, delay_secs = delay.as_secs(), error = %refusal.error,

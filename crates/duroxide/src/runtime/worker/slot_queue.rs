@@ -95,6 +95,11 @@ impl SlotQueue {
         others.into()
     }
 
+    /// Tells how many of the slots run user code.
+    pub(crate) fn used(&self) -> usize {
+        self.count - self.state().free.len()
+    }
+
     /// Counts all activities ever started.
     pub(super) fn started(&self) -> usize {
         self.state().started
