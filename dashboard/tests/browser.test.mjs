@@ -160,15 +160,15 @@ test('an orchestration is started, and an event raised, from the pages', async (
 
 test('a message is enqueued, old executions are pruned, and the instance is deleted', async () => {
   await open('instance?id=meter-7&tab=executions');
-  await page.getByRole('button', { name: 'Enqueue' }).click();
+  await page.getByRole('button', { name: 'Enqueue', exact: true }).click();
   await page.getByLabel('Queue', { exact: true }).fill('readings');
   await page.getByLabel(/Data, as it is/).fill('42 kWh');
   await confirm();
   await page.locator('.title').getByText('Completed').waitFor();
-  await page.getByRole('button', { name: 'Prune' }).click();
+  await page.getByRole('button', { name: 'Prune', exact: true }).click();
   await confirm();
   await toast('Removed 4 executions');
-  await page.getByRole('button', { name: 'Delete' }).click();
+  await page.getByRole('button', { name: 'Delete', exact: true }).click();
   await confirm();
   await page.waitForURL(/#\/instances/);
   await open('instance?id=meter-7');
@@ -177,7 +177,7 @@ test('a message is enqueued, old executions are pruned, and the instance is dele
 
 test('a running instance is cancelled with a reason, and a blocked one is retried', async () => {
   await open('instance?id=expense-yacht');
-  await page.getByRole('button', { name: 'Cancel' }).click();
+  await page.getByRole('button', { name: 'Cancel', exact: true }).click();
   await page.getByLabel('Reason').fill('too dear');
   await confirm();
   await page.locator('.title').getByText('Cancelled').waitFor();
@@ -199,7 +199,7 @@ test('many are cancelled and deleted at once, with their number in the question'
   await confirm();
   await eventually('three cancelled', async () => (await page.locator('tbody tr').filter({ hasText: 'Cancelled' }).count()) === 3);
   await page.getByLabel('Select this page').check();
-  await page.locator('.bulk').getByRole('button', { name: 'Delete' }).click();
+  await page.locator('.bulk').getByRole('button', { name: 'Delete', exact: true }).click();
   await page.getByRole('dialog').getByText('Delete 3 instances').first().waitFor();
   await confirm();
   await page.getByText('No instance passes this filter').waitFor();
@@ -229,9 +229,9 @@ test('the crash button asks, and then does what the server was made to do', asyn
 
 test('nothing happens if the question is answered with no', async () => {
   await open('instance?id=expense-lunch');
-  await page.getByRole('button', { name: 'Delete' }).click();
+  await page.getByRole('button', { name: 'Delete', exact: true }).click();
   await page.getByRole('button', { name: 'Keep as it is' }).click();
-  await page.getByRole('button', { name: 'Cancel' }).click();
+  await page.getByRole('button', { name: 'Cancel', exact: true }).click();
   await page.keyboard.press('Escape');
   const about = await call(server.url, '/instance?id=expense-lunch');
   assert.equal(about.state, 'waiting');
@@ -283,7 +283,7 @@ test('the keyboard does it all: search, rows, help, palette, times', async () =>
   await page.keyboard.press('j');
   await page.keyboard.press('j');
   await page.keyboard.press('k');
-  const id = await page.locator('tr.at').getAttribute('data-id');
+  const id = await page.locator('tr:has(a:focus)').getAttribute('data-id');
   await page.keyboard.press('x');
   await page.getByText('1 selected').waitFor();
   await page.keyboard.press('x');

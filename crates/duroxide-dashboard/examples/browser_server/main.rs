@@ -32,11 +32,11 @@ async fn main() -> Result<(), Failure> {
         Runtime::start_with_options(store.clone(), work::activities()?, work::orchestrations()?, options)
             .await;
     let client = Client::new(store.clone());
-    work::begin(&client).await?;
     if option("--hostile").is_some() {
         hostile::begin(&client).await?;
         hostile::spoil(&store).await?;
     }
+    work::begin(&client).await?;
     if option("--busy").is_some() {
         tokio::spawn(work::keep_busy(client.clone()));
     }
