@@ -10,6 +10,9 @@ mod fetch;
 #[path = "../../store/src/life.rs"]
 #[allow(dead_code, reason = "shared with the SQLite benchmark")]
 mod life;
+mod listing;
+#[path = "../../store/src/pages.rs"]
+mod pages;
 mod place;
 mod pruning;
 #[path = "../../store/src/report.rs"]
@@ -43,6 +46,8 @@ const USAGE: &str = "postgres-bench PROGRAM [--dir DIR] [--json] [options]
              --rounds 150  --samples 4  --scale 1.0
   deletion bulk deletion by completion time, at the first and at the last page
              --size 2000000  --page 1000
+  listing  pages of a listing, first and deep, and the overview
+             --size 1000000  --samples 5
 
 The server is the one that BENCH_DATABASE_URL names, in schemas that are removed afterwards; or one that is started for
 the program and thrown away.";
@@ -70,6 +75,7 @@ fn run() -> Outcome<bool> {
             "pruning" => pruning::run(&args, &mut report).await,
             "snapshot" => snapshot::run(&args, &mut report).await,
             "deletion" => deletion::run(&args, &mut report).await,
+            "listing" => listing::run(&args, &mut report).await,
             "help" | "--help" | "-h" => {
                 println!("{USAGE}");
                 Ok(())

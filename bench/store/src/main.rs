@@ -9,8 +9,10 @@ mod fetch;
 mod fsyncs;
 mod kill9;
 mod life;
+mod listing;
 mod load;
 mod machine;
+mod pages;
 mod report;
 mod stats;
 mod steps;
@@ -34,7 +36,9 @@ const USAGE: &str = "store-bench PROGRAM [--dir DIR] [--json] [options]
   kill9    SIGKILL in the middle of the load, and what is there afterwards
              --callers 64  --kills 20  --seed N  --self-test
   load     the load of `steps` on one file, alone, for profilers
-             --callers 64  --seconds 10  --bare BATCH  --no-op";
+             --callers 64  --seconds 10  --bare BATCH  --no-op
+  listing  pages of a listing, first and deep, and the overview
+             --size 1000000  --samples 5";
 
 fn main() -> std::process::ExitCode {
     match run() {
@@ -56,6 +60,7 @@ fn run() -> Outcome<bool> {
         "fetch" => fetch::run(&args)?,
         "kill9" => kill9::run(&args)?,
         "load" => fsyncs::run_load(&args)?,
+        "listing" => listing::run(&args)?,
         kill9::CHILD => return kill9::run_child(&args).map(|()| true),
         "help" | "--help" | "-h" => {
             println!("{USAGE}");

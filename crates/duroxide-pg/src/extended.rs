@@ -9,10 +9,10 @@ use duroxide::Event;
 use duroxide::providers::inspect::{self, MessageClass};
 use duroxide::providers::{
     AwaitedInstance, AwaitedLook, BlockedInstance, Clock, DeliveryOutcome, DroppedMessages, Durable,
-    ExtendedProvider, HistoryPart, InstanceClaim, InstanceMetadata, InstanceRequest, InstanceWatch, KvEntry,
-    LeaseState, ParkedMessage, ProviderError, QuarantineEntry, QuarantinePurge, QuarantineRetry,
-    QuarantinedRow, RunningActivities, RunningInstances, StartOutcome, StoredResult, StoredTurn, TagFilter,
-    TurnToStore, WorkClaim, WorkItem, WorkQueue, WorkRequest, WorkSignal, refusal,
+    ExtendedProvider, HistoryPart, Inspector, InstanceClaim, InstanceMetadata, InstanceRequest,
+    InstanceWatch, KvEntry, LeaseState, ParkedMessage, ProviderError, QuarantineEntry, QuarantinePurge,
+    QuarantineRetry, QuarantinedRow, RunningActivities, RunningInstances, StartOutcome, StoredResult,
+    StoredTurn, TagFilter, TurnToStore, WorkClaim, WorkItem, WorkQueue, WorkRequest, WorkSignal, refusal,
 };
 
 use crate::PostgresProvider;
@@ -36,6 +36,10 @@ impl ExtendedProvider for PostgresProvider {
 
     fn running_activities(&self) -> Option<Arc<RunningActivities>> {
         Some(self.shared.running.clone())
+    }
+
+    fn as_inspector(&self) -> Option<&dyn Inspector> {
+        Some(self)
     }
 
     fn work_signal(&self, queue: WorkQueue) -> WorkSignal {

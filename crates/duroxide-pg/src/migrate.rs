@@ -48,7 +48,7 @@ macro_rules! migration {
     };
 }
 
-const MIGRATIONS: [Migration; 15] = [
+const MIGRATIONS: [Migration; 16] = [
     migration!(1, "0001_tables"),
     migration!(2, "0002_scheduling"),
     migration!(3, "0003_turns"),
@@ -64,6 +64,7 @@ const MIGRATIONS: [Migration; 15] = [
     migration!(13, "0013_claims", needs_at_least 11),
     migration!(14, "0014_operate", needs_at_least 11),
     migration!(15, "0015_locks", needs_at_least 11),
+    migration!(16, "0016_listing", needs_at_least 11),
 ];
 
 /// The migration since which the ledger says which builds may still run. Builds that do not know it refuse every newer

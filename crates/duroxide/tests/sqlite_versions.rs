@@ -9,6 +9,7 @@ mod kept_store;
 #[path = "support/sqlite_store.rs"]
 mod support;
 
+use duroxide::providers::{Inspector, InstanceQuery};
 use kept_store::OPENED_MS;
 use support::StoreFile;
 
@@ -26,7 +27,7 @@ fn schema(file: &StoreFile) -> Vec<String> {
     file.texts("SELECT type || ' ' || name || ': ' || ifnull(sql, '') FROM sqlite_schema ORDER BY 1")
 }
 
-const KEPT: [&str; 1] = ["schema-1.db"];
+const KEPT: [&str; 2] = ["schema-1.db", "schema-6.db"];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_runs_in_a_file_of_an_earlier_version_goes_on_to_its_end() {
@@ -49,6 +50,27 @@ async fn what_runs_in_a_file_of_this_version_goes_on_to_its_end() {
     drop(store);
     file.clock.set_wall_ms(OPENED_MS);
     kept_store::finish(file.open().await, &file.clock).await;
+}
+
+#[tokio::test]
+async fn a_migrated_file_lists_its_instances_as_they_are() {
+    for name in KEPT {
+        let file = kept(name);
+        let store = file.open().await;
+        let instances = file.number("SELECT count(*) FROM instances");
+        let right = file.number(
+            "SELECT count(*) FROM instances i
+             JOIN executions e ON e.instance_id = i.instance_id AND e.execution_id = i.current_execution_id
+             LEFT JOIN instances p ON p.instance_id = i.parent_instance_id
+             WHERE i.updated_s = i.updated_at / 1000
+                AND (i.status = e.status OR i.status = 'Cancelled' AND e.output LIKE 'canceled: %')
+                AND i.root_instance_id IS coalesce(p.root_instance_id, i.parent_instance_id)",
+        );
+        assert!(instances > 0 && right == instances, "{name}: {right} of {instances}");
+        let page = store.list_page(&InstanceQuery::new().limit(1_000)).await.unwrap();
+        let rows = page.rows.iter().filter(|row| row.incarnation > 0).count();
+        assert_eq!((rows as i64, page.next_cursor), (instances, None), "{name}");
+    }
 }
 
 #[tokio::test]

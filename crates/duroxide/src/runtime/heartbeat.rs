@@ -3,6 +3,11 @@
 //! The report is one small write every few seconds. A store commits it together with other work, so it costs nothing of
 //! its own under load. Operators read it; the machinery does not depend on it.
 
+#![allow(
+    clippy::field_reassign_with_default,
+    reason = "the rows are filled in column by column, as in other crates"
+)]
+
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

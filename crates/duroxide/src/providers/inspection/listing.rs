@@ -16,7 +16,7 @@ use crate::model::{ExecutionStatus, InstanceState, Obstacle};
 pub enum SqlDialect {
     /// `?1`, `char()`, `instr()`.
     Sqlite,
-    /// `$1`, `chr()`, `strpos()`.
+    /// `($1)[1]`, as all texts are one array; `chr()`, `strpos()`.
     Postgres,
 }
 
@@ -71,7 +71,7 @@ impl Statement {
         self.texts.push(text.to_string());
         match self.dialect {
             SqlDialect::Sqlite => format!("?{}", self.texts.len()),
-            SqlDialect::Postgres => format!("${}::text", self.texts.len()),
+            SqlDialect::Postgres => format!("($1)[{}]", self.texts.len()),
         }
     }
 
@@ -361,8 +361,9 @@ impl<'q> Listing<'q> {
             }
             ListSet::CustomStatus => {
                 let custom = statement.text(query.custom_status.as_deref().unwrap_or_default());
+                // SQLite would put the text into `substr` in place of the column, and find no index for that.
                 format!(
-                    "i.custom_status IS NOT NULL AND substr(i.custom_status, 1, {CUSTOM_STATUS_KEY}) = substr({custom}, 1, {CUSTOM_STATUS_KEY}) AND i.custom_status = {custom}"
+                    "i.custom_status IS NOT NULL AND substr(i.custom_status, 1, {CUSTOM_STATUS_KEY}) = substr({custom}, 1, {CUSTOM_STATUS_KEY}) AND (i.custom_status || '') = {custom}"
                 )
             }
             ListSet::Prefix => {

@@ -107,7 +107,7 @@ impl InstanceQuery {
     pub const MOST_ROWS: usize = 1_000;
 
     /// How many instances a store looks at for one page, if no index serves the filter.
-    pub const SCANNED_AT_ONCE: usize = 20_000;
+    pub const SCANNED_AT_ONCE: usize = 10_000;
 
     /// Asks for the newest 100 instances.
     pub fn new() -> Self {

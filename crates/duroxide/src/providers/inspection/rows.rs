@@ -329,11 +329,12 @@ pub struct QueueState {
     pub queue: String,
     /// For activities: their tag; `None` for those without one, and for messages.
     pub tag: Option<String>,
-    /// How many are ready: messages that can be delivered, activities that can be claimed.
+    /// How many are ready: activities that can be claimed, or instances with messages that can be delivered.
     pub ready: Count,
-    /// How many are leased.
+    /// How many activities or instances are leased.
     pub leased: Count,
-    /// How many wait for their time: timers, and delays between attempts. Counted once for all tags.
+    /// How many activities wait for their next attempt, or how many instances have a timer or another message that waits
+    /// for its time.
     pub delayed: Count,
     /// Since when the first in line has been ready, in milliseconds since the epoch; `None` if none is ready.
     pub oldest_ready_ms: Option<u64>,

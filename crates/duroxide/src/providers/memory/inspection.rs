@@ -1,5 +1,10 @@
 //! The store as operators look into it: every answer is computed from all rows.
 
+#![allow(
+    clippy::field_reassign_with_default,
+    reason = "the rows are filled in column by column, as in other crates"
+)]
+
 use std::collections::{BTreeMap, HashSet};
 
 use async_trait::async_trait;
@@ -311,9 +316,13 @@ impl State {
             .filter(|message| message.parked_at.is_none() && message.is_visible(now))
             .filter(|message| !is_leased(message) && !self.is_blocked(&message.instance))
             .collect();
-        messages.ready = Count::exact(ready.len() as u64);
-        messages.leased = Count::exact(self.messages.iter().filter(is_leased).count() as u64);
-        messages.delayed = Count::exact(self.messages.iter().filter(is_delayed).count() as u64);
+        let instances = |messages: &mut dyn Iterator<Item = &Message>| {
+            let different: HashSet<&str> = messages.map(|message| message.instance.as_str()).collect();
+            Count::exact(different.len() as u64)
+        };
+        messages.ready = instances(&mut ready.iter().copied());
+        messages.leased = instances(&mut self.messages.iter().filter(is_leased));
+        messages.delayed = instances(&mut self.messages.iter().filter(is_delayed));
         messages.oldest_ready_ms = ready
             .iter()
             .find(|message| !self.is_in_turn(&message.instance, now))
@@ -346,7 +355,7 @@ impl State {
         state.leased = count(&|activity| activity.is_leased(now));
         state.delayed = count(&is_delayed);
         let first = of_tag().find(|activity| is_ready(activity));
-        state.oldest_ready_ms = first.map(|activity| activity.enqueued_at.max(activity.visible_at));
+        state.oldest_ready_ms = first.map(|activity| activity.entered_at.max(activity.visible_at));
         state
     }
 }
@@ -384,7 +393,7 @@ fn queued_activity(activity: &Activity, now: u64) -> QueuedActivity {
     queued.execution_id = activity.identity.execution_id;
     queued.activity_id = activity.identity.activity_id;
     queued.attempts = activity.attempts;
-    queued.enqueued_at_ms = activity.enqueued_at;
+    queued.enqueued_at_ms = activity.entered_at;
     queued.delayed_until_ms = (activity.visible_at > now).then_some(activity.visible_at);
     let lease = activity.lease.as_ref().filter(|lease| lease.is_live(now));
     queued.leased_until_ms = lease.map(|lease| lease.locked_until);

@@ -18,6 +18,7 @@ use crate::providers::{
 };
 
 /// The whole store.
+#[derive(Clone)]
 pub(super) struct State {
     pub limits: StoreLimits,
     pub parking_ms: u64,
@@ -72,6 +73,7 @@ impl Default for State {
 }
 
 /// An instance, from its first ack with name and version.
+#[derive(Clone)]
 pub(super) struct InstanceRow {
     pub orchestration_name: String,
     pub orchestration_version: String,
@@ -88,6 +90,7 @@ pub(super) struct InstanceRow {
 }
 
 /// One execution, from its first ack.
+#[derive(Clone)]
 pub(super) struct ExecutionRow {
     pub status: String,
     pub output: Option<String>,
@@ -97,6 +100,7 @@ pub(super) struct ExecutionRow {
 }
 
 /// A lease as the store keeps it. Its row outlives `locked_until`, until another caller takes over.
+#[derive(Clone)]
 pub(super) struct StoredLease {
     pub token: String,
     pub locked_until: u64,
@@ -118,6 +122,7 @@ impl StoredLease {
 }
 
 /// An entry of the orchestrator queue.
+#[derive(Clone)]
 pub(super) struct Message {
     /// Its place in the order of enqueueing.
     pub id: u64,
@@ -143,13 +148,15 @@ impl Message {
 }
 
 /// An entry of the worker queue.
+#[derive(Clone)]
 pub(super) struct Activity {
     pub id: u64,
     pub identity: ScheduledActivityIdentifier,
     pub session_id: Option<String>,
     pub tag: Option<String>,
     pub payload: String,
-    pub enqueued_at: u64,
+    /// When it was put into the queue.
+    pub entered_at: u64,
     /// As for messages.
     pub visible_at: u64,
     pub attempts: u32,
@@ -163,6 +170,7 @@ impl Activity {
 }
 
 /// A session and its owner.
+#[derive(Clone)]
 pub(super) struct Session {
     pub owner_id: String,
     pub locked_until: u64,
@@ -218,7 +226,7 @@ impl State {
             session_id: route.session_id.map(str::to_string),
             tag: route.tag.map(str::to_string),
             payload: self.encode(operation, item)?,
-            enqueued_at: now,
+            entered_at: now,
             visible_at: 0,
             attempts: 0,
             lease: None,

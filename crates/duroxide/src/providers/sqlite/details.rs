@@ -1,5 +1,10 @@
 //! One instance in detail: its events, executions, values and queue rows.
 
+#![allow(
+    clippy::field_reassign_with_default,
+    reason = "the rows are filled in column by column, as in other crates"
+)]
+
 use rusqlite::{Connection, params};
 
 use super::reads::number;

@@ -1,5 +1,10 @@
 //! Pages of a listing: a merge of few parts of an index, and of the queued starts.
 
+#![allow(
+    clippy::field_reassign_with_default,
+    reason = "the rows are filled in column by column, as in other crates"
+)]
+
 use rusqlite::{Connection, Row, params, params_from_iter};
 
 use super::error::StoreError;

@@ -1,5 +1,10 @@
 //! The store at a glance: instances by state, and the queues. Counters, and counts that end at a bound.
 
+#![allow(
+    clippy::field_reassign_with_default,
+    reason = "the rows are filled in column by column, as in other crates"
+)]
+
 use rusqlite::{Connection, params};
 
 use super::details::{self, ACTIVITY, MESSAGE};
@@ -46,7 +51,10 @@ pub(super) fn totals(connection: &Connection, now: i64) -> rusqlite::Result<Stat
              FROM (SELECT instance_id FROM instance_schedule WHERE blocked_at IS NOT NULL
                 UNION SELECT instance_id FROM obstacles WHERE next_try_at >= {live_from} LIMIT {most}) t",
             listing::is_blocked("t.instance_id", live_from),
-            listing::is_busy("t.instance_id", now),
+            format_args!(
+                "EXISTS (SELECT 1 FROM instance_schedule s WHERE s.instance_id = t.instance_id AND s.blocked_at IS NULL
+                    AND (s.ready_seq IS NOT NULL OR s.lock_token IS NOT NULL OR s.due_at <= {now}))"
+            ),
         ),
         [],
         |row| {
@@ -132,7 +140,9 @@ fn messages(connection: &Connection, now: i64) -> rusqlite::Result<QueueState> {
     state.ready = bounded_count(
         connection,
         &format!(
-            "SELECT count(*) FROM (SELECT 1 FROM instance_schedule WHERE ready_seq IS NOT NULL LIMIT {most})"
+            // A message for an instance that waits for its timer is noticed by the next fetch.
+            "SELECT count(*) FROM (SELECT 1 FROM instance_schedule WHERE ready_seq IS NOT NULL
+                UNION ALL SELECT 1 FROM instance_schedule WHERE due_at <= {now} AND ready_seq IS NULL LIMIT {most})"
         ),
         BOUND,
     )?;

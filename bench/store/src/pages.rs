@@ -1,0 +1,96 @@
+//! Pages of a listing over many instances: the first ones, and deep ones. Shared with the PostgreSQL benchmark.
+
+use duroxide::providers::{InstanceQuery, ListCursor, ListSort};
+use duroxide::{Client, InstanceState};
+
+use crate::Outcome;
+use crate::report::{Report, Table};
+use crate::stats::{median, now};
+
+/// How long a page and an overview may take, in milliseconds.
+const PAGE_GOAL: f64 = 100.0;
+const OVERVIEW_GOAL: f64 = 50.0;
+
+/// The first creation time of the instances that a store is filled with, in milliseconds; each is one later.
+pub const FIRST_MS: i64 = 1_700_000_000_000;
+
+/// Measures pages with one filter each, first and deep, by creation and by the last turn; then counts and the overview.
+pub async fn measure(client: &Client, size: i64, samples: usize, report: &mut Report) -> Outcome<()> {
+    let middle = u64::try_from(FIRST_MS + size / 2)?;
+    let plain = InstanceQuery::new;
+    let filters = [
+        ("no filter", plain()),
+        ("completed", plain().state(InstanceState::Completed)),
+        ("failed", plain().state(InstanceState::Failed)),
+        ("cancelled", plain().state(InstanceState::Cancelled)),
+        ("waiting", plain().state(InstanceState::Waiting)),
+        ("running", plain().state(InstanceState::Running)),
+        ("blocked", plain().state(InstanceState::Blocked)),
+        ("pending", plain().state(InstanceState::Pending)),
+        ("name", plain().name("Order3")),
+        ("version", plain().version("2.0.0")),
+        ("created range", plain().created_from_ms(middle).created_before_ms(middle + 100_000)),
+        ("updated range", plain().updated_from_ms(middle).updated_before_ms(middle + 100_000)),
+        ("prefix of 1,111", plain().id_prefix("order-777")),
+        ("prefix of all", plain().id_prefix("order-")),
+        ("substring of many", plain().id_contains("77")),
+        ("substring of none", plain().id_contains("nowhere")),
+        ("parent", plain().parent("order-0")),
+        ("root", plain().root("order-0")),
+        ("custom status", plain().custom_status("step 3")),
+    ];
+    let mut table =
+        Table::new("pages of 100 (ms, median and worst)", &["filter", "first", "worst", "deep", "worst ", "rows"]);
+    let mut slowest: f64 = 0.0;
+    for (name, filter) in filters {
+        for sort in [ListSort::Created, ListSort::Updated] {
+            let first = filter.clone().sort(sort);
+            let at = match sort {
+                ListSort::Created => FIRST_MS + size / 2,
+                ListSort::Updated => (FIRST_MS + size / 2) / 1_000,
+            };
+            let deep = first.cursor_at(ListCursor { at, rank: 0, seq: size / 2 });
+            let (first_ms, first_worst, rows) = time(client, &first, samples).await?;
+            let (deep_ms, deep_worst, deep_rows) = time(client, &first.clone().cursor(deep), samples).await?;
+            slowest = slowest.max(first_worst).max(deep_worst);
+            table.row(vec![
+                format!("{name}, by {sort:?}").into(),
+                first_ms.into(),
+                first_worst.into(),
+                deep_ms.into(),
+                deep_worst.into(),
+                format!("{rows}, {deep_rows}").into(),
+            ]);
+        }
+    }
+    report.table(table);
+    report.goal("any page of 100 with one filter, first and deep, in less than 100 ms", slowest, slowest < PAGE_GOAL);
+
+    let mut overviews = Vec::new();
+    for _ in 0..samples {
+        let began = now();
+        client.overview(60).await?;
+        overviews.push((now() - began).as_secs_f64() * 1e3);
+    }
+    let worst = overviews.iter().copied().fold(0.0, f64::max);
+    report.setting("overview (ms, median)", median(&overviews));
+    report.goal("overview in less than 50 ms", worst, worst < OVERVIEW_GOAL);
+    let began = now();
+    let count = client.count(&InstanceQuery::new().state(InstanceState::Completed), 10_000).await?;
+    report.setting("count up to 10,000 (ms)", (now() - began).as_secs_f64() * 1e3);
+    report.setting("the count", count.to_string());
+    Ok(())
+}
+
+/// The median and the longest time of a page in milliseconds, and its rows.
+async fn time(client: &Client, query: &InstanceQuery, samples: usize) -> Outcome<(f64, f64, usize)> {
+    // Once for the caches: what is measured is the work.
+    let mut rows = client.list(query).await?.rows.len();
+    let mut times = Vec::with_capacity(samples);
+    for _ in 0..samples {
+        let began = now();
+        rows = client.list(query).await?.rows.len();
+        times.push((now() - began).as_secs_f64() * 1e3);
+    }
+    Ok((median(&times), times.iter().copied().fold(0.0, f64::max), rows))
+}

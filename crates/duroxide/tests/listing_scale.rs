@@ -1,0 +1,65 @@
+//! A page of a listing costs a bounded number of rows, whatever it asks for.
+
+#![cfg(all(feature = "sqlite", feature = "test-hooks"))]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests, too")]
+
+#[path = "support/sqlite_store.rs"]
+mod support;
+
+use duroxide::providers::{Inspector, InstanceQuery, ListSort};
+use duroxide::{Client, InstanceState};
+use support::StoreFile;
+
+/// Forty-five thousand instances that wait; the oldest one has an id of its own.
+fn fill(file: &StoreFile) {
+    let connection = file.connection();
+    connection
+        .execute_batch(
+            "BEGIN;
+             WITH RECURSIVE n (x) AS (SELECT 0 UNION ALL SELECT x + 1 FROM n WHERE x < 44999)
+             INSERT INTO instances (instance_id, orchestration_name, orchestration_version, created_at, updated_at, status,
+                updated_s)
+             SELECT iif(x = 0, 'needle', 'hay-' || x), 'Order' || (x % 3), '1.0.0', 1000 + x, 1000 + x, 'Running',
+                (1000 + x) / 1000 FROM n;
+             INSERT INTO executions (instance_id, execution_id, started_at) SELECT instance_id, 1, created_at FROM instances;
+             UPDATE totals SET instances = 45000, executions = 45000, running_instances = 45000;
+             COMMIT",
+        )
+        .unwrap();
+}
+
+// semantics: LOOK-2
+#[tokio::test]
+async fn a_page_looks_at_a_bounded_number_of_instances_and_goes_on_behind_them() {
+    let file = StoreFile::new();
+    let store = file.open().await;
+    fill(&file);
+    for sort in [ListSort::Created, ListSort::Updated] {
+        let mut query = InstanceQuery::new().id_contains("needle").sort(sort);
+        let (mut pages, mut found) = (0, Vec::new());
+        loop {
+            let page = store.list_page(&query).await.unwrap();
+            pages += 1;
+            found.extend(page.rows.into_iter().map(|row| row.instance));
+            match page.next_cursor {
+                Some(cursor) => query = query.cursor(cursor),
+                None => break,
+            }
+        }
+        assert_eq!((found, pages), (vec!["needle".to_string()], 5), "10,000 instances for each page");
+    }
+    // From the other end it is the first.
+    let query = InstanceQuery::new().id_contains("needle").ascending();
+    assert_eq!(store.list_page(&query).await.unwrap().rows.len(), 1);
+    // The beginning of an id that few share is found at once, and so are states of which most instances are.
+    let query = InstanceQuery::new().id_prefix("need").state(InstanceState::Waiting);
+    let page = store.list_page(&query).await.unwrap();
+    assert_eq!((page.rows.len(), page.next_cursor), (1, None));
+    let page = store.list_page(&InstanceQuery::new().state(InstanceState::Waiting)).await.unwrap();
+    assert_eq!(page.rows.len(), 100);
+    let client = Client::new(store);
+    let count = client.count(&InstanceQuery::new().name("Order1"), 1_000).await.unwrap();
+    assert_eq!(count.to_string(), "more than 1000");
+    let count = client.count(&InstanceQuery::new().id_contains("needle"), 1_000).await.unwrap();
+    assert_eq!(count.to_string(), "1", "as many instances as a count looks at");
+}
