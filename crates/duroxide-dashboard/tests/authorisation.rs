@@ -83,6 +83,7 @@ fn is_let_in(status: StatusCode) -> bool {
     .contains(&status)
 }
 
+// semantics: DASH-1, DASH-2
 #[tokio::test]
 async fn every_route_lets_in_who_may_and_nobody_else() {
     let tokens = router(|dashboard| dashboard.token("full").read_only_token("look"));
@@ -159,6 +160,7 @@ async fn every_route_lets_in_who_may_and_nobody_else() {
     assert!(checked > 30_000, "{checked}");
 }
 
+// semantics: DASH-1
 #[tokio::test]
 async fn without_a_token_everybody_on_this_machine_may_act_unless_it_is_read_only() {
     for (server, may_act) in
@@ -173,6 +175,7 @@ async fn without_a_token_everybody_on_this_machine_may_act_unless_it_is_read_onl
     }
 }
 
+// semantics: DASH-1
 #[tokio::test]
 async fn a_token_for_looking_alone_lets_nobody_act_and_an_empty_token_lets_nobody_in() {
     let looking = router(|dashboard| dashboard.read_only_token("look"));
@@ -187,6 +190,7 @@ async fn a_token_for_looking_alone_lets_nobody_act_and_an_empty_token_lets_nobod
     }
 }
 
+// semantics: DASH-2
 #[tokio::test]
 async fn names_that_were_allowed_are_answered_and_others_are_not() {
     let server = router(|dashboard| dashboard.allow_host("Ops.example.com"));
@@ -202,6 +206,7 @@ async fn names_that_were_allowed_are_answered_and_others_are_not() {
     assert_eq!(call("other.example.com", None).send(&server).await.0, StatusCode::MISDIRECTED_REQUEST);
 }
 
+// semantics: DASH-3
 #[tokio::test]
 async fn every_answer_carries_the_policy_and_pages_need_no_token() {
     let server = router(|dashboard| dashboard.token("full"));

@@ -31,6 +31,7 @@ async fn json(response: Response) -> serde_json::Value {
     serde_json::from_slice(&to_bytes(response.into_body(), usize::MAX).await.unwrap()).unwrap()
 }
 
+// semantics: DASH-5
 #[tokio::test]
 async fn a_body_that_is_too_large_is_refused() {
     let router = Dashboard::new(Arc::new(MemoryProvider::new())).max_body_bytes(1000).into_router();
@@ -42,6 +43,7 @@ async fn a_body_that_is_too_large_is_refused() {
     assert_eq!(post(&router, "/api/v1/actions/raise", body(10)).await.status(), StatusCode::OK);
 }
 
+// semantics: DASH-5
 #[tokio::test]
 async fn wrong_parameters_are_refused_with_a_sentence() {
     let router = Dashboard::new(Arc::new(MemoryProvider::new())).into_router();
@@ -75,6 +77,7 @@ async fn wrong_parameters_are_refused_with_a_sentence() {
     assert_eq!(get(&router, "/api/v1/instance?id=nobody").await.status(), StatusCode::NOT_FOUND);
 }
 
+// semantics: DASH-5
 #[tokio::test]
 async fn no_more_streams_are_open_than_allowed() {
     let router = Dashboard::new(Arc::new(MemoryProvider::new())).max_streams(2).into_router();
@@ -112,6 +115,7 @@ impl Write for Lines {
     }
 }
 
+// semantics: DASH-4
 #[tokio::test]
 async fn every_action_leaves_an_audit_line_with_who_and_what_and_no_payload() {
     let lines = Lines::default();

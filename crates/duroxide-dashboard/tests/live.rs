@@ -73,6 +73,7 @@ fn holds(data: &serde_json::Value, id: &str, state: &str) -> bool {
         .is_some_and(|rows| rows.iter().any(|row| row["id"] == id && row["state"] == state))
 }
 
+// semantics: DASH-6
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rows_and_figures_arrive_as_they_change_and_a_cut_stream_goes_on() {
     let (store, runtime, router) = started().await;

@@ -6,7 +6,7 @@
 mod actions;
 mod bulk;
 pub(crate) mod error;
-mod extract;
+pub(crate) mod extract;
 mod instance;
 mod instances;
 pub(crate) mod shapes;
