@@ -79,7 +79,7 @@ CREATE TRIGGER cancellation_is_listed AFTER INSERT ON history FOR EACH ROW
     WHEN (NEW.event_type = 'OrchestrationFailed' AND NEW.event_data LIKE '%"kind":{"Cancelled":{%')
     EXECUTE FUNCTION list_cancellation_1();
 
--- How many instances began and ended in each minute since the epoch, for a day. Each committer has rows of its own, so that
+-- How many instances began and ended in each minute since the epoch, by the database's clock, for a day. Each committer has rows of its own, so that
 -- they do not wait for each other; it writes once for each batch in which an instance began or ended.
 CREATE TABLE minute_rates (
     minute    bigint NOT NULL,
@@ -145,7 +145,7 @@ BEGIN
     DELETE FROM workers w WHERE w.worker_id IN (
         SELECT o.worker_id FROM workers o WHERE o.last_seen_at < v_now - 600000 FOR UPDATE SKIP LOCKED);
     DELETE FROM minute_rates m WHERE (m.minute, m.committer) IN (
-        SELECT o.minute, o.committer FROM minute_rates o WHERE o.minute <= v_now / 60000 - 1440
+        SELECT o.minute, o.committer FROM minute_rates o WHERE o.minute <= now_ms_1(NULL) / 60000 - 1440
         ORDER BY o.minute LIMIT 1000 FOR UPDATE SKIP LOCKED);
     DELETE FROM obstacles b WHERE (b.instance_id, b.execution_id, b.activity_id) IN (
         SELECT o.instance_id, o.execution_id, o.activity_id FROM obstacles o WHERE o.next_try_at < v_now - p_forgotten_ms

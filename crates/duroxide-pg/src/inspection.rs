@@ -419,13 +419,13 @@ impl Inspector for PostgresProvider {
     }
 
     async fn minute_rates(&self, minutes: u32) -> Result<Vec<MinuteRates>, ProviderError> {
-        const SQL: &str = "WITH t AS MATERIALIZED (SELECT now_ms_1($1) / 60000 AS this)
+        const SQL: &str = "WITH t AS MATERIALIZED (SELECT now_ms_1(NULL) / 60000 AS this)
             SELECT m.minute, coalesce(sum(r.started), 0)::bigint, coalesce(sum(r.completed), 0)::bigint,
                 coalesce(sum(r.failed), 0)::bigint
-            FROM t CROSS JOIN LATERAL generate_series(t.this + 1 - $2, t.this) m(minute)
+            FROM t CROSS JOIN LATERAL generate_series(t.this + 1 - $1, t.this) m(minute)
             LEFT JOIN minute_rates r ON r.minute = m.minute GROUP BY m.minute ORDER BY m.minute";
         let minutes = i64::from(minutes.min(MinuteRates::KEPT_MINUTES));
-        let rows = self.rows("minute_rates", SQL, &[&self.shared.time.given_ms(), &minutes]).await?;
+        let rows = self.rows("minute_rates", SQL, &[&minutes]).await?;
         let rates = |row: &Row| {
             MinuteRates::of(number(row, 0) * 60_000, number(row, 1), number(row, 2), number(row, 3))
         };

@@ -23,7 +23,7 @@ use crate::providers::{
 };
 
 /// What operators see and turns do not.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Observed {
     workers: BTreeMap<String, WorkerInfo>,
     /// In the order in which runtimes met them.
