@@ -29,10 +29,8 @@ impl Inspector for SqliteProvider {
         cut: usize,
     ) -> Result<Option<InstanceDetail>, ProviderError> {
         let (instance, now) = (instance.to_string(), self.shared.now_ms());
-        self.read("read_detail", move |connection| {
-            Ok(details::detail(connection, &instance, events, cut, now)?)
-        })
-        .await
+        self.read("read_detail", move |connection| details::detail(connection, &instance, events, cut, now))
+            .await
     }
 
     async fn read_states(&self, instances: &[&str]) -> Result<Vec<Option<InstanceState>>, ProviderError> {

@@ -241,7 +241,7 @@ fn update_row(
 
 /// The status that listings show: a cancelled instance is told from one that failed.
 fn listed_status<'s>(turn: &TurnCommit, status: &'s str) -> &'s str {
-    let is_cancelled = |turn: &TurnCommit| turn.events.iter().any(|event| inspect::is_cancellation(event));
+    let is_cancelled = |turn: &TurnCommit| turn.events.iter().any(inspect::is_cancellation);
     match ExecutionStatus::parse(status) {
         Some(ExecutionStatus::Failed) if is_cancelled(turn) => InstanceState::CANCELLED,
         _ => status,
