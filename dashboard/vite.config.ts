@@ -14,7 +14,7 @@ export default defineConfig({
     assetsInlineLimit: 0,
     cssCodeSplit: false,
     rollupOptions: {
-      output: { entryFileNames: 'app.js', assetFileNames: 'app[extname]', inlineDynamicImports: true },
+      output: { entryFileNames: 'app.js', assetFileNames: 'app[extname]' },
     },
   },
 });

@@ -9,7 +9,7 @@
 //! use duroxide_dashboard::Dashboard;
 //!
 //! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
-//! let store = Arc::new(SqliteProvider::new("sqlite:app.db", None).await?);
+//! let store = Arc::new(SqliteProvider::new("sqlite:app.db?mode=rwc", None).await?);
 //! let dashboard = Dashboard::new(store).store_name("app.db").into_router();
 //! let app = axum::Router::new().nest_service("/ops", dashboard);
 //! let listener = tokio::net::TcpListener::bind("127.0.0.1:7777").await?;

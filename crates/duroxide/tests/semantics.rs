@@ -48,12 +48,13 @@ fn rust_files(directory: &Path) -> Vec<PathBuf> {
 }
 
 /// Where tests are, and how the document calls each place.
-fn places() -> [(&'static str, PathBuf); 3] {
+fn places() -> [(&'static str, PathBuf); 4] {
     let crates = repository().join("crates");
     [
         ("", crates.join("duroxide/tests")),
         ("kit::", crates.join("duroxide/src/provider_validation")),
         ("pg::", crates.join("duroxide-pg/tests")),
+        ("dashboard::", crates.join("duroxide-dashboard/tests")),
     ]
 }
 

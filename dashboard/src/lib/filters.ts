@@ -72,7 +72,7 @@ export function passes(row: InstanceRow, params: Params, now: number): boolean {
   if (params.name && row.name !== params.name) return false;
   if (params.version && row.version !== params.version) return false;
   if (params.parent && row.parent !== params.parent) return false;
-  if (params.custom && !(row.custom_status ?? '').includes(params.custom)) return false;
+  if (params.custom && row.custom_status !== params.custom) return false;
   if (params.q && !(params.match === 'prefix' ? row.id.startsWith(params.q) : row.id.includes(params.q))) return false;
   const since = span(params.since);
   return since === null || row.created_at_ms >= now - since;

@@ -49,6 +49,7 @@ const WORDS: Record<string, string> = {
   OrchestrationCancelRequested: 'Cancel requested',
   KeyValuesCleared: 'All values cleared',
   TimerCreated: 'Timer',
+  CustomStatusUpdated: 'Custom status',
 };
 
 function outcome(end: EventRow): Outcome {
@@ -165,6 +166,6 @@ export const kindWord: Record<Kind, string> = {
   child: 'child',
   detached: 'detached start',
   value: 'value',
-  status: 'custom status',
+  status: 'set',
   life: 'orchestration',
 };

@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use super::error::ApiError;
 
 /// The parameters of a query.
-pub(super) struct Params<T>(pub(super) T);
+pub(crate) struct Params<T>(pub(crate) T);
 
 impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Params<T> {
     type Rejection = ApiError;

@@ -1,6 +1,6 @@
 //! Lists of instances by what they wait for. No index tells that, so each candidate is looked at, a bounded number a page.
 
-use duroxide::providers::InstanceQuery;
+use duroxide::providers::{EventRequest, InstanceQuery};
 use duroxide::{Client, ClientError, InstanceState};
 use futures_util::StreamExt;
 use futures_util::stream;
@@ -53,8 +53,21 @@ async fn look(
         Err(ClientError::InstanceNotFound { .. }) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
-    row.reason = open.into_iter().map(Wait::from).find_map(|wait| sentence(&wait, waits));
+    let open: Vec<Wait> = open.into_iter().map(Wait::from).collect();
+    row.reason = open.iter().find_map(|wait| sentence(wait, waits));
+    let timer = open.iter().find(|wait| wait.kind == WaitKind::Timer);
+    if let (None, WaitsFor::Retry, Some(timer)) = (&row.reason, waits, timer) {
+        row.reason = pause_after(client, &row.id, timer.event_id).await?;
+    }
     Ok(row.reason.is_some().then_some(row))
+}
+
+/// Between two attempts an orchestration waits for a timer: the one that it set right after an activity failed.
+async fn pause_after(client: &Client, id: &str, timer: u64) -> Result<Option<String>, ApiError> {
+    let before = EventRequest::of(id).before_event(timer).newest_first().limit(1).cut(500);
+    let event = client.read_events(&before).await?.pop();
+    let failure = event.filter(|event| event.kind == "ActivityFailed").and_then(|event| event.error_text());
+    Ok(failure.map(|error| format!("tries again soon: {error}")))
 }
 
 /// Says what is waited for, if it is what the list is about.

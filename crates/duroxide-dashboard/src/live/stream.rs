@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{Query, State as Shares};
+use axum::extract::State as Shares;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Sse;
 use axum::response::sse::{Event, KeepAlive};
@@ -19,6 +19,7 @@ use super::ring::Missed;
 use crate::Shared;
 use crate::api::check_id;
 use crate::api::error::ApiError;
+use crate::api::extract::Params;
 
 /// A proxy that sees nothing for a minute may close the connection.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -41,7 +42,7 @@ pub(crate) struct StreamParams {
     (status = 429, description = "Too many streams are open.", body = crate::api::error::Refusal)))]
 pub(crate) async fn stream(
     Shares(shared): Shares<Arc<Shared>>,
-    Query(params): Query<StreamParams>,
+    Params(params): Params<StreamParams>,
     headers: HeaderMap,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, ApiError> {
     let instance = params.instance.filter(|id| !id.is_empty());

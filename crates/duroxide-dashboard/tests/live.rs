@@ -1,0 +1,127 @@
+//! The live stream: what changes arrives, a stream that was cut goes on where it was, and one task looks for all.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::Request;
+use duroxide::prelude::*;
+use duroxide::providers::memory::MemoryProvider;
+use duroxide_dashboard::Dashboard;
+use futures_util::StreamExt;
+use tokio::time::timeout;
+use tower::ServiceExt;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+struct Events {
+    body: axum::body::BodyDataStream,
+    text: String,
+    last_id: String,
+}
+
+impl Events {
+    async fn open(router: &Router, path: &str, last_id: Option<&str>) -> Self {
+        let mut request = Request::get(path).header("host", "localhost");
+        if let Some(id) = last_id {
+            request = request.header("last-event-id", id);
+        }
+        let response = router.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+        assert_eq!(response.headers()["content-type"], "text/event-stream");
+        Self { body: response.into_body().into_data_stream(), text: String::new(), last_id: String::new() }
+    }
+
+    /// The next event of this kind that the check accepts.
+    async fn until(&mut self, kind: &str, accepts: impl Fn(&serde_json::Value) -> bool) -> serde_json::Value {
+        loop {
+            while let Some(end) = self.text.find("\n\n") {
+                let block: String = self.text.drain(..end + 2).collect();
+                let field =
+                    |name: &str| block.lines().find_map(|line| line.strip_prefix(name).map(str::trim));
+                if let Some(id) = field("id:") {
+                    self.last_id = id.to_string();
+                }
+                if field("event:") != Some(kind) {
+                    continue;
+                }
+                let data: serde_json::Value = serde_json::from_str(field("data:").unwrap()).unwrap();
+                if accepts(&data) {
+                    return data;
+                }
+            }
+            let part = timeout(PATIENCE, self.body.next()).await.expect("an event in time");
+            self.text.push_str(std::str::from_utf8(&part.expect("more of the stream").unwrap()).unwrap());
+        }
+    }
+}
+
+async fn started() -> (Arc<MemoryProvider>, Arc<Runtime>, Router) {
+    let store = Arc::new(MemoryProvider::new());
+    let activities = ActivityRegistry::builder().build_result().unwrap();
+    let waits =
+        |ctx: OrchestrationContext, _: String| async move { Ok::<_, String>(ctx.dequeue_event("go").await) };
+    let orchestrations = OrchestrationRegistry::builder().register("Wait", waits).build_result().unwrap();
+    let runtime = Runtime::start_with_store(store.clone(), activities, orchestrations).await;
+    let router = Dashboard::new(store.clone()).into_router();
+    (store, runtime, router)
+}
+
+fn holds(data: &serde_json::Value, id: &str, state: &str) -> bool {
+    data["rows"]
+        .as_array()
+        .is_some_and(|rows| rows.iter().any(|row| row["id"] == id && row["state"] == state))
+}
+
+// semantics: DASH-6
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_and_figures_arrive_as_they_change_and_a_cut_stream_goes_on() {
+    let (store, runtime, router) = started().await;
+    let client = Client::new(store);
+    let mut events = Events::open(&router, "/api/v1/stream", None).await;
+    events.until("overview", |overview| overview["instances"] == 0).await;
+    client.start_orchestration("one", "Wait", "").await.unwrap();
+    events.until("instances", |data| holds(data, "one", "waiting")).await;
+    let last_id = events.last_id.clone();
+    let mut other = Events::open(&router, "/api/v1/stream", None).await;
+    drop(events);
+
+    client.enqueue_event("one", "go", "x").await.unwrap();
+    // What it would have missed is sent before anything else.
+    other.until("instances", |data| holds(data, "one", "completed")).await;
+    let mut resumed = Events::open(&router, "/api/v1/stream", Some(&last_id)).await;
+    resumed.until("instances", |data| holds(data, "one", "completed")).await;
+
+    // An id of an earlier process is worth nothing: everything has to be read again.
+    let mut stranger = Events::open(&router, "/api/v1/stream", Some("00000000-7")).await;
+    stranger.until("reset", |_| true).await;
+    runtime.shutdown(None).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_of_an_instance_hears_of_it_and_of_no_other() {
+    let (store, runtime, router) = started().await;
+    let client = Client::new(store);
+    for id in ["one", "two"] {
+        client.start_orchestration(id, "Wait", "").await.unwrap();
+    }
+    let mut events = Events::open(&router, "/api/v1/stream?instance=one", None).await;
+    events.until("overview", |_| true).await;
+    client.enqueue_event("two", "go", "").await.unwrap();
+    client.wait_for_orchestration("two", PATIENCE).await.unwrap();
+    client.enqueue_event("one", "go", "").await.unwrap();
+    let told = events.until("instance", |_| true).await;
+    assert_eq!(told["id"], "one");
+    runtime.shutdown(None).await;
+}
+
+#[tokio::test]
+async fn streams_end_with_the_server() {
+    let (end, ended) = tokio::sync::watch::channel(false);
+    let router = Dashboard::new(Arc::new(MemoryProvider::new())).shutdown(ended).into_router();
+    let mut events = Events::open(&router, "/api/v1/stream", None).await;
+    events.until("overview", |_| true).await;
+    end.send(true).unwrap();
+    let rest = async { while events.body.next().await.is_some() {} };
+    timeout(PATIENCE, rest).await.expect("the stream ends");
+}

@@ -1,0 +1,105 @@
+// Starts the sample server and a real browser, and speaks to the API as a program would.
+import { spawn } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import assert from 'node:assert/strict';
+import { chromium } from 'playwright-core';
+
+const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+
+/** Runs the sample server; answers its address once it listens. */
+export async function startServer(...options) {
+  const path = process.env.DASHBOARD_SERVER;
+  assert.ok(path, 'DASHBOARD_SERVER names the sample server; scripts/test-dashboard sets it');
+  const child = spawn(path, options, { stdio: ['ignore', 'pipe', 'ignore'] });
+  const lines = createInterface({ input: child.stdout });
+  const url = await new Promise((resolve, reject) => {
+    lines.once('line', resolve);
+    child.once('exit', (code) => reject(new Error(`the server ended with ${code}`)));
+  });
+  const stop = () =>
+    new Promise((resolve) => {
+      child.removeAllListeners('exit');
+      child.once('exit', resolve);
+      child.kill('SIGKILL');
+    });
+  return { url, stop };
+}
+
+export async function startBrowser() {
+  const profile = mkdtempSync(join(tmpdir(), 'dashboard-browser-'));
+  const context = await chromium.launchPersistentContext(profile, {
+    executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium',
+    headless: true,
+    viewport: { width: 1280, height: 860 },
+    permissions: ['clipboard-read', 'clipboard-write'],
+    args: [
+      '--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run',
+      '--disable-background-networking', '--disable-component-update', '--disable-sync',
+    ],
+  });
+  const stop = async () => {
+    await context.close();
+    rmSync(profile, { recursive: true, force: true });
+  };
+  return { context, stop };
+}
+
+/** A page that notes everything that must not happen. */
+export async function openPage(context, base) {
+  const page = await context.newPage();
+  page.setDefaultTimeout(15_000);
+  const faults = [];
+  const allowed = { failures: false };
+  page.on('pageerror', (error) => faults.push(`error: ${error.message}`));
+  page.on('dialog', (dialog) => {
+    faults.push(`dialog: ${dialog.message()}`);
+    void dialog.dismiss();
+  });
+  page.on('console', (message) => {
+    const text = message.text();
+    if (message.type() === 'error' && !/status of 404/.test(text) && !(allowed.failures && /Failed to load resource|ERR_/.test(text))) faults.push(`console: ${text}`);
+  });
+  // Nothing may leave the machine.
+  page.on('request', (request) => {
+    const target = request.url();
+    if (!target.startsWith(new URL(base).origin) && !target.startsWith('blob:') && !target.startsWith('data:')) faults.push(`request: ${target}`);
+  });
+  const check = () => assert.deepEqual(faults.splice(0), []);
+  return { page, check, allowed };
+}
+
+export async function call(base, path, body) {
+  const response = await fetch(`${base}api/v1${path}`, body === undefined ? {} : {
+    method: 'POST',
+    headers: { 'content-type': 'application/json', 'x-duroxide-action': '1' },
+    body: JSON.stringify(body),
+  });
+  const answer = await response.json();
+  assert.ok(response.ok, `${path}: ${response.status} ${JSON.stringify(answer)}`);
+  return answer;
+}
+
+/** Looks again until the check holds; the time-out is the test's failure. */
+export async function eventually(what, check, patience = 20_000) {
+  const end = Date.now() + patience;
+  for (;;) {
+    const found = await check();
+    if (found) return found;
+    assert.ok(Date.now() < end, `not in time: ${what}`);
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+}
+
+/** Finds faults of accessibility by the rules of WCAG 2 A and AA. */
+export async function checkAccess(page, what) {
+  await page.evaluate(axe);
+  const violations = await page.evaluate(async () => {
+    const result = await window.axe.run(document, { runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'] });
+    return result.violations.map((v) => `${v.id}: ${v.nodes.slice(0, 3).map((n) => `${n.html.slice(0, 160)} ${n.failureSummary?.slice(0, 200)}`).join(' | ')}`);
+  });
+  assert.deepEqual(violations, [], what);
+}
