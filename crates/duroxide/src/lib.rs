@@ -56,6 +56,7 @@
 //!
 //! - `sqlite` (default): the embedded store, [`providers::sqlite`](crate::providers).
 //! - `logging` (default): `runtime::observability::init_logging`, for applications that do not set up their own logs.
+//! - `testing`: [`testing`](crate), a test environment for your own orchestrations.
 //! - `provider-test`: the kit that proves a storage provider right.
 //! - `test-hooks`: hooks into the machinery for tests; `test` is both of these.
 
@@ -78,6 +79,8 @@ pub mod providers;
 mod registry;
 mod replay;
 pub mod runtime;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use activity::ActivityContext;
 pub use client::{Client, ClientError, StartOptions, StartedInstance};

@@ -19,6 +19,7 @@ struct Child {
 
 impl OrchestrationContext {
     /// Starts a child and waits for its result. The library makes the child's id from this instance's.
+    #[track_caller]
     pub fn schedule_sub_orchestration(
         &self,
         name: impl Into<String>,
@@ -31,6 +32,7 @@ impl OrchestrationContext {
     ///
     /// # Panics
     /// If the input cannot be serialized.
+    #[track_caller]
     pub fn schedule_sub_orchestration_typed<In: Serialize, Out: DeserializeOwned + Send + 'static>(
         &self,
         name: impl Into<String>,
@@ -44,6 +46,7 @@ impl OrchestrationContext {
     /// Starts a child under an id that the caller chooses, and waits for its result.
     ///
     /// The result is an `Err` if the id starts with `sub::` or is taken.
+    #[track_caller]
     pub fn schedule_sub_orchestration_with_id(
         &self,
         name: impl Into<String>,
@@ -57,6 +60,7 @@ impl OrchestrationContext {
     ///
     /// # Panics
     /// If the input cannot be serialized.
+    #[track_caller]
     pub fn schedule_sub_orchestration_with_id_typed<In: Serialize, Out: DeserializeOwned + Send + 'static>(
         &self,
         name: impl Into<String>,
@@ -70,6 +74,7 @@ impl OrchestrationContext {
     }
 
     /// Starts a child of a certain version and waits for its result. Without a version the registry chooses.
+    #[track_caller]
     pub fn schedule_sub_orchestration_versioned(
         &self,
         name: impl Into<String>,
@@ -81,6 +86,7 @@ impl OrchestrationContext {
     }
 
     /// Starts a child of a certain version under an id that the caller chooses, and waits for its result.
+    #[track_caller]
     pub fn schedule_sub_orchestration_versioned_with_id(
         &self,
         name: impl Into<String>,
@@ -93,6 +99,7 @@ impl OrchestrationContext {
         self.child(child, |outcome, _| outcome.into_result())
     }
 
+    #[track_caller]
     fn child<T>(
         &self,
         child: Child,
@@ -117,6 +124,7 @@ impl OrchestrationContext {
     ///
     /// # Panics
     /// If the id starts with `sub::` or contains `::sub::`, which mark children.
+    #[track_caller]
     pub fn schedule_orchestration(
         &self,
         name: impl Into<String>,
@@ -130,6 +138,7 @@ impl OrchestrationContext {
     ///
     /// # Panics
     /// If the input cannot be serialized, or the id is reserved for children.
+    #[track_caller]
     pub fn schedule_orchestration_typed<In: Serialize>(
         &self,
         name: impl Into<String>,
@@ -143,6 +152,7 @@ impl OrchestrationContext {
     ///
     /// # Panics
     /// If the id is reserved for children.
+    #[track_caller]
     pub fn schedule_orchestration_versioned(
         &self,
         name: impl Into<String>,
@@ -157,6 +167,7 @@ impl OrchestrationContext {
     ///
     /// # Panics
     /// If the input cannot be serialized, or the id is reserved for children.
+    #[track_caller]
     pub fn schedule_orchestration_versioned_typed<In: Serialize>(
         &self,
         name: impl Into<String>,
@@ -167,6 +178,7 @@ impl OrchestrationContext {
         self.detached(name.into(), version, instance.into(), encode_input(input));
     }
 
+    #[track_caller]
     fn detached(&self, name: String, version: Option<String>, instance: String, input: String) {
         if is_auto_generated_sub_orch_id(&instance) || instance.contains("::sub::") {
             panic!(

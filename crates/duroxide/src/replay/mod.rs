@@ -26,13 +26,18 @@ pub use completion::CompletionResult;
 pub use outcome::TurnResult;
 
 pub(crate) use carried_messages::{carry_forward, legacy_unread};
-pub(crate) use execution::{Ending, Execution};
+pub(crate) use execution::{Ending, Execution, RequestPlace};
 pub(crate) use journal::Journal;
-pub(crate) use matching::loggable;
+pub(crate) use matching::{at_place, describe_event, loggable, records_action};
 pub(crate) use message_events::admit;
 pub(crate) use outcome::{Turn, application};
 pub(crate) use policy::{DecodeWords, RacePolicy};
 pub(crate) use recording::PENDING_CHILD_PREFIX;
 pub(crate) use replayer::Program;
+#[cfg(feature = "testing")]
+pub(crate) use {
+    matching::describe_action,
+    replayer::{ProgramEnd, Unmatched},
+};
 pub(crate) use shared_state::{Request, SharedState};
 pub(crate) use wake::{Members, OwnedNode};

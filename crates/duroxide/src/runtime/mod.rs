@@ -6,6 +6,7 @@
 
 #[cfg(test)]
 mod alike_tests;
+mod blocked;
 mod core;
 mod fetch_backoff;
 mod gauges;
@@ -42,7 +43,9 @@ pub use crate::registry::{
     OrchestrationRegistryBuilder, VersionPolicy,
 };
 pub use observability::{LogFormat, ObservabilityConfig};
-pub use options::{RuntimeOptions, UnregisteredBackoffConfig};
+pub use options::{
+    OnForeignWait, OnMismatch, OnUnregistered, RuntimeOptions, TurnCheck, UnregisteredBackoffConfig,
+};
 
 /// Metrics and logs.
 pub mod observability {

@@ -13,6 +13,7 @@ use crate::providers::{
     ExecutionMetadata, ExtendedProvider, ProviderError, ScheduledActivityIdentifier, StoredTurn, TurnToStore,
     refusal,
 };
+use crate::replay::RequestPlace;
 use crate::runtime::core::{Core, TARGET};
 use crate::runtime::worker;
 
@@ -33,6 +34,8 @@ pub(super) struct Commit {
     pub fallback: Option<Box<Fallback>>,
     /// The instance as it is after this turn, if it goes on.
     pub suspended: Option<Box<Resident>>,
+    /// The lines of the code that made the requests, for a turn that is compared.
+    pub places: Vec<RequestPlace>,
     pub report: Report,
 }
 
@@ -66,6 +69,7 @@ impl Commit {
             notices,
             fallback: None,
             suspended: None,
+            places: Vec::new(),
             report: Report::default(),
         }
     }

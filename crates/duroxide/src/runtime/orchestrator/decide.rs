@@ -7,6 +7,7 @@ use std::time::Duration;
 use semver::Version;
 
 use super::claim::{Claim, StoredHistory};
+use super::code_misfit::MisfitRules;
 use super::commit::{Commit, Fallback};
 use super::outcome::{self, TurnContext};
 use super::parents::{Addressee, Notice, ParentLink};
@@ -19,6 +20,7 @@ use crate::model::{Event, EventKind, ExecutionStatus, INITIAL_EVENT_ID, KvEntry,
 use crate::providers::{DispatcherCapabilityFilter, ExecutionMetadata, current_build_version, inspect};
 use crate::registry::{OrchestrationHandler, OrchestrationRegistry};
 use crate::replay::{Ending, Execution, Journal};
+use crate::runtime::blocked::BlockReason;
 use crate::runtime::options::{UnregisteredBackoffConfig, attempts_until_poison};
 use crate::runtime::program::{Assignment, open_execution};
 
@@ -33,6 +35,7 @@ pub(super) struct Rules<'a> {
     pub filter: &'a DispatcherCapabilityFilter,
     pub max_attempts: u32,
     pub unregistered_backoff: &'a UnregisteredBackoffConfig,
+    pub misfits: MisfitRules<'a>,
     pub now_ms: u64,
 }
 
@@ -49,6 +52,8 @@ pub(super) enum Decision {
     Commit(Box<Commit>),
     /// Give the claim back; the store delivers it again after this time, and the attempt counts.
     Defer(Duration),
+    /// Store nothing, and let nobody claim the instance until it is unblocked.
+    Block(Box<BlockReason>),
 }
 
 /// Takes the turn.
@@ -82,6 +87,9 @@ impl Rules<'_> {
     }
 
     fn unregistered(&self, claim: &Claim, name: &str, version: Option<&str>) -> Decision {
+        if let Some(reason) = self.misfits.unregistered(self, claim, name, version) {
+            return Decision::Block(Box::new(reason));
+        }
         self.wait_for(claim, "Orchestration not registered, abandoning", name, version)
     }
 
@@ -214,7 +222,7 @@ fn rebuilt_turn(
     let Some((_, handler)) = rules.handler(&beginning.name, version) else {
         return rules.unregistered(claim, &beginning.name, version);
     };
-    let mut execution = open(claim, claim.execution_id, &beginning, handler, kv);
+    let mut execution = open(rules, claim, claim.execution_id, &beginning, handler, kv);
     execution.replay(events);
     let resident = Box::new(Resident {
         execution,
@@ -260,7 +268,10 @@ fn go_on(
     }
     let last_event_id = resident.execution.last_event_id();
     resident.turns += 1;
-    let turn = resident.execution.turn(Vec::new(), messages.inputs, rules.now_ms);
+    let mut turn = resident.execution.turn(Vec::new(), messages.inputs, rules.now_ms);
+    if let Some(reason) = rules.misfits.judge(&resident.execution, &resident.beginning, &mut turn) {
+        return Decision::Block(Box::new(reason));
+    }
     let report = Report::of(&resident.beginning, None);
     let fallback = Fallback {
         opening: None,
@@ -289,11 +300,14 @@ fn begin(
     };
     let opening = start_event(claim, execution_id, &start, version.to_string(), rules.now_ms);
     let Some(beginning) = Beginning::from_event(&opening) else { return drain(claim, collisions) };
-    let execution = open(claim, execution_id, &beginning, handler, kv);
+    let execution = open(rules, claim, execution_id, &beginning, handler, kv);
     // A successor is the same creation of the instance; the creation of a new instance is not known yet.
     let resident = Resident { execution, incarnation: claim.incarnation, execution_id, turns: 1, beginning };
     let mut resident = Box::new(resident);
-    let turn = resident.execution.turn(vec![opening.clone()], messages.inputs, rules.now_ms);
+    let mut turn = resident.execution.turn(vec![opening.clone()], messages.inputs, rules.now_ms);
+    if let Some(reason) = rules.misfits.judge(&resident.execution, &resident.beginning, &mut turn) {
+        return Decision::Block(Box::new(reason));
+    }
     let started = if start.continues { StartedBy::ContinueAsNew } else { StartedBy::Start };
     let report = Report::of(&resident.beginning, Some(started));
     let metadata = start_metadata(&resident.beginning);
@@ -327,6 +341,7 @@ fn conclude(
         history,
         now_ms: rules.now_ms,
     };
+    let places = resident.execution.take_places();
     let outcome = outcome::conclude(&context, &mut resident.execution, turn);
     if let Some(ending) = &outcome.ending {
         describe_ending(&mut metadata, ending);
@@ -350,6 +365,7 @@ fn conclude(
         notices,
         fallback: Some(Box::new(fallback)),
         suspended: outcome.ending.is_none().then_some(resident),
+        places,
         report,
     }))
 }
@@ -366,6 +382,7 @@ fn cancellations(messages: &[WorkItem]) -> Vec<WorkItem> {
 }
 
 fn open(
+    rules: &Rules<'_>,
     claim: &Claim,
     execution_id: u64,
     beginning: &Beginning,
@@ -379,7 +396,11 @@ fn open(
         input: beginning.input.clone(),
         kv_snapshot,
     };
-    open_execution(Journal::new(claim.instance.clone(), execution_id), assignment)
+    let mut execution = open_execution(Journal::new(claim.instance.clone(), execution_id), assignment);
+    if rules.misfits.is_second_take {
+        execution.be_compared();
+    }
+    execution
 }
 
 /// Makes the first event of an execution.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::check;
 use super::claim::{Claim, StoredHistory};
+use super::code_misfit::MisfitRules;
 use super::commit::{self, Commit};
 use super::decide::{Decision, InstanceState, Rules, decide};
 use super::refused::{self, NotStored, Settled};
@@ -89,6 +90,7 @@ async fn take(core: Arc<Core>, leased: LeasedClaim, state: InstanceState, slot: 
         filter: &core.filter,
         max_attempts: core.options.max_attempts,
         unregistered_backoff: &core.options.unregistered_backoff,
+        misfits: MisfitRules::of(&core),
         now_ms: core.clock.now_ms(),
     };
     let began = core.clock.monotonic();
@@ -96,6 +98,9 @@ async fn take(core: Arc<Core>, leased: LeasedClaim, state: InstanceState, slot: 
     let (claim, decision) = match state {
         InstanceState::Resident(resident) if core.options.check_residents => {
             Box::pin(check::take_both(&rules, &core, claim, resident)).await
+        }
+        state if core.turn_sampler.takes(core.options.turn_check) => {
+            Box::pin(check::take_twice(&rules, &core, claim, state)).await
         }
         state => decide(&rules, claim, state),
     };
@@ -107,6 +112,10 @@ async fn take(core: Arc<Core>, leased: LeasedClaim, state: InstanceState, slot: 
     let settled = match decision {
         Decision::Defer(delay) => {
             abandon(&core, &claim, Some(delay), false).await;
+            Settled::Over
+        }
+        Decision::Block(reason) => {
+            refused::block(&core, &claim, &reason.stored()).await;
             Settled::Over
         }
         Decision::Commit(commit) => {
