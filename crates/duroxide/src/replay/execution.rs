@@ -271,6 +271,11 @@ impl Execution {
         }
     }
 
+    /// Tells whether any step could still bring news to the code. Code that waits without one never goes on.
+    pub(crate) fn awaits_anything(&self) -> bool {
+        self.journal.awaits_anything()
+    }
+
     /// Why the instance is to be cancelled, if it is.
     pub(crate) fn cancel_reason(&self) -> Option<&str> {
         self.journal.cancel_reason()

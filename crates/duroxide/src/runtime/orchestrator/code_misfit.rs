@@ -53,7 +53,10 @@ impl<'a> MisfitRules<'a> {
             TurnResult::Failed(details) if self.on_mismatch == OnMismatch::Block => {
                 mismatch(details).map(|text| (BlockCause::Mismatch, text))
             }
-            TurnResult::Continue if turn.awaits_foreign && self.on_foreign_wait == OnForeignWait::Block => {
+            TurnResult::Continue
+                if self.on_foreign_wait == OnForeignWait::Block
+                    && (turn.awaits_foreign || !execution.awaits_anything()) =>
+            {
                 Some((BlockCause::ForeignWait, foreign_wait(execution, turn)))
             }
             _ => None,
@@ -103,9 +106,12 @@ fn foreign_wait(execution: &Execution, turn: &Turn) -> String {
         Some(event) => format!(", taken up by event {} ({})", event.event_id, describe_event(&event.kind)),
         None => String::new(),
     };
+    let what = match turn.awaits_foreign {
+        true => "waits for something that is not durable (a sleep, a channel, a lock, a task, a socket)",
+        false => "waits, but for no step of its own, so that it would never go on,",
+    };
     format!(
-        "the code waits for something that is not durable (a sleep, a channel, a lock, a task, a socket) {}{after}; only \
-         steps of the context are recorded, anything else belongs into an activity",
+        "the code {what} {}{after}; only steps of the context are recorded, anything else belongs into an activity",
         execution.whereabouts()
     )
 }
