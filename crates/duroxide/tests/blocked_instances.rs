@@ -101,7 +101,10 @@ async fn an_instance_whose_code_does_not_fit_is_blocked_and_goes_on_after_a_roll
         client.raise_event("o", "Go", "").await.unwrap();
         let reason = blocked(&client, "o").await.reason;
         assert!(reason.starts_with(r#"mismatch ["Order","1.0.0","new"]: "#), "{reason}");
-        assert!(reason.contains("event 2 recorded activity 'A'; the code now asks for activity 'B' at "), "{reason}");
+        assert!(
+            reason.contains("event 2 recorded activity 'A'; the code now asks for activity 'B' at "),
+            "{reason}"
+        );
         assert!(reason.contains("blocked_instances.rs:"), "{reason}");
         assert_eq!(store.read("o").await.unwrap(), before);
         // Another runtime of the same build changes nothing.
@@ -123,7 +126,7 @@ async fn an_instance_that_waits_for_something_foreign_is_blocked_and_goes_on_wit
     let broken = || {
         OrchestrationRegistry::builder().register("Nap", |ctx: OrchestrationContext, _: String| async move {
             ctx.schedule_activity("A", "a").await?;
-            tokio::time::sleep(Duration::from_secs(3600)).await;
+            tokio::sync::Notify::new().notified().await;
             ctx.schedule_activity("B", "b").await
         })
     };
@@ -141,7 +144,10 @@ async fn an_instance_that_waits_for_something_foreign_is_blocked_and_goes_on_wit
         let reason = blocked(&client, "n").await.reason;
         assert!(reason.starts_with(r#"foreign wait ["Nap","1.0.0","1"]: "#), "{reason}");
         assert!(reason.contains("waits for something that is not durable"), "{reason}");
-        assert!(reason.contains("after its request at crates/duroxide/tests/blocked_instances.rs:"), "{reason}");
+        assert!(
+            reason.contains("after its request at crates/duroxide/tests/blocked_instances.rs:"),
+            "{reason}"
+        );
         assert!(reason.contains("taken up by event 3 (the outcome of an activity)"), "{reason}");
         assert_eq!(store.read("n").await.unwrap().len(), 2);
         runtime.shutdown(None).await;
@@ -269,8 +275,7 @@ async fn an_activity_that_nobody_has_registered_waits_and_is_never_poison() {
     }
     assert_eq!(world.history("i").await.len(), 2);
     without.shutdown(None).await;
-    let with =
-        Runtime::start_with_options(world.store.clone(), echo().build(), code().build(), few).await;
+    let with = Runtime::start_with_options(world.store.clone(), echo().build(), code().build(), few).await;
     assert_eq!(completed(world.end_in_time("i", Duration::from_secs(1)).await), "a");
     with.shutdown(None).await;
 }

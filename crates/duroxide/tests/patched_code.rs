@@ -68,7 +68,8 @@ async fn an_execution_from_before_the_change_goes_on_the_old_way_and_others_take
     assert_eq!(env.output("new").await, "ok");
     let old = env.history("old").await;
     old.assert_steps(&["activity 'Charge'", "a timer", "activity 'Ship'"]);
-    let steps = ["the change 'reserve'", "activity 'Reserve'", "activity 'Charge'", "a timer", "activity 'Ship'"];
+    let steps =
+        ["the change 'reserve'", "activity 'Reserve'", "activity 'Charge'", "a timer", "activity 'Ship'"];
     env.history("new").await.assert_steps(&steps);
 }
 
@@ -80,10 +81,7 @@ async fn a_change_is_recorded_as_a_system_call_that_no_worker_runs() {
     env.output("o").await;
     let history = env.history("o").await;
     match (&history[1].kind, &history[2].kind) {
-        (
-            EventKind::ActivityScheduled { name, input, .. },
-            EventKind::ActivityCompleted { result },
-        ) => {
+        (EventKind::ActivityScheduled { name, input, .. }, EventKind::ActivityCompleted { result }) => {
             assert_eq!((name.as_str(), input.as_str()), ("__duroxide_syscall:patched", "reserve"));
             assert_eq!((result.as_str(), history[2].source_event_id), ("true", Some(2)));
         }

@@ -41,14 +41,15 @@ async fn a_planted_duplicate_effect_is_found_and_named() {
     let finding = crash_everywhere(
         || {
             let charged = Arc::new(AtomicU32::new(0));
-            shop().activity("Charge once", move |_: ActivityContext, _: String| {
-                let charged = charged.clone();
-                async move { Ok(format!("charged {} times", charged.fetch_add(1, Ordering::SeqCst) + 1)) }
-            })
-            .orchestration("Planted", |ctx: OrchestrationContext, item: String| async move {
-                ctx.schedule_activity("Reserve", item.clone()).await?;
-                ctx.schedule_activity("Charge once", item).await
-            })
+            shop()
+                .activity("Charge once", move |_: ActivityContext, _: String| {
+                    let charged = charged.clone();
+                    async move { Ok(format!("charged {} times", charged.fetch_add(1, Ordering::SeqCst) + 1)) }
+                })
+                .orchestration("Planted", |ctx: OrchestrationContext, item: String| async move {
+                    ctx.schedule_activity("Reserve", item.clone()).await?;
+                    ctx.schedule_activity("Charge once", item).await
+                })
         },
         async |env: &TestEnv| {
             env.start("o-1", "Planted", "book").await;
@@ -57,7 +58,9 @@ async fn a_planted_duplicate_effect_is_found_and_named() {
     )
     .await
     .unwrap_err();
-    assert!(finding.step.contains("a second delivery") && finding.step.contains("result of activity 4 of 'o-1'"));
+    assert!(
+        finding.step.contains("a second delivery") && finding.step.contains("result of activity 4 of 'o-1'")
+    );
     let text = finding.to_string();
     assert!(text.contains("charged 1 times") && text.contains("charged 2 times"), "{text}");
 }
@@ -93,9 +96,8 @@ async fn a_planted_nondeterminism_is_found_and_named() {
 
 #[tokio::test]
 async fn a_test_that_fails_without_a_crash_is_not_blamed_on_one() {
-    let finding = crash_everywhere(shop, async |env: &TestEnv| assert_eq!(buy(env).await, "refund"))
-        .await
-        .unwrap_err();
+    let finding =
+        crash_everywhere(shop, async |env: &TestEnv| assert_eq!(buy(env).await, "refund")).await.unwrap_err();
     assert_eq!(finding.step, "no crash at all");
 }
 
@@ -176,7 +178,10 @@ async fn every_way_in_which_code_and_history_part_is_told() {
             }),
             "nothing more",
         ),
-        (OrchestrationRegistry::default(), "Order is not registered on any worker that tried; registered: nothing"),
+        (
+            OrchestrationRegistry::default(),
+            "Order is not registered on any worker that tried; registered: nothing",
+        ),
     ];
     for (registry, expected) in parts {
         let difference = replay([&json], &registry).unwrap_err();
@@ -197,8 +202,7 @@ async fn values_and_executions_are_replayed_over_continue_as_new() {
             _ => ctx.continue_as_new((round.parse::<u32>().unwrap() + 1).to_string()).await,
         }
     }
-    let env =
-        TestEnv::builder().orchestration("Count", count).mock("Log", Mock::returns("")).start().await;
+    let env = TestEnv::builder().orchestration("Count", count).mock("Log", Mock::returns("")).start().await;
     env.start("c", "Count", "1").await;
     assert_eq!(env.output("c").await, "xxx");
     let mut executions = Vec::new();

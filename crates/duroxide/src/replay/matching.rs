@@ -29,13 +29,14 @@ pub(crate) fn is_schedule(kind: &EventKind) -> bool {
 
 /// Status and key-value updates, and changes of the code. One that the code no longer makes is accepted.
 fn is_note(kind: &EventKind) -> bool {
-    recording::patch_of(kind).is_some() || matches!(
-        kind,
-        EventKind::CustomStatusUpdated { .. }
-            | EventKind::KeyValueSet { .. }
-            | EventKind::KeyValueCleared { .. }
-            | EventKind::KeyValuesCleared
-    )
+    recording::patch_of(kind).is_some()
+        || matches!(
+            kind,
+            EventKind::CustomStatusUpdated { .. }
+                | EventKind::KeyValueSet { .. }
+                | EventKind::KeyValueCleared { .. }
+                | EventKind::KeyValuesCleared
+        )
 }
 
 /// Tells whether an action is the one that an event records.

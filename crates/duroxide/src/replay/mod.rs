@@ -34,10 +34,10 @@ pub(crate) use outcome::{Turn, application};
 pub(crate) use policy::{DecodeWords, RacePolicy};
 pub(crate) use recording::PENDING_CHILD_PREFIX;
 pub(crate) use replayer::Program;
+pub(crate) use shared_state::{Request, SharedState};
+pub(crate) use wake::{Members, OwnedNode};
 #[cfg(feature = "testing")]
 pub(crate) use {
     matching::describe_action,
     replayer::{ProgramEnd, Unmatched},
 };
-pub(crate) use shared_state::{Request, SharedState};
-pub(crate) use wake::{Members, OwnedNode};

@@ -138,6 +138,12 @@ async fn run(core: Arc<Core>) {
     }
 }
 
+/// Looks once, for a test that exchanges runtimes and does not wait for the next look.
+#[cfg(feature = "testing")]
+pub(crate) async fn look_once(core: &Core) {
+    look(core, &mut Freed::default()).await;
+}
+
 async fn look(core: &Core, freed: &mut Freed) {
     let Some(store) = core.store.as_extended() else { return };
     let blocked = match store.list_blocked(LOOKED_AT).await {
@@ -188,7 +194,8 @@ impl Freed {
 
     /// Forgets instances whose wait is over and that are no longer blocked.
     fn keep_only(&mut self, blocked: &[BlockedInstance]) {
-        let blocked: std::collections::HashSet<&str> = blocked.iter().map(|one| one.instance.as_str()).collect();
+        let blocked: std::collections::HashSet<&str> =
+            blocked.iter().map(|one| one.instance.as_str()).collect();
         const REMEMBERED: usize = 10_000;
         if self.by_instance.len() > REMEMBERED {
             self.by_instance.retain(|instance, _| blocked.contains(instance.as_str()));

@@ -6,7 +6,7 @@
 
 #[cfg(test)]
 mod alike_tests;
-mod blocked;
+pub(crate) mod blocked;
 mod core;
 mod fetch_backoff;
 mod gauges;

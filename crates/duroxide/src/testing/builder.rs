@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::calls::{Calls, Recorded};
 use super::clock::WaitingClock;
-use super::crash::{CrashFinding, CrashReport, CrashPlan, crash_everywhere};
+use super::crash::{CrashFinding, CrashPlan, CrashReport, crash_everywhere};
 use super::env::{Parts, TestEnv};
 use super::mock::Mock;
 use crate::activity::ActivityContext;
@@ -64,7 +64,8 @@ impl TestEnvBuilder {
     /// Adds orchestrations, as the program registers them.
     #[must_use]
     pub fn orchestrations(mut self, orchestrations: OrchestrationRegistry) -> Self {
-        self.orchestrations = OrchestrationRegistry::builder_from(&self.orchestrations).merge(orchestrations).build();
+        self.orchestrations =
+            OrchestrationRegistry::builder_from(&self.orchestrations).merge(orchestrations).build();
         self
     }
 
@@ -132,7 +133,8 @@ impl TestEnvBuilder {
         let calls = Calls::default();
         let activities = self.recorded(&calls, &store, &waiting);
         let Self { orchestrations, options, .. } = self;
-        TestEnv::start_parts(Parts { time, waiting, store, calls, activities, orchestrations, options, plan }).await
+        TestEnv::start_parts(Parts { time, waiting, store, calls, activities, orchestrations, options, plan })
+            .await
     }
 
     /// The activities and mocks, with their calls recorded.

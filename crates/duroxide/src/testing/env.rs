@@ -17,7 +17,7 @@ use crate::providers::instrumented::InstrumentedProvider;
 use crate::providers::memory::MemoryProvider;
 use crate::providers::{ExtendedProvider, Provider, ProviderAdmin};
 use crate::registry::{ActivityRegistry, OrchestrationRegistry};
-use crate::runtime::{Runtime, RuntimeOptions};
+use crate::runtime::{Runtime, RuntimeOptions, blocked};
 
 /// A test environment: the real engine on a store in memory, with time that skips ahead. See the [module](super).
 ///
@@ -161,7 +161,11 @@ impl TestEnv {
             match self.end(instance).await {
                 Ok(OrchestrationStatus::Completed { output, .. }) => output,
                 Ok(OrchestrationStatus::Failed { details, .. }) => {
-                    panic!("{place}: '{instance}' failed: {}{}", details.display_message(), self.steps(instance).await)
+                    panic!(
+                        "{place}: '{instance}' failed: {}{}",
+                        details.display_message(),
+                        self.steps(instance).await
+                    )
                 }
                 Ok(other) => panic!("{place}: '{instance}' has not ended: {other:?}"),
                 Err(why) => panic!("{place}: '{instance}' does not end: {why}{}", self.steps(instance).await),
@@ -179,7 +183,9 @@ impl TestEnv {
         async move {
             match self.end(instance).await {
                 Ok(OrchestrationStatus::Failed { details, .. }) => details.display_message(),
-                Ok(other) => panic!("{place}: '{instance}' did not fail: {other:?}{}", self.steps(instance).await),
+                Ok(other) => {
+                    panic!("{place}: '{instance}' did not fail: {other:?}{}", self.steps(instance).await)
+                }
                 Err(why) => panic!("{place}: '{instance}' does not end: {why}{}", self.steps(instance).await),
             }
         }
@@ -196,14 +202,15 @@ impl TestEnv {
                 return Some(Err(format!("it is blocked: {reason}")));
             }
             match client.get_orchestration_status(instance).await {
-                Ok(
-                    status @ (OrchestrationStatus::Completed { .. } | OrchestrationStatus::Failed { .. }),
-                ) => Some(Ok(status)),
+                Ok(status @ (OrchestrationStatus::Completed { .. } | OrchestrationStatus::Failed { .. })) => {
+                    Some(Ok(status))
+                }
                 Ok(_) => None,
                 Err(error) => Some(Err(error.to_string())),
             }
         };
-        let nothing = || Err("nothing runs and nothing is due; it waits for something that never comes".to_string());
+        let nothing =
+            || Err("nothing runs and nothing is due; it waits for something that never comes".to_string());
         self.driver().until(look).await.unwrap_or_else(nothing)
     }
 
@@ -275,7 +282,10 @@ impl TestEnv {
         instances.sort_unstable();
         let mut outcomes = Vec::new();
         for instance in instances {
-            let outcome = match (self.blocked(&instance).await, self.client().get_orchestration_status(&instance).await) {
+            let outcome = match (
+                self.blocked(&instance).await,
+                self.client().get_orchestration_status(&instance).await,
+            ) {
                 (Some(reason), _) => format!("blocked: {reason}"),
                 (None, Ok(OrchestrationStatus::Completed { output, .. })) => format!("completed: {output}"),
                 (None, Ok(OrchestrationStatus::Failed { details, .. })) => {
@@ -323,9 +333,11 @@ impl Shared {
             options.build_id.get_or_insert_with(build);
             (running.orchestrations.clone(), options)
         };
-        let store = InstrumentedProvider::new(self.driver.store.clone(), None).with_gate(Arc::new(self.plan.gate()));
+        let store =
+            InstrumentedProvider::new(self.driver.store.clone(), None).with_gate(Arc::new(self.plan.gate()));
         let activities = self.activities.clone();
         let runtime = Runtime::start_with_options(Arc::new(store), activities, orchestrations, options).await;
+        blocked::look_once(&runtime.core).await;
         self.running().runtime = Some(runtime);
     }
 
@@ -370,4 +382,3 @@ fn expect<T, E: std::fmt::Display>(result: Result<T, E>, call: &str) -> T {
         Err(error) => panic!("{call}: {error}"),
     }
 }
-

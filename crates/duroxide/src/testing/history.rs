@@ -54,7 +54,10 @@ impl RecordedHistory {
     /// Returns what the code asked for, in the order in which it asked, in words: `activity 'Charge'`, `a timer`, `a wait
     /// for 'Approved'`, `child orchestration 'Ship'`.
     pub fn steps(&self) -> Vec<String> {
-        self.iter().filter(|event| records_action(&event.kind)).map(|event| describe_event(&event.kind)).collect()
+        self.iter()
+            .filter(|event| records_action(&event.kind))
+            .map(|event| describe_event(&event.kind))
+            .collect()
     }
 
     /// Returns the names of the activities that the code asked for, in that order.
@@ -141,7 +144,9 @@ pub(super) fn line(event: &Event) -> String {
         EventKind::ExternalEvent { name, .. } => format!("the signal '{name}'"),
         EventKind::QueueEventDelivered { name, .. } => format!("a message in '{name}'"),
         EventKind::OrchestrationCompleted { .. } => "the end: completed".to_string(),
-        EventKind::OrchestrationFailed { details } => format!("the end: failed: {}", details.display_message()),
+        EventKind::OrchestrationFailed { details } => {
+            format!("the end: failed: {}", details.display_message())
+        }
         EventKind::OrchestrationContinuedAsNew { .. } => "the end: continued as new".to_string(),
         EventKind::OrchestrationCancelRequested { reason } => format!("a request to cancel: {reason}"),
         kind => {

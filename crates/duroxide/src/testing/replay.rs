@@ -211,7 +211,9 @@ fn parting(execution: &Execution, before: &[Event], end: Option<&Event>) -> Opti
         }
         (Some(ProgramEnd::Returned(Ok(output))), kind) => match kind {
             Some(EventKind::OrchestrationCompleted { output: recorded }) if recorded == output => None,
-            Some(EventKind::OrchestrationCompleted { .. }) => at_end("completes with another output".to_string(), None),
+            Some(EventKind::OrchestrationCompleted { .. }) => {
+                at_end("completes with another output".to_string(), None)
+            }
             Some(EventKind::OrchestrationFailed { details }) if !is_of_code(details) => None,
             _ => at_end("completes".to_string(), None),
         },
@@ -230,8 +232,12 @@ fn parting(execution: &Execution, before: &[Event], end: Option<&Event>) -> Opti
             });
             match next {
                 Some((input, _)) if input == recorded => None,
-                Some((_, asked)) => at_end("continues as new with another input".to_string(), place_of(asked)),
-                None => at_end(open.map_or_else(|| "goes on".to_string(), asked_for), open.and_then(place_of)),
+                Some((_, asked)) => {
+                    at_end("continues as new with another input".to_string(), place_of(asked))
+                }
+                None => {
+                    at_end(open.map_or_else(|| "goes on".to_string(), asked_for), open.and_then(place_of))
+                }
             }
         }
         (None, Some(EventKind::OrchestrationCompleted { .. })) => {
