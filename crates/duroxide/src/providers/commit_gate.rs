@@ -2,6 +2,7 @@
 
 use async_trait::async_trait;
 
+use super::{StepCause, StepToStore};
 use crate::model::{Event, WorkItem};
 
 /// What a commit stores.
@@ -11,11 +12,27 @@ pub(crate) enum CommitKind {
     Turn(Vec<Event>),
     /// The result of an activity.
     Result(Option<WorkItem>),
+    /// A turn, together with the results that caused it, if any did.
+    Step {
+        /// The events of the turn.
+        events: Vec<Event>,
+        /// The results.
+        results: Vec<WorkItem>,
+    },
 }
 
 impl CommitKind {
     pub fn of_turn(events: &[Event]) -> Self {
         Self::Turn(events.to_vec())
+    }
+
+    pub fn of_step(step: &StepToStore<'_>) -> Self {
+        let results = match step.cause {
+            StepCause::Results(results) => results.iter().map(|result| result.completion.clone()).collect(),
+            _ => Vec::new(),
+        };
+        let events = step.turns.iter().flat_map(|turn| turn.turn.history_delta.iter().cloned()).collect();
+        Self::Step { events, results }
     }
 
     pub fn of_result(completion: Option<&WorkItem>) -> Self {

@@ -75,8 +75,7 @@ impl std::error::Error for CrashFinding {}
 ///     env.start("o-1", "Order", "book").await;
 ///     env.output("o-1").await
 /// });
-/// // Three turns and two results are five commits.
-/// assert_eq!(report.await.unwrap().commits, 5);
+/// assert_eq!(report.await.unwrap().repeated_activities, 2);
 /// # }
 /// ```
 pub async fn crash_everywhere<T: PartialEq + Debug>(
@@ -234,14 +233,20 @@ impl CrashGate {
     /// Counts a commit, or a result that is about to be stored; tells whether the runtime crashes there.
     fn is_reached(&self, commit: &CommitKind, is_stored: bool) -> bool {
         let mut progress = self.plan.progress();
-        let is_result = matches!(commit, CommitKind::Result(_));
+        let results = match commit {
+            CommitKind::Turn(_) => 0,
+            CommitKind::Result(_) => 1,
+            CommitKind::Step { results, .. } => results.len(),
+        };
         let is_here = match self.plan.shared.place {
             CrashPlace::Nowhere => false,
             CrashPlace::AfterCommit(number) => is_stored && progress.commits + 1 == number,
-            CrashPlace::InsteadOfResult(number) => !is_stored && is_result && progress.results + 1 == number,
+            CrashPlace::InsteadOfResult(number) => {
+                !is_stored && (progress.results + 1..=progress.results + results).contains(&number)
+            }
         };
         progress.commits += usize::from(is_stored);
-        progress.results += usize::from(is_stored && is_result);
+        progress.results += if is_stored { results } else { 0 };
         let is_first = is_here && progress.reached.is_none();
         if is_first {
             progress.reached = Some(describe(commit));
@@ -271,16 +276,28 @@ impl CommitGate for CrashGate {
 /// A commit in words.
 fn describe(commit: &CommitKind) -> String {
     match commit {
-        CommitKind::Turn(events) => match events.first() {
+        CommitKind::Step { events, results } if !results.is_empty() => {
+            let results: Vec<String> = results.iter().map(result).collect();
+            let turn = describe(&CommitKind::Turn(events.clone()));
+            format!("{}, with the {turn}", results.join(", "))
+        }
+        CommitKind::Turn(events) | CommitKind::Step { events, .. } => match events.first() {
             Some(first) => {
                 let lines: Vec<String> = events.iter().map(line).collect();
                 format!("turn of '{}': {}", first.instance_id, lines.join(", "))
             }
             None => "turn without events".to_string(),
         },
-        CommitKind::Result(Some(
-            WorkItem::ActivityCompleted { instance, id, .. } | WorkItem::ActivityFailed { instance, id, .. },
-        )) => format!("result of activity {id} of '{instance}'"),
-        CommitKind::Result(_) => "result of an activity".to_string(),
+        CommitKind::Result(Some(completion)) => result(completion),
+        CommitKind::Result(None) => "end of an activity that nobody wants".to_string(),
+    }
+}
+
+fn result(completion: &WorkItem) -> String {
+    match completion {
+        WorkItem::ActivityCompleted { instance, id, .. } | WorkItem::ActivityFailed { instance, id, .. } => {
+            format!("result of activity {id} of '{instance}'")
+        }
+        _ => "result of an activity".to_string(),
     }
 }

@@ -363,6 +363,7 @@ impl Shared {
 /// Ends everything that a runtime does, wherever it stands.
 fn kill(runtime: &Runtime) {
     runtime.core.stop.cancel();
+    runtime.core.steps.close();
     runtime.core.work.abort_all();
     runtime.core.upkeep.abort_all();
 }

@@ -30,13 +30,14 @@ mod quiescence;
 mod reads;
 mod removal;
 mod state;
+mod steps;
 mod turns;
 mod work;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::{InstanceWatchers, RunningActivities, StoreLimits, WorkSignalSource};
+use super::{InstanceWatchers, LocalExchange, RunningActivities, StoreLimits, WorkSignalSource};
 use crate::model::{Clock, SystemClock, whole_ms};
 use state::State;
 
@@ -64,6 +65,7 @@ pub struct MemoryProvider {
     /// Counts everything that may end or begin a time in which nothing happens.
     #[cfg(feature = "testing")]
     pulse: tokio::sync::watch::Sender<u64>,
+    exchange: Arc<LocalExchange>,
 }
 
 impl MemoryProvider {
@@ -82,6 +84,7 @@ impl MemoryProvider {
             running: Arc::default(),
             #[cfg(feature = "testing")]
             pulse: tokio::sync::watch::Sender::new(0),
+            exchange: Arc::default(),
             clock,
         }
     }

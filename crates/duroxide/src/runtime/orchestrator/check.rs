@@ -10,6 +10,7 @@ use super::decide::{Decision, InstanceState, Rules, decide};
 use super::residents::Resident;
 use crate::model::payload::{self, PAYLOAD_TARGET};
 use crate::model::{ConfigErrorKind, ErrorDetails, Event};
+use crate::providers::inspect;
 use crate::replay::{at_place, describe_event};
 use crate::runtime::core::{Core, TARGET};
 use crate::runtime::options::TurnCheck;
@@ -92,19 +93,35 @@ fn again<'a>(rules: &Rules<'a>) -> Rules<'a> {
     Rules { misfits, ..*rules }
 }
 
+/// Tells whether a history is too long to be read and replayed for each turn.
+fn is_long(events: usize) -> bool {
+    events > LONGEST_HISTORY
+}
+
 /// Where the stored history of a turn is.
 enum Known {
     Irrelevant,
     All(StoredHistory),
-    InStore,
+    InStore {
+        /// Whether the execution has values, which only a lease gives.
+        has_values: bool,
+    },
 }
 
 impl Known {
     fn of(state: &InstanceState) -> Self {
         match state {
             InstanceState::Ended => Self::Irrelevant,
+            InstanceState::Stored(StoredHistory::Decoded { events, .. }) if is_long(events.len()) => {
+                Self::Irrelevant
+            }
             InstanceState::Stored(stored) => Self::All(stored.clone()),
-            InstanceState::Resident(_) => Self::InStore,
+            InstanceState::Resident(resident) if is_long(resident.execution.event_count()) => {
+                Self::Irrelevant
+            }
+            InstanceState::Resident(resident) => {
+                Self::InStore { has_values: resident.execution.kv_len() > 0 }
+            }
         }
     }
 }
@@ -114,14 +131,14 @@ async fn stored(core: &Core, claim: &Claim, known: Known) -> Option<StoredHistor
     let stored = match known {
         Known::Irrelevant => None,
         Known::All(stored) => Some(stored),
-        Known::InStore => {
+        Known::InStore { .. } if !claim.token.is_empty() => {
             let store = core.store.as_extended()?;
             store.load_history(&claim.token, 0).await.ok().map(StoredHistory::from)
         }
+        Known::InStore { has_values: true } => None,
+        Known::InStore { has_values: false } => without_lease(core, claim).await,
     };
-    stored.filter(
-        |stored| matches!(stored, StoredHistory::Decoded { events, .. } if events.len() <= LONGEST_HISTORY),
-    )
+    stored.filter(|stored| matches!(stored, StoredHistory::Decoded { events, .. } if !is_long(events.len())))
 }
 
 fn report(claim: &Claim, first: &str, second: &str) {
@@ -176,6 +193,15 @@ fn mismatch(message: String) -> ErrorDetails {
         resource: String::new(),
         message: Some(message),
     }
+}
+
+/// Reads the history of an instance that nobody has leased; `None` if it has values, which only a lease gives, or if
+/// it has changed meanwhile.
+async fn without_lease(core: &Core, claim: &Claim) -> Option<StoredHistory> {
+    let events = core.store.read_with_execution(&claim.instance, claim.execution_id).await.ok()?;
+    let is_current = events.last().map(|event| event.event_id) == claim.last_event_id;
+    let has_values = !inspect::delta_changes(&events).kv.is_empty();
+    (is_current && !has_values).then(|| StoredHistory::Decoded { events, kv: Default::default() })
 }
 
 /// The changes of a decision, as text. The turn gives both executions the same time, so that even the times agree.

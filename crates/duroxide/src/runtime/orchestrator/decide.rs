@@ -21,6 +21,7 @@ use crate::providers::{DispatcherCapabilityFilter, ExecutionMetadata, current_bu
 use crate::registry::{OrchestrationHandler, OrchestrationRegistry};
 use crate::replay::{Ending, Execution, Journal};
 use crate::runtime::blocked::BlockReason;
+use crate::runtime::core::Core;
 use crate::runtime::options::{UnregisteredBackoffConfig, attempts_until_poison};
 use crate::runtime::program::{Assignment, open_execution};
 
@@ -67,6 +68,20 @@ pub(super) fn decide(rules: &Rules<'_>, mut claim: Claim, state: InstanceState) 
         InstanceState::Ended => ended(&mut claim),
     };
     (claim, decision)
+}
+
+impl<'a> Rules<'a> {
+    /// The rules of a runtime, now.
+    pub fn of(core: &'a Core) -> Self {
+        Self {
+            registry: &core.orchestrations,
+            filter: &core.filter,
+            max_attempts: core.options.max_attempts,
+            unregistered_backoff: &core.options.unregistered_backoff,
+            misfits: MisfitRules::of(core),
+            now_ms: core.clock.now_ms(),
+        }
+    }
 }
 
 impl Rules<'_> {
