@@ -85,6 +85,7 @@
 //! - `sqlite` (default): the embedded store, [`providers::sqlite`](crate::providers).
 //! - `logging` (default): `runtime::observability::init_logging`, for applications that do not set up their own logs.
 //! - `macros` (default): `#[activity]`, `#[orchestration]`, `join!`, `select!`.
+//! - `testing`: [`testing`](crate), a test environment for your own orchestrations.
 //! - `provider-test`: the kit that proves a storage provider right.
 //! - `test-hooks`: hooks into the machinery for tests; `test` is both of these.
 
@@ -108,6 +109,8 @@ pub mod providers;
 mod registry;
 mod replay;
 pub mod runtime;
+#[cfg(feature = "testing")]
+pub mod testing;
 pub mod typed;
 
 pub use activity::{ActivityContext, State, StateKey};

@@ -78,9 +78,9 @@ fn nondeterminism_says_what_was_recorded_and_what_the_code_asks_for_now() {
     turn.assert_nondeterminism(
         "schedule mismatch: action=CallActivity { scheduling_event_id: 0, name: \"A\"",
     );
-    turn.assert_nondeterminism("(event 2 recorded activity 'Charge'; the code now asks for activity 'A')");
+    turn.assert_nondeterminism("(event 2 recorded activity 'Charge'; the code now asks for activity 'A' at ");
     let turn = History::started().timer().replay(&one_activity());
-    turn.assert_nondeterminism("(event 2 recorded a timer; the code now asks for activity 'A')");
+    turn.assert_nondeterminism("(event 2 recorded a timer; the code now asks for activity 'A' at ");
     let turn = History::started().activity("A", "in").wait("Go").replay(&one_activity());
     turn.assert_nondeterminism("(event 3 recorded a wait for 'Go'; the code now asks for nothing more)");
     let turn = History::started().activity("A", "in").activity_done(9, "").replay(&one_activity());

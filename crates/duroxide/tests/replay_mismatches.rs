@@ -41,9 +41,9 @@ fn an_input_that_differs_is_told_by_length_hash_and_place() {
     assert!(
         text.starts_with("schedule mismatch: action=CallActivity { scheduling_event_id: 0, name: \"Charge\"")
     );
-    let hint = "(event 2 recorded activity 'Charge'; the code now asks for activity 'Charge'; only the input differs: \
-                20 bytes, hash ";
-    assert!(text.contains(hint), "{text}");
+    let hint = "(event 2 recorded activity 'Charge'; the code now asks for activity 'Charge' at ";
+    assert!(text.contains(hint) && text.contains("replay_mismatches.rs:"), "{text}");
+    assert!(text.contains("; only the input differs: 20 bytes, hash "), "{text}");
     assert!(text.ends_with(" now; the first difference is at byte 9)"), "{text}");
 }
 

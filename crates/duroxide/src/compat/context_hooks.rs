@@ -33,7 +33,8 @@ impl OrchestrationContext {
 
     /// Takes the actions asked for so far, each with its token.
     pub fn drain_emitted_actions(&self) -> Vec<(u64, Action)> {
-        self.shared_state().drain_emitted()
+        let emitted = self.shared_state().drain_emitted().into_iter();
+        emitted.map(|emitted| (emitted.token, emitted.action)).collect()
     }
 
     /// Returns the actions asked for so far, each with its token.

@@ -16,6 +16,7 @@ impl OrchestrationContext {
     /// Runs an activity.
     ///
     /// An `Err` is the text that the activity failed with.
+    #[track_caller]
     pub fn schedule_activity(
         &self,
         name: impl Into<String>,
@@ -28,6 +29,7 @@ impl OrchestrationContext {
     ///
     /// # Panics
     /// If the input cannot be serialized.
+    #[track_caller]
     pub fn schedule_activity_typed<In: Serialize, Out: DeserializeOwned + Send + 'static>(
         &self,
         name: impl Into<String>,
@@ -39,6 +41,7 @@ impl OrchestrationContext {
     }
 
     /// Runs an activity on the worker that owns a session; an unowned session goes to the worker that takes it first.
+    #[track_caller]
     pub fn schedule_activity_on_session(
         &self,
         name: impl Into<String>,
@@ -52,6 +55,7 @@ impl OrchestrationContext {
     ///
     /// # Panics
     /// If the input cannot be serialized.
+    #[track_caller]
     pub fn schedule_activity_on_session_typed<In: Serialize, Out: DeserializeOwned + Send + 'static>(
         &self,
         name: impl Into<String>,
@@ -63,6 +67,7 @@ impl OrchestrationContext {
         self.activity_step(name, encode_input(input), Some(session_id.into()), finish)
     }
 
+    #[track_caller]
     pub(super) fn activity<T>(
         &self,
         name: String,
@@ -89,6 +94,7 @@ impl OrchestrationContext {
     }
 
     /// Makes the step of an activity. `finish` also gets the id of the event that recorded it.
+    #[track_caller]
     fn activity_step<T>(
         &self,
         name: String,

@@ -19,6 +19,7 @@ struct Child {
 
 impl OrchestrationContext {
     /// Starts a child and waits for its result. The library makes the child's id from this instance's.
+    #[track_caller]
     pub fn schedule_sub_orchestration(
         &self,
         name: impl Into<String>,
@@ -31,6 +32,7 @@ impl OrchestrationContext {
     ///
     /// # Panics
     /// If the input cannot be serialized.
+    #[track_caller]
     pub fn schedule_sub_orchestration_typed<In: Serialize, Out: DeserializeOwned + Send + 'static>(
         &self,
         name: impl Into<String>,
@@ -44,6 +46,7 @@ impl OrchestrationContext {
     /// Starts a child under an id that the caller chooses, and waits for its result.
     ///
     /// The result is an `Err` if the id starts with `sub::` or is taken.
+    #[track_caller]
     pub fn schedule_sub_orchestration_with_id(
         &self,
         name: impl Into<String>,
@@ -57,6 +60,7 @@ impl OrchestrationContext {
     ///
     /// # Panics
     /// If the input cannot be serialized.
+    #[track_caller]
     pub fn schedule_sub_orchestration_with_id_typed<In: Serialize, Out: DeserializeOwned + Send + 'static>(
         &self,
         name: impl Into<String>,
@@ -70,6 +74,7 @@ impl OrchestrationContext {
     }
 
     /// Starts a child of a certain version and waits for its result. Without a version the registry chooses.
+    #[track_caller]
     pub fn schedule_sub_orchestration_versioned(
         &self,
         name: impl Into<String>,
@@ -81,6 +86,7 @@ impl OrchestrationContext {
     }
 
     /// Starts a child of a certain version under an id that the caller chooses, and waits for its result.
+    #[track_caller]
     pub fn schedule_sub_orchestration_versioned_with_id(
         &self,
         name: impl Into<String>,
@@ -94,6 +100,7 @@ impl OrchestrationContext {
     }
 
     /// Starts a child for a typed call, and returns the outcome as it is recorded.
+    #[track_caller]
     pub(crate) fn recorded_child(
         &self,
         name: &str,
@@ -104,6 +111,7 @@ impl OrchestrationContext {
         self.child(Child { name: name.to_string(), version, instance, input }, RecordedOutcome::new)
     }
 
+    #[track_caller]
     fn child<T>(
         &self,
         child: Child,
@@ -128,6 +136,7 @@ impl OrchestrationContext {
     ///
     /// # Panics
     /// If the id starts with `sub::` or contains `::sub::`, which mark children.
+    #[track_caller]
     pub fn schedule_orchestration(
         &self,
         name: impl Into<String>,
@@ -141,6 +150,7 @@ impl OrchestrationContext {
     ///
     /// # Panics
     /// If the input cannot be serialized, or the id is reserved for children.
+    #[track_caller]
     pub fn schedule_orchestration_typed<In: Serialize>(
         &self,
         name: impl Into<String>,
@@ -154,6 +164,7 @@ impl OrchestrationContext {
     ///
     /// # Panics
     /// If the id is reserved for children.
+    #[track_caller]
     pub fn schedule_orchestration_versioned(
         &self,
         name: impl Into<String>,
@@ -168,6 +179,7 @@ impl OrchestrationContext {
     ///
     /// # Panics
     /// If the input cannot be serialized, or the id is reserved for children.
+    #[track_caller]
     pub fn schedule_orchestration_versioned_typed<In: Serialize>(
         &self,
         name: impl Into<String>,
@@ -178,6 +190,7 @@ impl OrchestrationContext {
         self.detached(name.into(), version, instance.into(), encode_input(input));
     }
 
+    #[track_caller]
     fn detached(&self, name: String, version: Option<String>, instance: String, input: String) {
         if is_auto_generated_sub_orch_id(&instance) || instance.contains("::sub::") {
             panic!(

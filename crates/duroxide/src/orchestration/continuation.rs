@@ -15,6 +15,7 @@ impl OrchestrationContext {
     /// calls the first counts. The future never resolves: `return ctx.continue_as_new(input).await;`. The next
     /// execution runs the version that the registry chooses. It takes over the key-value store, the custom status and
     /// unread queue messages.
+    #[track_caller]
     pub fn continue_as_new(&self, input: impl Into<String>) -> Pending<Result<String, String>> {
         self.next_execution(input.into(), None)
     }
@@ -23,6 +24,7 @@ impl OrchestrationContext {
     ///
     /// # Panics
     /// If the input cannot be serialized.
+    #[track_caller]
     pub fn continue_as_new_typed<In: Serialize>(&self, input: &In) -> Pending<Result<String, String>> {
         match codec::encode(input) {
             Ok(input) => self.next_execution(input, None),
@@ -31,6 +33,7 @@ impl OrchestrationContext {
     }
 
     /// Ends this execution and begins the next, which runs exactly this version.
+    #[track_caller]
     pub fn continue_as_new_versioned(
         &self,
         version: impl Into<String>,
@@ -39,6 +42,7 @@ impl OrchestrationContext {
         self.next_execution(input.into(), Some(version.into()))
     }
 
+    #[track_caller]
     pub(crate) fn next_execution<T>(&self, input: String, version: Option<String>) -> Pending<T> {
         self.shared_state().decide(Action::ContinueAsNew { input, version });
         pending()

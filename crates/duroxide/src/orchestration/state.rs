@@ -14,11 +14,13 @@ use super::{DurableFuture, OrchestrationContext};
 /// The custom status: one text that clients can read and wait for.
 impl OrchestrationContext {
     /// Sets the custom status. Clients see the last one of a turn. At most 256 KiB.
+    #[track_caller]
     pub fn set_custom_status(&self, status: impl Into<String>) {
         self.shared_state().set_custom_status(Some(status.into()));
     }
 
     /// Clears the custom status.
+    #[track_caller]
     pub fn reset_custom_status(&self) {
         self.shared_state().set_custom_status(None);
     }
@@ -32,6 +34,7 @@ impl OrchestrationContext {
 /// The key-value store of the instance. It survives continue-as-new and the end of the instance.
 impl OrchestrationContext {
     /// Sets a value. At most 150 keys of at most 64 KiB each.
+    #[track_caller]
     pub fn set_kv_value(&self, key: impl Into<String>, value: impl Into<String>) {
         self.shared_state().set_kv(key.into(), value.into());
     }
@@ -40,6 +43,7 @@ impl OrchestrationContext {
     ///
     /// # Panics
     /// If the value cannot be serialized.
+    #[track_caller]
     pub fn set_kv_value_typed<T: Serialize>(&self, key: impl Into<String>, value: &T) {
         match serde_json::to_string(value) {
             Ok(text) => self.set_kv_value(key, text),
@@ -86,11 +90,13 @@ impl OrchestrationContext {
     }
 
     /// Removes a key.
+    #[track_caller]
     pub fn clear_kv_value(&self, key: impl Into<String>) {
         self.shared_state().clear_kv(key.into());
     }
 
     /// Removes all keys.
+    #[track_caller]
     pub fn clear_all_kv_values(&self) {
         self.shared_state().clear_all_kv();
     }
@@ -98,11 +104,13 @@ impl OrchestrationContext {
     /// Removes all keys that were last written before a time (in milliseconds since the epoch), and returns how many.
     ///
     /// The recorded times decide, so that every replay removes the same keys.
+    #[track_caller]
     pub fn prune_kv_values_updated_before(&self, updated_before_ms: u64) -> usize {
         self.shared_state().prune_kv(updated_before_ms)
     }
 
     /// Reads a value of another instance, as of its last turn. `Ok(None)` if there is no such key or instance.
+    #[track_caller]
     pub fn get_kv_value_from_instance(
         &self,
         instance_id: impl Into<String>,
@@ -113,6 +121,7 @@ impl OrchestrationContext {
     }
 
     /// Reads a value of another instance from JSON.
+    #[track_caller]
     pub fn get_kv_value_from_instance_typed<T: DeserializeOwned + Send + 'static>(
         &self,
         instance_id: impl Into<String>,
@@ -126,6 +135,7 @@ impl OrchestrationContext {
         })
     }
 
+    #[track_caller]
     fn remote_kv<T>(
         &self,
         source: RemoteValue,

@@ -18,11 +18,36 @@ pub(crate) const SYSCALL_GET_KV_VALUE: &str = "__duroxide_syscall:get_kv_value";
 
 impl OrchestrationContext {
     /// Returns a random id (UUID v4), the same one in every replay.
+    #[track_caller]
     pub fn new_guid(&self) -> DurableFuture<Result<String, String>> {
         self.activity(SYSCALL_NEW_GUID.to_string(), String::new(), None, CompletionResult::into_result)
     }
 
+    /// Tells whether a change of the code applies to this execution: for changing an orchestration in place while
+    /// instances of it run.
+    ///
+    /// An execution that passed this place before the change answers `false`, always; any other answers `true` and
+    /// records that. The first answer for an id counts until the execution ends.
+    ///
+    /// ```
+    /// # use duroxide::OrchestrationContext;
+    /// # async fn order(ctx: OrchestrationContext, order: String) -> Result<String, String> {
+    /// if ctx.patched("reserve before charging") {
+    ///     ctx.schedule_activity("Reserve", &order).await?;
+    /// }
+    /// ctx.schedule_activity("Charge", &order).await
+    /// # }
+    /// ```
+    ///
+    /// When no execution is left that began before the change, remove the call and the old way. Histories that
+    /// recorded the change go on without it.
+    #[track_caller]
+    pub fn patched(&self, id: impl Into<String>) -> bool {
+        self.shared_state().patched(id.into())
+    }
+
     /// Returns the time, the same one in every replay, to the millisecond.
+    #[track_caller]
     pub fn utc_now(&self) -> DurableFuture<Result<SystemTime, String>> {
         self.activity(SYSCALL_UTC_NOW_MS.to_string(), String::new(), None, |outcome| {
             let text = outcome.into_result()?;

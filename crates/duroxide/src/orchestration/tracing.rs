@@ -23,7 +23,7 @@ impl OrchestrationContext {
     /// Writes a log line, unless this is a replay. Levels are `INFO`, `WARN`, `ERROR` and `DEBUG` in any case; any
     /// other goes to trace level, with its name in a field.
     pub fn trace(&self, level: impl Into<String>, message: impl Into<String>) {
-        if self.is_replaying() {
+        if !self.shared_state().writes_log() {
             return;
         }
         let (level, message) = (level.into(), message.into());

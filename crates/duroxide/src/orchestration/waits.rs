@@ -15,6 +15,7 @@ impl OrchestrationContext {
     ///
     /// Drops fractions of a millisecond. A delay that is too long to store ends at the latest time that a store can
     /// hold.
+    #[track_caller]
     pub fn schedule_timer(&self, delay: Duration) -> DurableFuture<()> {
         let fire_at_ms = self.shared_state().fire_time(delay);
         let action = |_| Action::CreateTimer { scheduling_event_id: 0, fire_at_ms };
@@ -26,6 +27,7 @@ impl OrchestrationContext {
     ///
     /// The n-th wait for a name gets the n-th signal of that name. A signal that arrives while no wait is open is
     /// recorded and lost; use [`dequeue_event`](Self::dequeue_event) where that matters.
+    #[track_caller]
     pub fn schedule_wait(&self, name: impl Into<String>) -> DurableFuture<String> {
         self.wait(name.into(), |outcome, _| outcome.into_data())
     }
@@ -35,6 +37,7 @@ impl OrchestrationContext {
     /// # Panics
     /// When awaited, if the data does not decode. That fails the orchestration;
     /// [`try_schedule_wait_typed`](Self::try_schedule_wait_typed) returns an error instead.
+    #[track_caller]
     pub fn schedule_wait_typed<T: DeserializeOwned + Send + 'static>(
         &self,
         name: impl Into<String>,
@@ -48,6 +51,7 @@ impl OrchestrationContext {
     ///
     /// # Errors
     /// The text says why the data does not decode. The signal is used up; another wait gets the next one.
+    #[track_caller]
     pub fn try_schedule_wait_typed<T: DeserializeOwned + Send + 'static>(
         &self,
         name: impl Into<String>,
@@ -57,6 +61,7 @@ impl OrchestrationContext {
         self.wait(name, decode)
     }
 
+    #[track_caller]
     fn wait<T>(
         &self,
         name: String,
@@ -72,6 +77,7 @@ impl OrchestrationContext {
     /// Takes the next message of a queue, waiting for one if there is none.
     ///
     /// A message stays in its queue until the code reads it, also over continue-as-new (the oldest 100 messages).
+    #[track_caller]
     pub fn dequeue_event(&self, queue: impl Into<String>) -> DurableFuture<String> {
         self.dequeue(queue.into(), |outcome, _| outcome.into_data())
     }
@@ -81,6 +87,7 @@ impl OrchestrationContext {
     /// # Panics
     /// When awaited, if the data does not decode. That fails the orchestration;
     /// [`try_dequeue_event_typed`](Self::try_dequeue_event_typed) returns an error instead.
+    #[track_caller]
     pub fn dequeue_event_typed<T: DeserializeOwned>(&self, queue: impl Into<String>) -> DurableFuture<T> {
         let queue = queue.into();
         let decode = self.data_decoder(message(&queue));
@@ -91,6 +98,7 @@ impl OrchestrationContext {
     ///
     /// # Errors
     /// The text says why the data does not decode. The message is taken; the next call gets the one after it.
+    #[track_caller]
     pub fn try_dequeue_event_typed<T: DeserializeOwned>(
         &self,
         queue: impl Into<String>,
@@ -100,6 +108,7 @@ impl OrchestrationContext {
         self.dequeue(queue, decode)
     }
 
+    #[track_caller]
     fn dequeue<T>(
         &self,
         name: String,
@@ -114,12 +123,14 @@ impl OrchestrationContext {
 
     /// Takes the next message of a queue.
     #[deprecated(note = "Use dequeue_event() instead")]
+    #[track_caller]
     pub fn schedule_wait_persistent(&self, name: impl Into<String>) -> DurableFuture<String> {
         self.dequeue_event(name)
     }
 
     /// Takes the next message of a queue with typed data.
     #[deprecated(note = "Use dequeue_event_typed() instead")]
+    #[track_caller]
     pub fn schedule_wait_persistent_typed<T: DeserializeOwned>(
         &self,
         name: impl Into<String>,
@@ -129,6 +140,7 @@ impl OrchestrationContext {
 
     /// Waits for a signal on a topic.
     #[cfg(feature = "replay-version-test")]
+    #[track_caller]
     pub fn schedule_wait2(&self, name: impl Into<String>, topic: impl Into<String>) -> DurableFuture<String> {
         let (name, topic) = (name.into(), topic.into());
         let kind = ScheduleKind::ExternalWait { event_name: name.clone() };

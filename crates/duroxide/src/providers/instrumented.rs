@@ -45,6 +45,8 @@ pub struct InstrumentedProvider {
     inner: Arc<dyn Provider>,
     metrics: Option<Arc<MetricsProvider>>,
     clock: Arc<dyn Clock>,
+    #[cfg(feature = "testing")]
+    gate: Option<Arc<dyn super::CommitGate>>,
 }
 
 impl InstrumentedProvider {
@@ -54,7 +56,38 @@ impl InstrumentedProvider {
             Some(extended) => extended.clock(),
             None => Arc::new(SystemClock),
         };
-        Self { inner, metrics, clock }
+        Self {
+            inner,
+            metrics,
+            clock,
+            #[cfg(feature = "testing")]
+            gate: None,
+        }
+    }
+
+    /// Lets every commit of a runtime pass this gate.
+    #[cfg(feature = "testing")]
+    pub(crate) fn with_gate(mut self, gate: Arc<dyn super::CommitGate>) -> Self {
+        self.gate = Some(gate);
+        self
+    }
+
+    /// Makes a commit, through the gate if there is one.
+    #[cfg(feature = "testing")]
+    async fn gated<T>(
+        &self,
+        describe: impl FnOnce() -> super::CommitKind,
+        commit: impl Future<Output = Result<T, ProviderError>>,
+        is_made: impl FnOnce(&T) -> bool,
+    ) -> Result<T, ProviderError> {
+        let Some(gate) = &self.gate else { return commit.await };
+        let kind = describe();
+        gate.before(&kind).await;
+        let committed = commit.await?;
+        if is_made(&committed) {
+            gate.after(&kind).await;
+        }
+        Ok(committed)
     }
 
     async fn measure<T>(
@@ -336,7 +369,10 @@ impl ExtendedProvider for InstrumentedProvider {
         claim: Option<&WorkRequest<'_>>,
     ) -> Result<StoredTurn, ProviderError> {
         let extended = self.extended("store_turn")?;
-        self.measure("ack_orchestration_item", extended.store_turn(turn, claim)).await
+        let commit = self.measure("ack_orchestration_item", extended.store_turn(turn, claim));
+        #[cfg(feature = "testing")]
+        let commit = self.gated(|| super::CommitKind::of_turn(turn.history_delta), commit, |_| true);
+        commit.await
     }
 
     async fn store_result(
@@ -346,7 +382,12 @@ impl ExtendedProvider for InstrumentedProvider {
         claim: Option<&InstanceRequest<'_>>,
     ) -> Result<StoredResult, ProviderError> {
         let extended = self.extended("store_result")?;
-        self.measure("ack_work_item", extended.store_result(lock_token, completion, claim)).await
+        #[cfg(feature = "testing")]
+        let kind = super::CommitKind::of_result(completion.as_ref());
+        let commit = self.measure("ack_work_item", extended.store_result(lock_token, completion, claim));
+        #[cfg(feature = "testing")]
+        let commit = self.gated(|| kind, commit, |_| true);
+        commit.await
     }
 
     fn step_support(&self) -> StepSupport {
@@ -359,7 +400,14 @@ impl ExtendedProvider for InstrumentedProvider {
         claim: Option<&WorkRequest<'_>>,
     ) -> Result<StepOutcome, ProviderError> {
         let extended = self.extended("store_step")?;
-        self.measure("ack_orchestration_item", extended.store_step(step, claim)).await
+        let commit = self.measure("ack_orchestration_item", extended.store_step(step, claim));
+        #[cfg(feature = "testing")]
+        let commit = self.gated(
+            || super::CommitKind::of_step(&step),
+            commit,
+            |outcome| matches!(outcome, StepOutcome::Stored(_)),
+        );
+        commit.await
     }
 
     fn local_exchange(&self) -> Option<Arc<LocalExchange>> {

@@ -15,6 +15,8 @@
 
 mod admin;
 mod awaited;
+#[cfg(feature = "testing")]
+mod commit_gate;
 mod delivery;
 pub mod error;
 mod extended;
@@ -45,6 +47,8 @@ pub use crate::model::{Clock, KvEntry, ManualClock, SystemClock, WorkItem};
 pub use crate::observability::StoreMetrics;
 pub use admin::ProviderAdmin;
 pub use awaited::{AwaitedInstance, AwaitedLook};
+#[cfg(feature = "testing")]
+pub(crate) use commit_gate::{CommitGate, CommitKind};
 pub use delivery::{DeliveryOutcome, DroppedMessage, DroppedMessages};
 pub use error::ProviderError;
 pub use extended::{

@@ -1,6 +1,7 @@
 //! One execution of an orchestration, in memory.
 
 use std::collections::{BTreeMap, HashMap};
+use std::panic::Location;
 use std::sync::Arc;
 
 use crate::model::{Action, AppErrorKind, ErrorDetails, Event, EventKind, KvEntry, WorkItem};
@@ -9,7 +10,7 @@ use super::journal::Journal;
 use super::outcome::{Turn, TurnResult, application, nondeterminism};
 use super::replayer::{Program, ProgramEnd, Replayer, Unmatched};
 use super::shared_state::{Cancellable, SharedState};
-use super::{RacePolicy, dropped_futures, message_events, recording};
+use super::{RacePolicy, dropped_futures, matching, message_events, recording};
 
 /// An execution: its record, and its code, suspended where the record ends.
 ///
@@ -25,7 +26,12 @@ pub(crate) struct Execution {
     journal: Journal,
     replayer: Replayer,
     is_over: bool,
+    /// The lines that made this turn's requests, by the events that record them; only for a turn that is compared.
+    places: Option<Vec<RequestPlace>>,
 }
+
+/// The event that records a request, and the line of the code that made it.
+pub(crate) type RequestPlace = (u64, &'static Location<'static>);
 
 /// The ways in which an execution can end, as they are recorded.
 #[derive(Debug, Clone)]
@@ -46,7 +52,7 @@ impl Execution {
     ) -> Self {
         shared_state.load_kv(kv);
         let replayer = Replayer::new(journal.instance(), shared_state, program);
-        Self { journal, replayer, is_over: false }
+        Self { journal, replayer, is_over: false, places: None }
     }
 
     /// Replays stored events: the whole history of a fresh execution, or the events that a resident one missed.
@@ -124,7 +130,7 @@ impl Execution {
             }
             let requests = self.replayer.take_unmatched();
             let nothing_new = requests.is_empty();
-            for Unmatched { token, mut action, at_ms } in requests {
+            for Unmatched { token, mut action, at_ms, place } in requests {
                 recording::move_timer(&mut action, at_ms, now_ms);
                 let event_id = self.journal.take_event_id();
                 if let Some(kind) = recording::record(&mut action, event_id, self.journal.execution_id()) {
@@ -132,7 +138,17 @@ impl Execution {
                     self.journal.note(&event);
                     self.replayer.bind(token, event_id, &event.kind, false);
                     self.replayer.note_recorded();
+                    if let Some(places) = &mut self.places {
+                        places.push((event_id, place));
+                    }
+                    let is_patch = recording::patch_of(&event.kind).is_some();
                     turn.events.push(event);
+                    if is_patch {
+                        // No worker runs it: the code has its answer already.
+                        let result = EventKind::ActivityCompleted { result: "true".to_string() };
+                        turn.events.push(self.journal.record(Some(event_id), now_ms, result));
+                        continue;
+                    }
                 }
                 turn.actions.push(action);
             }
@@ -245,6 +261,42 @@ impl Execution {
             ));
         }
         events
+    }
+
+    /// Where the code waits, for people: the line of its last request.
+    pub(crate) fn whereabouts(&self) -> String {
+        match self.replayer.shared_state().last_place() {
+            Some(place) => format!("after its request{}", matching::at_place(place)),
+            None => "before its first request".to_string(),
+        }
+    }
+
+    /// Tells whether any step could still bring news to the code. Code that waits without one never goes on.
+    pub(crate) fn awaits_anything(&self) -> bool {
+        self.journal.awaits_anything()
+    }
+
+    /// Why the instance is to be cancelled, if it is.
+    pub(crate) fn cancel_reason(&self) -> Option<&str> {
+        self.journal.cancel_reason()
+    }
+
+    /// Prepares the code to run a second time, to be compared: it writes no log lines, and its requests are traced to
+    /// their lines.
+    pub(crate) fn be_compared(&mut self) {
+        self.replayer.shared_state().mute();
+        self.places = Some(Vec::new());
+    }
+
+    /// Takes the lines of the turn's requests.
+    pub(crate) fn take_places(&mut self) -> Vec<RequestPlace> {
+        self.places.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// The code as a replay left it.
+    #[cfg(feature = "testing")]
+    pub(crate) fn replayer(&self) -> &Replayer {
+        &self.replayer
     }
 
     /// The id of the last event known; the next turn's events come after it.

@@ -218,6 +218,11 @@ impl Journal {
         self.open_dequeues.remove(&source);
     }
 
+    /// Tells whether anything could still bring news to the code.
+    pub(crate) fn awaits_anything(&self) -> bool {
+        !self.unanswered.is_empty() || !self.open_waits.is_empty() || !self.open_dequeues.is_empty()
+    }
+
     /// Notes that a wait or dequeue got its signal or message.
     pub(crate) fn note_served(&mut self, schedule_id: u64) {
         self.open_waits.remove(&schedule_id);

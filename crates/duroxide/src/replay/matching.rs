@@ -1,6 +1,10 @@
 //! Whether the code's request is the one that the history recorded.
 
+use std::panic::Location;
+
 use crate::model::{Action, Event, EventKind, payload};
+
+use super::recording;
 
 /// Tells whether an event records a request or decision of the code, and so takes up one of its actions.
 pub(crate) fn records_action(kind: &EventKind) -> bool {
@@ -10,6 +14,7 @@ pub(crate) fn records_action(kind: &EventKind) -> bool {
 /// Tells whether an event records a request that the code must make again.
 pub(crate) fn is_schedule(kind: &EventKind) -> bool {
     match kind {
+        kind if recording::patch_of(kind).is_some() => false,
         EventKind::ActivityScheduled { .. }
         | EventKind::TimerCreated { .. }
         | EventKind::ExternalSubscribed { .. }
@@ -22,15 +27,16 @@ pub(crate) fn is_schedule(kind: &EventKind) -> bool {
     }
 }
 
-/// Status and key-value updates. One that the code no longer makes is accepted.
+/// Status and key-value updates, and changes of the code. One that the code no longer makes is accepted.
 fn is_note(kind: &EventKind) -> bool {
-    matches!(
-        kind,
-        EventKind::CustomStatusUpdated { .. }
-            | EventKind::KeyValueSet { .. }
-            | EventKind::KeyValueCleared { .. }
-            | EventKind::KeyValuesCleared
-    )
+    recording::patch_of(kind).is_some()
+        || matches!(
+            kind,
+            EventKind::CustomStatusUpdated { .. }
+                | EventKind::KeyValueSet { .. }
+                | EventKind::KeyValueCleared { .. }
+                | EventKind::KeyValuesCleared
+        )
 }
 
 /// Tells whether an action is the one that an event records.
@@ -137,12 +143,26 @@ fn hide(payload: &mut String) {
 }
 
 /// The details that lead a person to the place: the event, the recorded request, and the code's request now.
-pub(crate) fn explain(event: &Event, asked: Option<&Action>) -> String {
+pub(crate) fn explain(event: &Event, asked: Option<(&Action, &'static Location<'static>)>) -> String {
     let (id, recorded) = (event.event_id, describe_event(&event.kind));
-    let difference = asked.and_then(|asked| only_difference(asked, &event.kind)).unwrap_or_default();
-    let asked = asked.map_or_else(|| "nothing more".to_string(), describe_action);
+    let difference = asked.and_then(|(asked, _)| only_difference(asked, &event.kind)).unwrap_or_default();
+    let asked = asked.map_or_else(
+        || "nothing more".to_string(),
+        |(asked, place)| describe_action(asked) + &at_place(place),
+    );
     format!(" (event {id} recorded {recorded}{ASKED_NOW}{asked}{difference})")
 }
+
+/// The line of the code that made a request, for people. Requests of our own loops do not know it.
+pub(crate) fn at_place(place: &Location<'_>) -> String {
+    match place.file().ends_with(RETRY_LOOP) {
+        true => String::new(),
+        false => format!(" at {}:{}", place.file(), place.line()),
+    }
+}
+
+/// The file with the loop that retries activities: an async function cannot learn who called it.
+const RETRY_LOOP: &str = "orchestration/activities.rs";
 
 /// Says how the payloads differ, if nothing else does.
 fn only_difference(action: &Action, kind: &EventKind) -> Option<String> {
@@ -181,6 +201,9 @@ fn with_payload(action: &Action, other: &str) -> Action {
 /// Names an event for a person.
 pub(crate) fn describe_event(kind: &EventKind) -> String {
     match kind {
+        kind if recording::patch_of(kind).is_some() => {
+            format!("the change '{}'", recording::patch_of(kind).unwrap_or_default())
+        }
         EventKind::ActivityScheduled { name, .. } => format!("activity '{name}'"),
         EventKind::TimerCreated { .. } => "a timer".to_string(),
         EventKind::ExternalSubscribed { name } => format!("a wait for '{name}'"),
@@ -206,8 +229,11 @@ pub(crate) fn describe_event(kind: &EventKind) -> String {
     }
 }
 
-fn describe_action(action: &Action) -> String {
+pub(crate) fn describe_action(action: &Action) -> String {
     match action {
+        Action::CallActivity { name, input, .. } if name == recording::PATCH => {
+            format!("the change '{input}'")
+        }
         Action::CallActivity { name, .. } => format!("activity '{name}'"),
         Action::CreateTimer { .. } => "a timer".to_string(),
         Action::WaitExternal { name, .. } => format!("a wait for '{name}'"),

@@ -26,9 +26,9 @@ pub use completion::CompletionResult;
 pub use outcome::TurnResult;
 
 pub(crate) use carried_messages::{carry_forward, legacy_unread};
-pub(crate) use execution::{Ending, Execution};
+pub(crate) use execution::{Ending, Execution, RequestPlace};
 pub(crate) use journal::Journal;
-pub(crate) use matching::loggable;
+pub(crate) use matching::{at_place, describe_event, loggable, records_action};
 pub(crate) use message_events::admit;
 pub(crate) use outcome::{Turn, application};
 pub(crate) use policy::{DecodeWords, RacePolicy};
@@ -36,3 +36,8 @@ pub(crate) use recording::PENDING_CHILD_PREFIX;
 pub(crate) use replayer::Program;
 pub(crate) use shared_state::{Request, SharedState};
 pub(crate) use wake::{Members, OwnedNode};
+#[cfg(feature = "testing")]
+pub(crate) use {
+    matching::describe_action,
+    replayer::{ProgramEnd, Unmatched},
+};

@@ -8,6 +8,28 @@ pub(crate) const PENDING_CHILD_PREFIX: &str = "sub::pending_";
 /// The latest time that stores can hold.
 pub(crate) const LATEST_TIME_MS: u64 = i64::MAX.unsigned_abs();
 
+/// The name under which a change of the code is recorded: as a system call, whose input is the change's id.
+pub(crate) const PATCH: &str = "__duroxide_syscall:patched";
+
+/// The request that records a change of the code.
+pub(crate) fn patch(id: String) -> Action {
+    Action::CallActivity {
+        scheduling_event_id: 0,
+        name: PATCH.to_string(),
+        input: id,
+        session_id: None,
+        tag: None,
+    }
+}
+
+/// The id of the change that an event records.
+pub(crate) fn patch_of(kind: &EventKind) -> Option<&str> {
+    match kind {
+        EventKind::ActivityScheduled { name, input, .. } if name == PATCH => Some(input),
+        _ => None,
+    }
+}
+
 /// Completes an action with the id of its event, and returns the event's content. Continue-as-new has no event.
 pub(crate) fn record(action: &mut Action, event_id: u64, execution_id: u64) -> Option<EventKind> {
     Some(match action {

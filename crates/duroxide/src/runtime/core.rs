@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 use super::heartbeat::Observed;
 use super::leases::{LeaseKind, LeaseTerms, Leases};
 use super::options::{RuntimeOptions, renewal_interval};
-use super::orchestrator::{Residents, Steps, TurnCapacity};
+use super::orchestrator::{Residents, Steps, TurnCapacity, TurnSampler};
 use super::origins::Origins;
 use super::postponed::Postponed;
 use super::sessions::Sessions;
@@ -49,6 +49,10 @@ pub(crate) struct Core {
     /// Turns that are stored together with their cause.
     pub steps: Steps,
     pub origins: Origins,
+    /// The name of this build: see `RuntimeOptions::build_id`.
+    pub build_id: String,
+    /// Counts turns, to check some of them.
+    pub turn_sampler: TurnSampler,
     /// Turns that the store could not take for now.
     pub postponed: Postponed,
     /// How many turns may run, and how many may be under way.

@@ -6,6 +6,7 @@
 
 #[cfg(test)]
 mod alike_tests;
+pub(crate) mod blocked;
 mod core;
 mod fetch_backoff;
 mod gauges;
@@ -43,7 +44,9 @@ pub use crate::registry::{
     OrchestrationRegistryBuilder, VersionPolicy,
 };
 pub use observability::{LogFormat, ObservabilityConfig};
-pub use options::{RuntimeOptions, UnregisteredBackoffConfig};
+pub use options::{
+    OnForeignWait, OnMismatch, OnUnregistered, RuntimeOptions, TurnCheck, UnregisteredBackoffConfig,
+};
 
 /// Metrics and logs.
 pub mod observability {

@@ -82,6 +82,63 @@ pub struct RuntimeOptions {
     /// How long it is between two reports of this runtime to its store: that it is alive, what it runs, and what it could
     /// not do. Operators see them; zero reports nothing.
     pub heartbeat_interval: Duration,
+    /// Which turns are taken a second time, from the stored history, to see whether the code decides alike. A turn that
+    /// does not is a mismatch.
+    pub turn_check: TurnCheck,
+    /// What becomes of an instance whose code does not fit its history.
+    pub on_mismatch: OnMismatch,
+    /// What becomes of work for which no handler is registered.
+    pub on_unregistered: OnUnregistered,
+    /// What becomes of an instance that waits for something that is not durable.
+    pub on_foreign_wait: OnForeignWait,
+    /// The name of this build of the program. An instance that one build has blocked is tried again by another. `None`
+    /// takes the program's file and what is registered.
+    pub build_id: Option<String>,
+}
+
+/// Which turns are taken twice; see [`RuntimeOptions::turn_check`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TurnCheck {
+    /// None. This costs nothing.
+    #[default]
+    Off,
+    /// One of this many.
+    OneIn(u32),
+    /// All: for tests and debug builds. Histories of more than 1,000 events go unchecked.
+    Every,
+}
+
+/// What becomes of an instance whose code does not fit its history; see [`RuntimeOptions::on_mismatch`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnMismatch {
+    /// It fails for good.
+    #[default]
+    Fail,
+    /// It is blocked: its history and its messages stay as they were. It goes on when a runtime of another build is there
+    /// whose code fits, or when [`Client::unblock_instance`](crate::Client::unblock_instance) asks for another try.
+    Block,
+}
+
+/// What becomes of work for which no handler is registered; see [`RuntimeOptions::on_unregistered`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnUnregistered {
+    /// It is delivered again, later each time, and fails for good after
+    /// [`max_attempts`](RuntimeOptions::max_attempts) deliveries.
+    #[default]
+    Poison,
+    /// An instance is blocked after a few deliveries, and goes on when a runtime is there that has its orchestration. An
+    /// activity waits for such a runtime.
+    Block,
+}
+
+/// What becomes of an instance that waits for something that is not durable; see [`RuntimeOptions::on_foreign_wait`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnForeignWait {
+    /// The runtime warns. The instance goes on when a durable step brings a result.
+    #[default]
+    Warn,
+    /// It is blocked, as with [`OnMismatch::Block`]. Nothing of the turn is stored.
+    Block,
 }
 
 impl Default for RuntimeOptions {
@@ -111,6 +168,11 @@ impl Default for RuntimeOptions {
             resident_bytes: None,
             check_residents: false,
             heartbeat_interval: Duration::from_secs(5),
+            turn_check: TurnCheck::Off,
+            on_mismatch: OnMismatch::Fail,
+            on_unregistered: OnUnregistered::Poison,
+            on_foreign_wait: OnForeignWait::Warn,
+            build_id: None,
         }
     }
 }

@@ -7,12 +7,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::core::{Core, TARGET};
 use super::leases::Leases;
-use super::orchestrator::{self, Residents, Steps, TurnCapacity};
+use super::orchestrator::{self, Residents, Steps, TurnCapacity, TurnSampler};
 use super::origins::Origins;
 use super::postponed::Postponed;
 use super::sessions::Sessions;
 use super::tasks::Tasks;
-use super::{Runtime, RuntimeOptions, gauges, heartbeat, unserved, worker};
+use super::{Runtime, RuntimeOptions, blocked, gauges, heartbeat, unserved, worker};
 use crate::model::{Clock, SystemClock};
 use crate::observability::ObservabilityHandle;
 use crate::providers::instrumented::InstrumentedProvider;
@@ -63,6 +63,7 @@ impl Runtime {
         start_upkeep(&core);
         if core.options.orchestration_concurrency > 0 {
             core.upkeep.spawn(unserved::report(core.clone()));
+            blocked::start(&core);
         }
         orchestrator::start(&core);
         worker::start(&core);
@@ -90,6 +91,7 @@ pub(super) fn core(
         Some(range) => DispatcherCapabilityFilter { supported_duroxide_versions: vec![range.clone()] },
         None => DispatcherCapabilityFilter::default_for_current_build(),
     };
+    let build_id = options.build_id.clone().unwrap_or_else(|| blocked::build_id(&orchestrations));
     let handle = Handle::current();
     Core {
         leases: Arc::new(Leases::new(store.clone(), clock.clone())),
@@ -115,6 +117,8 @@ pub(super) fn core(
         metrics,
         filter,
         running,
+        build_id,
+        turn_sampler: TurnSampler::default(),
     }
 }
 

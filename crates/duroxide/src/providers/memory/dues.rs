@@ -49,6 +49,6 @@ impl State {
     }
 }
 
-fn activity_ready_at(activity: &Activity) -> u64 {
+pub(super) fn activity_ready_at(activity: &Activity) -> u64 {
     activity.visible_at.max(activity.lease.as_ref().map_or(0, |lease| lease.locked_until))
 }

@@ -26,6 +26,8 @@ mod key_values;
 mod orphans;
 mod provider;
 mod quarantine;
+#[cfg(feature = "testing")]
+mod quiescence;
 mod reads;
 mod removal;
 mod state;
@@ -39,6 +41,9 @@ use std::time::Duration;
 use super::{InstanceWatchers, LocalExchange, RunningActivities, StoreLimits, WorkSignalSource};
 use crate::model::{Clock, SystemClock, whole_ms};
 use state::State;
+
+#[cfg(feature = "testing")]
+pub(crate) use quiescence::Quiescence;
 
 /// A store that keeps everything in memory; the reference for all other stores.
 ///
@@ -58,6 +63,9 @@ pub struct MemoryProvider {
     worker_signal: WorkSignalSource,
     watchers: Arc<InstanceWatchers>,
     running: Arc<RunningActivities>,
+    /// Counts everything that may end or begin a time in which nothing happens.
+    #[cfg(feature = "testing")]
+    pulse: tokio::sync::watch::Sender<u64>,
     exchange: Arc<LocalExchange>,
 }
 
@@ -75,6 +83,8 @@ impl MemoryProvider {
             worker_signal: WorkSignalSource::new(clock.clone()),
             watchers: Arc::default(),
             running: Arc::default(),
+            #[cfg(feature = "testing")]
+            pulse: tokio::sync::watch::Sender::new(0),
             exchange: Arc::default(),
             clock,
         }
@@ -126,6 +136,8 @@ impl MemoryProvider {
     }
 
     fn announce_dues(&self, state: &State, now: u64) {
+        #[cfg(feature = "testing")]
+        self.beat();
         self.orchestrator_signal.set_next_due(state.next_message_due(now));
         self.worker_signal.set_next_due(state.next_activity_due(now));
     }

@@ -1,20 +1,25 @@
 //! The effect of one event.
 
+use std::panic::Location;
+
 use crate::model::payload::PAYLOAD_TARGET;
 use crate::model::{Action, ErrorDetails, Event, EventKind};
 use crate::replay::dropped_futures::DROPPED_FUTURE;
 use crate::replay::journal::Answerable;
 use crate::replay::outcome::nondeterminism;
 use crate::replay::shared_state::Cancellable;
-use crate::replay::{CompletionResult, RacePolicy, matching};
+use crate::replay::{CompletionResult, RacePolicy, matching, recording};
 
-use super::{Replayer, Unmatched};
+use super::{Misfit, Replayer, Unmatched};
 
 impl Replayer {
     /// Ties a request to the event that records it.
     pub(crate) fn bind(&mut self, token: u64, event_id: u64, kind: &EventKind, is_old: bool) {
         self.shared_state.bind(token, event_id);
         match kind {
+            kind if recording::patch_of(kind).is_some() => {
+                self.patches.insert(event_id);
+            }
             EventKind::ActivityScheduled { .. } => {
                 self.open.insert(event_id, Answerable::Activity);
             }
@@ -90,21 +95,35 @@ impl Replayer {
     /// Lets a recorded request take up the oldest request of the code, which must be the same.
     fn take_up(&mut self, event: &Event, is_old: bool) -> Result<(), ErrorDetails> {
         let place = self.place_of_match(&event.kind);
-        let Some(Unmatched { token, action, .. }) = self.unmatched.remove(place) else {
+        if recording::patch_of(&event.kind).is_some() && !self.asks_for(place, &event.kind) {
+            // The code no longer asks: the change has become the only way.
+            self.patches.insert(event.event_id);
+            return Ok(());
+        }
+        let Some(asked) = self.unmatched.remove(place) else {
             if matching::is_schedule(&event.kind) {
+                self.misfit = Some(Box::new(Misfit { event: event.clone(), asked: None }));
                 let text = matching::missing_action_text(&event.kind).to_string();
                 return Err(self.explained(text, matching::explain(event, None)));
             }
             return Ok(());
         };
-        if !matching::fits(&action, &event.kind) {
-            return Err(self.mismatch(&action, event));
+        if !matching::fits(&asked.action, &event.kind) {
+            let details = self.mismatch(&asked.action, asked.place, event);
+            self.misfit = Some(Box::new(Misfit { event: event.clone(), asked: Some(asked) }));
+            return Err(details);
         }
+        let token = asked.token;
         if let EventKind::KeyValueSet { key, last_updated_at_ms, .. } = &event.kind {
             self.shared_state.confirm_kv_time(key, *last_updated_at_ms, token);
         }
         self.bind(token, event.event_id, &event.kind, is_old);
         Ok(())
+    }
+
+    /// Tells whether the code's request at this place is the one that an event records.
+    fn asks_for(&self, place: usize, kind: &EventKind) -> bool {
+        self.unmatched.get(place).is_some_and(|asked| matching::fits(&asked.action, kind))
     }
 
     /// Requests match in order, with two exceptions: a continue-as-new has no event, so the search skips it; and old
@@ -184,11 +203,11 @@ impl Replayer {
 
     /// Makes the error of a request that differs from the recorded one. Only the level `trace` shows payloads, except
     /// that legacy executions record the published text to the letter.
-    fn mismatch(&self, action: &Action, event: &Event) -> ErrorDetails {
+    fn mismatch(&self, action: &Action, place: &'static Location<'static>, event: &Event) -> ErrorDetails {
         tracing::trace!(target: PAYLOAD_TARGET, instance = self.instance, event_id = event.event_id,
             recorded = ?event.kind, asked = ?action, "the code does not ask for what was recorded");
         let text = matching::mismatch_text(action, &event.kind);
-        let explained = self.explained(text, matching::explain(event, Some(action)));
+        let explained = self.explained(text, matching::explain(event, Some((action, place))));
         match self.policy {
             RacePolicy::Prompt => explained,
             RacePolicy::Legacy => nondeterminism(matching::published_mismatch_text(action, &event.kind)),

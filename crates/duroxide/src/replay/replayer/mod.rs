@@ -7,9 +7,9 @@
 mod apply;
 
 use std::any::Any;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -19,9 +19,9 @@ use crate::model::{Action, AppErrorKind, ErrorDetails, Event, EventKind};
 use super::dropped_futures::DroppedFutures;
 use super::journal::Answerable;
 use super::outcome::{application, nondeterminism};
-use super::shared_state::SharedState;
+use super::shared_state::{Emitted, SharedState};
 use super::wake::OwnedNode;
-use super::{DecodeWords, RacePolicy, matching};
+use super::{DecodeWords, RacePolicy, matching, recording};
 
 /// An orchestration's code, suspended.
 pub(crate) type Program = Pin<Box<dyn Future<Output = Result<String, String>> + Send>>;
@@ -44,6 +44,15 @@ pub(crate) struct Unmatched {
     pub(crate) action: Action,
     /// When it was made.
     pub(crate) at_ms: u64,
+    /// The line of the code that made it.
+    pub(crate) place: &'static Location<'static>,
+}
+
+/// The first event for which the code did not ask, or asked differently.
+#[derive(Debug)]
+pub(crate) struct Misfit {
+    pub(crate) event: Event,
+    pub(crate) asked: Option<Unmatched>,
 }
 
 /// The orchestration's code, and how much of its history it has seen.
@@ -68,6 +77,9 @@ pub(crate) struct Replayer {
     /// How many recorded requests the replayer has seen, to find the recorded times of writes.
     recorded_actions: u64,
     dropped_futures: DroppedFutures,
+    /// Events that record a change of the code. Their results are no news.
+    patches: HashSet<u64>,
+    misfit: Option<Box<Misfit>>,
     awaits_foreign: bool,
     saw_foreign: bool,
 }
@@ -90,6 +102,8 @@ impl Replayer {
             open: HashMap::new(),
             recorded_actions: 0,
             dropped_futures: DroppedFutures::default(),
+            patches: HashSet::new(),
+            misfit: None,
             awaits_foreign: false,
             saw_foreign: false,
         }
@@ -151,6 +165,9 @@ impl Replayer {
             if let EventKind::KeyValueSet { last_updated_at_ms, .. } = event.kind {
                 self.shared_state.expect_kv_time(self.recorded_actions, last_updated_at_ms);
             }
+            if let Some(id) = recording::patch_of(&event.kind) {
+                self.shared_state.expect_patch(id);
+            }
             self.recorded_actions += 1;
         }
     }
@@ -167,6 +184,10 @@ impl Replayer {
         }
         if is_old {
             self.dropped_futures.note_old_event(event.event_id);
+        }
+        // The code had its answer before the turn recorded it.
+        if event.source_event_id.is_some_and(|source| self.patches.contains(&source)) {
+            return;
         }
         let takes_action = matching::records_action(&event.kind);
         if self.must_poll_before(takes_action) {
@@ -276,7 +297,12 @@ impl Replayer {
     fn collect_requests(&mut self) {
         let at_ms = self.now_ms;
         let emitted = self.shared_state.drain_emitted().into_iter();
-        self.unmatched.extend(emitted.map(|(token, action)| Unmatched { token, action, at_ms }));
+        self.unmatched.extend(emitted.map(|Emitted { token, action, place }| Unmatched {
+            token,
+            action,
+            at_ms,
+            place,
+        }));
     }
 
     fn end(&mut self, ended: ProgramEnd) {
@@ -290,6 +316,18 @@ impl Replayer {
         let program = self.program.take();
         // A panic of user code in its own destructors is not ours to report.
         let _ = catch_unwind(AssertUnwindSafe(|| drop(program)));
+    }
+
+    /// Where code and history part, if they do.
+    #[cfg(feature = "testing")]
+    pub(crate) fn misfit(&self) -> Option<&Misfit> {
+        self.misfit.as_deref()
+    }
+
+    /// The requests that no event records yet.
+    #[cfg(feature = "testing")]
+    pub(crate) fn unmatched(&self) -> impl Iterator<Item = &Unmatched> {
+        self.unmatched.iter()
     }
 
     /// Takes the requests that no event records yet.

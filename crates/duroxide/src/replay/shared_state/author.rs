@@ -4,11 +4,11 @@ use std::task::{Poll, Waker};
 
 use crate::model::{Action, clock};
 use crate::replay::key_values::KeyValues;
-use crate::replay::recording::LATEST_TIME_MS;
+use crate::replay::recording::{self, LATEST_TIME_MS};
 use crate::replay::{CompletionResult, DecodeWords};
 
 use super::state::PendingRequest;
-use super::{Request, SharedState};
+use super::{Emitted, Request, SharedState};
 
 /// The calls of orchestration code.
 impl SharedState {
@@ -17,6 +17,7 @@ impl SharedState {
     }
 
     /// Adds a request. `action` gets the token.
+    #[track_caller]
     pub(crate) fn request(&self, request: Request, action: impl FnOnce(u64) -> Action) -> u64 {
         let mut state = self.lock();
         let token = state.emit(action);
@@ -27,6 +28,7 @@ impl SharedState {
     }
 
     /// Adds a decision that has no outcome.
+    #[track_caller]
     pub(crate) fn decide(&self, action: Action) -> u64 {
         self.lock().emit(|_| action)
     }
@@ -44,9 +46,9 @@ impl SharedState {
     /// Sets the tag of an activity that the engine has not taken over yet; tells whether it did.
     pub(crate) fn set_tag(&self, token: u64, new_tag: String) -> bool {
         let mut state = self.lock();
-        let action = state.emitted.iter_mut().rev().find(|(emitted, _)| *emitted == token);
+        let action = state.emitted.iter_mut().rev().find(|emitted| emitted.token == token);
         match action {
-            Some((_, Action::CallActivity { tag, .. })) => {
+            Some(Emitted { action: Action::CallActivity { tag, .. }, .. }) => {
                 *tag = Some(new_tag);
                 true
             }
@@ -86,12 +88,14 @@ impl SharedState {
         self.lock().custom_status.clone()
     }
 
+    #[track_caller]
     pub(crate) fn set_custom_status(&self, status: Option<String>) {
         let mut state = self.lock();
         state.custom_status.clone_from(&status);
         state.emit(|_| Action::UpdateCustomStatus { status });
     }
 
+    #[track_caller]
     pub(crate) fn set_kv(&self, key: String, value: String) {
         let mut state = self.lock();
         let place = state.emitted_events;
@@ -105,18 +109,21 @@ impl SharedState {
         state.kv.set(key, value, at_ms, writer);
     }
 
+    #[track_caller]
     pub(crate) fn clear_kv(&self, key: String) {
         let mut state = self.lock();
         state.kv.remove(&key);
         state.emit(|_| Action::ClearKeyValue { key });
     }
 
+    #[track_caller]
     pub(crate) fn clear_all_kv(&self) {
         let mut state = self.lock();
         state.kv.clear();
         state.emit(|_| Action::ClearKeyValues);
     }
 
+    #[track_caller]
     pub(crate) fn prune_kv(&self, before_ms: u64) -> usize {
         let mut state = self.lock();
         let old = state.kv.older_than(before_ms);
@@ -125,6 +132,28 @@ impl SharedState {
             state.emit(|_| Action::ClearKeyValue { key: key.clone() });
         }
         old.len()
+    }
+
+    /// Tells whether a change of the code applies to this execution, and records it if it is new. The first answer
+    /// counts until the execution ends.
+    #[track_caller]
+    pub(crate) fn patched(&self, id: String) -> bool {
+        let mut state = self.lock();
+        if let Some(known) = state.patches.get(&id) {
+            return *known;
+        }
+        let applies = state.recorded_patches.contains(&id) || !state.replaying;
+        state.patches.insert(id.clone(), applies);
+        if applies {
+            state.emit(|_| recording::patch(id));
+        }
+        applies
+    }
+
+    /// Tells whether log lines of the code are written.
+    pub(crate) fn writes_log(&self) -> bool {
+        let state = self.lock();
+        !state.replaying && !state.muted
     }
 
     /// Reads the key-value store.

@@ -1,13 +1,14 @@
 //! The calls of the engine on the shared state.
 
 use std::collections::{BTreeSet, HashMap};
+use std::panic::Location;
 
 use crate::model::{Action, KvEntry};
 use crate::replay::queues::Queues;
 use crate::replay::signals::{SignalKey, Signals};
 use crate::replay::{CompletionResult, DecodeWords, RacePolicy};
 
-use super::{Cancellable, SharedState};
+use super::{Cancellable, Emitted, SharedState};
 
 /// The calls of the engine.
 impl SharedState {
@@ -47,12 +48,12 @@ impl SharedState {
         self.lock().ignores_drops = true;
     }
 
-    pub(crate) fn drain_emitted(&self) -> Vec<(u64, Action)> {
+    pub(crate) fn drain_emitted(&self) -> Vec<Emitted> {
         std::mem::take(&mut self.lock().emitted)
     }
 
     pub(crate) fn emitted(&self) -> Vec<(u64, Action)> {
-        self.lock().emitted.clone()
+        self.lock().emitted.iter().map(|emitted| (emitted.token, emitted.action.clone())).collect()
     }
 
     /// Ties a token to the event that recorded its request.
@@ -133,5 +134,20 @@ impl SharedState {
 
     pub(crate) fn take_foreign(&self) -> bool {
         std::mem::take(&mut self.lock().foreign)
+    }
+
+    /// Notes a change that the history records, before the code asks for it.
+    pub(crate) fn expect_patch(&self, id: &str) {
+        self.lock().recorded_patches.insert(id.to_string());
+    }
+
+    /// Where the code made its last request; `None` if it has made none.
+    pub(crate) fn last_place(&self) -> Option<&'static Location<'static>> {
+        self.lock().last_place
+    }
+
+    /// Keeps the code from writing log lines.
+    pub(crate) fn mute(&self) {
+        self.lock().muted = true;
     }
 }

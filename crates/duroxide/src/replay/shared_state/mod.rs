@@ -16,6 +16,8 @@ use super::signals::SignalKey;
 use super::wake::Listener;
 use state::State;
 
+pub(crate) use state::Emitted;
+
 /// The request behind a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Request {

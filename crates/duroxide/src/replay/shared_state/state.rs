@@ -1,6 +1,7 @@
 //! The data that orchestration code and the engine share.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::panic::Location;
 use std::sync::Weak;
 use std::task::Waker;
 
@@ -25,7 +26,7 @@ pub(super) struct State {
     /// Set when the engine discards the suspended code: the futures dropped with it ask for no cancellation.
     pub(super) ignores_drops: bool,
     pub(super) last_token: u64,
-    pub(super) emitted: Vec<(u64, Action)>,
+    pub(super) emitted: Vec<Emitted>,
     /// How many actions that become events the code has emitted so far.
     pub(super) emitted_events: u64,
     pub(super) requests: HashMap<u64, PendingRequest>,
@@ -41,12 +42,29 @@ pub(super) struct State {
     pub(super) kv: KeyValues,
     /// Times of recorded writes, by their place among the recorded requests.
     pub(super) recorded_kv_times: HashMap<u64, u64>,
+    /// The changes that the history records, or will: see `OrchestrationContext::patched`.
+    pub(super) recorded_patches: HashSet<String>,
+    /// What the code was told about its changes so far.
+    pub(super) patches: HashMap<String, bool>,
     pub(super) custom_status: Option<String>,
     pub(super) current: Option<Current>,
     /// Whether a future took its outcome since the engine last asked.
     pub(super) progressed: bool,
     /// Whether the code was seen to await something that is not durable, since the engine last asked.
     pub(super) foreign: bool,
+    /// Where the code made its last request.
+    pub(super) last_place: Option<&'static Location<'static>>,
+    /// Set for code that runs a second time to be compared: its log lines are not written again.
+    pub(super) muted: bool,
+}
+
+/// A request that the engine has not taken over yet.
+#[derive(Debug, Clone)]
+pub(crate) struct Emitted {
+    pub(crate) token: u64,
+    pub(crate) action: Action,
+    /// The line of the code that made it.
+    pub(crate) place: &'static Location<'static>,
 }
 
 /// A request whose future has not taken its outcome yet.
@@ -93,10 +111,14 @@ impl State {
             served: Vec::new(),
             kv: KeyValues::default(),
             recorded_kv_times: HashMap::new(),
+            recorded_patches: HashSet::new(),
+            patches: HashMap::new(),
             custom_status: None,
             current: None,
             progressed: false,
             foreign: false,
+            last_place: None,
+            muted: false,
         }
     }
 
@@ -104,6 +126,7 @@ impl State {
         self.now_ms.unwrap_or_else(self.time)
     }
 
+    #[track_caller]
     pub(super) fn emit(&mut self, action: impl FnOnce(u64) -> Action) -> u64 {
         self.last_token += 1;
         let token = self.last_token;
@@ -111,7 +134,9 @@ impl State {
         if !matches!(action, Action::ContinueAsNew { .. }) {
             self.emitted_events += 1;
         }
-        self.emitted.push((token, action));
+        let place = Location::caller();
+        self.last_place = Some(place);
+        self.emitted.push(Emitted { token, action, place });
         token
     }
 

@@ -1,15 +1,42 @@
-//! Checks residents against their histories: both must decide alike.
+//! Takes turns twice to see whether the code decides alike: the resident and the stored history, or the same code twice.
+
+use std::fmt::Debug;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::claim::{Claim, StoredHistory};
+use super::code_misfit::MisfitRules;
 use super::commit::Commit;
 use super::decide::{Decision, InstanceState, Rules, decide};
 use super::residents::Resident;
 use crate::model::payload::{self, PAYLOAD_TARGET};
+use crate::model::{ConfigErrorKind, ErrorDetails, Event};
 use crate::providers::inspect;
+use crate::replay::{at_place, describe_event};
 use crate::runtime::core::{Core, TARGET};
+use crate::runtime::options::TurnCheck;
 
 /// Longer histories go unchecked: the check would take longer than the turns.
 const LONGEST_HISTORY: usize = 1000;
+
+/// Counts turns, so that one of so many is checked.
+#[derive(Debug, Default)]
+pub(crate) struct TurnSampler {
+    turns: AtomicU64,
+}
+
+impl TurnSampler {
+    /// Tells whether the next turn is to be checked.
+    pub(super) fn takes(&self, check: TurnCheck) -> bool {
+        match check {
+            TurnCheck::Off => false,
+            TurnCheck::Every => true,
+            TurnCheck::OneIn(turns) => {
+                let turn = self.turns.fetch_add(1, Ordering::Relaxed);
+                turn.is_multiple_of(u64::from(turns.max(1)))
+            }
+        }
+    }
+}
 
 /// Takes the turn twice: with the resident, and with an execution made anew from the stored history. If they differ,
 /// the one made from the history wins.
@@ -19,32 +46,153 @@ pub(super) async fn take_both(
     claim: Claim,
     resident: Box<Resident>,
 ) -> (Claim, Decision) {
-    let stored = match core.store.as_extended() {
-        Some(store) if !claim.token.is_empty() => {
-            store.load_history(&claim.token, 0).await.ok().map(StoredHistory::from)
-        }
-        Some(_) if resident.execution.kv_len() == 0 => without_lease(core, &claim).await,
-        _ => None,
+    let state = InstanceState::Resident(resident);
+    let Some(stored) = stored(core, &claim, Known::of(&state)).await else {
+        return decide(rules, claim, state);
     };
-    let Some(StoredHistory::Decoded { events, kv }) = stored else {
-        return decide(rules, claim, InstanceState::Resident(resident));
-    };
-    if events.len() > LONGEST_HISTORY {
-        return decide(rules, claim, InstanceState::Resident(resident));
-    }
-    let (_, rebuilt) =
-        decide(rules, claim.clone(), InstanceState::Stored(StoredHistory::Decoded { events, kv }));
-    let (claim, live) = decide(rules, claim, InstanceState::Resident(resident));
+    let (_, rebuilt) = decide(&again(rules), claim.clone(), InstanceState::Stored(stored));
+    let (claim, live) = decide(rules, claim, state);
     let (live_text, rebuilt_text) = (describe(&live), describe(&rebuilt));
     if live_text == rebuilt_text {
         return (claim, live);
     }
-    tracing::trace!(target: PAYLOAD_TARGET, instance = %claim.instance, resident = live_text,
-        rebuilt = rebuilt_text, "a resident and its history disagree");
-    tracing::error!(target: TARGET, instance = %claim.instance, resident = payload::summary(&live_text),
-        rebuilt = payload::summary(&rebuilt_text),
-        "a resident and its history disagree: the orchestration is not deterministic");
+    report(&claim, &live_text, &rebuilt_text);
     (claim, rebuilt)
+}
+
+/// Takes the turn, and then a second time from the stored history. Each run of the code makes its own hash maps, with
+/// another seed, and reads clocks and random numbers anew. If the two decide differently, that is a mismatch.
+pub(super) async fn take_twice(
+    rules: &Rules<'_>,
+    core: &Core,
+    claim: Claim,
+    state: InstanceState,
+) -> (Claim, Decision) {
+    let Some(stored) = stored(core, &claim, Known::of(&state)).await else {
+        return decide(rules, claim, state);
+    };
+    let untouched = claim.clone();
+    let (claim, first) = decide(rules, claim, state);
+    let (_, second) = decide(&again(rules), untouched.clone(), InstanceState::Stored(stored.clone()));
+    let (first_text, second_text) = (describe(&first), describe(&second));
+    if first_text == second_text {
+        return (claim, first);
+    }
+    report(&claim, &first_text, &second_text);
+    if !matches!((&first, &second), (Decision::Commit(_), Decision::Commit(_))) {
+        return (claim, second);
+    }
+    let found = difference(&first, &second);
+    let misfits = MisfitRules { found: Some(&found), ..again(rules).misfits };
+    decide(&Rules { misfits, ..again(rules) }, untouched, InstanceState::Stored(stored))
+}
+
+/// The rules for a turn that is taken again: its log lines are not written a second time.
+fn again<'a>(rules: &Rules<'a>) -> Rules<'a> {
+    let misfits = MisfitRules { is_second_take: true, ..rules.misfits.clone() };
+    Rules { misfits, ..*rules }
+}
+
+/// Tells whether a history is too long to be read and replayed for each turn.
+fn is_long(events: usize) -> bool {
+    events > LONGEST_HISTORY
+}
+
+/// Where the stored history of a turn is.
+enum Known {
+    Irrelevant,
+    All(StoredHistory),
+    InStore {
+        /// Whether the execution has values, which only a lease gives.
+        has_values: bool,
+    },
+}
+
+impl Known {
+    fn of(state: &InstanceState) -> Self {
+        match state {
+            InstanceState::Ended => Self::Irrelevant,
+            InstanceState::Stored(StoredHistory::Decoded { events, .. }) if is_long(events.len()) => {
+                Self::Irrelevant
+            }
+            InstanceState::Stored(stored) => Self::All(stored.clone()),
+            InstanceState::Resident(resident) if is_long(resident.execution.event_count()) => {
+                Self::Irrelevant
+            }
+            InstanceState::Resident(resident) => {
+                Self::InStore { has_values: resident.execution.kv_len() > 0 }
+            }
+        }
+    }
+}
+
+/// The stored history of a turn, if it is short enough to take the turn from it.
+async fn stored(core: &Core, claim: &Claim, known: Known) -> Option<StoredHistory> {
+    let stored = match known {
+        Known::Irrelevant => None,
+        Known::All(stored) => Some(stored),
+        Known::InStore { .. } if !claim.token.is_empty() => {
+            let store = core.store.as_extended()?;
+            store.load_history(&claim.token, 0).await.ok().map(StoredHistory::from)
+        }
+        Known::InStore { has_values: true } => None,
+        Known::InStore { has_values: false } => without_lease(core, claim).await,
+    };
+    stored.filter(|stored| matches!(stored, StoredHistory::Decoded { events, .. } if !is_long(events.len())))
+}
+
+fn report(claim: &Claim, first: &str, second: &str) {
+    tracing::trace!(target: PAYLOAD_TARGET, instance = %claim.instance, first, second,
+        "a turn was taken twice and does not decide alike");
+    tracing::error!(target: TARGET, instance = %claim.instance, resident = payload::summary(first),
+        rebuilt = payload::summary(second),
+        "a resident and its history disagree: the orchestration is not deterministic");
+}
+
+/// Says at which event two decisions of the same turn part.
+fn difference(first: &Decision, second: &Decision) -> ErrorDetails {
+    let (Decision::Commit(first), Decision::Commit(second)) = (first, second) else {
+        return mismatch("the turn was taken twice and does not decide alike".to_string());
+    };
+    let pairs = first.events.iter().map(Some).chain(std::iter::repeat(None));
+    let pairs = pairs.zip(second.events.iter().map(Some).chain(std::iter::repeat(None)));
+    let longest = first.events.len().max(second.events.len());
+    let parted = pairs.take(longest).find(|(one, other)| one != other);
+    let Some((one, other)) = parted else {
+        return mismatch("the turn was taken twice: the events are alike, the requests are not".to_string());
+    };
+    let event_id = one.or(other).map_or(0, |event| event.event_id);
+    let place = second.places.iter().find(|(id, _)| *id == event_id);
+    let place = place.map(|(_, place)| at_place(place)).unwrap_or_default();
+    let kinds = (shown(one), shown(other));
+    let same_kind = if kinds.0 == kinds.1 { difference_of(one, other) } else { String::new() };
+    mismatch(format!(
+        "the turn was taken twice and does not decide alike: event {event_id} was first {}, then {}{place}{same_kind}; the code \
+         depends on something that is not recorded (the order of a hash map, a clock, a random number, a global)",
+        kinds.0, kinds.1
+    ))
+}
+
+fn shown(event: Option<&Event>) -> String {
+    event.map_or_else(|| "nothing".to_string(), |event| describe_event(&event.kind))
+}
+
+/// How two events of one kind differ, without their payloads.
+fn difference_of(one: Option<&Event>, other: Option<&Event>) -> String {
+    let text = |event: Option<&Event>| event.map(|event| quoted(&event.kind)).unwrap_or_default();
+    format!(" ({})", payload::difference(&text(one), &text(other)))
+}
+
+fn quoted(kind: &impl Debug) -> String {
+    format!("{kind:?}")
+}
+
+fn mismatch(message: String) -> ErrorDetails {
+    ErrorDetails::Configuration {
+        kind: ConfigErrorKind::Nondeterminism,
+        resource: String::new(),
+        message: Some(message),
+    }
 }
 
 /// Reads the history of an instance that nobody has leased; `None` if it has values, which only a lease gives, or if
@@ -60,6 +208,7 @@ async fn without_lease(core: &Core, claim: &Claim) -> Option<StoredHistory> {
 fn describe(decision: &Decision) -> String {
     match decision {
         Decision::Defer(delay) => format!("defer {delay:?}"),
+        Decision::Block(reason) => format!("block: {reason}"),
         Decision::Commit(commit) => {
             let Commit { events, worker_items, orchestrator_items, cancelled_activities, .. } = &**commit;
             format!("{events:?} {worker_items:?} {orchestrator_items:?} {cancelled_activities:?}")

@@ -14,7 +14,7 @@ use crate::providers::{
     AnnouncedEnd, ExecutionMetadata, ExtendedProvider, ProviderError, ScheduledActivityIdentifier,
     StoredTurn, TurnToStore, refusal,
 };
-use crate::replay::Ending;
+use crate::replay::{Ending, RequestPlace};
 use crate::runtime::core::{Core, TARGET};
 use crate::runtime::worker;
 
@@ -39,6 +39,8 @@ pub(super) struct Commit {
     pub continued: Option<HashMap<String, KvEntry>>,
     /// Set if the instance ends and never had a custom status: then the runtime knows all that a client waits for.
     pub ends_plainly: bool,
+    /// The lines of the code that made the requests, for a turn that is compared.
+    pub places: Vec<RequestPlace>,
     pub report: Report,
 }
 
@@ -93,6 +95,7 @@ impl Commit {
             suspended: None,
             continued: None,
             ends_plainly: false,
+            places: Vec::new(),
             report: Report::default(),
         }
     }

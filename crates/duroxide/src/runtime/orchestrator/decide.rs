@@ -7,6 +7,7 @@ use std::time::Duration;
 use semver::Version;
 
 use super::claim::{Claim, StoredHistory};
+use super::code_misfit::MisfitRules;
 use super::commit::{Commit, Fallback};
 use super::outcome::{self, TurnContext};
 use super::parents::{Addressee, Notice, ParentLink};
@@ -21,6 +22,7 @@ use crate::model::{
 use crate::providers::{DispatcherCapabilityFilter, ExecutionMetadata, current_build_version, inspect};
 use crate::registry::{OrchestrationHandler, OrchestrationRegistry};
 use crate::replay::{Ending, Execution, Journal};
+use crate::runtime::blocked::BlockReason;
 use crate::runtime::core::Core;
 use crate::runtime::options::{UnregisteredBackoffConfig, attempts_until_poison};
 use crate::runtime::program::{Assignment, open_execution};
@@ -36,6 +38,7 @@ pub(super) struct Rules<'a> {
     pub filter: &'a DispatcherCapabilityFilter,
     pub max_attempts: u32,
     pub unregistered_backoff: &'a UnregisteredBackoffConfig,
+    pub misfits: MisfitRules<'a>,
     pub now_ms: u64,
 }
 
@@ -52,6 +55,8 @@ pub(super) enum Decision {
     Commit(Box<Commit>),
     /// Give the claim back; the store delivers it again after this time, and the attempt counts.
     Defer(Duration),
+    /// Store nothing, and let nobody claim the instance until it is unblocked.
+    Block(Box<BlockReason>),
 }
 
 /// Takes the turn.
@@ -75,6 +80,7 @@ impl<'a> Rules<'a> {
             filter: &core.filter,
             max_attempts: core.options.max_attempts,
             unregistered_backoff: &core.options.unregistered_backoff,
+            misfits: MisfitRules::of(core),
             now_ms: core.clock.now_ms(),
         }
     }
@@ -98,6 +104,9 @@ impl Rules<'_> {
     }
 
     fn unregistered(&self, claim: &Claim, name: &str, version: Option<&str>) -> Decision {
+        if let Some(reason) = self.misfits.unregistered(self, claim, name, version) {
+            return Decision::Block(Box::new(reason));
+        }
         self.wait_for(claim, "Orchestration not registered, abandoning", name, version)
     }
 
@@ -243,7 +252,7 @@ fn rebuilt_turn(
     let Some((_, handler)) = rules.handler(&beginning.name, version) else {
         return rules.unregistered(claim, &beginning.name, version);
     };
-    let mut execution = open(claim, claim.execution_id, &beginning, handler, kv);
+    let mut execution = open(rules, claim, claim.execution_id, &beginning, handler, kv);
     execution.replay(events);
     let resident = Box::new(Resident {
         execution,
@@ -290,7 +299,10 @@ fn go_on(
     }
     let last_event_id = resident.execution.last_event_id();
     resident.turns += 1;
-    let turn = resident.execution.turn(Vec::new(), messages.inputs, rules.now_ms);
+    let mut turn = resident.execution.turn(Vec::new(), messages.inputs, rules.now_ms);
+    if let Some(reason) = rules.misfits.judge(&resident.execution, &resident.beginning, &mut turn) {
+        return Decision::Block(Box::new(reason));
+    }
     let report = Report::of(&resident.beginning, None);
     let fallback = Fallback {
         opening: None,
@@ -319,7 +331,7 @@ fn begin(
     };
     let opening = start_event(claim, execution_id, &start, version.to_string(), rules.now_ms);
     let Some(beginning) = Beginning::from_event(&opening) else { return drain(claim, collisions) };
-    let execution = open(claim, execution_id, &beginning, handler, kv);
+    let execution = open(rules, claim, execution_id, &beginning, handler, kv);
     // A successor is the same creation of the instance; the creation of a new instance is not known yet.
     let resident = Resident {
         execution,
@@ -330,7 +342,10 @@ fn begin(
         beginning,
     };
     let mut resident = Box::new(resident);
-    let turn = resident.execution.turn(vec![opening.clone()], messages.inputs, rules.now_ms);
+    let mut turn = resident.execution.turn(vec![opening.clone()], messages.inputs, rules.now_ms);
+    if let Some(reason) = rules.misfits.judge(&resident.execution, &resident.beginning, &mut turn) {
+        return Decision::Block(Box::new(reason));
+    }
     let started = if start.continues { StartedBy::ContinueAsNew } else { StartedBy::Start };
     let report = Report::of(&resident.beginning, Some(started));
     let metadata = start_metadata(&resident.beginning);
@@ -364,6 +379,7 @@ fn conclude(
         history,
         now_ms: rules.now_ms,
     };
+    let places = resident.execution.take_places();
     let outcome = outcome::conclude(&context, &mut resident.execution, turn);
     if let Some(ending) = &outcome.ending {
         describe_ending(&mut metadata, ending);
@@ -395,6 +411,7 @@ fn conclude(
         suspended: outcome.ending.is_none().then_some(resident),
         continued,
         ends_plainly,
+        places,
         report,
     }))
 }
@@ -411,6 +428,7 @@ fn cancellations(messages: &[WorkItem]) -> Vec<WorkItem> {
 }
 
 fn open(
+    rules: &Rules<'_>,
     claim: &Claim,
     execution_id: u64,
     beginning: &Beginning,
@@ -424,7 +442,11 @@ fn open(
         input: beginning.input.clone(),
         kv_snapshot,
     };
-    open_execution(Journal::new(claim.instance.clone(), execution_id), assignment)
+    let mut execution = open_execution(Journal::new(claim.instance.clone(), execution_id), assignment);
+    if rules.misfits.is_second_take {
+        execution.be_compared();
+    }
+    execution
 }
 
 /// Makes the first event of an execution.

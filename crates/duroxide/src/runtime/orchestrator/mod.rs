@@ -6,6 +6,7 @@
 
 mod check;
 mod claim;
+mod code_misfit;
 mod commit;
 mod decide;
 mod limits;
@@ -29,6 +30,7 @@ use std::sync::Arc;
 
 use super::core::Core;
 
+pub(crate) use check::TurnSampler;
 pub(crate) use decide::supported_range;
 pub(crate) use outcome::{TurnContext, conclude};
 pub(crate) use record::Beginning;

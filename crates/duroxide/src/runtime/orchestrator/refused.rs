@@ -131,7 +131,8 @@ pub(super) async fn not_taken(core: &Core, claim: &Claim, error: &ProviderError)
         obstacles::refused(core, claim, ObstacleKind::Unstorable, error, wait);
         give_back(core, claim, Some(wait), false).await;
     } else {
-        block(core, claim, error).await;
+        let reason = format!("neither its turn nor its failure can be stored: {error}");
+        block(core, claim, &quote(&reason, QUOTE_LIMIT)).await;
     }
     Settled::Over
 }
@@ -153,12 +154,11 @@ fn postpone(core: &Core, claim: &Claim, error: &ProviderError) -> Settled {
     Settled::Waits(wait)
 }
 
-/// Blocks an instance whose failure the store cannot take. If the store cannot block instances, gives the turn back
-/// with a wait each time.
-async fn block(core: &Core, claim: &Claim, error: &ProviderError) {
-    let reason = quote(&format!("neither its turn nor its failure can be stored: {error}"), QUOTE_LIMIT);
+/// Blocks an instance: the store cannot take its failure, or its code cannot take it further. If the store cannot block
+/// instances, gives the turn back with a wait each time.
+pub(super) async fn block(core: &Core, claim: &Claim, reason: &str) {
     let blocked = match core.store.as_extended() {
-        Some(store) => store.block_instance(&claim.token, &reason).await,
+        Some(store) => store.block_instance(&claim.token, reason).await,
         None => Err(ProviderError::permanent("block_instance", "the store has no such ability")),
     };
     match blocked {

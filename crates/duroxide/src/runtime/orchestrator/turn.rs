@@ -93,6 +93,9 @@ async fn take(core: Arc<Core>, leased: LeasedClaim, state: InstanceState, slot: 
         InstanceState::Resident(resident) if core.options.check_residents => {
             Box::pin(check::take_both(&rules, &core, claim, resident)).await
         }
+        state if core.turn_sampler.takes(core.options.turn_check) => {
+            Box::pin(check::take_twice(&rules, &core, claim, state)).await
+        }
         state => decide(&rules, claim, state),
     };
     drop(running);
@@ -103,6 +106,10 @@ async fn take(core: Arc<Core>, leased: LeasedClaim, state: InstanceState, slot: 
         Decision::Defer(delay) => {
             abandon(&core, &claim, Some(delay), false).await;
             obstacles::deferred(&core, &claim, delay);
+            Settled::Over
+        }
+        Decision::Block(reason) => {
+            refused::block(&core, &claim, &reason.stored()).await;
             Settled::Over
         }
         Decision::Commit(commit) => {

@@ -14,8 +14,11 @@ use crate::model::{
 };
 use crate::providers::RunningMark;
 use crate::runtime::core::{Core, TARGET};
-use crate::runtime::options::attempts_until_poison;
+use crate::runtime::options::{OnUnregistered, attempts_until_poison};
 use crate::runtime::sessions::InSession;
+
+/// An activity that nobody has registered waits as long as after this many deliveries, each time.
+const DELIVERIES_UNTIL_STEADY: u32 = 4;
 
 /// How long an activity waits before it runs again after its lease seemed to be lost.
 const DISCARDED_DELAY: Duration = Duration::from_millis(100);
@@ -51,13 +54,18 @@ pub(super) async fn run(core: Arc<Core>, start: Start, session: Option<InSession
         pass_on(&core, slot);
         return claim.give_back(&core, None).await;
     }
-    if claim.attempt_count > core.options.max_attempts {
+    let handler = core.activities.resolve_handler(&claim.work.name);
+    let waits = handler.is_none() && core.options.on_unregistered == OnUnregistered::Block;
+    if claim.attempt_count > core.options.max_attempts && !waits {
         pass_on(&core, slot);
         return poison(&core, &claim).await;
     }
-    let Some((_, handler)) = core.activities.resolve_handler(&claim.work.name) else {
+    let Some((_, handler)) = handler else {
         pass_on(&core, slot);
-        return postpone_unregistered(&core, &claim).await;
+        return match waits {
+            true => await_registration(&core, &claim).await,
+            false => postpone_unregistered(&core, &claim).await,
+        };
     };
     let ctx = context(&core, &claim, slot.index()).await;
     let worker_id = ctx.worker_id().to_string();
@@ -254,6 +262,19 @@ async fn poison(core: &Arc<Core>, claim: &ClaimedActivity) {
     match store_or_fail(core, claim, &result::failure(work, details), RunningMark::none()).await {
         HowStored::AsItIs | HowStored::AsFailure => core.metrics().record_activity_poison(),
         HowStored::Not => {}
+    }
+}
+
+/// Gives an activity back, for a runtime that has it registered or will have it. No attempt counts, so that it never is
+/// poison.
+async fn await_registration(core: &Core, claim: &ClaimedActivity) {
+    let work = &claim.work;
+    let delay = core.options.unregistered_backoff.delay(DELIVERIES_UNTIL_STEADY);
+    tracing::warn!(target: TARGET, instance = %work.instance, activity_name = %work.name,
+        backoff_secs = delay.as_secs_f64(), "{}", core.activities.describe_missing(&work.name, None));
+    if let Err(error) = core.store.abandon_work_item(&claim.token, Some(delay), true).await {
+        tracing::debug!(target: TARGET, instance = %work.instance, activity_id = work.id, %error,
+            "activity not given back; it returns when its lease ends");
     }
 }
 

@@ -88,6 +88,9 @@ pub(super) async fn take(
         InstanceState::Resident(resident) if core.options.check_residents => {
             Box::pin(check::take_both(&rules, core, claim, resident)).await
         }
+        state if core.turn_sampler.takes(core.options.turn_check) => {
+            Box::pin(check::take_twice(&rules, core, claim, state)).await
+        }
         state => decide(&rules, claim, state),
     };
     let turns = match decision {
@@ -96,7 +99,8 @@ pub(super) async fn take(
             following::take_along(core, &rules, &mut turns);
             Some(turns)
         }
-        Decision::Defer(_) => None,
+        // To block an instance takes a lease, which the long way brings.
+        Decision::Defer(_) | Decision::Block(_) => None,
     };
     let took = core.clock.monotonic().saturating_sub(began);
     core.turn_capacity.note_turn(core.metrics(), took);

@@ -1,0 +1,154 @@
+//! Says what an environment consists of, and starts it.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::calls::{Calls, Recorded};
+use super::clock::WaitingClock;
+use super::crash::{CrashFinding, CrashPlan, CrashReport, crash_everywhere};
+use super::env::{Parts, TestEnv};
+use super::mock::Mock;
+use crate::activity::ActivityContext;
+use crate::orchestration::OrchestrationContext;
+use crate::providers::TagFilter;
+use crate::providers::memory::MemoryProvider;
+use crate::registry::{ActivityHandler, ActivityRegistry, OrchestrationRegistry};
+use crate::runtime::{OnForeignWait, OnMismatch, OnUnregistered, RuntimeOptions, TurnCheck};
+
+/// How long leases last in a test. A runtime renews them, and a crash ends them at once.
+const LEASE: Duration = Duration::from_secs(60 * 60);
+
+/// What a [`TestEnv`] consists of.
+///
+/// By default every turn is [taken twice](RuntimeOptions::turn_check) and compared, and an instance that its code cannot
+/// take further is blocked, with the reason in the panic of the call that waits for it.
+#[derive(Clone)]
+pub struct TestEnvBuilder {
+    orchestrations: OrchestrationRegistry,
+    activities: ActivityRegistry,
+    mocks: BTreeMap<String, Mock>,
+    options: RuntimeOptions,
+}
+
+impl Default for TestEnvBuilder {
+    fn default() -> Self {
+        Self {
+            orchestrations: OrchestrationRegistry::default(),
+            activities: ActivityRegistry::default(),
+            mocks: BTreeMap::new(),
+            options: options(),
+        }
+    }
+}
+
+fn options() -> RuntimeOptions {
+    RuntimeOptions {
+        worker_concurrency: 1_000,
+        worker_lock_timeout: LEASE,
+        orchestrator_lock_timeout: LEASE,
+        session_lock_timeout: LEASE,
+        session_idle_timeout: 2 * LEASE,
+        max_sessions_per_runtime: 1_000,
+        worker_tag_filter: TagFilter::Any,
+        turn_check: TurnCheck::Every,
+        on_mismatch: OnMismatch::Block,
+        on_unregistered: OnUnregistered::Block,
+        on_foreign_wait: OnForeignWait::Block,
+        ..RuntimeOptions::default()
+    }
+}
+
+impl TestEnvBuilder {
+    /// Adds orchestrations, as the program registers them.
+    #[must_use]
+    pub fn orchestrations(mut self, orchestrations: OrchestrationRegistry) -> Self {
+        self.orchestrations =
+            OrchestrationRegistry::builder_from(&self.orchestrations).merge(orchestrations).build();
+        self
+    }
+
+    /// Adds an orchestration.
+    #[must_use]
+    pub fn orchestration<F, Fut>(self, name: impl Into<String>, f: F) -> Self
+    where
+        F: Fn(OrchestrationContext, String) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<String, String>> + Send + 'static,
+    {
+        self.orchestrations(OrchestrationRegistry::builder().register(name, f).build())
+    }
+
+    /// Adds activities, as the program registers them.
+    #[must_use]
+    pub fn activities(mut self, activities: ActivityRegistry) -> Self {
+        self.activities = ActivityRegistry::builder_from(&self.activities).merge(activities).build();
+        self
+    }
+
+    /// Adds an activity.
+    #[must_use]
+    pub fn activity<F, Fut>(self, name: impl Into<String>, f: F) -> Self
+    where
+        F: Fn(ActivityContext, String) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<String, String>> + Send + 'static,
+    {
+        self.activities(ActivityRegistry::builder().register(name, f).build())
+    }
+
+    /// Puts a mock in the place of an activity, registered or not.
+    #[must_use]
+    pub fn mock(mut self, activity: impl Into<String>, mock: Mock) -> Self {
+        self.mocks.insert(activity.into(), mock);
+        self
+    }
+
+    /// Changes the options of the runtime, which begin with those that suit a test.
+    #[must_use]
+    pub fn options(mut self, change: impl FnOnce(&mut RuntimeOptions)) -> Self {
+        change(&mut self.options);
+        self
+    }
+
+    /// Starts the environment.
+    pub async fn start(self) -> TestEnv {
+        self.start_with(CrashPlan::none()).await
+    }
+
+    /// Runs a test on environments like this one, with a crash at every place; see [`crash_everywhere`].
+    ///
+    /// # Errors
+    /// Says where a crash changes the outcome.
+    pub async fn crash_everywhere<T: PartialEq + std::fmt::Debug>(
+        &self,
+        test: impl AsyncFn(&TestEnv) -> T,
+    ) -> Result<CrashReport, CrashFinding> {
+        crash_everywhere(|| self.clone(), test).await
+    }
+
+    pub(super) async fn start_with(self, plan: CrashPlan) -> TestEnv {
+        let time = Arc::new(crate::model::ManualClock::default());
+        let store = Arc::new(MemoryProvider::with_clock(time.clone()));
+        let waiting = WaitingClock::new(time.clone());
+        let calls = Calls::default();
+        let activities = self.recorded(&calls, &store, &waiting);
+        let Self { orchestrations, options, .. } = self;
+        TestEnv::start_parts(Parts { time, waiting, store, calls, activities, orchestrations, options, plan })
+            .await
+    }
+
+    /// The activities and mocks, with their calls recorded.
+    fn recorded(&self, calls: &Calls, store: &Arc<MemoryProvider>, clock: &WaitingClock) -> ActivityRegistry {
+        let mut handlers = self.activities.handlers().clone();
+        for (name, mock) in &self.mocks {
+            let handler: Arc<dyn ActivityHandler> = Arc::new(mock.handler(calls, store, clock));
+            let versions = handlers.entry(name.clone()).or_default();
+            versions.clear();
+            versions.insert(semver::Version::new(1, 0, 0), handler);
+        }
+        for handler in handlers.values_mut().flat_map(BTreeMap::values_mut) {
+            *handler = Arc::new(Recorded { inner: handler.clone(), calls: calls.clone() });
+        }
+        ActivityRegistry::new(handlers, self.activities.policies())
+    }
+}

@@ -1,0 +1,167 @@
+//! Activities that do what a test says.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde::Serialize;
+
+use super::calls::Calls;
+use super::clock::WaitingClock;
+use crate::activity::ActivityContext;
+use crate::model::{Clock, codec};
+use crate::providers::memory::MemoryProvider;
+use crate::registry::ActivityHandler;
+
+type Answer = dyn Fn(&ActivityContext, String) -> Result<String, String> + Send + Sync;
+
+/// A stand-in for an activity.
+///
+/// ```
+/// use std::time::Duration;
+/// use duroxide::testing::Mock;
+///
+/// Mock::returns("receipt-1");
+/// Mock::fails("card declined");
+/// // The first call fails, all others succeed.
+/// Mock::sequence([Err("busy"), Ok("done")]);
+/// Mock::with(|input| Ok(input.to_uppercase()));
+/// // Takes two minutes of the test's time, which costs no time.
+/// Mock::returns("slow").after(Duration::from_secs(120));
+/// // Never answers.
+/// Mock::never();
+/// ```
+#[derive(Clone)]
+pub struct Mock {
+    /// Makes the answers of one environment: a sequence begins anew in each.
+    make: Arc<dyn Fn() -> Box<Answer> + Send + Sync>,
+    duration: Option<Duration>,
+}
+
+impl Mock {
+    /// Returns this text, every time.
+    pub fn returns(output: impl Into<String>) -> Self {
+        let output = output.into();
+        Self::with(move |_| Ok(output.clone()))
+    }
+
+    /// Returns this value as JSON, every time.
+    ///
+    /// # Panics
+    /// If the value does not encode.
+    #[track_caller]
+    pub fn returns_typed(output: &impl Serialize) -> Self {
+        match codec::encode(output) {
+            Ok(output) => Self::returns(output),
+            Err(error) => panic!("the output of a mock does not encode: {error}"),
+        }
+    }
+
+    /// Fails with this text, every time.
+    pub fn fails(error: impl Into<String>) -> Self {
+        let error = error.into();
+        Self::with(move |_| Err(error.clone()))
+    }
+
+    /// Answers one after the other; the last one for all further calls. A step that is delivered again, because a crash
+    /// lost its answer, gets its own answer again.
+    ///
+    /// # Panics
+    /// If there is no answer.
+    #[track_caller]
+    pub fn sequence<T: Into<String>, E: Into<String>>(
+        answers: impl IntoIterator<Item = Result<T, E>>,
+    ) -> Self {
+        let answers = answers.into_iter().map(|answer| answer.map(Into::into).map_err(Into::into));
+        let answers: Arc<[Result<String, String>]> = answers.collect();
+        assert!(!answers.is_empty(), "a sequence needs an answer");
+        let make = move || -> Box<Answer> {
+            let (answers, next) = (answers.clone(), AtomicUsize::new(0));
+            let by_step = Mutex::new(BTreeMap::new());
+            Box::new(move |ctx, _| {
+                let step = (ctx.instance_id().to_string(), ctx.execution_id(), ctx.activity_id());
+                let mut by_step = by_step.lock().unwrap_or_else(PoisonError::into_inner);
+                let index = *by_step.entry(step).or_insert_with(|| next.fetch_add(1, Ordering::Relaxed));
+                answers[index.min(answers.len() - 1)].clone()
+            })
+        };
+        Self { make: Arc::new(make), duration: Some(Duration::ZERO) }
+    }
+
+    /// Answers what the function returns for the input.
+    pub fn with(answer: impl Fn(String) -> Result<String, String> + Send + Sync + 'static) -> Self {
+        Self::with_context(move |_, input| answer(input))
+    }
+
+    /// Answers what the function returns for the input, and the step that asks.
+    pub fn with_context(
+        answer: impl Fn(&ActivityContext, String) -> Result<String, String> + Send + Sync + 'static,
+    ) -> Self {
+        let answer = Arc::new(answer);
+        let make = move || -> Box<Answer> {
+            let answer = answer.clone();
+            Box::new(move |ctx, input| answer(ctx, input))
+        };
+        Self { make: Arc::new(make), duration: Some(Duration::ZERO) }
+    }
+
+    /// Never answers. If the orchestration gives the step up, it ends.
+    pub fn never() -> Self {
+        Self { duration: None, ..Self::returns("") }
+    }
+
+    /// Takes this long, by the test's clock.
+    #[must_use]
+    pub fn after(mut self, duration: Duration) -> Self {
+        self.duration = Some(duration);
+        self
+    }
+
+    /// Makes the activity of one environment.
+    pub(super) fn handler(
+        &self,
+        calls: &Calls,
+        store: &Arc<MemoryProvider>,
+        clock: &WaitingClock,
+    ) -> MockHandler {
+        MockHandler {
+            answer: (self.make)(),
+            duration: self.duration,
+            calls: calls.clone(),
+            store: store.clone(),
+            clock: clock.clone(),
+        }
+    }
+}
+
+/// A mock in an environment.
+pub(super) struct MockHandler {
+    answer: Box<Answer>,
+    duration: Option<Duration>,
+    calls: Calls,
+    store: Arc<MemoryProvider>,
+    clock: WaitingClock,
+}
+
+#[async_trait]
+impl ActivityHandler for MockHandler {
+    async fn invoke(&self, ctx: ActivityContext, input: String) -> Result<String, String> {
+        if self.duration != Some(Duration::ZERO) {
+            let over = async {
+                match self.duration {
+                    Some(duration) => self.clock.sleep(duration).await,
+                    None => std::future::pending().await,
+                }
+            };
+            let dozing = self.calls.doze(&ctx, &self.store);
+            tokio::select! {
+                () = over => {}
+                () = ctx.cancelled() => return Err("given up".to_string()),
+            }
+            drop(dozing);
+        }
+        (self.answer)(&ctx, input)
+    }
+}

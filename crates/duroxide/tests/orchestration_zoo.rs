@@ -1,0 +1,120 @@
+//! A zoo of orchestrations: the bad ones are each caught with the step or the line, the good ones raise no alarm.
+#![cfg(feature = "testing")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+#[path = "orchestration_zoo/changed.rs"]
+mod changed;
+#[path = "orchestration_zoo/foreign.rs"]
+mod foreign;
+#[path = "orchestration_zoo/good.rs"]
+mod good;
+#[path = "orchestration_zoo/undetermined.rs"]
+mod undetermined;
+
+use std::time::Duration;
+
+use duroxide::testing::{Mock, TestEnv, TestEnvBuilder};
+use duroxide::{OrchestrationContext, OrchestrationRegistry};
+
+/// An orchestration, and what must be said about it.
+struct Case {
+    name: &'static str,
+    code: OrchestrationRegistry,
+    expected: &'static [&'static str],
+}
+
+fn case<F, Fut>(name: &'static str, expected: &'static [&'static str], f: F) -> Case
+where
+    F: Fn(OrchestrationContext, String) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<String, String>> + Send + 'static,
+{
+    Case { name, expected, code: OrchestrationRegistry::builder().register("Case", f).build() }
+}
+
+fn keeper(code: &OrchestrationRegistry) -> TestEnvBuilder {
+    let echo = || Mock::with(Ok);
+    TestEnv::builder()
+        .orchestrations(code.clone())
+        .orchestration("Child", |_: OrchestrationContext, input: String| async move { Ok(input) })
+        .orchestration("Other child", |_: OrchestrationContext, input: String| async move { Ok(input) })
+        .mock("A", echo())
+        .mock("B", echo())
+        .mock("C", echo())
+        .mock("Never", Mock::never())
+        .mock("Fails", Mock::fails("no"))
+}
+
+/// Runs each case until it is blocked, and checks what the reason says.
+async fn all_are_caught(cases: Vec<Case>, at_least: usize) {
+    assert!(cases.len() >= at_least, "{}", cases.len());
+    for Case { name, code, expected } in cases {
+        let env = keeper(&code).start().await;
+        env.start("case", "Case", "input").await;
+        // Many of them decide only after something has come.
+        env.raise_after(Duration::from_secs(5), "case", "Go", "data");
+        let end = env.end("case").await;
+        let why = match end {
+            Ok(status) => panic!("'{name}' was not caught: {status:?}"),
+            Err(why) => why,
+        };
+        for text in expected {
+            assert!(why.contains(text), "'{name}' lacks {text:?}: {why}");
+        }
+    }
+}
+
+// semantics: CHECK-1
+#[tokio::test]
+async fn what_is_not_determined_by_the_history_is_caught_when_the_turn_is_taken_twice() {
+    all_are_caught(undetermined::cases(), 24).await;
+}
+
+// semantics: BLOCK-2
+#[tokio::test]
+async fn what_waits_for_something_foreign_is_blocked() {
+    all_are_caught(foreign::cases(), 20).await;
+}
+
+// semantics: BLOCK-1
+#[tokio::test]
+async fn what_was_changed_in_place_is_blocked_with_the_step_and_the_line() {
+    let cases = changed::cases();
+    assert!(cases.len() >= 14, "{}", cases.len());
+    for changed::Change { name, before, after, expected } in cases {
+        let env = keeper(&before).start().await;
+        env.start("case", "Case", "input").await;
+        env.settle().await;
+        env.deploy(after).await;
+        env.raise("case", "Go", "data").await;
+        let why = env.end("case").await.expect_err(name);
+        for text in expected {
+            assert!(why.contains(text), "'{name}' lacks {text:?}: {why}");
+        }
+        // What was recorded fits the code from before, and goes on with it.
+        env.deploy(before).await;
+        env.raise("case", "Go", "data").await;
+        assert_eq!(env.output("case").await, "done", "{name}");
+    }
+}
+
+// semantics: CHECK-1
+#[tokio::test]
+async fn what_is_sound_raises_no_alarm() {
+    let cases = good::cases();
+    assert!(cases.len() >= 40, "{}", cases.len());
+    for Case { name, code, expected } in cases {
+        let env = keeper(&code).start().await;
+        env.start("case", "Case", "input").await;
+        env.raise_after(Duration::from_secs(5), "case", "Go", "data");
+        env.after(Duration::from_secs(6), |client| async move {
+            client.enqueue_event("case", "queue", "first").await.unwrap();
+            client.enqueue_event("case", "queue", "second").await.unwrap();
+        });
+        match env.end("case").await {
+            Ok(duroxide::OrchestrationStatus::Completed { output, .. }) => {
+                assert_eq!(Some(&output.as_str()), expected.first(), "{name}");
+            }
+            other => panic!("'{name}' raised an alarm: {other:?}"),
+        }
+    }
+}
