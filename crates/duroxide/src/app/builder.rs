@@ -8,7 +8,7 @@ use crate::activity::States;
 use crate::client::Client;
 use crate::providers::Provider;
 use crate::registry::{ActivityRegistry, OrchestrationRegistry};
-use crate::runtime::{Runtime, RuntimeOptions};
+use crate::runtime::{OnForeignWait, OnMismatch, OnUnregistered, TurnCheck, Runtime, RuntimeOptions};
 use crate::typed::{ActivityEntry, ActivityFn, OrchestrationEntry, OrchestrationFn};
 
 /// Collects what an application is made of: functions, services, options. See [`Duroxide::open`].
@@ -175,5 +175,13 @@ impl Source {
 
 /// Better ones than the published interface may have.
 fn default_options() -> RuntimeOptions {
-    RuntimeOptions { worker_concurrency: 64, orchestration_concurrency: 8, ..RuntimeOptions::default() }
+    RuntimeOptions {
+        worker_concurrency: 64,
+        orchestration_concurrency: 8,
+        on_mismatch: OnMismatch::Block,
+        on_unregistered: OnUnregistered::Block,
+        on_foreign_wait: OnForeignWait::Block,
+        turn_check: if cfg!(debug_assertions) { TurnCheck::Every } else { TurnCheck::Off },
+        ..RuntimeOptions::default()
+    }
 }

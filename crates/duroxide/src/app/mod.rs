@@ -47,7 +47,9 @@ const GRACE: Duration = Duration::from_secs(10);
 /// # Defaults
 ///
 /// They differ from those of [`RuntimeOptions`](crate::RuntimeOptions), which are those of the published 0.1 line: 64
-/// activities and 8 turns at once. [`DuroxideBuilder::options`] sets others. The parts stay usable on their own: registries,
+/// activities and 8 turns at once; an instance whose code does not fit its history, is not registered, or waits for
+/// something that is not durable, is blocked and does not fail; debug builds take every turn twice and compare.
+/// [`DuroxideBuilder::options`] sets others. The parts stay usable on their own: registries,
 /// [`Runtime`] and [`Client`].
 #[derive(Clone)]
 pub struct Duroxide {

@@ -79,7 +79,7 @@ fn parent(core: &Core, rules: &Rules<'_>, turns: &mut [UnstoredTurn]) -> Option<
     match decide(rules, claim, InstanceState::Resident(resident)) {
         (claim, Decision::Commit(commit)) => Some(UnstoredTurn { claim, commit: *commit, hold, worker_id }),
         // An instance in memory is never put off.
-        (_, Decision::Defer(_)) => None,
+        (_, Decision::Defer(_) | Decision::Block(_)) => None,
     }
 }
 
@@ -105,7 +105,7 @@ fn child(rules: &Rules<'_>, turns: &mut [UnstoredTurn]) -> Option<UnstoredTurn> 
             last.commit.orchestrator_items.remove(place);
             Some(UnstoredTurn { claim, commit: *commit, hold: None, worker_id: last.worker_id.clone() })
         }
-        (_, Decision::Defer(_)) => None,
+        (_, Decision::Defer(_) | Decision::Block(_)) => None,
     }
 }
 
