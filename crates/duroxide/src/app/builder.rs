@@ -8,7 +8,7 @@ use crate::activity::States;
 use crate::client::Client;
 use crate::providers::Provider;
 use crate::registry::{ActivityRegistry, OrchestrationRegistry};
-use crate::runtime::{OnForeignWait, OnMismatch, OnUnregistered, TurnCheck, Runtime, RuntimeOptions};
+use crate::runtime::{OnForeignWait, OnMismatch, OnUnregistered, Runtime, RuntimeOptions, TurnCheck};
 use crate::typed::{ActivityEntry, ActivityFn, OrchestrationEntry, OrchestrationFn};
 
 /// Collects what an application is made of: functions, services, options. See [`Duroxide::open`].

@@ -75,7 +75,7 @@ struct TurnGrant {
     last_event_id: u64,
 }
 
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 struct WorkGrant {
     token: String,
     item: WorkItem,

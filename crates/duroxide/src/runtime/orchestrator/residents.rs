@@ -74,8 +74,8 @@ impl Residents {
         execution_id: u64,
         now: Duration,
     ) -> Option<Box<Resident>> {
-        let is_idle = |resident: &Box<Resident>| resident.execution_id == execution_id && !resident.has_mail;
-        self.lock().take_if(instance, now, is_idle)
+        self.lock()
+            .take_if(instance, now, |resident| resident.execution_id == execution_id && !resident.has_mail)
     }
 
     /// Notes that a message for the instance is about to be put into its queue.
@@ -92,7 +92,7 @@ impl Residents {
         instance: String,
         resident: Box<Resident>,
         now: Duration,
-    ) -> (usize, Vec<Box<Resident>>) {
+    ) -> (usize, impl Sized + use<>) {
         let bytes = instance.len() + resident.execution.estimated_bytes();
         let left = self.lock().keep(instance, resident, bytes, now);
         (left.len(), left)

@@ -8,7 +8,7 @@ use crate::model::WorkItem;
 use crate::providers::{FinishedActivity, RunningMark, StepCause};
 use crate::runtime::core::Core;
 use crate::runtime::orchestrator::claim::Claim;
-use crate::runtime::orchestrator::turn_capacity;
+use crate::runtime::orchestrator::turn_capacity::{self, TurnSlot};
 
 /// The most results that one turn takes.
 const MOST_RESULTS: usize = 256;
@@ -95,12 +95,7 @@ async fn take(core: &Arc<Core>, lead: Lead, result: OfferedResult, running: Runn
         core.residents.keep(result.instance().to_string(), resident, core.clock.monotonic());
         return NOT_TAKEN;
     };
-    let slot = tokio::select! {
-        biased;
-        slot = core.turn_capacity.slot() => slot,
-        () = core.stop.cancelled() => return NOT_TAKEN,
-    };
-    let Some(slot) = slot else { return NOT_TAKEN };
+    let Some((slot, running)) = slot(core, &result, running).await else { return NOT_TAKEN };
     let mut others = hold.take_waiting(MOST_RESULTS - 1);
     let results: Vec<OfferedResult> =
         std::iter::once(&result).chain(others.iter().map(|other| &other.result)).cloned().collect();
@@ -124,6 +119,20 @@ async fn take(core: &Arc<Core>, lead: Lead, result: OfferedResult, running: Runn
         Taken::Stored => Offered::Stored,
         Taken::Not { is_perhaps_stored } => Offered::NotTaken { is_perhaps_stored },
     }
+}
+
+/// Waits for a slot. While it waits, no code runs, so the activity has no part in what may kill the process.
+async fn slot(core: &Core, result: &OfferedResult, running: RunningMark) -> Option<(TurnSlot, RunningMark)> {
+    if let Some(slot) = core.turn_capacity.free_slot() {
+        return Some((slot, running));
+    }
+    drop(running);
+    let slot = tokio::select! {
+        biased;
+        slot = core.turn_capacity.slot() => slot?,
+        () = core.stop.cancelled() => return None,
+    };
+    Some((slot, core.mark_running(&result.token)))
 }
 
 /// Tells the other results of a turn what became of them.

@@ -1,0 +1,110 @@
+//! The short path: turns that are stored together with their cause. Whatever comes in between, an instance sees the same
+//! as on the long path.
+
+#![cfg(all(feature = "sqlite", feature = "test-hooks"))]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that fails may panic")]
+
+mod runtime_support;
+#[path = "support/sqlite_store.rs"]
+mod sqlite_store;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+
+use duroxide::providers::{Provider, WorkItem};
+use duroxide::{ActivityContext, EventKind, OrchestrationContext};
+use runtime_support::{World, activities, orchestrations};
+use sqlite_store::{StoreFile, soon};
+
+async fn site() -> (StoreFile, World) {
+    let file = StoreFile::new();
+    let store = file.open().await;
+    let world = World::on(store, file.clock.clone());
+    (file, world)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_was_there_before_a_result_comes_before_it() {
+    let (_file, world) = site().await;
+    let store: Arc<dyn Provider> = world.store.clone();
+    // Past the client, so that no runtime knows of it but by the store.
+    let telling = activities().register("Tell", move |ctx: ActivityContext, _: String| {
+        let store = store.clone();
+        async move {
+            let instance = ctx.instance_id().to_string();
+            let told = WorkItem::ExternalRaised { instance, name: "told".into(), data: "1".into() };
+            store.enqueue_for_orchestrator(told, None).await.unwrap();
+            Ok("2".to_string())
+        }
+    });
+    let both = orchestrations().register("Both", |ctx: OrchestrationContext, _: String| async move {
+        let told = ctx.schedule_wait("told");
+        let result = ctx.schedule_activity("Tell", "").await?;
+        Ok(told.await + &result)
+    });
+    let runtime = world.start(telling, both).await;
+    for n in 0..100 {
+        let instance = format!("i{n}");
+        world.client.start_orchestration(&instance, "Both", "").await.unwrap();
+        assert_eq!(soon(world.output(&instance)).await, "12");
+        let history = world.history(&instance).await;
+        let place =
+            |wanted: fn(&EventKind) -> bool| history.iter().position(|event| wanted(&event.kind)).unwrap();
+        let told = place(|kind| matches!(kind, EventKind::ExternalEvent { .. }));
+        let done = place(|kind| matches!(kind, EventKind::ActivityCompleted { .. }));
+        assert!(told < done, "{history:?}");
+    }
+    runtime.shutdown(None).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn results_that_come_together_are_each_taken_once() {
+    let (_file, world) = site().await;
+    let step = activities().register("Step", |_: ActivityContext, n: String| async move { Ok(n) });
+    let fan = orchestrations().register("Fan", |ctx: OrchestrationContext, width: String| async move {
+        let steps =
+            (0..width.parse::<usize>().unwrap()).map(|n| ctx.schedule_activity("Step", n.to_string()));
+        let results = ctx.join(steps.collect()).await;
+        Ok(results.into_iter().map(|result| result.unwrap()).collect::<Vec<_>>().join(" "))
+    });
+    let runtime = world.start(step, fan).await;
+    for n in 0..10 {
+        world.client.start_orchestration(format!("i{n}"), "Fan", "100").await.unwrap();
+    }
+    let expected = (0..100).map(|n| n.to_string()).collect::<Vec<_>>().join(" ");
+    for n in 0..10 {
+        let instance = format!("i{n}");
+        assert_eq!(soon(world.output(&instance)).await, expected);
+        let history = world.history(&instance).await;
+        let is_done = |kind: &EventKind| matches!(kind, EventKind::ActivityCompleted { .. });
+        assert_eq!(history.iter().filter(|event| is_done(&event.kind)).count(), 100);
+    }
+    runtime.shutdown(None).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_start_does_not_wait_for_a_slow_first_turn() {
+    let (_file, world) = site().await;
+    let (release, released) = mpsc::channel::<()>();
+    let (released, runs) = (Arc::new(Mutex::new(Some(released))), Arc::new(AtomicUsize::new(0)));
+    let counted = runs.clone();
+    let slow = orchestrations()
+        .register("Quick", |_: OrchestrationContext, _: String| async { Ok(String::new()) })
+        .register("Slow", move |_: OrchestrationContext, _: String| {
+            let first = released.lock().unwrap().take();
+            counted.fetch_add(1, Ordering::Relaxed);
+            async move {
+                // The first time, this thread is busy until the test lets it go.
+                let _ = first.map(|released| released.recv());
+                Ok("done".to_string())
+            }
+        });
+    let runtime = world.start(activities(), slow).await;
+    // Until it has seen that turns are quick, a runtime takes no starts from clients.
+    assert_eq!(soon(world.run("quick", "Quick", "")).await, soon(world.run("again", "Quick", "")).await);
+    soon(world.client.start_orchestration("slow", "Slow", "")).await.unwrap();
+    drop(release);
+    assert_eq!(soon(world.output("slow")).await, "done");
+    assert_eq!(world.history("slow").await.len(), 2, "the instance began once");
+    runtime.shutdown(None).await;
+}
