@@ -83,8 +83,8 @@ pub use activity::ActivityContext;
 pub use client::{Client, ClientError, StartOptions, StartedInstance};
 pub use model::{
     Action, AppErrorKind, ConfigErrorKind, ErrorDetails, Event, EventKind, INITIAL_EVENT_ID,
-    INITIAL_EXECUTION_ID, PoisonMessageType, SUB_ORCH_AUTO_PREFIX, SystemStats, build_child_instance_id,
-    is_auto_generated_sub_orch_id,
+    INITIAL_EXECUTION_ID, InstanceState, PoisonMessageType, SUB_ORCH_AUTO_PREFIX, SystemStats,
+    build_child_instance_id, is_auto_generated_sub_orch_id,
 };
 pub use orchestration::{
     BackoffStrategy, DurableFuture, Either2, Either3, LogLevel, OrchestrationContext, RetryOptions,

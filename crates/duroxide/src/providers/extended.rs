@@ -15,7 +15,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::{
-    AwaitedInstance, AwaitedLook, DeliveryOutcome, DispatcherCapabilityFilter, DroppedMessages,
+    AwaitedInstance, AwaitedLook, DeliveryOutcome, DispatcherCapabilityFilter, DroppedMessages, Inspector,
     InstanceWatch, ProviderError, QuarantineEntry, QuarantinePurge, QuarantineRetry, RunningActivities,
     RunningMark, SessionFetchConfig, StoredResult, StoredTurn, TagFilter, TurnToStore, WorkSignal, refusal,
 };
@@ -255,6 +255,11 @@ pub trait ExtendedProvider: Send + Sync {
     /// A store makes one for each handle. On a store without one, such an activity learns it at the next renewal of its
     /// lease. A wrapper that forwards claims has to forward this too.
     fn running_activities(&self) -> Option<Arc<RunningActivities>> {
+        None
+    }
+
+    /// Returns the store as operators look into it; `None` if it cannot be looked into. A wrapper has to forward this.
+    fn as_inspector(&self) -> Option<&dyn Inspector> {
         None
     }
 }

@@ -9,12 +9,12 @@ use async_trait::async_trait;
 
 use super::{
     AwaitedInstance, AwaitedLook, BlockedInstance, DeliveryOutcome, DispatcherCapabilityFilter,
-    DroppedMessages, ExecutionMetadata, ExtendedProvider, HistoryPart, InstanceClaim, InstanceMetadata,
-    InstanceRequest, InstanceWatch, InstanceWatchers, LeaseState, OrchestrationItem, ParkedMessage, Provider,
-    ProviderAdmin, ProviderError, QuarantineEntry, QuarantinePurge, QuarantineRetry, QuarantinedRow,
-    RunningActivities, RunningInstances, RunningMark, ScheduledActivityIdentifier, SessionFetchConfig,
-    StartOutcome, StoredResult, StoredTurn, TagFilter, TurnToStore, WorkClaim, WorkQueue, WorkRequest,
-    WorkSignal, WorkSignalSource,
+    DroppedMessages, ExecutionMetadata, ExtendedProvider, HistoryPart, Inspector, InstanceClaim,
+    InstanceMetadata, InstanceRequest, InstanceWatch, InstanceWatchers, LeaseState, OrchestrationItem,
+    ParkedMessage, Provider, ProviderAdmin, ProviderError, QuarantineEntry, QuarantinePurge, QuarantineRetry,
+    QuarantinedRow, RunningActivities, RunningInstances, RunningMark, ScheduledActivityIdentifier,
+    SessionFetchConfig, StartOutcome, StoredResult, StoredTurn, TagFilter, TurnToStore, WorkClaim, WorkQueue,
+    WorkRequest, WorkSignal, WorkSignalSource,
 };
 use crate::model::{Clock, Event, SystemClock, SystemStats, WorkItem};
 use crate::observability::MetricsProvider;
@@ -440,6 +440,10 @@ impl ExtendedProvider for InstrumentedProvider {
             Some(extended) => extended.mark_running(lock_token),
             None => RunningMark::none(),
         }
+    }
+
+    fn as_inspector(&self) -> Option<&dyn Inspector> {
+        self.inner.as_extended()?.as_inspector()
     }
 
     fn running_activities(&self) -> Option<Arc<RunningActivities>> {

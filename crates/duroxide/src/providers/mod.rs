@@ -22,6 +22,7 @@ mod filters;
 mod gathered_looks;
 mod hand_over;
 pub mod inspect;
+mod inspection;
 pub mod instrumented;
 mod items;
 pub mod management;
@@ -52,6 +53,11 @@ pub use extended::{
 pub use filters::{DispatcherCapabilityFilter, SemverRange, TagFilter, current_build_version};
 pub(crate) use gathered_looks::{Cause, GatheredLooks};
 pub use hand_over::{Durable, StoredResult, StoredTurn, TurnToStore};
+pub use inspection::{
+    Count, EventOrder, EventRequest, ExecutionSummary, Inspector, InstanceDetail, InstancePage,
+    InstanceQuery, InstanceRow, KvView, ListCursor, ListSort, MinuteRates, QueueState, StateTotals,
+    WorkerReport,
+};
 pub use items::{ExecutionMetadata, OrchestrationItem, ScheduledActivityIdentifier, SessionFetchConfig};
 pub use management::{
     DeleteInstanceResult, ExecutionInfo, InstanceFilter, InstanceInfo, InstanceTree, ManagementProvider,
