@@ -48,6 +48,9 @@ pub struct General {
     /// Show what the store logs; twice for more
     #[arg(short, long, action = clap::ArgAction::Count, global = true, help_heading = "General options")]
     pub verbose: u8,
+    /// Whether the URL comes from the environment: a demonstration must not take the store of an application.
+    #[arg(skip)]
+    pub is_db_from_environment: bool,
 }
 
 /// The commands.

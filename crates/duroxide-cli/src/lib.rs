@@ -24,7 +24,8 @@ mod store;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
+use clap::parser::ValueSource;
+use clap::{CommandFactory, FromArgMatches};
 
 use arguments::Arguments;
 pub use console::Console;
@@ -48,7 +49,7 @@ pub fn main() -> ExitCode {
 
 /// Runs a command. The first argument is the name of the program.
 pub async fn run(arguments: impl IntoIterator<Item = OsString>, console: &mut Console) -> Exit {
-    let arguments = match Arguments::try_parse_from(arguments) {
+    let arguments = match parse(arguments) {
         Ok(arguments) => arguments,
         Err(error) => return explain(&error, console),
     };
@@ -63,6 +64,13 @@ pub async fn run(arguments: impl IntoIterator<Item = OsString>, console: &mut Co
             failure.exit
         }
     }
+}
+
+fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Arguments, clap::Error> {
+    let matches = command().try_get_matches_from(arguments)?;
+    let mut arguments = Arguments::from_arg_matches(&matches)?;
+    arguments.general.is_db_from_environment = matches.value_source("db") == Some(ValueSource::EnvVariable);
+    Ok(arguments)
 }
 
 /// The command with all its arguments, for help and completions.

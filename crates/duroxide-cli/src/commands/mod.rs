@@ -19,8 +19,12 @@ pub mod stats;
 pub mod tree;
 pub mod workers;
 
+mod bulk;
+mod events;
+mod filters;
 mod payloads;
 mod targets;
+mod waits;
 mod watching;
 
 use crate::arguments::{Arguments, Command, General};
