@@ -469,14 +469,24 @@ fn add_steps_from_queues(open: &mut Vec<Wait>, sources: &WaitSources<'_>, first:
     }
 }
 
-/// Why the instance cannot go on. An instance that may go on by another of its open steps is not blocked.
+/// Why the instance cannot go on. What a runtime could not do and reported blocks it in any case. Otherwise an instance that
+/// may go on by another of its open steps is not blocked.
 fn blocked(sources: &WaitSources<'_>, open: &[Wait]) -> Option<Blocked> {
     if let Some((message, since_ms)) = sources.blocked {
         let reason = BlockedReason::Unstorable { message: message.to_string() };
         return Some(Blocked { reason, since_ms, next_try_ms: None });
     }
-    if let Some(obstacle) = obstacle(sources, None) {
+    if let Some(obstacle) = obstacle(sources, None).filter(|_| !sources.messages.is_empty()) {
         return Some(of_turn(obstacle));
+    }
+    let set_aside = open.iter().find_map(|wait| match &wait.what {
+        WaitFor::Activity(activity) if activity.stage != ActivityStage::Finished => {
+            obstacle(sources, Some(wait.event_id)).map(|obstacle| of_activity(obstacle, activity))
+        }
+        _ => None,
+    });
+    if set_aside.is_some() {
+        return set_aside;
     }
     if let Some(blocked) = unregistered(sources) {
         return Some(blocked);
@@ -525,18 +535,19 @@ fn unregistered(sources: &WaitSources<'_>) -> Option<Blocked> {
     Some(Blocked { reason, since_ms, next_try_ms: None })
 }
 
+fn of_activity(obstacle: &Obstacle, activity: &ActivityWait) -> Blocked {
+    let message = obstacle.reason.clone();
+    let reason = match obstacle.kind {
+        ObstacleKind::Unregistered => BlockedReason::UnregisteredActivity { name: activity.name.clone() },
+        ObstacleKind::Undecodable => BlockedReason::Undecodable { message },
+        _ => BlockedReason::ActivitySetAside { activity: activity.name.clone(), message },
+    };
+    Blocked { reason, since_ms: obstacle.since_ms, next_try_ms: Some(obstacle.next_try_ms) }
+}
+
 fn stuck_activity(sources: &WaitSources<'_>, wait: &Wait, activity: &ActivityWait) -> Option<Blocked> {
     let next_try_ms = activity.delayed_until_ms;
     let since_ms = wait.since_ms;
-    if let Some(obstacle) = obstacle(sources, Some(wait.event_id)) {
-        let message = obstacle.reason.clone();
-        let reason = match obstacle.kind {
-            ObstacleKind::Unregistered => BlockedReason::UnregisteredActivity { name: activity.name.clone() },
-            ObstacleKind::Undecodable => BlockedReason::Undecodable { message },
-            _ => BlockedReason::ActivitySetAside { activity: activity.name.clone(), message },
-        };
-        return Some(Blocked { reason, since_ms: obstacle.since_ms, next_try_ms });
-    }
     if activity.stage == ActivityStage::Missing {
         let message = format!("activity '{}' is in no queue; it may be in quarantine", activity.name);
         return Some(Blocked { reason: BlockedReason::Undecodable { message }, since_ms, next_try_ms: None });

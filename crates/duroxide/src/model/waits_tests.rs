@@ -271,7 +271,10 @@ fn a_turn_that_met_an_obstacle_tells_it_and_when_it_is_tried_again() {
     let mut obstacle = Obstacle::new("i", 1, None, ObstacleKind::Unregistered, "Order", "not registered");
     (obstacle.version, obstacle.since_ms, obstacle.next_try_ms) = (Some("3.0.0".into()), 4_000, NOW + 500);
     let obstacles = [obstacle];
-    let found = waits(&WaitSources { obstacles: &obstacles, ..sources(&history, &[]) }).blocked.unwrap();
+    let messages = [QueuedMessage::default()];
+    let told = |messages| waits(&WaitSources { obstacles: &obstacles, messages, ..sources(&history, &[]) }).blocked;
+    assert_eq!(told(&[]), None, "the turn was taken since");
+    let found = told(&messages).unwrap();
     let reason =
         BlockedReason::UnregisteredOrchestration { name: "Order".into(), version: Some("3.0.0".into()) };
     assert_eq!(found, Blocked { reason, since_ms: 4_000, next_try_ms: Some(NOW + 500) });

@@ -3,7 +3,7 @@
 //! A store keeps events and work items as opaque text. Where the contract makes it act on their content (routing,
 //! due times, custom status, key-value changes, the name of an instance that has no row yet), it asks here.
 
-use crate::model::{Event, EventKind, ExecutionStatus, WorkItem, codec};
+use crate::model::{Event, EventKind, EventView, ExecutionStatus, WorkItem, codec};
 
 /// The changes of a history delta outside the history.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -252,6 +252,14 @@ pub fn activity_route(item: &WorkItem) -> Option<ActivityRoute<'_>> {
 /// Tells whether a worker may report this as the end of its activity.
 pub fn is_activity_completion(item: &WorkItem) -> bool {
     matches!(item, WorkItem::ActivityCompleted { .. } | WorkItem::ActivityFailed { .. })
+}
+
+/// Tells whether an encoded event records that its execution ended because a caller cancelled it.
+pub fn is_cancellation(event: &super::rows::EventRow) -> bool {
+    event.event_type == "OrchestrationFailed" && {
+        let text = event.text.as_bytes();
+        EventView::of_stored(0, text, text.len() as u64, 0).is_cancellation()
+    }
 }
 
 /// Tells whether an execution with this status has ended.

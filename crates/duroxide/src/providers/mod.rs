@@ -22,7 +22,7 @@ mod filters;
 mod gathered_looks;
 mod hand_over;
 pub mod inspect;
-mod inspection;
+pub mod inspection;
 pub mod instrumented;
 mod items;
 pub mod management;

@@ -5,6 +5,7 @@
 //! whose filter no index serves is found by looking at a bounded number of instances in the order of the page, and may be
 //! shorter than asked for.
 
+pub mod listing;
 mod query;
 mod rows;
 

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::InstanceRow;
 use crate::model::InstanceState;
 use crate::providers::ProviderError;
 
@@ -183,6 +184,26 @@ impl InstanceQuery {
     /// Tells whether instances in this state are selected.
     pub fn selects(&self, state: InstanceState) -> bool {
         self.states.is_empty() || self.states.contains(&state)
+    }
+
+    /// Tells whether a row meets all conditions.
+    pub fn selects_row(&self, row: &InstanceRow) -> bool {
+        let is = |wanted: &Option<String>, found: Option<&str>| {
+            wanted.as_ref().is_none_or(|wanted| Some(wanted.as_str()) == found)
+        };
+        let within = |from: Option<u64>, before: Option<u64>, at: u64| {
+            from.is_none_or(|from| at >= from) && before.is_none_or(|before| at < before)
+        };
+        self.selects(row.state)
+            && is(&self.name, Some(&row.name))
+            && is(&self.version, Some(&row.version))
+            && is(&self.parent, row.parent.as_deref())
+            && is(&self.root, row.root.as_deref())
+            && is(&self.custom_status, row.custom_status.as_deref())
+            && within(self.created_from_ms, self.created_before_ms, row.created_at_ms)
+            && within(self.updated_from_ms, self.updated_before_ms, row.updated_at_ms)
+            && self.id_prefix.as_ref().is_none_or(|prefix| row.instance.starts_with(prefix))
+            && self.id_contains.as_ref().is_none_or(|text| row.instance.contains(text))
     }
 
     /// Reads the cursor.

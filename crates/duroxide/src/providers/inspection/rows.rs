@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::providers::InstanceMetadata;
 use crate::model::{EventView, InstanceState, Obstacle, QueuedActivity, QueuedMessage, WorkerInfo};
 
 /// An instance in a listing.
@@ -37,6 +38,23 @@ pub struct InstanceRow {
     pub output: Option<String>,
     /// Which creation of this id it is; 0 before its first turn.
     pub incarnation: u64,
+}
+
+impl InstanceRow {
+    /// Describes an instance of which the store has nothing but a queued start.
+    pub fn pending(start: InstanceMetadata, is_blocked: bool) -> Self {
+        Self {
+            instance: start.instance_id,
+            name: start.orchestration_name,
+            version: start.orchestration_version,
+            state: if is_blocked { InstanceState::Blocked } else { InstanceState::Pending },
+            execution_id: start.current_execution_id,
+            parent: start.parent_instance_id,
+            created_at_ms: start.created_at,
+            updated_at_ms: start.updated_at,
+            ..Self::default()
+        }
+    }
 }
 
 /// A page of a listing.

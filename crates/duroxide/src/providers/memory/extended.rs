@@ -12,7 +12,7 @@ use crate::providers::awaited::AnswerSize;
 use crate::providers::inspect::{self, MessageClass};
 use crate::providers::{
     AwaitedInstance, AwaitedLook, BlockedInstance, DeliveryOutcome, DroppedMessages, Durable,
-    ExtendedProvider, HistoryPart, InstanceClaim, InstanceMetadata, InstanceRequest, InstanceWatch,
+    ExtendedProvider, HistoryPart, InstanceClaim, InstanceMetadata, InstanceRequest, InstanceWatch, Inspector,
     LeaseState, ParkedMessage, ProviderError, QuarantineEntry, QuarantinePurge, QuarantineRetry,
     QuarantinedRow, RunningActivities, RunningInstances, StartOutcome, StoredResult, StoredTurn, TurnToStore,
     WorkClaim, WorkQueue, WorkRequest, WorkSignal, refusal,
@@ -171,6 +171,10 @@ impl ExtendedProvider for MemoryProvider {
 
     async fn count_running(&self, among: usize) -> Result<Option<Vec<RunningInstances>>, ProviderError> {
         Ok(Some(self.read_state(|state| state.count_running(among))))
+    }
+
+    fn as_inspector(&self) -> Option<&dyn Inspector> {
+        Some(self)
     }
 
     async fn block_instance(&self, lock_token: &str, reason: &str) -> Result<(), ProviderError> {

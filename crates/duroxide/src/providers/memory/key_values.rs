@@ -59,6 +59,19 @@ impl KeyValues {
         .map(|entry| entry.value.as_str())
     }
 
+    /// Returns the newest entries of all keys.
+    pub fn entries(&self) -> BTreeMap<&str, &KvEntry> {
+        let mut entries: BTreeMap<&str, &KvEntry> =
+            self.settled.iter().map(|(key, entry)| (key.as_str(), entry)).collect();
+        for (key, change) in &self.changed {
+            match change {
+                Some(entry) => entries.insert(key, entry),
+                None => entries.remove(key.as_str()),
+            };
+        }
+        entries
+    }
+
     /// Returns the newest values of all keys.
     pub fn values(&self) -> BTreeMap<&str, &str> {
         let keys = self.settled.keys().chain(self.changed.keys());

@@ -21,6 +21,7 @@ mod extended;
 mod history;
 #[cfg(any(test, feature = "test-hooks", feature = "provider-test"))]
 mod hooks;
+mod inspection;
 mod key_values;
 mod orphans;
 mod provider;

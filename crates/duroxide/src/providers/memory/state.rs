@@ -1,5 +1,6 @@
 //! The contents of the store, and how a row of each queue is made.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use semver::Version;
 use serde::Serialize;
 
 use super::dropped::Dropped;
+use super::inspection::Observed;
 use super::key_values::KeyValues;
 use crate::model::{WorkItem, whole_ms};
 use crate::providers::inspect::MessageClass;
@@ -40,6 +42,9 @@ pub(super) struct State {
     /// Instances that nobody can claim, in the order in which they were blocked.
     pub blocked: Vec<BlockedInstance>,
     pub dropped: Dropped,
+    pub observed: Observed,
+    /// The last id of a queue row.
+    pub last_row: Cell<u64>,
 }
 
 impl Default for State {
@@ -60,6 +65,8 @@ impl Default for State {
             set_aside_rows: 0,
             blocked: Vec::new(),
             dropped: Dropped::default(),
+            observed: Observed::default(),
+            last_row: Cell::new(0),
         }
     }
 }
@@ -69,6 +76,8 @@ pub(super) struct InstanceRow {
     pub orchestration_name: String,
     pub orchestration_version: String,
     pub parent_instance_id: Option<String>,
+    /// The instance at the top of its tree, if it is a child.
+    pub root_instance_id: Option<String>,
     pub current_execution_id: u64,
     /// Also the order of creation.
     pub incarnation: u64,
@@ -110,6 +119,8 @@ impl StoredLease {
 
 /// An entry of the orchestrator queue.
 pub(super) struct Message {
+    /// Its place in the order of enqueueing.
+    pub id: u64,
     pub instance: String,
     pub class: MessageClass,
     pub payload: String,
@@ -133,10 +144,12 @@ impl Message {
 
 /// An entry of the worker queue.
 pub(super) struct Activity {
+    pub id: u64,
     pub identity: ScheduledActivityIdentifier,
     pub session_id: Option<String>,
     pub tag: Option<String>,
     pub payload: String,
+    pub enqueued_at: u64,
     /// As for messages.
     pub visible_at: u64,
     pub attempts: u32,
@@ -174,6 +187,7 @@ impl State {
         let route = self.limits.route_message(operation, item)?;
         let delayed_until = delay.map_or(0, |delay| time_after(now, delay));
         Ok(Message {
+            id: self.next_id(),
             instance: route.instance.to_string(),
             class: route.class,
             payload: self.encode(operation, item)?,
@@ -187,9 +201,15 @@ impl State {
     }
 
     /// Makes an activity, visible at once.
-    pub fn new_activity(&self, operation: &str, item: &WorkItem) -> Result<Activity, ProviderError> {
+    pub fn new_activity(
+        &self,
+        operation: &str,
+        item: &WorkItem,
+        now: u64,
+    ) -> Result<Activity, ProviderError> {
         let route = self.limits.route_activity(operation, item)?;
         Ok(Activity {
+            id: self.next_id(),
             identity: ScheduledActivityIdentifier {
                 instance: route.instance.to_string(),
                 execution_id: route.execution_id,
@@ -198,10 +218,16 @@ impl State {
             session_id: route.session_id.map(str::to_string),
             tag: route.tag.map(str::to_string),
             payload: self.encode(operation, item)?,
+            enqueued_at: now,
             visible_at: 0,
             attempts: 0,
             lease: None,
         })
+    }
+
+    fn next_id(&self) -> u64 {
+        self.last_row.set(self.last_row.get() + 1);
+        self.last_row.get()
     }
 
     /// Encodes an event or a work item as it is stored.

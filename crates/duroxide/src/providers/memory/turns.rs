@@ -217,15 +217,17 @@ impl State {
         }
         let instance = instance.to_string();
         let events = self.encode_events(OPERATION, &instance, turn.execution_id, turn.history_delta)?;
-        let new_activities = turn.worker_items.iter().map(|item| self.new_activity(OPERATION, item));
+        let new_activities = turn.worker_items.iter().map(|item| self.new_activity(OPERATION, item, now));
         let new_activities = new_activities.collect::<Result<Vec<_>, _>>()?;
         let new_messages = turn.orchestrator_items.iter();
         let new_messages = new_messages.map(|item| self.new_message(OPERATION, item, None, now));
         let new_messages = new_messages.collect::<Result<Vec<_>, _>>()?;
 
         // Every check has passed: from here on, nothing fails.
+        let before = self.instances.get(&instance).map(|row| self.status(&instance, row).to_string());
         self.record_instance(&instance, turn.execution_id, turn.metadata, now);
         self.record_execution(&instance, turn.execution_id, turn.metadata, now);
+        self.count_turn(&instance, before.as_deref(), now);
         self.append_events(&instance, turn.execution_id, events);
         self.apply_delta(&instance, turn);
         self.activities.extend(new_activities);
@@ -244,14 +246,27 @@ impl State {
         Ok(instance)
     }
 
+    /// Counts an instance that has begun or ended with this turn.
+    fn count_turn(&mut self, instance: &str, before: Option<&str>, now: u64) {
+        let Some(row) = self.instances.get(instance) else { return };
+        let status = self.status(instance, row).to_string();
+        self.observed.count_turn(before.is_none(), before.unwrap_or_default(), &status, now);
+    }
+
     fn record_instance(&mut self, instance: &str, execution_id: u64, metadata: &ExecutionMetadata, now: u64) {
         if let (Some(name), Some(version)) = (&metadata.orchestration_name, &metadata.orchestration_version) {
+            let root_of = |parent: &String| {
+                let row = self.instances.get(parent);
+                row.and_then(|row| row.root_instance_id.clone()).unwrap_or_else(|| parent.clone())
+            };
+            let root_instance_id = metadata.parent_instance_id.as_ref().map(root_of);
             let row = self.instances.entry(instance.to_string()).or_insert_with(|| {
                 self.incarnations += 1;
                 InstanceRow {
                     orchestration_name: String::new(),
                     orchestration_version: String::new(),
                     parent_instance_id: metadata.parent_instance_id.clone(),
+                    root_instance_id,
                     current_execution_id: execution_id,
                     incarnation: self.incarnations,
                     custom_status: None,

@@ -89,8 +89,8 @@ impl State {
     }
 
     /// Enqueues an activity.
-    pub fn enqueue_activity(&mut self, item: &WorkItem) -> Result<(), ProviderError> {
-        let activity = self.new_activity("enqueue_for_worker", item)?;
+    pub fn enqueue_activity(&mut self, item: &WorkItem, now: u64) -> Result<(), ProviderError> {
+        let activity = self.new_activity("enqueue_for_worker", item, now)?;
         self.activities.push(activity);
         Ok(())
     }

@@ -17,7 +17,7 @@ use crate::providers::awaited::AnswerSize;
 use crate::providers::rows::lease_token;
 use crate::providers::{
     AwaitedInstance, AwaitedLook, BlockedInstance, DeliveryOutcome, DroppedMessages, ExtendedProvider,
-    HistoryPart, InstanceClaim, InstanceMetadata, InstanceRequest, InstanceWatch, LeaseState, ParkedMessage,
+    HistoryPart, InstanceClaim, InstanceMetadata, InstanceRequest, InstanceWatch, Inspector, LeaseState, ParkedMessage,
     ProviderError, QuarantineEntry, QuarantinePurge, QuarantineRetry, QuarantinedRow, RunningActivities,
     RunningInstances, RunningMark, StartOutcome, StoredResult, StoredTurn, TurnToStore, WorkClaim, WorkQueue,
     WorkRequest, WorkSignal, refusal,
@@ -206,6 +206,10 @@ impl ExtendedProvider for SqliteProvider {
             Ok(reads::parked(connection, parking_ms, row_limit(limit))?)
         })
         .await
+    }
+
+    fn as_inspector(&self) -> Option<&dyn Inspector> {
+        Some(self)
     }
 
     async fn block_instance(&self, lock_token: &str, reason: &str) -> Result<(), ProviderError> {

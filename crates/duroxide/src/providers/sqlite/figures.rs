@@ -5,6 +5,7 @@ use std::time::Duration;
 use rusqlite::Connection;
 
 use super::shared::Shared;
+use super::write_transaction::read_row;
 
 /// The first message in line. Versions are few, and each has its place in the index `instance_schedule_ready`.
 const OLDEST_MESSAGE: &str = "WITH RECURSIVE classes (class) AS (
@@ -19,6 +20,22 @@ const OLDEST_MESSAGE: &str = "WITH RECURSIVE classes (class) AS (
 /// The first activity in line that has neither a tag nor a session.
 const OLDEST_ACTIVITY: &str = "SELECT max(created_at, visible_at) FROM worker_queue
     WHERE due_at IS NULL AND session_id IS NULL AND tag IS NULL ORDER BY id LIMIT 1";
+
+/// The first activity in line that has this tag and no session.
+const OLDEST_TAGGED: &str = "SELECT max(created_at, visible_at) FROM worker_queue
+    WHERE due_at IS NULL AND session_id IS NULL AND tag IS ?1 ORDER BY id LIMIT 1";
+
+/// Tells since when the first message in line has been ready, in milliseconds since the epoch.
+pub(super) fn oldest_message(connection: &Connection) -> rusqlite::Result<Option<u64>> {
+    let since = read_row(connection, OLDEST_MESSAGE, [], |row| row.get::<_, Option<i64>>(0))?;
+    Ok(since.flatten().and_then(|since| u64::try_from(since).ok()))
+}
+
+/// Tells since when the first activity in line with this tag has been ready, in milliseconds since the epoch.
+pub(super) fn oldest_activity(connection: &Connection, tag: Option<&str>) -> rusqlite::Result<Option<u64>> {
+    let since = read_row(connection, OLDEST_TAGGED, [tag], |row| row.get::<_, Option<i64>>(0))?;
+    Ok(since.flatten().and_then(|since| u64::try_from(since).ok()))
+}
 
 /// Tells how long the first of each queue has been ready.
 pub(super) fn tell(connection: &Connection, now: i64) {

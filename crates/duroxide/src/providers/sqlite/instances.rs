@@ -4,6 +4,7 @@ use rusqlite::params;
 
 use super::turns::TurnCommit;
 use super::write_transaction::{WriteTransaction, shown_optional, shown_text};
+use crate::model::{ExecutionStatus, InstanceState};
 use crate::providers::{ExecutionMetadata, inspect};
 
 /// The state of an instance after a turn.
@@ -21,6 +22,7 @@ struct Before {
     incarnation: i64,
     execution_id: i64,
     status: Option<String>,
+    updated_s: i64,
 }
 
 /// Applies a turn's changes of its instance and execution.
@@ -34,7 +36,7 @@ pub(super) fn update(
         return Ok(Updated { incarnation, class: None, is_current: true });
     }
     let before = tx.row(
-        "SELECT i.incarnation, i.current_execution_id, e.status FROM instances i
+        "SELECT i.incarnation, i.current_execution_id, e.status, i.updated_s FROM instances i
          LEFT JOIN executions e ON e.instance_id = i.instance_id AND e.execution_id = i.current_execution_id
          WHERE i.instance_id = ?1",
         [instance],
@@ -43,6 +45,7 @@ pub(super) fn update(
                 incarnation: row.get(0)?,
                 execution_id: row.get(1)?,
                 status: shown_optional(row, 2)?,
+                updated_s: row.get(3)?,
             })
         },
     )?;
@@ -73,14 +76,20 @@ fn touch(
     if changes_more {
         return Ok(None);
     }
-    let incarnation = tx.row(
+    let touched: Option<(i64, i64)> = tx.row(
         "UPDATE instances SET updated_at = ?3 WHERE instance_id = ?1 AND current_execution_id = ?2
-         AND EXISTS (SELECT 1 FROM executions WHERE instance_id = ?1 AND execution_id = ?2) RETURNING incarnation",
+         AND EXISTS (SELECT 1 FROM executions WHERE instance_id = ?1 AND execution_id = ?2)
+         RETURNING incarnation, updated_s",
         params![instance, turn.execution_id, now],
-        |row| row.get(0),
+        |row| Ok((row.get(0)?, row.get(1)?)),
     )?;
-    tx.note_change(incarnation.is_some());
-    Ok(incarnation)
+    tx.note_change(touched.is_some());
+    if let Some((incarnation, updated_s)) = touched
+        && updated_s != now / 1_000
+    {
+        tx.execute("UPDATE instances SET updated_s = ?2 WHERE incarnation = ?1", [incarnation, now / 1_000])?;
+    }
+    Ok(touched.map(|(incarnation, _)| incarnation))
 }
 
 /// Records the execution, its status and its pinned version. Most turns change none of them.
@@ -149,8 +158,10 @@ fn create_row(
     let custom_status = &turn.changes.custom_status;
     tx.execute(
         "INSERT INTO instances (instance_id, orchestration_name, orchestration_version, current_execution_id,
-            created_at, updated_at, parent_instance_id, pinned_version, custom_status_version, custom_status)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6, ?7, ?8, ?9)",
+            created_at, updated_at, parent_instance_id, pinned_version, custom_status_version, custom_status, status,
+            updated_s, root_instance_id)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6, ?7, ?8, ?9, ?10, ?5 / 1000, CASE WHEN ?6 IS NOT NULL THEN coalesce(
+            (SELECT coalesce(p.root_instance_id, p.instance_id) FROM instances p WHERE p.instance_id = ?6), ?6) END)",
         params![
             instance,
             name,
@@ -161,12 +172,15 @@ fn create_row(
             class,
             custom_status.is_some(),
             custom_status.as_ref().and_then(Option::as_ref),
+            listed_status(turn, &status),
         ],
     )?;
     let incarnation = tx.connection().last_insert_rowid();
     let totals = &mut tx.effects.totals;
     totals.instances += 1;
     totals.count_status(&status, 1);
+    tx.effects.rates.started += 1;
+    tx.effects.rates.count_end(&status);
     Ok(Updated { incarnation, class: Some(class), is_current: true })
 }
 
@@ -204,12 +218,31 @@ fn update_row(
         )?;
     }
     if moves_on || metadata.status.is_some() {
-        let status = execution_status(tx, instance, execution_id)?;
+        let status = execution_status(tx, instance, execution_id)?.unwrap_or_default();
+        let old_status = before.status.as_deref().unwrap_or_default();
         let totals = &mut tx.effects.totals;
-        totals.count_status(before.status.as_deref().unwrap_or_default(), -1);
-        totals.count_status(status.as_deref().unwrap_or_default(), 1);
+        totals.count_status(old_status, -1);
+        totals.count_status(&status, 1);
+        if status != old_status {
+            tx.effects.rates.count_end(&status);
+        }
+        tx.execute(
+            "UPDATE instances SET status = ?2, updated_s = ?3 WHERE incarnation = ?1",
+            params![before.incarnation, listed_status(turn, &status), now / 1_000],
+        )?;
+    } else if before.updated_s != now / 1_000 {
+        tx.execute("UPDATE instances SET updated_s = ?2 WHERE incarnation = ?1", [before.incarnation, now / 1_000])?;
     }
     Ok(class)
+}
+
+/// The status that listings show: a cancelled instance is told from one that failed.
+fn listed_status<'s>(turn: &TurnCommit, status: &'s str) -> &'s str {
+    let is_cancelled = |turn: &TurnCommit| turn.events.iter().any(|event| inspect::is_cancellation(event));
+    match ExecutionStatus::parse(status) {
+        Some(ExecutionStatus::Failed) if is_cancelled(turn) => InstanceState::CANCELLED,
+        _ => status,
+    }
 }
 
 fn execution_status(

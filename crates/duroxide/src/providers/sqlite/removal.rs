@@ -85,6 +85,7 @@ fn delete_one(
     remove("DELETE FROM instance_schedule WHERE instance_id = ?1")?;
     remove("DELETE FROM kv_store WHERE instance_id = ?1")?;
     remove("DELETE FROM kv_delta WHERE instance_id = ?1")?;
+    remove("DELETE FROM obstacles WHERE instance_id = ?1")?;
     let instances = remove("DELETE FROM instances WHERE instance_id = ?1")?;
 
     result.instances_deleted += instances;

@@ -21,6 +21,7 @@ const STEPS: &[&str] = &[
     include_str!("migrations/0004_bounded_turns.sql"),
     include_str!("migrations/0005_dropped_messages.sql"),
     include_str!("migrations/0006_ended_instances.sql"),
+    include_str!("migrations/0007_listing.sql"),
 ];
 
 /// Marks a file as ours: "duro" in ASCII.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use rusqlite::{Connection, Params, Row};
 
 use super::error::StoreError;
+use super::observed::BegunAndEnded;
 use super::shared::{Shared, after, clamp_ms};
 use super::statements::Statements;
 use crate::model::ExecutionStatus;
@@ -30,6 +31,7 @@ pub(super) struct Effects {
     /// Instances whose status, custom status or values changed.
     pub(super) changed_instances: Vec<String>,
     pub(super) totals: Totals,
+    pub(super) rates: BegunAndEnded,
 }
 
 /// The earliest of some times.
@@ -247,6 +249,7 @@ impl<'c, 's> WriteTransaction<'c, 's> {
     }
 
     fn write_totals(&self, must_be_written: bool) -> rusqlite::Result<()> {
+        self.effects.rates.write(self)?;
         let totals = self.effects.totals;
         if totals == Totals::default() {
             return if must_be_written { self.touch() } else { Ok(()) };
@@ -277,6 +280,7 @@ impl Effects {
         new.instances_due.0.into_iter().for_each(|at| self.instances_due.note(at));
         new.work_due.0.into_iter().for_each(|at| self.work_due.note(at));
         self.changed_instances.extend(new.changed_instances);
+        self.rates.add(new.rates);
         let (sum, add) = (&mut self.totals, new.totals);
         sum.instances += add.instances;
         sum.executions += add.executions;

@@ -1,0 +1,337 @@
+//! Pages of a listing: a merge of few parts of an index, and of the queued starts.
+
+use rusqlite::{Connection, Row, params, params_from_iter};
+
+use super::error::StoreError;
+use super::reads::number;
+use super::write_transaction::{read_row, read_rows, shown_optional, shown_text, text_bytes};
+use crate::model::{InstanceState, WorkItem, cut_text};
+use crate::providers::inspection::listing::{
+    self, ListPart, ListSource, ListStatement, Listing, PARTS_AT_ONCE, SORTED_AT_MOST, SqlDialect,
+};
+use crate::providers::{
+    Count, InstanceMetadata, InstancePage, InstanceQuery, InstanceRow, ListCursor, ListSort,
+};
+
+/// How many queued starts one page looks at.
+const STARTS_SCANNED: usize = 5_000;
+
+/// Lists a page.
+pub(super) fn page(
+    connection: &Connection,
+    query: &InstanceQuery,
+    now: i64,
+) -> Result<InstancePage, StoreError> {
+    let after = query.after()?;
+    let limit = query.page_size();
+    let listing = Listing::new(query, after, SqlDialect::Sqlite, now);
+    let mut found = Found::default();
+    if listing.has_rows() {
+        find_rows(connection, &listing, limit + 1, InstanceQuery::SCANNED_AT_ONCE, &mut found)?;
+    }
+    let mut starts = Vec::new();
+    if listing.has_starts() {
+        starts = find_starts(connection, query, after, limit + 1, now, &mut found)?;
+    }
+    let (places, next) = listing::merge(query, found.places, found.frontiers, limit);
+    let mut page = InstancePage::default();
+    page.next_cursor = next.map(|last| query.cursor_at(last));
+    for place in places {
+        let row = match place.rank {
+            0 => row_by_incarnation(connection, place.seq, query.cut, now)?,
+            _ => starts.iter().find(|(start, _)| *start == place).map(|(_, row)| row.clone()),
+        };
+        page.rows.extend(row);
+    }
+    Ok(page)
+}
+
+/// Counts what a query selects, up to a bound. Looks at a bounded number of instances.
+pub(super) fn count(
+    connection: &Connection,
+    query: &InstanceQuery,
+    bound: u64,
+    now: i64,
+) -> Result<Count, StoreError> {
+    let most = usize::try_from(bound).unwrap_or(usize::MAX).min(COUNTED_AT_MOST);
+    let listing = Listing::new(query, None, SqlDialect::Sqlite, now);
+    let mut found = Found::default();
+    if listing.has_rows() {
+        find_rows(connection, &listing, most + 1, COUNTED_AT_MOST, &mut found)?;
+    }
+    if listing.has_starts() {
+        find_starts(connection, query, None, most + 1, now, &mut found)?;
+    }
+    let counted = Count::up_to(most as u64, found.places.len() as u64);
+    Ok(Count { is_exact: counted.is_exact && found.frontiers.is_empty(), ..counted })
+}
+
+/// How many instances a count looks at.
+const COUNTED_AT_MOST: usize = 100_000;
+
+/// Places of selected rows, and how far the search for them went where it did not go to the end.
+#[derive(Default)]
+struct Found {
+    places: Vec<ListCursor>,
+    frontiers: Vec<ListCursor>,
+}
+
+fn find_rows(
+    connection: &Connection,
+    listing: &Listing<'_>,
+    limit: usize,
+    scanned: usize,
+    found: &mut Found,
+) -> Result<(), StoreError> {
+    for set in listing.sets() {
+        let counted = numbers(connection, &listing.count_set(set))?;
+        if counted.first().is_some_and(|count| *count <= SORTED_AT_MOST as i64) {
+            found.places.extend(places(connection, &listing.page_of_set(set, limit))?);
+            return Ok(());
+        }
+    }
+    let parts = match listing.source() {
+        ListSource::Parts => parts(connection, listing)?,
+        _ => vec![ListPart { status: String::new(), name: String::new(), version: String::new() }],
+    };
+    for some in parts.chunks(PARTS_AT_ONCE) {
+        let rows = places(connection, &listing.page(some, limit, scanned))?;
+        if rows.len() < limit
+            && let Some(frontier) = listing.frontier(some, scanned)
+        {
+            found.frontiers.extend(places(connection, &frontier)?);
+        }
+        found.places.extend(rows);
+    }
+    Ok(())
+}
+
+fn places(connection: &Connection, statement: &ListStatement) -> rusqlite::Result<Vec<ListCursor>> {
+    let mut prepared = connection.prepare(&statement.sql)?;
+    let rows = prepared.query_map(params_from_iter(&statement.texts), |row| {
+        Ok(ListCursor { at: row.get(1)?, rank: 0, seq: row.get(0)? })
+    })?;
+    rows.collect()
+}
+
+fn numbers(connection: &Connection, statement: &ListStatement) -> rusqlite::Result<Vec<i64>> {
+    let mut prepared = connection.prepare(&statement.sql)?;
+    prepared.query_map(params_from_iter(&statement.texts), |row| row.get(0))?.collect()
+}
+
+/// The parts that the query selects, found by hopping through the index from one to the next.
+fn parts(connection: &Connection, listing: &Listing<'_>) -> rusqlite::Result<Vec<ListPart>> {
+    let mut parts = Vec::new();
+    let statuses = match listing.statuses() {
+        Some(statuses) => statuses.into_iter().map(str::to_string).collect(),
+        None => hops(|from| {
+            let sql = "SELECT min(status) FROM instances WHERE status > ?1";
+            let first = "SELECT min(status) FROM instances WHERE status >= ?1";
+            read_row(connection, if from.is_some() { sql } else { first }, [from.unwrap_or_default()], |row| {
+                shown_optional(row, 0)
+            })
+        })?,
+    };
+    for status in statuses {
+        let names = hops(|from| {
+            let sql = "SELECT min(orchestration_name) FROM instances WHERE status = ?1 AND orchestration_name > ?2";
+            let first = "SELECT min(orchestration_name) FROM instances WHERE status = ?1 AND orchestration_name >= ?2";
+            let sql = if from.is_some() { sql } else { first };
+            read_row(connection, sql, params![status, from.unwrap_or_default()], |row| shown_optional(row, 0))
+        })?;
+        for name in names {
+            let part = |version| ListPart { status: status.clone(), name: name.clone(), version };
+            let versions = hops(|from| {
+                let sql = "SELECT min(orchestration_version) FROM instances
+                    WHERE status = ?1 AND orchestration_name = ?2 AND orchestration_version > ?3";
+                let first = "SELECT min(orchestration_version) FROM instances
+                    WHERE status = ?1 AND orchestration_name = ?2 AND orchestration_version >= ?3";
+                let sql = if from.is_some() { sql } else { first };
+                let params = params![status, name, from.unwrap_or_default()];
+                read_row(connection, sql, params, |row| shown_optional(row, 0))
+            })?;
+            parts.extend(versions.into_iter().map(part).filter(|part| listing.selects_part(part)));
+        }
+    }
+    Ok(parts)
+}
+
+/// Collects values, each found from the one before.
+fn hops(
+    mut next: impl FnMut(Option<&str>) -> rusqlite::Result<Option<Option<String>>>,
+) -> rusqlite::Result<Vec<String>> {
+    let mut values: Vec<String> = Vec::new();
+    while let Some(value) = next(values.last().map(String::as_str))?.flatten() {
+        values.push(value);
+    }
+    Ok(values)
+}
+
+const ROW: &str = "SELECT i.instance_id, i.orchestration_name, i.orchestration_version, i.status,
+        i.current_execution_id, i.parent_instance_id, i.root_instance_id, i.created_at, i.updated_at, e.completed_at,
+        substr(i.custom_status, 1, ?2), substr(e.output, 1, ?2), i.incarnation, {blocked}, {busy}
+    FROM instances i
+    LEFT JOIN executions e ON e.instance_id = i.instance_id AND e.execution_id = i.current_execution_id";
+
+/// The statement that reads a row, with this condition. Its third parameter is the time, and its fourth the time from which
+/// obstacles count.
+fn row_statement(condition: &str) -> String {
+    let busy = "EXISTS (SELECT 1 FROM orchestrator_queue q WHERE q.instance_id = i.instance_id
+        AND q.parked_at IS NULL AND q.visible_at <= ?3)";
+    let blocked = listing::is_blocked("i.instance_id", 0).replace("next_try_at >= 0", "next_try_at >= ?4");
+    format!("{} WHERE {condition}", ROW.replace("{blocked}", &blocked).replace("{busy}", busy))
+}
+
+fn row_by_incarnation(
+    connection: &Connection,
+    incarnation: i64,
+    cut: usize,
+    now: i64,
+) -> rusqlite::Result<Option<InstanceRow>> {
+    let params = params![incarnation, cut as i64, now, listing::live_from(now)];
+    read_row(connection, &row_statement("i.incarnation = ?1"), params, |row| listed_row(row, cut))
+}
+
+/// Describes an instance by its row, or by its queued start.
+pub(super) fn row(
+    connection: &Connection,
+    instance: &str,
+    cut: usize,
+    now: i64,
+) -> Result<Option<InstanceRow>, StoreError> {
+    let params = params![instance, cut as i64, now, listing::live_from(now)];
+    let found =
+        read_row(connection, &row_statement("i.instance_id = ?1"), params, |row| listed_row(row, cut))?;
+    if found.is_some() {
+        return Ok(found);
+    }
+    let start = read_row(
+        connection,
+        &start_statement("q.instance_id = ?1", ""),
+        params![instance, listing::live_from(now)],
+        |row| start_row(row, ListSort::Created),
+    )?;
+    Ok(start.flatten().map(|(_, row)| row))
+}
+
+fn listed_row(row: &Row<'_>, cut: usize) -> rusqlite::Result<InstanceRow> {
+    let status = shown_text(row, 3)?;
+    let (is_blocked, is_busy): (bool, bool) = (row.get(13)?, row.get(14)?);
+    let mut listed = InstanceRow::default();
+    listed.instance = shown_text(row, 0)?;
+    listed.name = shown_text(row, 1)?;
+    listed.version = shown_text(row, 2)?;
+    listed.state = InstanceState::of(&status, false, is_blocked, is_busy);
+    listed.execution_id = number(row, 4)?;
+    listed.parent = shown_optional(row, 5)?;
+    listed.root = shown_optional(row, 6)?;
+    listed.created_at_ms = number(row, 7)?;
+    listed.updated_at_ms = number(row, 8)?;
+    listed.completed_at_ms = row.get::<_, Option<i64>>(9)?.and_then(|at| u64::try_from(at).ok());
+    listed.custom_status = shown_optional(row, 10)?;
+    listed.output = shown_optional(row, 11)?;
+    for text in listed.custom_status.iter_mut().chain(listed.output.iter_mut()) {
+        cut_text(text, cut);
+    }
+    listed.incarnation = number(row, 12)?;
+    Ok(listed)
+}
+
+/// The statement that reads the first queued start of instances that have no row.
+fn start_statement(condition: &str, tail: &str) -> String {
+    let blocked = listing::is_blocked("q.instance_id", 0).replace("next_try_at >= 0", "next_try_at >= ?2");
+    format!(
+        "SELECT q.id, q.created_at, q.work_item, {blocked} FROM orchestrator_queue q
+         WHERE q.class = 'start' AND {condition}
+            AND NOT EXISTS (SELECT 1 FROM instances i WHERE i.instance_id = q.instance_id)
+            AND NOT EXISTS (SELECT 1 FROM history h WHERE h.instance_id = q.instance_id)
+            AND NOT EXISTS (SELECT 1 FROM orchestrator_queue earlier WHERE earlier.instance_id = q.instance_id
+                AND earlier.parked_at IS NULL AND earlier.class = 'start' AND earlier.id < q.id)
+         {tail}"
+    )
+}
+
+/// Makes the row of an instance that has nothing but a start; `None` if the start does not decode.
+fn start_row(row: &Row<'_>, sort: ListSort) -> rusqlite::Result<Option<(ListCursor, InstanceRow)>> {
+    let (id, created_at): (i64, i64) = (row.get(0)?, row.get(1)?);
+    let is_blocked: bool = row.get(3)?;
+    let Ok(start) = serde_json::from_slice::<WorkItem>(&text_bytes(row, 2)?) else { return Ok(None) };
+    let started_at = u64::try_from(created_at).unwrap_or(0);
+    let Some(metadata) = InstanceMetadata::pending(&start, started_at) else { return Ok(None) };
+    let at = match sort {
+        ListSort::Created => created_at,
+        ListSort::Updated => created_at / 1_000,
+    };
+    Ok(Some((ListCursor { at, rank: 1, seq: id }, InstanceRow::pending(metadata, is_blocked))))
+}
+
+/// Finds queued starts of instances that have no row. Names and parents are in their texts, so each is looked at.
+fn find_starts(
+    connection: &Connection,
+    query: &InstanceQuery,
+    after: Option<ListCursor>,
+    limit: usize,
+    now: i64,
+    found: &mut Found,
+) -> rusqlite::Result<Vec<(ListCursor, InstanceRow)>> {
+    let (compare, direction) = if query.ascending { (">", "") } else { ("<", "DESC") };
+    let unit = match query.sort {
+        ListSort::Created => 1,
+        ListSort::Updated => 1_000,
+    };
+    let place = match after {
+        None => "true".to_string(),
+        Some(after) if after.rank == 1 && unit == 1 => {
+            format!("(q.created_at, q.id) {compare} ({}, {})", after.at, after.seq)
+        }
+        Some(after) if after.rank == 1 => format!(
+            "(q.created_at {compare} {} OR q.created_at / {unit} = {} AND q.id {compare} {})",
+            second_bound(after.at, unit, query.ascending),
+            after.at,
+            after.seq
+        ),
+        // The instances of a moment come before the starts of that moment in ascending order.
+        Some(after) if query.ascending => format!("q.created_at >= {}", after.at * unit),
+        Some(after) => format!("q.created_at < {}", after.at * unit),
+    };
+    let order = match unit {
+        1 => format!("ORDER BY q.created_at {direction}, q.id {direction}"),
+        _ => format!("ORDER BY q.created_at / {unit} {direction}, q.id {direction}"),
+    };
+    let sql = start_statement(&format!("?1 IS NULL AND {place}"), &format!("{order} LIMIT {STARTS_SCANNED}"));
+    let mut prepared = connection.prepare(&sql)?;
+    let mut rows = prepared.query(params![None::<String>, listing::live_from(now)])?;
+    let mut starts = Vec::new();
+    let (mut scanned, mut last) = (0, None);
+    while let Some(row) = rows.next()? {
+        scanned += 1;
+        let Some((place, start)) = start_row(row, query.sort)? else { continue };
+        last = Some(place);
+        if query.selects_row(&start) {
+            starts.push((place, start));
+            if starts.len() == limit {
+                break;
+            }
+        }
+    }
+    if scanned == STARTS_SCANNED && starts.len() < limit {
+        found.frontiers.extend(last);
+    }
+    found.places.extend(starts.iter().map(|(place, _)| *place));
+    Ok(starts)
+}
+
+/// The first millisecond behind a second, in the direction of the listing.
+fn second_bound(second: i64, unit: i64, ascending: bool) -> i64 {
+    match ascending {
+        true => second * unit + unit - 1,
+        false => second * unit,
+    }
+}
+
+/// Reads the rows of some statement as numbers, for figures.
+pub(super) fn bounded_count(connection: &Connection, sql: &str, bound: u64) -> rusqlite::Result<Count> {
+    let counted = read_rows(connection, sql, [], |row| row.get::<_, i64>(0))?;
+    let counted = counted.first().copied().unwrap_or_default();
+    Ok(Count::up_to(bound, u64::try_from(counted).unwrap_or(0)))
+}
