@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use duroxide::Client;
-use duroxide::providers::Provider;
+use duroxide::providers::{Clock, Provider};
 use duroxide::providers::sqlite::{self, SqliteError, SqliteProvider};
 use duroxide_pg::{PgError, PostgresProvider};
 
@@ -40,15 +40,15 @@ pub enum StoreKind {
 }
 
 impl Store {
-    /// Opens the store that a URL names. A plain path is a SQLite file.
+    /// Opens the store that a URL names. A plain path is a SQLite file, whose times go by `clock`.
     ///
     /// # Errors
     /// If it cannot be opened; says what to do.
-    pub async fn open(url: &str, opening: Opening) -> Outcome<Self> {
+    pub async fn open(url: &str, opening: Opening, clock: &Arc<dyn Clock>) -> Outcome<Self> {
         let name = without_password(url);
         let store = match scheme(url) {
             Some("postgres" | "postgresql") => Self::postgres(url, opening, name.clone()).await,
-            Some("sqlite") | None => Self::sqlite(url, opening, name.clone()).await,
+            Some("sqlite") | None => Self::sqlite(url, opening, clock, name.clone()).await,
             Some("memory") => Err(Failure::usage("a store in memory lives in the process of its application")
                 .hint("give a file (--db sqlite:app.db) or a database (--db postgres://user@host/database)")),
             Some(other) => Err(Failure::usage(format!("'{other}:' names no store"))
@@ -57,7 +57,7 @@ impl Store {
         store.map_err(|failure| failure.while_doing(format!("cannot open {name}")))
     }
 
-    async fn sqlite(url: &str, opening: Opening, name: String) -> Outcome<Self> {
+    async fn sqlite(url: &str, opening: Opening, clock: &Arc<dyn Clock>, name: String) -> Outcome<Self> {
         if url.contains(":memory:") || url.contains("mode=memory") {
             return Err(Failure::usage("a store in memory lives in the process of its application")
                 .hint("give a file (--db sqlite:app.db)"));
@@ -66,7 +66,7 @@ impl Store {
             Opening::AsItIs => sqlite::Migrations::Verify,
             Opening::Migrate => sqlite::Migrations::Apply,
         };
-        let store = SqliteProvider::builder().migrations(migrations).open(url).await.map_err(sqlite_failure)?;
+        let store = SqliteProvider::builder().clock(clock.clone()).migrations(migrations).open(url).await.map_err(sqlite_failure)?;
         let store = Arc::new(store);
         Ok(Self::new(store.clone(), StoreKind::Sqlite(store), name))
     }

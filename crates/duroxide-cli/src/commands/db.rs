@@ -97,11 +97,16 @@ struct TableInfo {
 
 impl Db {
     pub async fn run(&self, url: &str, output: &mut Output<'_>) -> Outcome {
+        let opening = match self {
+            Self::Migrate => Opening::Migrate,
+            _ => Opening::AsItIs,
+        };
+        let store = Store::open(url, opening, &output.console.clock).await?;
         match self {
-            Self::Check(check) => check.run(&Store::open(url, Opening::AsItIs).await?, output).await,
-            Self::Backup(backup) => backup.run(url, output).await,
-            Self::Migrate => migrate(&Store::open(url, Opening::Migrate).await?, output).await,
-            Self::Info => info(&Store::open(url, Opening::AsItIs).await?, output).await,
+            Self::Check(check) => check.run(&store, output).await,
+            Self::Backup(backup) => backup.run(&store, output).await,
+            Self::Migrate => migrate(&store, output).await,
+            Self::Info => info(&store, output).await,
         }
     }
 }
@@ -154,8 +159,7 @@ fn check_page(checked: &Checked<'_>, look: Look) -> String {
 }
 
 impl Backup {
-    async fn run(&self, url: &str, output: &mut Output<'_>) -> Outcome {
-        let store = Store::open(url, Opening::AsItIs).await?;
+    async fn run(&self, store: &Store, output: &mut Output<'_>) -> Outcome {
         let sqlite = match &store.kind {
             StoreKind::Sqlite(sqlite) => sqlite,
             StoreKind::Postgres(postgres) => return Err(use_pg_dump(postgres, &self.file)),

@@ -86,7 +86,7 @@ impl Dev {
             Some(url) => with_creation(url),
             None => format!("sqlite:{}?mode=rwc", directory.path().join("dev.db").display()),
         };
-        let store = Store::open(&url, Opening::Migrate).await?;
+        let store = Store::open(&url, Opening::Migrate, &output.console.clock).await?;
         if let StoreKind::Postgres(_) = store.kind {
             return Err(Failure::usage("duroxide dev keeps its samples in a SQLite file")
                 .hint("look at a PostgreSQL store with `duroxide serve`"));

@@ -98,17 +98,21 @@ async fn keep_alive(
             }
         };
         tell(WorkerNews::Started(id));
-        tokio::select! {
-            ended = child.wait() => {
+        let event = tokio::select! {
+            ended = child.wait() => Event::Died(ended),
+            request = requests.recv() => Event::Crash(request),
+            _ = stopped.wait_for(|stopped| *stopped) => Event::Stop,
+        };
+        match event {
+            Event::Died(ended) => {
                 let how = ended.map_or_else(|error| error.to_string(), |status| status.to_string());
                 tell(WorkerNews::Died(how));
                 if is_stopped_within(PAUSE, &mut stopped).await {
                     return;
                 }
             }
-            request = requests.recv() => {
-                let killed = child.kill().await;
-                let answer = match killed {
+            Event::Crash(request) => {
+                let answer = match child.kill().await {
                     Ok(()) => Ok(format!("killed worker process {id}; another takes over")),
                     Err(error) => Err(format!("worker process {id} cannot be killed: {error}")),
                 };
@@ -118,9 +122,16 @@ async fn keep_alive(
                     let _ = reply.send(answer);
                 }
             }
-            _ = stopped.wait_for(|stopped| *stopped) => return end(child).await,
+            Event::Stop => return end(child).await,
         }
     }
+}
+
+/// What may happen next.
+enum Event {
+    Died(std::io::Result<std::process::ExitStatus>),
+    Crash(Option<Reply>),
+    Stop,
 }
 
 /// Waits, and says whether it was told to stop meanwhile.

@@ -18,7 +18,6 @@ use crate::console::Console;
 use crate::failure::{Failure, Outcome};
 
 pub use page::Page;
-pub use progress::Progress;
 pub use style::{Paint, Style};
 pub use table::{Cell, Column, Table};
 pub use text::{counted, cut, grouped, payload, printable, size, width};

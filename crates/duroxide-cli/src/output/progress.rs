@@ -2,8 +2,6 @@
 
 use std::io::Write;
 
-use duroxide::providers::Clock;
-
 use super::text::grouped;
 use super::when::duration;
 use super::{Output, Paint};

@@ -231,3 +231,68 @@ fn states(overview: &StoreOverview) -> [(&'static str, Count); 8] {
 fn number(count: Count) -> f64 {
     count.value as f64
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use duroxide::providers::memory::MemoryProvider;
+
+    use super::*;
+
+    fn rates(minute_ms: u64, started: u64, completed: u64, failed: u64) -> MinuteRates {
+        let rates = serde_json::json!({
+            "minute_ms": minute_ms, "started": started, "completed": completed, "failed": failed
+        });
+        serde_json::from_value(rates).unwrap()
+    }
+
+    #[test]
+    fn counters_count_what_is_new_since_the_server_was_started() {
+        let mut tally = Tally::default();
+        tally.add(&[rates(0, 5, 5, 5), rates(60_000, 1, 1, 0)]);
+        assert_eq!((tally.started, tally.completed, tally.failed), (0, 0, 0), "what was before does not count");
+        tally.add(&[rates(0, 5, 5, 5), rates(60_000, 4, 2, 1)]);
+        assert_eq!((tally.started, tally.completed, tally.failed), (3, 1, 1));
+        tally.add(&[rates(60_000, 4, 3, 1), rates(120_000, 7, 0, 0)]);
+        assert_eq!((tally.started, tally.completed, tally.failed), (10, 2, 1), "a minute may grow after its end");
+        assert_eq!(tally.minutes.len(), 2, "older minutes are forgotten");
+    }
+
+    #[tokio::test]
+    async fn every_metric_is_described_and_has_samples() {
+        let meter = Meter::new(Client::new(Arc::new(MemoryProvider::new())));
+        let text = meter.read().await.unwrap();
+        for (name, _, help) in METRICS {
+            assert!(text.contains(&format!("# HELP {name} {help}\n# TYPE {name} ")), "{text}");
+        }
+        for line in ["duroxide_instances{state=\"blocked\"} 0", "duroxide_workers 0", "duroxide_active_orchestrations 0"] {
+            assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+        }
+        for line in text.lines().filter(|line| !line.starts_with('#')) {
+            let (series, value) = line.rsplit_once(' ').unwrap();
+            assert!(value.parse::<f64>().is_ok() && series.starts_with("duroxide_"), "{line}");
+        }
+    }
+
+    /// The names in a text.
+    fn names(text: &str) -> BTreeSet<String> {
+        let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let words = text.split(|c: char| !is_part(c));
+        words.filter(|word| word.starts_with("duroxide_")).map(str::to_string).collect()
+    }
+
+    #[test]
+    fn the_dashboard_for_grafana_uses_exactly_these_names() {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let read = |file: &str| std::fs::read_to_string(root.join(file)).unwrap();
+        let ours: BTreeSet<String> = METRICS.into_iter().map(|(name, ..)| name.to_string()).collect();
+        let dashboard = read("docs/grafana-dashboard.json");
+        serde_json::from_str::<serde_json::Value>(&dashboard).unwrap();
+        assert_eq!(names(&dashboard), ours);
+        let documented = read("docs/operate.md");
+        for name in &ours {
+            assert!(documented.contains(&format!("`{name}`")), "{name} is not in docs/operate.md");
+        }
+    }
+}
