@@ -13,13 +13,12 @@ export type EventRow = Schemas['EventRow'];
 export type EventPage = Schemas['EventPage'];
 export type Wait = Schemas['Wait'];
 export type Execution = Schemas['Execution'];
-export type InstanceState = Schemas['InstanceState'];
+export type InstanceState = Schemas['InstanceData'];
 export type Worker = Schemas['Worker'];
 export type Queues = Schemas['Queues'];
 export type QuarantineRow = Schemas['QuarantineRow'];
 export type Done = Schemas['Done'];
 export type BulkResult = Schemas['BulkResult'];
-export type Filter = Schemas['InstanceFilterBody'];
 
 const TOKEN = 'duroxide.token';
 

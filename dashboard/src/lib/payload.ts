@@ -36,6 +36,9 @@ const plain = new Intl.NumberFormat('en');
 /** A number with separators: `12,345`. */
 export const count = (n: number) => plain.format(n);
 
+/** A count that may be a bound: `10,000+`. */
+export const countedText = (n: { count: number; is_more: boolean }) => `${plain.format(n.count)}${n.is_more ? '+' : ''}`;
+
 /** A number that fits a tile: `12.3 k`. */
 export function shortCount(n: number): string {
   if (n < 10_000) return plain.format(n);

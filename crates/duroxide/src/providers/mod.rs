@@ -25,6 +25,7 @@ pub mod inspect;
 pub mod inspection;
 pub mod instrumented;
 mod items;
+mod local_exchange;
 pub mod management;
 pub mod memory;
 mod provider;
@@ -36,6 +37,7 @@ mod running_mark;
 mod signal;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+mod step;
 mod store_limits;
 
 pub use crate::model::limits::MAX_WORKER_TAGS;
@@ -59,6 +61,7 @@ pub use inspection::{
     WorkerReport,
 };
 pub use items::{ExecutionMetadata, OrchestrationItem, ScheduledActivityIdentifier, SessionFetchConfig};
+pub use local_exchange::LocalExchange;
 pub use management::{
     DeleteInstanceResult, ExecutionInfo, InstanceFilter, InstanceInfo, InstanceTree, ManagementProvider,
     PruneOptions, PruneResult, QueueDepths, SystemMetrics,
@@ -70,4 +73,8 @@ pub use running_activities::RunningActivities;
 pub use running_mark::RunningMark;
 pub(crate) use signal::{Change, Looks};
 pub use signal::{InstanceWatch, InstanceWatchers, WorkSignal, WorkSignalSource};
+pub use step::{
+    FinishedActivity, HeldInstance, LONGEST_OVERTAKING, StepCause, StepOutcome, StepSupport, StepToStore,
+    StepTurn, StoredStep,
+};
 pub use store_limits::StoreLimits;
