@@ -27,6 +27,8 @@ pub struct Console {
     pub variable: fn(&str) -> Option<String>,
     /// What time it is.
     pub clock: Arc<dyn Clock>,
+    /// Whether what is logged goes to the process's standard error. That is set once for a process, so tests do not.
+    pub shows_logs: bool,
     /// How often `--watch` draws at most; `None` until somebody stops it.
     pub most_drawings: Option<u32>,
 }
@@ -46,6 +48,7 @@ impl Console {
             columns: columns(stdout_is_terminal, variable),
             variable,
             clock: Arc::new(SystemClock),
+            shows_logs: true,
             most_drawings: None,
         }
     }

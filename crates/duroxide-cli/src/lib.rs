@@ -54,7 +54,9 @@ pub async fn run(arguments: impl IntoIterator<Item = OsString>, console: &mut Co
         Err(error) => return explain(&error, console),
     };
     let general = &arguments.general;
-    logs::show(general.verbose, &arguments.command, console);
+    if console.shows_logs {
+        logs::show(general.verbose, &arguments.command, console);
+    }
     let mut output = Output::new(console, general.output, general.color, general.quiet);
     match commands::run(&arguments, &mut output).await {
         Ok(()) => Exit::Ok,

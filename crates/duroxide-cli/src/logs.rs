@@ -28,6 +28,6 @@ pub fn show(verbose: u8, command: &Command, console: &Console) {
         .compact()
         .with_ansi(style.is_coloured)
         .with_writer(std::io::stderr);
-    // Tests run many commands in one process; the first one's subscriber stays.
+    // If there is one already, it stays.
     let _ = tracing_subscriber::registry().with(targets).with(lines).try_init();
 }

@@ -234,13 +234,13 @@ fn queues(queues: &[QueueState], now: u64) -> Vec<Finding> {
         if queue.ready.value > 0 && queue.workers == Some(0) {
             findings.push(Finding::problem(
                 "queues",
-                format!("nobody serves {name}, in which {} are ready", queue.ready),
+                format!("{} ready in {name}, and nobody serves it", queue.ready),
                 "start a worker that serves it",
             ));
         } else if age > OLD_MS {
             findings.push(Finding::warning(
                 "queues",
-                format!("the oldest in {name} is ready for {}, of {}", duration(age), queue.ready),
+                format!("{} ready in {name}, the oldest for {}", queue.ready, duration(age)),
                 "start more workers, or give them more slots",
             ));
         }

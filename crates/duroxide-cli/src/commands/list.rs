@@ -113,12 +113,12 @@ async fn all(store: &Store, query: InstanceQuery, output: &mut Output<'_>) -> Ou
 pub fn table(rows: &[InstanceRow], look: Look) -> Table {
     let mut table = Table::new([
         Column::new("INSTANCE").at_least(16),
-        Column::new("ORCHESTRATION").at_least(10),
+        Column::new("NAME").at_least(10),
         Column::new("VERSION").expendable(2),
         Column::new("STATE"),
         Column::right("CREATED"),
         Column::right("UPDATED"),
-        Column::new("DETAIL").at_least(12).expendable(1),
+        Column::new("DETAIL").at_least(20).expendable(1),
     ]);
     for row in rows {
         let state = row.state.as_str();

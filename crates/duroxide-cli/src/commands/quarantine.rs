@@ -7,7 +7,7 @@ use duroxide::providers::{QuarantineEntry, QuarantinePurge, QuarantineRetry, Wor
 use serde::Serialize;
 
 use crate::failure::{Failure, Outcome};
-use crate::output::{Cell, Column, Look, Output, Page, Table, ago, counted, moment, parse_duration, payload};
+use crate::output::{Cell, Column, Look, Output, Page, Table, ago, counted, parse_duration, payload, since};
 use crate::store::Store;
 
 /// How many rows a call reads.
@@ -154,7 +154,7 @@ impl Show {
             page.heading(&format!("Row {}", row.id));
             page.value("queue", row.queue);
             page.maybe("instance", row.instance_id.as_deref());
-            page.value("set aside", format!("{} UTC ({} ago)", moment(row.set_aside_ms), ago(row.set_aside_ms, look.now_ms)));
+            page.value("set aside", since(row.set_aside_ms, look.now_ms));
             page.value("reason", &row.reason);
             let mut text = page.finish();
             text.push_str("\n  ");

@@ -55,6 +55,10 @@ impl Retry {
             progress.advance(output, 1);
         }
         progress.finish(output);
+        if let ([only], false) = (retried.as_slice(), output.is_for_programs()) {
+            judge(&retried)?;
+            return output.note(&format!("'{}' goes on", printable(&only.instance_id)));
+        }
         output.rows(&retried, "no instance is blocked", |retried, _| {
             let mut table = Table::new([Column::new("INSTANCE").at_least(12), Column::new("OUTCOME")]);
             for row in retried {

@@ -12,7 +12,7 @@ use super::watching::Watching;
 use super::{events, waits};
 use crate::failure::{Failure, Outcome};
 use crate::output::{
-    Look, Output, Page, Paint, ago, counted, duration, grouped, moment, parse_duration, printable,
+    Look, Output, Page, Paint, counted, duration, grouped, parse_duration, printable, since,
 };
 use crate::store::Store;
 
@@ -61,6 +61,9 @@ struct Shown {
     description: InstanceDescription,
     #[serde(skip_serializing_if = "Option::is_none")]
     events: Option<Vec<EventView>>,
+    /// Which execution was asked for.
+    #[serde(skip)]
+    execution: Option<u64>,
 }
 
 impl Show {
@@ -77,7 +80,7 @@ impl Show {
             return self.waits(&description, output);
         }
         let events = if self.history { Some(self.newest(store).await?) } else { None };
-        let shown = Shown { description, events };
+        let shown = Shown { description, events, execution: self.execution };
         output.one(&shown, page)
     }
 
@@ -93,7 +96,8 @@ impl Show {
             true => "it has ended and waits for nothing",
             false => "it waits for nothing: its next turn is about to come",
         };
-        output.rows(&description.waits, nothing, |waits: &[Wait], look| waits::table(waits, look))
+        let id = &description.row.instance;
+        output.rows(&description.waits, nothing, |waits: &[Wait], look| waits::table(waits, id, look))
     }
 
     /// The newest events, ascending.
@@ -200,7 +204,7 @@ fn page(shown: &Shown, look: Look) -> String {
     if let Some(blocked) = &description.blocked {
         page.heading("Blocked");
         page.painted("reason", blocked.reason.sentence(), Paint::Magenta);
-        page.value("since", since(blocked.since_ms, look));
+        page.value("since", since(blocked.since_ms, look.now_ms));
         match blocked.next_try_ms {
             Some(next) => page.value("next try", crate::output::until(next, look.now_ms)),
             None => page.value("next try", format!("when you say so: duroxide retry {}", row.instance)),
@@ -208,7 +212,7 @@ fn page(shown: &Shown, look: Look) -> String {
     }
     if !description.waits.is_empty() {
         page.heading("Waits for");
-        page.table(&waits::table(&description.waits, look));
+        page.table(&waits::table(&description.waits, &row.instance, look));
         if !description.waits_are_complete {
             page.line("… and perhaps more: its history is too long to look through");
         }
@@ -220,7 +224,14 @@ fn page(shown: &Shown, look: Look) -> String {
         }
     }
     if let Some(events) = &shown.events {
-        page.heading(&format!("History ({} of {})", grouped(events.len() as u64), counted(description.event_count, "event")));
+        page.heading(&match shown.execution {
+            Some(execution) => format!("History of execution {execution}"),
+            None => format!(
+                "History ({} of {})",
+                grouped(events.len() as u64),
+                counted(description.event_count, "event")
+            ),
+        });
         page.table(&events::table(events));
     }
     page.finish()
@@ -229,12 +240,14 @@ fn page(shown: &Shown, look: Look) -> String {
 fn head(page: &mut Page, description: &InstanceDescription, look: Look) {
     let row = &description.row;
     page.painted("state", row.state.as_str(), Paint::of_state(row.state.as_str()));
-    page.value("orchestration", format!("{} {}", row.name, row.version));
-    page.maybe("says", row.custom_status.as_deref());
-    page.value("created", since(row.created_at_ms, look));
+    let version = if row.version == "unknown" { "" } else { row.version.as_str() };
+    page.value("orchestration", format!("{} {version}", row.name).trim_end());
+    page.maybe("custom status", row.custom_status.as_deref());
+    page.value("created", since(row.created_at_ms, look.now_ms));
     match row.completed_at_ms {
-        Some(ended) => page.value("ended", format!("{}, after {}", since(ended, look), took(row, ended))),
-        None => page.value("last turn", since(row.updated_at_ms, look)),
+        Some(ended) => page.value("ended", format!("{}, after {}", since(ended, look.now_ms), took(row, ended))),
+        None if row.incarnation == 0 => page.value("last turn", "none yet"),
+        None => page.value("last turn", since(row.updated_at_ms, look.now_ms)),
     }
     if row.execution_id > 1 {
         page.value("execution", grouped(row.execution_id));
@@ -257,11 +270,4 @@ fn head(page: &mut Page, description: &InstanceDescription, look: Look) {
 
 fn took(row: &InstanceRow, ended: u64) -> String {
     duration(ended.saturating_sub(row.created_at_ms))
-}
-
-fn since(ms: u64, look: Look) -> String {
-    match ago(ms, look.now_ms).as_str() {
-        "now" => format!("{} UTC (now)", moment(ms)),
-        age => format!("{} UTC ({age} ago)", moment(ms)),
-    }
 }

@@ -4,8 +4,8 @@ use duroxide::model::{ActivityStage, ActivityWait, Wait, WaitFor};
 
 use crate::output::{Cell, Column, Look, Paint, Table, ago, payload, until};
 
-/// The table of open steps.
-pub fn table(waits: &[Wait], look: Look) -> Table {
+/// The table of open steps of an instance.
+pub fn table(waits: &[Wait], instance: &str, look: Look) -> Table {
     let mut table = Table::new([
         Column::right("#"),
         Column::new("KIND"),
@@ -15,7 +15,7 @@ pub fn table(waits: &[Wait], look: Look) -> Table {
         Column::new("DETAIL").at_least(16).expendable(1),
     ]);
     for wait in waits {
-        let (kind, what, state, detail) = described(wait, look);
+        let (kind, what, state, detail) = described(wait, instance, look);
         table.row([
             wait.event_id.to_string().into(),
             kind.into(),
@@ -28,7 +28,7 @@ pub fn table(waits: &[Wait], look: Look) -> Table {
     table
 }
 
-fn described(wait: &Wait, look: Look) -> (&'static str, String, Cell, Cell) {
+fn described(wait: &Wait, instance: &str, look: Look) -> (&'static str, String, Cell, Cell) {
     let plain = |text: &str| Cell::painted(text, None);
     let waiting = || Cell::painted("waiting", Paint::Cyan);
     match &wait.what {
@@ -38,8 +38,8 @@ fn described(wait: &Wait, look: Look) -> (&'static str, String, Cell, Cell) {
         WaitFor::Timer { until_ms } => {
             ("timer", "sleep".to_string(), waiting(), plain(&format!("fires {}", until(*until_ms, look.now_ms))))
         }
-        WaitFor::Signal { name } => ("event", name.clone(), waiting(), plain("duroxide raise")),
-        WaitFor::Queue { name } => ("queue", name.clone(), waiting(), plain("duroxide enqueue")),
+        WaitFor::Signal { name } => ("event", name.clone(), waiting(), plain(&format!("duroxide raise {instance} {name}"))),
+        WaitFor::Queue { name } => ("queue", name.clone(), waiting(), plain(&format!("duroxide enqueue {instance} {name}"))),
         WaitFor::Child { instance, name, state } => {
             let state = state.map_or_else(|| Cell::maybe(None::<&str>), |state| Cell::state(state.as_str()));
             ("child", name.clone(), state, plain(instance))

@@ -182,8 +182,9 @@ fn page(running: &Running, look: crate::output::Look) -> String {
     let bold = |text: &str| look.style.paint(Paint::Bold, text).into_owned();
     page.line("");
     page.line("Open the dashboard and press Crash, or in another terminal:");
-    page.line(&format!("  {}", bold("duroxide dev crash")));
-    page.line(&format!("  {}", bold(&format!("duroxide --db {} list --watch", running.store))));
+    let program = std::env::args().next().unwrap_or_else(|| "duroxide".to_string());
+    page.line(&format!("  {}", bold(&format!("{program} dev crash"))));
+    page.line(&format!("  {}", bold(&format!("{program} --db {} list --watch", running.store))));
     page.line("The worker dies, another takes over, and the work goes on where it stopped.");
     page.line("Ctrl-C ends everything.");
     page.finish() + "\n"

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
-use tokio::process::{Child, Command};
+use tokio::process::{Child, ChildStdin, Command};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
@@ -87,7 +87,7 @@ async fn keep_alive(
     // Whoever listened for news may have gone away; the worker does not depend on it.
     let tell = |what| drop(news.send(what));
     loop {
-        let (mut child, id) = match spawn(&command) {
+        let (mut child, stdin, id) = match spawn(&command) {
             Ok(started) => started,
             Err(error) => {
                 tell(WorkerNews::Died(format!("cannot be started: {error}")));
@@ -122,7 +122,7 @@ async fn keep_alive(
                     let _ = reply.send(answer);
                 }
             }
-            Event::Stop => return end(child).await,
+            Event::Stop => return end(child, stdin).await,
         }
     }
 }
@@ -139,20 +139,21 @@ async fn is_stopped_within(pause: Duration, stopped: &mut watch::Receiver<bool>)
     tokio::time::timeout(pause, stopped.wait_for(|stopped| *stopped)).await.is_ok()
 }
 
-fn spawn(command: &WorkerCommand) -> std::io::Result<(Child, u32)> {
+/// Starts the worker. Its standard input is kept apart, because waiting for a child closes what it still has.
+fn spawn(command: &WorkerCommand) -> std::io::Result<(Child, Option<ChildStdin>, u32)> {
     let mut process = Command::new(&command.program);
     process.args(&command.arguments).stdin(Stdio::piped()).stdout(Stdio::null()).kill_on_drop(true);
     // A group of its own: Ctrl-C is for this process, which then ends the worker.
     #[cfg(unix)]
     process.process_group(0);
-    let child = process.spawn()?;
-    let id = child.id().unwrap_or_default();
-    Ok((child, id))
+    let mut child = process.spawn()?;
+    let (stdin, id) = (child.stdin.take(), child.id().unwrap_or_default());
+    Ok((child, stdin, id))
 }
 
 /// Closes its standard input, which tells the worker to end; kills it if it does not.
-async fn end(mut child: Child) {
-    drop(child.stdin.take());
+async fn end(mut child: Child, stdin: Option<ChildStdin>) {
+    drop(stdin);
     if tokio::time::timeout(GRACE, child.wait()).await.is_err() {
         // It may have ended in this very moment.
         let _ = child.kill().await;

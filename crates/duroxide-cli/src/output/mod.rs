@@ -21,7 +21,7 @@ pub use page::Page;
 pub use style::{Paint, Style};
 pub use table::{Cell, Column, Table};
 pub use text::{counted, cut, grouped, payload, printable, size, width};
-pub use when::{Since, ago, duration, moment, parse_duration, until};
+pub use when::{Since, ago, duration, moment, parse_duration, since, until};
 
 /// How data is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
@@ -183,7 +183,7 @@ impl<'a> Output<'a> {
         // Nobody can be told that standard error is closed.
         let _ = writeln!(self.console.stderr, "{} {failure}", self.aside.paint(Paint::Red, "error:"));
         if let Some(hint) = &failure.hint {
-            let _ = writeln!(self.console.stderr, "{} {hint}", self.aside.paint(Paint::Cyan, "   to do:"));
+            let _ = writeln!(self.console.stderr, "{} {hint}", self.aside.paint(Paint::Cyan, "hint:"));
         }
     }
 }

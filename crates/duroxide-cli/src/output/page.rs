@@ -48,8 +48,7 @@ impl Page {
     /// Writes a line.
     pub fn line(&mut self, line: &str) {
         self.flush();
-        self.text.push_str("  ");
-        self.text.push_str(line);
+        self.text.push_str(format!("  {line}").trim_end());
         self.text.push('\n');
     }
 

@@ -162,6 +162,14 @@ pub fn ago(then_ms: u64, now_ms: u64) -> String {
     }
 }
 
+/// Writes a time in UTC, and how long ago it was.
+pub fn since(then_ms: u64, now_ms: u64) -> String {
+    match ago(then_ms, now_ms).as_str() {
+        "now" => format!("{} UTC (now)", moment(then_ms)),
+        age => format!("{} UTC ({age} ago)", moment(then_ms)),
+    }
+}
+
 /// Writes how long it is until something: `in 12s`, `overdue by 3s`.
 pub fn until(then_ms: u64, now_ms: u64) -> String {
     match then_ms >= now_ms {

@@ -145,8 +145,24 @@ impl Scene {
 
     /// Replaces what differs from run to run: the one place where that is done.
     pub fn normalised(&self, text: &str) -> String {
-        text.replace(&self.directory.path().display().to_string(), "DIR").replace('\u{1b}', "^[")
+        let text = text.replace(&self.directory.path().display().to_string(), "DIR").replace('\u{1b}', "^[");
+        without_sizes(&text)
     }
+}
+
+/// Replaces `184.0 KiB`: how large a file is depends on SQLite and on the schema.
+fn without_sizes(text: &str) -> String {
+    let mut found = String::new();
+    let mut rest = text;
+    while let Some((at, unit)) = [" B", " KiB", " MiB"].into_iter().filter_map(|unit| Some((rest.find(unit)?, unit))).min() {
+        let (before, after) = (&rest[..at], &rest[at + unit.len()..]);
+        let kept = before.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
+        let is_size = kept.len() < before.len() && !after.starts_with(char::is_alphanumeric);
+        found.push_str(if is_size { kept } else { before });
+        found.push_str(if is_size { "SIZE" } else { unit });
+        rest = after;
+    }
+    found + rest
 }
 
 /// Runs a command without a store.
@@ -168,6 +184,7 @@ async fn run(arguments: impl Iterator<Item = OsString>, terminal: Terminal, cloc
         columns: terminal.columns,
         variable: |_| None,
         clock,
+        shows_logs: false,
         most_drawings: terminal.drawings,
     };
     let exit = duroxide_cli::run(arguments, &mut console).await;
