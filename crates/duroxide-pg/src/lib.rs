@@ -39,7 +39,7 @@
 //! | `renewals` | keeping leases, together and on a connection of their own |
 //! | `lease_holder`, `dead_holders` | noticing that a process has died, and releasing its leases |
 //! | `shared`, `signals`, `clock` | telling dispatchers, watchers and other processes what changed, and when to look |
-//! | `figures` | metrics about the state of the store |
+//! | `figures`, `facts` | metrics about the state of the store, and what operators ask about its database |
 //! | `encode`, `text` | values on their way in and out |
 //! | `provider`, `extended`, `steps`, `admin`, `reads`, `histories`, `blocked`, `quarantine` | the traits |
 //!
@@ -74,6 +74,7 @@ mod encode;
 mod epochs;
 mod error;
 mod extended;
+mod facts;
 mod fetch;
 mod figures;
 mod gather;
@@ -121,8 +122,9 @@ use tokio::sync::mpsc;
 #[doc(hidden)]
 pub use admin::bulk_statements;
 pub use error::PgError;
+pub use facts::{PostgresFacts, TableFacts};
 pub use migrate::Migrations;
-pub use open::{OpenError, open};
+pub use open::{OpenError, open, take_schema};
 pub use options::PostgresBuilder;
 pub use session::TokenSource;
 #[cfg(feature = "test-hooks")]
