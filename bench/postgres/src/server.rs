@@ -146,6 +146,9 @@ impl Tools {
             .into_iter()
             .find(|place| place.join("initdb").exists() && place.join("pg_ctl").exists())
             .ok_or("PostgreSQL is needed (Debian: apt-get install postgresql)")?;
+        // The path may hold links to some of the programs only.
+        let program = fs::canonicalize(directory.join("pg_ctl"))?;
+        let directory = program.parent().ok_or("pg_ctl is in no directory")?.to_path_buf();
         let is_root = Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout == b"0\n");
         let exists = |user: &str| Command::new("id").arg(user).output().is_ok_and(|id| id.status.success());
         let user = is_root.then(|| if exists("postgres") { "postgres" } else { "nobody" });

@@ -129,8 +129,7 @@ async fn tell(place: &Place, name: &str, size: u64, report: &mut Report) -> Outc
         }
     }
     let each = ratio(all as f64, size as f64);
-    let sum = ["all", ""].map(Into::into).into_iter();
-    table.row(sum.chain([0_u64.into(), all.into(), each.into(), (each * MILLION / 1e6).into()]).collect());
+    table.row(vec!["all".into(), "".into(), "".into(), all.into(), each.into(), (each * MILLION / 1e6).into()]);
     report.table(table);
     Ok(())
 }

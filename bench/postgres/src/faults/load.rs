@@ -8,7 +8,7 @@ use duroxide::{Client, ClientError, OrchestrationStatus};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::MissedTickBehavior;
 
-use super::shapes::{EVENT, KEY, LAST_VALUE, Shape};
+use super::shapes::{KEY, LAST_VALUE, QUEUE, Shape};
 use crate::Outcome;
 use crate::stats::{Dice, now};
 
@@ -138,7 +138,7 @@ async fn follow(client: &Client, job: &Job, errors: &mut Vec<String>) -> Result<
     let start = || client.start_orchestration(instance, shape.name(), pace_ms.to_string());
     patiently(errors, start).await?;
     if *shape == Shape::Event {
-        patiently(errors, || client.raise_event(instance, EVENT, "")).await?;
+        patiently(errors, || client.enqueue_event(instance, QUEUE, "")).await?;
     }
     let status = patiently(errors, || client.wait_for_orchestration(instance, WAIT)).await?;
     match status {
@@ -156,9 +156,9 @@ async fn follow(client: &Client, job: &Job, errors: &mut Vec<String>) -> Result<
 }
 
 /// Makes a call until it succeeds or fails for good.
-async fn patiently<T>(
+async fn patiently<T, F: Future<Output = Result<T, ClientError>>>(
     errors: &mut Vec<String>,
-    call: impl AsyncFn() -> Result<T, ClientError>,
+    call: impl Fn() -> F,
 ) -> Result<T, String> {
     loop {
         match call().await {

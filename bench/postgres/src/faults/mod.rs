@@ -72,6 +72,10 @@ pub async fn run(args: &Args, report: &mut Report) -> Outcome<()> {
         directory.disable_cleanup(true);
         report.setting("logs and ledgers", directory.path().display().to_string());
     }
+    if !args.flag("json") {
+        // A run takes an hour, so its figures are there in both forms.
+        println!("\n{}", report.json());
+    }
     Ok(())
 }
 
@@ -173,6 +177,10 @@ impl Run {
         let not_completed = "SELECT count(*) FROM executions WHERE status <> 'Completed'";
         let rows: i64 = sql.query_one(not_completed, &[]).await?.get(0);
         report.setting("executions that are not completed", rows.unsigned_abs());
+        let runs = Ledger::parse(&self.fleet.ledgers()?)?.count("p");
+        if runs != self.sums.runs {
+            self.sums.wrong.push(format!("{runs} runs in the end, {} after the phases", self.sums.runs));
+        }
         self.fleet.stop()?;
         self.sums.tell(report);
         Ok(())

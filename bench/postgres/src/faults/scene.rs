@@ -56,7 +56,8 @@ impl Scene {
 
     /// Does something to the pooler.
     pub fn with_bouncer<T>(&self, act: impl FnOnce(&mut Bouncer) -> Outcome<T>) -> Outcome<T> {
-        act(&mut self.bouncer.lock().map_err(|_| "somebody has failed with the pooler")?)
+        let mut bouncer = self.bouncer.lock().map_err(|_| "somebody has failed with the pooler")?;
+        act(&mut bouncer)
     }
 
     /// Connects to the primary, in the store's schema.

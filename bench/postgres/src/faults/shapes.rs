@@ -6,8 +6,8 @@ use duroxide::{OrchestrationContext, OrchestrationRegistry};
 
 /// The name of the only activity. Its input is the step's name, a blank, and how long it takes in milliseconds.
 pub const ACTIVITY: &str = "Work";
-/// The event that an [`Shape::Event`] waits for.
-pub const EVENT: &str = "go";
+/// The queue on which a [`Shape::Event`] waits for an event. (A signal would be lost that comes before the wait.)
+pub const QUEUE: &str = "go";
 /// The value that a [`Shape::Values`] has under [`KEY`] in the end.
 pub const KEY: &str = "last";
 pub const LAST_VALUE: &str = "v3";
@@ -105,7 +105,7 @@ pub fn orchestrations() -> OrchestrationRegistry {
             Ok(seen.join(","))
         })
         .register(Shape::Event.name(), |ctx: OrchestrationContext, pace: String| async move {
-            ctx.schedule_wait(EVENT).await;
+            ctx.dequeue_event(QUEUE).await;
             step(&ctx, "told", &pace).await
         })
         .build()

@@ -69,9 +69,9 @@ impl Fault {
     /// Its part of an hour, in minutes.
     pub fn minutes(self) -> f64 {
         match self {
-            Self::None => 6.0,
+            Self::None => 4.5,
             Self::Snapshot => 12.0,
-            _ => 7.0,
+            _ => 6.5,
         }
     }
 
