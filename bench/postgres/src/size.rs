@@ -63,7 +63,8 @@ async fn fill(place: &Place, name: &str, size: u64, keep: Option<u64>) -> Outcom
             Ok(last)
         })
         .build();
-    let options = RuntimeOptions { orchestration_concurrency: 8, worker_concurrency: 64, ..Default::default() };
+    let options =
+        RuntimeOptions { orchestration_concurrency: 8, worker_concurrency: 64, ..Default::default() };
     let runtime = Runtime::start_with_options(store.clone(), activities, orchestrations, options).await;
     let client = Client::new(store);
     let (mut running, mut started, mut ended, mut deleted) = (JoinSet::new(), 0, 0, 0);
@@ -77,11 +78,8 @@ async fn fill(place: &Place, name: &str, size: u64, keep: Option<u64>) -> Outcom
             ended += 1;
         }
         if keep.is_some_and(|keep| ended >= deleted + keep + u64::from(PAGE)) {
-            let oldest = InstanceFilter {
-                completed_before: Some(u64::MAX),
-                limit: Some(PAGE),
-                ..Default::default()
-            };
+            let oldest =
+                InstanceFilter { completed_before: Some(u64::MAX), limit: Some(PAGE), ..Default::default() };
             deleted += client.delete_instance_bulk(oldest).await?.instances_deleted;
         }
     }
@@ -118,18 +116,33 @@ async fn tell(place: &Place, name: &str, size: u64, report: &mut Report) -> Outc
     );
     let mut all = 0;
     for row in rows {
-        let (of, index, bytes, rows): (String, String, i64, i64) = (row.get(0), row.get(1), row.get(2), row.get(3));
+        let (of, index, bytes, rows): (String, String, i64, i64) =
+            (row.get(0), row.get(1), row.get(2), row.get(3));
         all += bytes.unsigned_abs();
         let each = ratio(bytes as f64, size as f64);
         // What is smaller does not grow with the orchestrations.
         if bytes >= 100_000 {
             let rows = rows.max(0).unsigned_abs();
             let bytes = bytes.unsigned_abs();
-            table.row(vec![of.into(), index.into(), rows.into(), bytes.into(), each.into(), (each * MILLION / 1e6).into()]);
+            table.row(vec![
+                of.into(),
+                index.into(),
+                rows.into(),
+                bytes.into(),
+                each.into(),
+                (each * MILLION / 1e6).into(),
+            ]);
         }
     }
     let each = ratio(all as f64, size as f64);
-    table.row(vec!["all".into(), "".into(), "".into(), all.into(), each.into(), (each * MILLION / 1e6).into()]);
+    table.row(vec![
+        "all".into(),
+        "".into(),
+        "".into(),
+        all.into(),
+        each.into(),
+        (each * MILLION / 1e6).into(),
+    ]);
     report.table(table);
     Ok(())
 }

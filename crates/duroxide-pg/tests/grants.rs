@@ -201,7 +201,11 @@ async fn a_schema_in_which_everybody_may_create_objects_is_warned_of() {
 const IN_THE_WAY: [(&str, &str, &str); 4] = [
     ("FUNCTION now_ms_1(text)", "RETURNS bigint LANGUAGE sql AS 'SELECT 1::bigint'", "now_ms_1(text)"),
     ("FUNCTION starts_with(varchar, text)", "RETURNS boolean LANGUAGE sql AS 'SELECT true'", "starts_with("),
-    ("OPERATOR || (text, bigint)", "(FUNCTION = SCHEMA.joined, LEFTARG = text, RIGHTARG = bigint)", "||(text,bigint)"),
+    (
+        "OPERATOR || (text, bigint)",
+        "(FUNCTION = SCHEMA.joined, LEFTARG = text, RIGHTARG = bigint)",
+        "||(text,bigint)",
+    ),
     ("AGGREGATE sum(text)", "(SFUNC = textcat, STYPE = text)", "sum(text)"),
 ];
 
@@ -216,9 +220,8 @@ async fn a_function_of_another_role_that_could_be_taken_for_ours_is_refused() {
     server.run(&format!("GRANT CREATE, USAGE ON SCHEMA {schema} TO stranger")).await;
     let stranger = connect(&server.url_of("stranger")).await;
     // A name of its own is in nobody's way.
-    let harmless = format!(
-        "CREATE FUNCTION {schema}.joined(text, bigint) RETURNS text LANGUAGE sql AS 'SELECT $1'"
-    );
+    let harmless =
+        format!("CREATE FUNCTION {schema}.joined(text, bigint) RETURNS text LANGUAGE sql AS 'SELECT $1'");
     stranger.batch_execute(&harmless).await.unwrap();
     server.open("owner", Migrations::Apply).await.unwrap();
     for (object, definition, named) in IN_THE_WAY {
@@ -233,7 +236,10 @@ async fn a_function_of_another_role_that_could_be_taken_for_ours_is_refused() {
         stranger.batch_execute(&create).await.unwrap();
         for (role, migrations) in [("owner", Migrations::Apply), ("app", Migrations::Verify)] {
             let refused = server.open(role, migrations).await.err().expect("it is refused");
-            assert!(matches!(refused, PgError::AlteredSchema { .. }) && !refused.is_retryable(), "{refused:?}");
+            assert!(
+                matches!(refused, PgError::AlteredSchema { .. }) && !refused.is_retryable(),
+                "{refused:?}"
+            );
             let said = refused.to_string();
             assert!(said.contains("role 'stranger'") && said.contains(named), "{said}");
         }

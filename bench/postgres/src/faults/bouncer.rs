@@ -68,8 +68,13 @@ impl Bouncer {
         // The pooler ends with this process, in whatever way that ends.
         command.args(["--pdeathsig", "KILL"]);
         if Command::new("id").arg("-u").output()?.stdout == b"0\n" {
-            let exists = |user: &str| Command::new("id").arg(user).output().is_ok_and(|id| id.status.success());
-            command.args(["--reuid", if exists("postgres") { "postgres" } else { "nobody" }, "--clear-groups"]);
+            let exists =
+                |user: &str| Command::new("id").arg(user).output().is_ok_and(|id| id.status.success());
+            command.args([
+                "--reuid",
+                if exists("postgres") { "postgres" } else { "nobody" },
+                "--clear-groups",
+            ]);
         }
         let log = File::options().create(true).append(true).open(self.directory.join("bouncer.log"))?;
         let mut process = command

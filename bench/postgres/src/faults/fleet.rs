@@ -78,10 +78,10 @@ impl Fleet {
             let text = fs::read_to_string(self.log(&self.workers[number].name))?;
             let worker = &mut self.workers[number];
             for line in text.get(worker.read..).unwrap_or_default().lines() {
-                // The level is the second word, which may be coloured.
-                let level = line.split_whitespace().nth(1).unwrap_or_default();
-                logged.warnings += u64::from(level.contains("WARN"));
-                logged.errors += u64::from(level.contains("ERROR"));
+                // The level follows the time; both may be coloured.
+                let is_of = |level: &str| line.split_whitespace().take(3).any(|word| word.contains(level));
+                logged.warnings += u64::from(is_of("WARN"));
+                logged.errors += u64::from(is_of("ERROR"));
             }
             worker.read = text.len();
         }

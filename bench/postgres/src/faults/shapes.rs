@@ -76,7 +76,8 @@ pub fn orchestrations() -> OrchestrationRegistry {
             Ok(done.join(","))
         })
         .register(Shape::FanOut.name(), |ctx: OrchestrationContext, pace: String| async move {
-            let all = Shape::FanOut.steps().iter().map(|name| ctx.schedule_activity(ACTIVITY, input(name, &pace)));
+            let all =
+                Shape::FanOut.steps().iter().map(|name| ctx.schedule_activity(ACTIVITY, input(name, &pace)));
             let all = all.collect();
             let done: Result<Vec<String>, String> = ctx.join(all).await.into_iter().collect();
             Ok(done?.iter().map(|result| name_of(result)).collect::<Vec<_>>().join(","))
