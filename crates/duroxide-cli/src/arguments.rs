@@ -34,13 +34,35 @@ pub struct Arguments {
 #[derive(Debug, Args)]
 pub struct General {
     /// Store to work on: sqlite:FILE, postgres://USER@HOST/DATABASE, or a path
-    #[arg(long, value_name = "URL", env = "DUROXIDE_DB", hide_env_values = true, global = true, help_heading = "General options")]
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "DUROXIDE_DB",
+        hide_env_values = true,
+        global = true,
+        help_heading = "General options"
+    )]
     pub db: Option<String>,
     /// How to print data
-    #[arg(short, long, value_enum, default_value_t, global = true, help_heading = "General options", hide_possible_values = false)]
+    #[arg(
+        short,
+        long,
+        value_enum,
+        default_value_t,
+        global = true,
+        help_heading = "General options",
+        hide_possible_values = false
+    )]
     pub output: Format,
     /// When to use colours
-    #[arg(long, value_enum, default_value_t, value_name = "WHEN", global = true, help_heading = "General options")]
+    #[arg(
+        long,
+        value_enum,
+        default_value_t,
+        value_name = "WHEN",
+        global = true,
+        help_heading = "General options"
+    )]
     pub color: Colours,
     /// Print data and errors only
     #[arg(short, long, global = true, help_heading = "General options")]

@@ -52,8 +52,9 @@ impl Failure {
 
     /// There is no such instance.
     pub fn no_instance(id: &str) -> Self {
-        Self::not_found(format!("there is no instance '{}'", crate::output::printable(id)))
-            .hint("`duroxide list` shows which there are; `duroxide list --id PREFIX` looks for a part of the id")
+        Self::not_found(format!("there is no instance '{}'", crate::output::printable(id))).hint(
+            "`duroxide list` shows which there are; `duroxide list --id PREFIX` looks for a part of the id",
+        )
     }
 
     /// The time was up.

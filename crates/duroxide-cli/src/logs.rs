@@ -18,16 +18,16 @@ pub fn show(verbose: u8, command: &Command, console: &Console) {
     };
     let mut targets = Targets::new().with_default(level);
     match command {
-        Command::Serve(_) | Command::Dev(_) => targets = targets.with_target("duroxide::audit", LevelFilter::INFO),
+        Command::Serve(_) | Command::Dev(_) => {
+            targets = targets.with_target("duroxide::audit", LevelFilter::INFO)
+        }
         // The samples fail on purpose, and nobody wants to read of it twice.
         Command::DevWorker(_) if verbose == 0 => targets = Targets::new().with_default(LevelFilter::ERROR),
         _ => {}
     }
     let style = Style::choose(Colours::Auto, console.stderr_is_terminal, console.variable);
-    let lines = tracing_subscriber::fmt::layer()
-        .compact()
-        .with_ansi(style.is_coloured)
-        .with_writer(std::io::stderr);
+    let lines =
+        tracing_subscriber::fmt::layer().compact().with_ansi(style.is_coloured).with_writer(std::io::stderr);
     // If there is one already, it stays.
     let _ = tracing_subscriber::registry().with(targets).with(lines).try_init();
 }

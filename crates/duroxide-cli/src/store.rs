@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use duroxide::Client;
-use duroxide::providers::{Clock, Provider};
 use duroxide::providers::sqlite::{self, SqliteError, SqliteProvider};
+use duroxide::providers::{Clock, Provider};
 use duroxide_pg::{PgError, PostgresProvider};
 
 use crate::failure::{Failure, Outcome};
@@ -49,8 +49,10 @@ impl Store {
         let store = match scheme(url) {
             Some("postgres" | "postgresql") => Self::postgres(url, opening, name.clone()).await,
             Some("sqlite") | None => Self::sqlite(url, opening, clock, name.clone()).await,
-            Some("memory") => Err(Failure::usage("a store in memory lives in the process of its application")
-                .hint("give a file (--db sqlite:app.db) or a database (--db postgres://user@host/database)")),
+            Some("memory") => Err(Failure::usage(
+                "a store in memory lives in the process of its application",
+            )
+            .hint("give a file (--db sqlite:app.db) or a database (--db postgres://user@host/database)")),
             Some(other) => Err(Failure::usage(format!("'{other}:' names no store"))
                 .hint("the URL begins with sqlite: or postgres://")),
         };
@@ -66,7 +68,12 @@ impl Store {
             Opening::AsItIs => sqlite::Migrations::Verify,
             Opening::Migrate => sqlite::Migrations::Apply,
         };
-        let store = SqliteProvider::builder().clock(clock.clone()).migrations(migrations).open(url).await.map_err(sqlite_failure)?;
+        let store = SqliteProvider::builder()
+            .clock(clock.clone())
+            .migrations(migrations)
+            .open(url)
+            .await
+            .map_err(sqlite_failure)?;
         let store = Arc::new(store);
         Ok(Self::new(store.clone(), StoreKind::Sqlite(store), name))
     }
@@ -119,7 +126,9 @@ pub fn without_password(url: &str) -> String {
         _ => option.to_string(),
     };
     match options {
-        Some(options) => format!("{address}?{}", options.split('&').map(hidden).collect::<Vec<_>>().join("&")),
+        Some(options) => {
+            format!("{address}?{}", options.split('&').map(hidden).collect::<Vec<_>>().join("&"))
+        }
         None => address,
     }
 }
@@ -144,9 +153,8 @@ fn sqlite_failure(error: SqliteError) -> Failure {
 fn postgres_failure(error: PgError) -> Failure {
     let failure = Failure::failed(error.to_string());
     match error {
-        PgError::NotMigrated { .. } => {
-            failure.hint("run `duroxide db migrate` as the owner of the schema, or deploy the application first")
-        }
+        PgError::NotMigrated { .. } => failure
+            .hint("run `duroxide db migrate` as the owner of the schema, or deploy the application first"),
         PgError::Connect { .. } => failure.hint("check host and port, and whether the server runs"),
         PgError::LoginRefused { .. } => failure.hint("check user, password and database in the URL"),
         PgError::NewerSchema { .. } => failure.hint("use the `duroxide` command of that version"),

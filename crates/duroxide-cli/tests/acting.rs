@@ -19,8 +19,12 @@ async fn starting() {
     scene.snapshot("start", "start Order --id order-1 --input '3 apples'", Terminal::default()).await;
     scene.snapshot("start-taken", "start Order --id order-1", Terminal::default()).await;
     scene.snapshot("start-if-absent", "start Order --id order-1 --if-absent", Terminal::default()).await;
-    scene.snapshot("start-json", "start Order --id order-2 --version 2.0.0 --output json", Terminal::default()).await;
-    scene.snapshot("start-timeout", "start Order --id order-3 --wait --timeout 1ms", Terminal::default()).await;
+    scene
+        .snapshot("start-json", "start Order --id order-2 --version 2.0.0 --output json", Terminal::default())
+        .await;
+    scene
+        .snapshot("start-timeout", "start Order --id order-3 --wait --timeout 1ms", Terminal::default())
+        .await;
     scene.snapshot("start-bad-id", "start Order --id sub::1", Terminal::default()).await;
     let run = scene.run("start Order").await;
     assert!(run.stdout.starts_with("order-") && run.stdout.trim().len() == 14, "{}", run.stdout);
@@ -40,7 +44,11 @@ async fn payloads_come_from_arguments_files_and_pipes() {
         let run = scene.run(&format!("show {id} --output json")).await;
         let messages = client(&scene).await.list_queued_messages(id, 1, 1_000).await.unwrap();
         let queued = serde_json::to_string(&messages).unwrap();
-        assert!(queued.contains(&input.replace('"', "\\\"")) || queued.contains(input), "{queued} {}", run.stdout);
+        assert!(
+            queued.contains(&input.replace('"', "\\\"")) || queued.contains(input),
+            "{queued} {}",
+            run.stdout
+        );
     }
 }
 
@@ -84,7 +92,9 @@ async fn deleting() {
     scene.snapshot("delete-gone", "delete order-7 --yes", Terminal::default()).await;
     scene.snapshot("delete-running", "delete approval-1 --yes", Terminal::default()).await;
     scene.snapshot("delete-child", "delete basket-1::sub::2 --yes", Terminal::default()).await;
-    scene.snapshot("delete-force", "delete approval-1 --force --yes --output json", Terminal::default()).await;
+    scene
+        .snapshot("delete-force", "delete approval-1 --force --yes --output json", Terminal::default())
+        .await;
     scene.snapshot("delete-living", "delete --status waiting --yes", Terminal::default()).await;
     scene.snapshot("delete-filter", "delete --status failed --yes", Terminal::default()).await;
     scene.snapshot("delete-nothing", "delete --name Nothing --yes", Terminal::default()).await;
@@ -97,8 +107,16 @@ async fn pruning() {
     let scene = Scene::full().await;
     scene.snapshot("prune-how", "prune", Terminal::default()).await;
     scene.snapshot("prune-nothing", "prune --older-than 1d --yes", Terminal::default()).await;
-    scene.snapshot("prune-executions", "prune --executions monitor --keep-last 1 --yes", Terminal::default()).await;
-    scene.snapshot("prune-all-executions", "prune --executions --keep-last 1 --yes --output json", Terminal::default()).await;
+    scene
+        .snapshot("prune-executions", "prune --executions monitor --keep-last 1 --yes", Terminal::default())
+        .await;
+    scene
+        .snapshot(
+            "prune-all-executions",
+            "prune --executions --keep-last 1 --yes --output json",
+            Terminal::default(),
+        )
+        .await;
     scene.snapshot("prune", "prune --older-than 1m --yes", Terminal::default()).await;
     let left = scene.run("list --output jsonl --status completed,failed").await;
     assert_eq!(left.stdout, "");
@@ -111,7 +129,13 @@ async fn histories_are_exported_whole() {
     let events: Vec<duroxide::Event> = serde_json::from_str(&run.stdout).unwrap();
     assert_eq!(events.first().unwrap().event_id, 1);
     assert!(events.last().unwrap().is_terminal());
-    scene.snapshot("history-export", "history export monitor --execution 1 --output jsonl", Terminal::default()).await;
+    scene
+        .snapshot(
+            "history-export",
+            "history export monitor --execution 1 --output jsonl",
+            Terminal::default(),
+        )
+        .await;
     scene.snapshot("history-unknown", "history export nobody", Terminal::default()).await;
     scene.snapshot("history-no-execution", "history export monitor --execution 9", Terminal::default()).await;
     scene.snapshot("history-pending", "history export legacy-1", Terminal::default()).await;
@@ -137,9 +161,13 @@ async fn an_event_that_is_raised_arrives() {
         })
         .build_result()
         .unwrap();
-    let runtime = duroxide::Runtime::start_with_store(store.clone(), Default::default(), orchestrations).await;
+    let runtime =
+        duroxide::Runtime::start_with_store(store.clone(), Default::default(), orchestrations).await;
     let client = Client::new(store);
-    client.wait_for_status_change("echo-1", 0, Duration::from_millis(5), Duration::from_secs(60)).await.unwrap();
+    client
+        .wait_for_status_change("echo-1", 0, Duration::from_millis(5), Duration::from_secs(60))
+        .await
+        .unwrap();
     assert_eq!(scene.run("raise echo-1 said hello").await.exit as u8, 0);
     let status = client.wait_for_orchestration("echo-1", Duration::from_secs(60)).await.unwrap();
     assert!(matches!(status, OrchestrationStatus::Completed { output, .. } if output == "hello"));

@@ -110,14 +110,24 @@ async fn rows_in_quarantine_are_listed_shown_released_and_dropped() {
     let scene = Scene::empty().await;
     damage(&scene).await;
     scene.snapshot("quarantine-list", "quarantine list", Terminal::default()).await;
-    scene.snapshot("quarantine-show", "quarantine show 1", Terminal { columns: Some(100), ..Terminal::default() }).await;
+    scene
+        .snapshot(
+            "quarantine-show",
+            "quarantine show 1",
+            Terminal { columns: Some(100), ..Terminal::default() },
+        )
+        .await;
     scene.snapshot("quarantine-show-json", "quarantine show 1 --output json", Terminal::default()).await;
     scene.snapshot("quarantine-show-unknown", "quarantine show 9", Terminal::default()).await;
     scene.snapshot("quarantine-release", "quarantine release --all", Terminal::default()).await;
     scene.snapshot("quarantine-release-unknown", "quarantine release 9", Terminal::default()).await;
-    scene.snapshot("quarantine-doctor", "doctor --fast", Terminal { columns: Some(80), ..Terminal::default() }).await;
+    scene
+        .snapshot("quarantine-doctor", "doctor --fast", Terminal { columns: Some(80), ..Terminal::default() })
+        .await;
     scene.snapshot("quarantine-drop-nobody", "quarantine drop --all", Terminal::default()).await;
-    scene.snapshot("quarantine-drop-young", "quarantine drop --older-than 1d --yes", Terminal::default()).await;
+    scene
+        .snapshot("quarantine-drop-young", "quarantine drop --older-than 1d --yes", Terminal::default())
+        .await;
     scene.snapshot("quarantine-drop", "quarantine drop 1 --yes", Terminal::default()).await;
     scene.snapshot("quarantine-drop-again", "quarantine drop 1 --yes", Terminal::default()).await;
 }

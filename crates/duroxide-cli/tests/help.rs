@@ -29,10 +29,19 @@ fn the_help_tree_is_as_it_was() {
 fn every_first_line_is_short_and_has_no_full_stop() {
     fn check(command: &clap::Command) {
         let about = command.get_about().map(ToString::to_string).unwrap_or_default();
-        assert!(!about.is_empty() && !about.ends_with('.') && about.len() <= 80, "{}: {about}", command.get_name());
+        assert!(
+            !about.is_empty() && !about.ends_with('.') && about.len() <= 80,
+            "{}: {about}",
+            command.get_name()
+        );
         for argument in command.get_arguments() {
             let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
-            assert!(!help.is_empty() && !help.ends_with('.'), "{} {}: {help}", command.get_name(), argument.get_id());
+            assert!(
+                !help.is_empty() && !help.ends_with('.'),
+                "{} {}: {help}",
+                command.get_name(),
+                argument.get_id()
+            );
         }
         command.get_subcommands().filter(|command| command.get_name() != "help").for_each(check);
     }

@@ -75,7 +75,9 @@ async fn shows() {
     scene.snapshot("show-continued", "show monitor --history --execution 1", columns(100)).await;
     scene.snapshot("show-colour", "--color always show payment-1 --history", columns(100)).await;
     scene.snapshot("show-json", "show payment-1 --output json", Terminal::default()).await;
-    scene.snapshot("show-waiting-jsonl", "show approval-1 --waiting --output jsonl", Terminal::default()).await;
+    scene
+        .snapshot("show-waiting-jsonl", "show approval-1 --waiting --output jsonl", Terminal::default())
+        .await;
     scene.snapshot("show-unknown", "show nobody", Terminal::default()).await;
     scene.snapshot("show-no-execution", "show monitor --history --execution 9", Terminal::default()).await;
     scene.snapshot("follow", "show basket-1 --follow", columns(100)).await;
@@ -86,7 +88,9 @@ async fn shows() {
 async fn trees() {
     let scene = Scene::full().await;
     scene.snapshot("tree", "tree basket-1", columns(80)).await;
-    scene.snapshot("tree-from-root", "tree basket-1::sub::2 --from-root --depth 0", Terminal::default()).await;
+    scene
+        .snapshot("tree-from-root", "tree basket-1::sub::2 --from-root --depth 0", Terminal::default())
+        .await;
     scene.snapshot("tree-json", "tree order-7 --output json", Terminal::default()).await;
     scene.snapshot("tree-unknown", "tree nobody", Terminal::default()).await;
 }
@@ -105,7 +109,8 @@ async fn figures() {
 #[tokio::test]
 async fn watching_draws_again_and_again() {
     let scene = Scene::empty().await;
-    let terminal = Terminal { is_terminal: true, drawings: Some(1), columns: Some(80), ..Terminal::default() };
+    let terminal =
+        Terminal { is_terminal: true, drawings: Some(1), columns: Some(80), ..Terminal::default() };
     scene.snapshot("watch", "queues --watch", terminal).await;
 }
 
@@ -114,7 +119,9 @@ async fn texts_of_others_do_not_steer_the_terminal() {
     let scene = Scene::empty().await;
     let client = duroxide::Client::new(scene.store().await);
     client.start_orchestration("a\u{1b}[2Jb\u{202e}c\nd", "\u{7}Bell", "\u{1b}]0;title\u{7}").await.unwrap();
-    for command in ["list", "tree 'a\u{1b}[2Jb\u{202e}c\nd'", "show 'a\u{1b}[2Jb\u{202e}c\nd'", "stats", "doctor"] {
+    for command in
+        ["list", "tree 'a\u{1b}[2Jb\u{202e}c\nd'", "show 'a\u{1b}[2Jb\u{202e}c\nd'", "stats", "doctor"]
+    {
         let run = scene.run_on(command, Terminal { is_terminal: false, ..Terminal::default() }).await;
         let text = run.stdout + &run.stderr;
         assert!(!text.contains(['\u{1b}', '\u{7}', '\u{202e}']), "{command}: {text:?}");

@@ -22,7 +22,11 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 fn duroxide() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_duroxide"));
-    command.env_remove("DUROXIDE_DB").env_remove("DUROXIDE_TOKEN").env_remove("NO_COLOR").stdin(Stdio::null());
+    command
+        .env_remove("DUROXIDE_DB")
+        .env_remove("DUROXIDE_TOKEN")
+        .env_remove("NO_COLOR")
+        .stdin(Stdio::null());
     command
 }
 
@@ -72,7 +76,12 @@ fn first_line(running: &mut Running) -> Value {
 
 #[test]
 fn a_reader_that_goes_away_is_no_failure() {
-    let mut child = duroxide().args(["completions", "bash"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = duroxide()
+        .args(["completions", "bash"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     drop(child.stdout.take());
     let mut told = String::new();
     child.stderr.take().unwrap().read_to_string(&mut told).unwrap();
@@ -167,7 +176,8 @@ fn a_killed_worker_is_replaced_and_the_work_goes_on_where_it_stopped() {
         until("more steps of the report", || step(&store).filter(|step| *step >= before + 3));
     }
     until("an order", || show(&store, "order-1002").filter(|order| order["state"] == "completed"));
-    let address = told["dashboard"].as_str().unwrap().trim_start_matches("http://").trim_end_matches('/').to_string();
+    let address =
+        told["dashboard"].as_str().unwrap().trim_start_matches("http://").trim_end_matches('/').to_string();
     assert_eq!(ask(&address, "GET /metrics HTTP/1.1").0, 200);
 
     dev.signal("-INT");

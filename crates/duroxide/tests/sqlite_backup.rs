@@ -47,7 +47,8 @@ async fn a_copy_has_what_was_acknowledged_before_it_and_nothing_twice() {
 
         let copied = SqliteProvider::new(target.to_str().unwrap(), None).await.unwrap();
         let count = copied.query_number("SELECT count(*) FROM orchestrator_queue").await.unwrap() as u64;
-        let names = copied.query_number("SELECT count(DISTINCT instance_id) FROM orchestrator_queue").await.unwrap();
+        let names =
+            copied.query_number("SELECT count(DISTINCT instance_id) FROM orchestrator_queue").await.unwrap();
         assert!(count >= before && count == names as u64, "{count} of {before}");
         assert_eq!(copied.check_integrity(IntegrityCheck::Full).await.unwrap(), [""; 0]);
     }
@@ -88,7 +89,9 @@ async fn the_file_is_described() {
     store.enqueue_for_orchestrator(start("a"), None).await.unwrap();
     let facts = store.facts().await.unwrap();
     assert_eq!((facts.path.as_path(), facts.journal_mode.as_str()), (file.path().as_path(), "wal"));
-    assert!(facts.schema_version > 0 && facts.file_bytes > 0 && facts.log_bytes > 0 && facts.page_bytes >= 512);
+    assert!(
+        facts.schema_version > 0 && facts.file_bytes > 0 && facts.log_bytes > 0 && facts.page_bytes >= 512
+    );
     assert!(facts.free_bytes < facts.file_bytes);
     let memory = SqliteProvider::new_in_memory().await.unwrap().facts().await.unwrap();
     assert_eq!((memory.path.to_str(), memory.log_bytes), (Some(":memory:"), 0));

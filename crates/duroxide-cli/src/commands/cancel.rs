@@ -13,7 +13,9 @@ use crate::store::Store;
 
 /// Arguments of `duroxide cancel`.
 #[derive(Debug, Args)]
-#[command(after_help = "The orchestration is told at its next turn, its children too; running activities are asked to stop.")]
+#[command(
+    after_help = "The orchestration is told at its next turn, its children too; running activities are asked to stop."
+)]
 pub struct Cancel {
     /// Ids of instances
     #[arg(value_name = "INSTANCE")]

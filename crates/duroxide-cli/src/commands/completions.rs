@@ -8,7 +8,9 @@ use crate::output::Output;
 
 /// Arguments of `duroxide completions`.
 #[derive(Debug, Args)]
-#[command(after_help = "For example: duroxide completions bash > ~/.local/share/bash-completion/completions/duroxide")]
+#[command(
+    after_help = "For example: duroxide completions bash > ~/.local/share/bash-completion/completions/duroxide"
+)]
 pub struct Completions {
     /// Shell
     shell: Shell,

@@ -130,7 +130,8 @@ impl Check {
         };
         let blocked = store.client.list_blocked_instances(MOST_TROUBLES).await?.len() as u64;
         let quarantined = store.client.list_quarantined(0, MOST_TROUBLES).await?.len() as u64;
-        let checked = Checked { store: &store.name, is_sound: damage.is_empty(), damage, blocked, quarantined };
+        let checked =
+            Checked { store: &store.name, is_sound: damage.is_empty(), damage, blocked, quarantined };
         output.one(&checked, check_page)?;
         match checked.damage.len() as u64 {
             0 => Ok(()),
@@ -201,7 +202,15 @@ async fn info(store: &Store, output: &mut Output<'_>) -> Outcome {
 
 async fn sqlite_info<'a>(sqlite: &SqliteProvider, store: &'a str) -> Outcome<Info<'a>> {
     let SqliteFacts {
-        path, schema_version, sqlite_version, journal_mode, file_bytes, log_bytes, free_bytes, page_bytes, ..
+        path,
+        schema_version,
+        sqlite_version,
+        journal_mode,
+        file_bytes,
+        log_bytes,
+        free_bytes,
+        page_bytes,
+        ..
     } = sqlite.facts().await?;
     let file = path.display().to_string();
     Ok(Info::Sqlite {
@@ -240,7 +249,17 @@ async fn postgres_info<'a>(postgres: &PostgresProvider, store: &'a str) -> Outco
 fn info_page(info: &Info<'_>, look: Look) -> String {
     let mut page = Page::new(look);
     match info {
-        Info::Sqlite { store, file, schema_version, sqlite_version, journal_mode, file_bytes, log_bytes, free_bytes, page_bytes } => {
+        Info::Sqlite {
+            store,
+            file,
+            schema_version,
+            sqlite_version,
+            journal_mode,
+            file_bytes,
+            log_bytes,
+            free_bytes,
+            page_bytes,
+        } => {
             page.heading(store);
             page.value("file", file);
             page.value("size", format!("{} in pages of {}", size(*file_bytes), size(*page_bytes)));

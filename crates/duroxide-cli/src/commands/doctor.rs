@@ -119,7 +119,9 @@ impl Doctor {
         let facts = sqlite.facts().await?;
         let (file, free, log) = (facts.file_bytes, facts.free_bytes, facts.log_bytes);
         findings.push(match free > MUCH_FREE && free > file / 2 {
-            false => Finding::ok("space", format!("{}, of which {} is free for reuse", size(file), size(free))),
+            false => {
+                Finding::ok("space", format!("{}, of which {} is free for reuse", size(file), size(free)))
+            }
             true => Finding::warning(
                 "space",
                 format!("{} of {} is free, after a large deletion", size(free), size(file)),
@@ -143,19 +145,27 @@ async fn database(postgres: &PostgresProvider, now: u64) -> Outcome<Vec<Finding>
     let facts = postgres.facts().await?;
     let difference = facts.now_ms.abs_diff(now);
     let clock = match difference > CLOCK_DIFFERENCE_MS {
-        false => Finding::ok("clock", format!("this machine and the server differ by {}", duration(difference))),
+        false => {
+            Finding::ok("clock", format!("this machine and the server differ by {}", duration(difference)))
+        }
         true => Finding::warning(
             "clock",
             format!("this machine and the server differ by {}", duration(difference)),
             "leases go by the server's clock and are safe; let both follow a time server, so that ages are right",
         ),
     };
-    let dead = facts.tables.iter().filter(|table| table.dead_rows > MANY_DEAD && table.dead_rows > table.live_rows);
+    let dead =
+        facts.tables.iter().filter(|table| table.dead_rows > MANY_DEAD && table.dead_rows > table.live_rows);
     let bloat = match dead.max_by_key(|table| table.dead_rows) {
         None => Finding::ok("space", format!("the database has {}", size(facts.database_bytes))),
         Some(table) => Finding::warning(
             "space",
-            format!("table {} has {} dead rows and {} live ones", table.name, grouped(table.dead_rows), grouped(table.live_rows)),
+            format!(
+                "table {} has {} dead rows and {} live ones",
+                table.name,
+                grouped(table.dead_rows),
+                grouped(table.live_rows)
+            ),
             "look for a transaction that is open for long (pg_stat_activity), and let autovacuum run more often",
         ),
     };
@@ -170,12 +180,17 @@ async fn blocked(store: &Store) -> Outcome<Finding> {
     ids.extend(obstacles.iter().map(|obstacle| obstacle.instance.as_str()));
     ids.sort_unstable();
     ids.dedup();
-    let first = blocked.first().map(|blocked| &blocked.reason).or(obstacles.first().map(|obstacle| &obstacle.reason));
+    let first =
+        blocked.first().map(|blocked| &blocked.reason).or(obstacles.first().map(|obstacle| &obstacle.reason));
     Ok(match first {
         None => Finding::ok("blocked", "no instance is blocked"),
         Some(reason) => Finding::problem(
             "blocked",
-            format!("{} cannot go on: {}; the reason of the first: {reason}", counted(ids.len() as u64, "instance"), named(&ids)),
+            format!(
+                "{} cannot go on: {}; the reason of the first: {reason}",
+                counted(ids.len() as u64, "instance"),
+                named(&ids)
+            ),
             "mend the cause; `duroxide show ID` names it, `duroxide retry ID` lets a blocked one go on",
         ),
     })
@@ -265,14 +280,20 @@ async fn workers(store: &Store, now: u64) -> Outcome<Vec<Finding>> {
         if silence > worker.interval_ms.max(SECOND) * 2 {
             findings.push(Finding::warning(
                 "workers",
-                format!("{name} was last heard of {} ago; its leases are about to run out", duration(silence)),
+                format!(
+                    "{name} was last heard of {} ago; its leases are about to run out",
+                    duration(silence)
+                ),
                 "if it has died, others take over by themselves; if it hangs, end it",
             ));
         }
         if worker.last_seen_ms > now + CLOCK_DIFFERENCE_MS {
             findings.push(Finding::warning(
                 "clock",
-                format!("{name} was last heard of in the future: clocks differ by {}", duration(worker.last_seen_ms - now)),
+                format!(
+                    "{name} was last heard of in the future: clocks differ by {}",
+                    duration(worker.last_seen_ms - now)
+                ),
                 "let all machines follow a time server",
             ));
         }
@@ -366,7 +387,10 @@ mod tests {
 
     #[test]
     fn long_findings_stay_behind_their_indent() {
-        assert_eq!(wrapped("one two three four five six", Some(34), 12), "one two three four\n            five six");
+        assert_eq!(
+            wrapped("one two three four five six", Some(34), 12),
+            "one two three four\n            five six"
+        );
         assert_eq!(wrapped("one two", None, 4), "one two");
     }
 }

@@ -44,6 +44,9 @@ impl Enqueue {
         let data = payloads::read(&self.data, output)?;
         store.client.enqueue_event_with(&self.id, &self.queue, data, options).await?;
         let done = Enqueued { instance_id: &self.id, queue: &self.queue };
-        output.done(&done, &format!("put a message into '{}' of '{}'", printable(&self.queue), printable(&self.id)))
+        output.done(
+            &done,
+            &format!("put a message into '{}' of '{}'", printable(&self.queue), printable(&self.id)),
+        )
     }
 }

@@ -20,7 +20,9 @@ pub enum History {
 
 /// Arguments of `duroxide history export`.
 #[derive(Debug, Args)]
-#[command(after_help = "The events are in the stored format, payloads included: an array, or with --output jsonl one a line.")]
+#[command(
+    after_help = "The events are in the stored format, payloads included: an array, or with --output jsonl one a line."
+)]
 pub struct Export {
     /// Id of the instance
     #[arg(value_name = "INSTANCE")]
@@ -59,7 +61,8 @@ impl Export {
                     file.write_all(text.as_bytes())?;
                     file.sync_all()
                 });
-                written.map_err(|error| Failure::failed(format!("cannot write {}: {error}", file.display())))?;
+                written
+                    .map_err(|error| Failure::failed(format!("cannot write {}: {error}", file.display())))?;
                 let events = counted(events.len() as u64, "event");
                 output.note(&format!("wrote {events} to {}", file.display()))
             }

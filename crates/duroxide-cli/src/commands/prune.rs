@@ -20,8 +20,10 @@ const COUNTED: u64 = 1_000_000;
 
 /// Arguments of `duroxide prune`.
 #[derive(Debug, Args)]
-#[command(after_help = "Without --executions, instances that ended before that time go, with their children. With it, instances \
-    stay, and only earlier executions of instances that continued as new go.")]
+#[command(
+    after_help = "Without --executions, instances that ended before that time go, with their children. With it, instances \
+    stay, and only earlier executions of instances that continued as new go."
+)]
 pub struct Prune {
     /// What ended longer ago than this: 30d, 12h
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
@@ -88,11 +90,20 @@ impl Prune {
         output.done(&deleted, &deleted.sentence())
     }
 
-    async fn executions_of(&self, store: &Store, id: &str, before: Option<u64>, output: &mut Output<'_>) -> Outcome {
+    async fn executions_of(
+        &self,
+        store: &Store,
+        id: &str,
+        before: Option<u64>,
+        output: &mut Output<'_>,
+    ) -> Outcome {
         targets::existing(store, id).await?;
         output.confirm(&format!("delete earlier executions of '{}'", printable(id)), self.yes)?;
         let pruned = store.client.prune_executions(id, self.options(before)).await?;
-        self.tell(Pruned { instances: 1, executions: pruned.executions_deleted, events: pruned.events_deleted }, output)
+        self.tell(
+            Pruned { instances: 1, executions: pruned.executions_deleted, events: pruned.events_deleted },
+            output,
+        )
     }
 
     /// Only instances that have continued as new have earlier executions.

@@ -47,7 +47,9 @@ pub struct Show {
 
 /// Arguments of `duroxide quarantine release`.
 #[derive(Debug, Args)]
-#[command(after_help = "Release rows when a worker runs that can decode them. One that still does not decode stays.")]
+#[command(
+    after_help = "Release rows when a worker runs that can decode them. One that still does not decode stays."
+)]
 pub struct Release {
     /// Ids of the rows
     #[arg(value_name = "ID", required_unless_present = "all")]
@@ -177,9 +179,14 @@ impl Release {
         }
         progress.finish(output);
         output.rows(&released, "nothing is in quarantine", |released, _| {
-            let mut table = Table::new([Column::right("ID"), Column::new("OUTCOME"), Column::new("REASON").at_least(20)]);
+            let mut table =
+                Table::new([Column::right("ID"), Column::new("OUTCOME"), Column::new("REASON").at_least(20)]);
             for row in released {
-                table.row([row.id.to_string().into(), row.outcome.into(), Cell::maybe(row.reason.as_deref())]);
+                table.row([
+                    row.id.to_string().into(),
+                    row.outcome.into(),
+                    Cell::maybe(row.reason.as_deref()),
+                ]);
             }
             table
         })?;

@@ -20,10 +20,12 @@ pub struct Queues {
 
 impl Queues {
     pub async fn run(&self, store: &Store, output: &mut Output<'_>) -> Outcome {
-        self.watching.draw(output, async |output| {
-            let queues = store.client.queue_states().await?;
-            output.rows(&queues, "nothing is queued", table)
-        }).await
+        self.watching
+            .draw(output, async |output| {
+                let queues = store.client.queue_states().await?;
+                output.rows(&queues, "nothing is queued", table)
+            })
+            .await
     }
 }
 

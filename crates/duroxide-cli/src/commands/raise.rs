@@ -10,8 +10,10 @@ use crate::store::Store;
 
 /// Arguments of `duroxide raise`.
 #[derive(Debug, Args)]
-#[command(after_help = "An event reaches the wait that is open when it arrives; one that nobody waits for is recorded \
-    and has no effect. Use `duroxide enqueue` for messages that are kept until they are read.")]
+#[command(
+    after_help = "An event reaches the wait that is open when it arrives; one that nobody waits for is recorded \
+    and has no effect. Use `duroxide enqueue` for messages that are kept until they are read."
+)]
 pub struct Raise {
     /// Id of the instance
     #[arg(value_name = "INSTANCE")]

@@ -13,8 +13,10 @@ const MOST: usize = 10_000;
 
 /// Arguments of `duroxide retry`.
 #[derive(Debug, Args)]
-#[command(after_help = "An instance is blocked if the store could take neither its turn nor its failure. Mend the cause \
-    first: `duroxide show` names it.")]
+#[command(
+    after_help = "An instance is blocked if the store could take neither its turn nor its failure. Mend the cause \
+    first: `duroxide show` names it."
+)]
 pub struct Retry {
     /// Ids of instances
     #[arg(value_name = "INSTANCE", required_unless_present = "all")]

@@ -150,13 +150,25 @@ impl Show {
 
     fn begin(&self, description: &InstanceDescription, output: &mut Output<'_>) -> Outcome {
         let row = &description.row;
-        output.note(&format!("following {} ({} {})", printable(&row.instance), printable(&row.name), printable(&row.version)))
+        output.note(&format!(
+            "following {} ({} {})",
+            printable(&row.instance),
+            printable(&row.name),
+            printable(&row.version)
+        ))
     }
 
-    async fn print_new(&self, store: &Store, seen: &mut Seen, latest: u64, output: &mut Output<'_>) -> Outcome {
+    async fn print_new(
+        &self,
+        store: &Store,
+        seen: &mut Seen,
+        latest: u64,
+        output: &mut Output<'_>,
+    ) -> Outcome {
         if seen.execution == 0 {
             seen.execution = latest;
-            let request = EventRequest::of(&self.id).execution(latest).newest_first().limit(self.events).cut(0);
+            let request =
+                EventRequest::of(&self.id).execution(latest).newest_first().limit(self.events).cut(0);
             let first = store.client.read_events(&request).await?.last().map(|event| event.event_id);
             seen.event = first.map_or(0, |first| first.saturating_sub(1));
         }
@@ -245,7 +257,9 @@ fn head(page: &mut Page, description: &InstanceDescription, look: Look) {
     page.maybe("custom status", row.custom_status.as_deref());
     page.value("created", since(row.created_at_ms, look.now_ms));
     match row.completed_at_ms {
-        Some(ended) => page.value("ended", format!("{}, after {}", since(ended, look.now_ms), took(row, ended))),
+        Some(ended) => {
+            page.value("ended", format!("{}, after {}", since(ended, look.now_ms), took(row, ended)))
+        }
         None if row.incarnation == 0 => page.value("last turn", "none yet"),
         None => page.value("last turn", since(row.updated_at_ms, look.now_ms)),
     }
@@ -264,7 +278,11 @@ fn head(page: &mut Page, description: &InstanceDescription, look: Look) {
         page.value("queued", counted(description.queued_messages, "message"));
     }
     if description.attempts > 1 {
-        page.painted("attempts", format!("{} at this turn", grouped(description.attempts.into())), Paint::Yellow);
+        page.painted(
+            "attempts",
+            format!("{} at this turn", grouped(description.attempts.into())),
+            Paint::Yellow,
+        );
     }
 }
 

@@ -90,7 +90,8 @@ impl Start {
         };
         loop {
             let id = self.id.clone().unwrap_or_else(|| made_up(&self.name));
-            let started = store.client.start_orchestration_with(id, &self.name, input, options.clone()).await?;
+            let started =
+                store.client.start_orchestration_with(id, &self.name, input, options.clone()).await?;
             if self.id.is_some() || started.outcome() != StartOutcome::Existing {
                 return Ok(started);
             }

@@ -4,8 +4,8 @@ use clap::Args;
 use duroxide::client::StoreOverview;
 use duroxide::providers::{Count, MinuteRates};
 
-use super::watching::Watching;
 use super::queues;
+use super::watching::Watching;
 use crate::failure::Outcome;
 use crate::output::{Cell, Column, Look, Output, Page, Paint, Table, counted, grouped};
 use crate::store::Store;
@@ -25,10 +25,12 @@ pub struct Stats {
 
 impl Stats {
     pub async fn run(&self, store: &Store, output: &mut Output<'_>) -> Outcome {
-        self.watching.draw(output, async |output| {
-            let overview = store.client.overview(self.minutes).await?;
-            output.one(&overview, page)
-        }).await
+        self.watching
+            .draw(output, async |output| {
+                let overview = store.client.overview(self.minutes).await?;
+                output.one(&overview, page)
+            })
+            .await
     }
 }
 
@@ -96,7 +98,10 @@ fn workers(page: &mut Page, overview: &StoreOverview) {
     let alive = overview.workers.len() as u64;
     page.painted("alive", grouped(alive), (alive == 0).then_some(Paint::Yellow));
     page.value("turns", slots(sum(|worker| worker.turn_slots_used), sum(|worker| worker.turn_slots)));
-    page.value("activities", slots(sum(|worker| worker.activity_slots_used), sum(|worker| worker.activity_slots)));
+    page.value(
+        "activities",
+        slots(sum(|worker| worker.activity_slots_used), sum(|worker| worker.activity_slots)),
+    );
 }
 
 fn troubled(page: &mut Page, overview: &StoreOverview) {

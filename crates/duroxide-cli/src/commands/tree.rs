@@ -95,7 +95,11 @@ fn draw(text: &mut String, node: &Node, look: Look, first: &str, next: &str) {
         None => state.to_string(),
     };
     text.push_str(&look.style.paint(Paint::Dim, first));
-    text.push_str(&format!("{}  {state}  {}\n", look.style.paint(Paint::Bold, &id), look.style.paint(Paint::Dim, &about)));
+    text.push_str(&format!(
+        "{}  {state}  {}\n",
+        look.style.paint(Paint::Bold, &id),
+        look.style.paint(Paint::Dim, &about)
+    ));
     if let (true, Some(error)) = (row.state.as_str() == "failed", &row.output) {
         let room = look.columns.map_or(200, |columns| columns.saturating_sub(width(next) + 4));
         let branch = if node.children.is_empty() { "  " } else { "│ " };

@@ -35,11 +35,18 @@ fn described(wait: &Wait, instance: &str, look: Look) -> (&'static str, String, 
         WaitFor::Activity(activity) => {
             ("activity", activity.name.clone(), stage(activity), activity_detail(activity, look))
         }
-        WaitFor::Timer { until_ms } => {
-            ("timer", "sleep".to_string(), waiting(), plain(&format!("fires {}", until(*until_ms, look.now_ms))))
+        WaitFor::Timer { until_ms } => (
+            "timer",
+            "sleep".to_string(),
+            waiting(),
+            plain(&format!("fires {}", until(*until_ms, look.now_ms))),
+        ),
+        WaitFor::Signal { name } => {
+            ("event", name.clone(), waiting(), plain(&format!("duroxide raise {instance} {name}")))
         }
-        WaitFor::Signal { name } => ("event", name.clone(), waiting(), plain(&format!("duroxide raise {instance} {name}"))),
-        WaitFor::Queue { name } => ("queue", name.clone(), waiting(), plain(&format!("duroxide enqueue {instance} {name}"))),
+        WaitFor::Queue { name } => {
+            ("queue", name.clone(), waiting(), plain(&format!("duroxide enqueue {instance} {name}")))
+        }
         WaitFor::Child { instance, name, state } => {
             let state = state.map_or_else(|| Cell::maybe(None::<&str>), |state| Cell::state(state.as_str()));
             ("child", name.clone(), state, plain(instance))

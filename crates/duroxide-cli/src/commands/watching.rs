@@ -20,7 +20,11 @@ pub struct Watching {
 
 impl Watching {
     /// Draws once, or until somebody stops it.
-    pub async fn draw(&self, output: &mut Output<'_>, mut once: impl AsyncFnMut(&mut Output<'_>) -> Outcome) -> Outcome {
+    pub async fn draw(
+        &self,
+        output: &mut Output<'_>,
+        mut once: impl AsyncFnMut(&mut Output<'_>) -> Outcome,
+    ) -> Outcome {
         let Some(every) = self.watch else { return once(output).await };
         let mut left = output.console.most_drawings;
         loop {

@@ -20,15 +20,17 @@ pub struct Workers {
 
 impl Workers {
     pub async fn run(&self, store: &Store, output: &mut Output<'_>) -> Outcome {
-        self.watching.draw(output, async |output| {
-            let workers = store.client.list_workers().await?;
-            if self.long && !output.is_for_programs() && !workers.is_empty() {
-                let look = output.look();
-                let pages: Vec<String> = workers.iter().map(|worker| page(worker, look)).collect();
-                return output.text(&pages.join("\n"));
-            }
-            output.rows(&workers, "no worker is alive, or none has reported yet", table)
-        }).await
+        self.watching
+            .draw(output, async |output| {
+                let workers = store.client.list_workers().await?;
+                if self.long && !output.is_for_programs() && !workers.is_empty() {
+                    let look = output.look();
+                    let pages: Vec<String> = workers.iter().map(|worker| page(worker, look)).collect();
+                    return output.text(&pages.join("\n"));
+                }
+                output.rows(&workers, "no worker is alive, or none has reported yet", table)
+            })
+            .await
     }
 }
 
@@ -66,10 +68,14 @@ fn page(worker: &WorkerInfo, look: Look) -> String {
     page.value("version", &worker.version);
     page.value("up for", ago(worker.started_at_ms, look.now_ms));
     page.value("turns", format!("{} of {} slots in use", worker.turn_slots_used, worker.turn_slots));
-    page.value("activities", format!("{} of {} slots in use", worker.activity_slots_used, worker.activity_slots));
-    let names = worker.orchestrations.iter().map(|registered| {
-        format!("{} {}", registered.name, registered.versions.join(" "))
-    });
+    page.value(
+        "activities",
+        format!("{} of {} slots in use", worker.activity_slots_used, worker.activity_slots),
+    );
+    let names = worker
+        .orchestrations
+        .iter()
+        .map(|registered| format!("{} {}", registered.name, registered.versions.join(" ")));
     page.value("orchestrations", names.collect::<Vec<_>>().join(", "));
     page.value("runs activities", worker.activities.join(", "));
     if !worker.running.is_empty() {

@@ -32,10 +32,13 @@ const USUAL_PORT: u16 = 7878;
 
 /// Arguments of `duroxide dev`.
 #[derive(Debug, Args)]
-#[command(args_conflicts_with_subcommands = true, after_help = "\
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "\
 The store is a temporary SQLite file, unless --db names one (DUROXIDE_DB does not count here). A worker runs sample
 orchestrations, which keep arriving: they succeed, fail, retry, wait for you, fan out, sleep and run long. Kill the
-worker with the crash button or with `duroxide dev crash`, and watch the work go on where it stopped. Ctrl-C ends it all.")]
+worker with the crash button or with `duroxide dev crash`, and watch the work go on where it stopped. Ctrl-C ends it all."
+)]
 pub struct Dev {
     #[command(subcommand)]
     command: Option<DevCommand>,
@@ -80,7 +83,8 @@ impl Dev {
     }
 
     async fn begin(&self, general: &General, output: &mut Output<'_>) -> Outcome {
-        let directory = session::directory().map_err(|error| Failure::from(error).while_doing("no temporary directory"))?;
+        let directory = session::directory()
+            .map_err(|error| Failure::from(error).while_doing("no temporary directory"))?;
         let given = general.db.as_deref().filter(|_| !general.is_db_from_environment);
         let url = match given {
             Some(url) => with_creation(url),
@@ -116,7 +120,8 @@ impl Dev {
         output.note("\nending the worker")?;
         supervisor.stop().await;
         drop(store);
-        let removed = directory.close().map_err(|error| Failure::from(error).while_doing("cannot remove the store"));
+        let removed =
+            directory.close().map_err(|error| Failure::from(error).while_doing("cannot remove the store"));
         ended.and(removed)
     }
 
@@ -124,7 +129,8 @@ impl Dev {
         let at = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         if let Some(port) = self.port {
             return TcpListener::bind(at(port)).await.map_err(|error| {
-                Failure::failed(format!("cannot listen on port {port}: {error}")).hint("choose another --port")
+                Failure::failed(format!("cannot listen on port {port}: {error}"))
+                    .hint("choose another --port")
             });
         }
         match TcpListener::bind(at(USUAL_PORT)).await {
@@ -148,7 +154,9 @@ async fn tell(mut news: mpsc::UnboundedReceiver<WorkerNews>, output: &mut Output
     while let Some(news) = news.recv().await {
         match news {
             WorkerNews::Started(id) if is_first => output.note(&format!("worker process {id} runs"))?,
-            WorkerNews::Started(id) => output.note(&format!("worker process {id} goes on where the other stopped"))?,
+            WorkerNews::Started(id) => {
+                output.note(&format!("worker process {id} goes on where the other stopped"))?
+            }
             WorkerNews::Killed(id) => output.warn(&format!("worker process {id} was killed"))?,
             WorkerNews::Died(how) => output.warn(&format!("the worker has died: {how}"))?,
         }
@@ -168,8 +176,8 @@ fn with_creation(url: &str) -> String {
 }
 
 fn worker_command(url: &str) -> Outcome<WorkerCommand> {
-    let program: PathBuf =
-        std::env::current_exe().map_err(|error| Failure::from(error).while_doing("cannot find this program"))?;
+    let program: PathBuf = std::env::current_exe()
+        .map_err(|error| Failure::from(error).while_doing("cannot find this program"))?;
     Ok(WorkerCommand { program, arguments: vec!["--db".into(), url.into(), "dev-worker".into()] })
 }
 

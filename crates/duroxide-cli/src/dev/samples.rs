@@ -213,5 +213,7 @@ async fn work(ctx: &ActivityContext, range: std::ops::Range<u64>) {
 /// A number that looks random and belongs to a step (FNV-1a).
 fn chance(ctx: &ActivityContext) -> u64 {
     let step = format!("{}/{}/{}", ctx.instance_id(), ctx.execution_id(), ctx.activity_id());
-    step.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)) >> 8
+    step.bytes()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
+        >> 8
 }

@@ -87,8 +87,9 @@ async fn ask(port: u16) -> io::Result<Result<String, String>> {
         stream.take(MOST_BYTES).read_to_end(&mut answer).await?;
         Ok(String::from_utf8_lossy(&answer).into_owned())
     };
-    let answer: io::Result<String> =
-        tokio::time::timeout(ANSWER_TIMEOUT, talk).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+    let answer: io::Result<String> = tokio::time::timeout(ANSWER_TIMEOUT, talk)
+        .await
+        .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
     understand(&answer?)
 }
 

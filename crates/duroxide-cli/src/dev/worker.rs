@@ -20,7 +20,8 @@ pub struct DevWorker {}
 impl DevWorker {
     /// Runs until standard input ends, which it also does if the process that started this one dies.
     pub async fn run(&self, url: &str) -> Outcome {
-        let store = SqliteProvider::new(url, None).await.map_err(|error| Failure::failed(error.to_string()))?;
+        let store =
+            SqliteProvider::new(url, None).await.map_err(|error| Failure::failed(error.to_string()))?;
         let options =
             RuntimeOptions { worker_concurrency: 24, orchestration_concurrency: 4, ..Default::default() };
         let activities = samples::activities().map_err(Failure::failed)?;

@@ -92,7 +92,8 @@ mod tests {
         let nothing = |_: &str| None;
         let no_colour = |name: &str| (name == "NO_COLOR").then(|| "1".to_string());
         let forced = |name: &str| (name == "CLICOLOR_FORCE").then(|| "1".to_string());
-        let is_coloured = |colours, terminal, variable| Style::choose(colours, terminal, variable).is_coloured;
+        let is_coloured =
+            |colours, terminal, variable| Style::choose(colours, terminal, variable).is_coloured;
         assert!(is_coloured(Colours::Auto, true, nothing));
         assert!(!is_coloured(Colours::Auto, false, nothing));
         assert!(!is_coloured(Colours::Auto, true, no_colour));

@@ -167,7 +167,9 @@ impl Table {
                 .max_by_key(|&index| self.columns[index].expendable);
             match least_important {
                 Some(index) if !is_enough => kept[index] = false,
-                _ => return widths.into_iter().zip(kept).map(|(width, kept)| kept.then_some(width)).collect(),
+                _ => {
+                    return widths.into_iter().zip(kept).map(|(width, kept)| kept.then_some(width)).collect();
+                }
             }
         }
     }
@@ -176,7 +178,8 @@ impl Table {
     fn narrow(&self, widths: &mut [usize], kept: &[bool], room: usize) -> bool {
         loop {
             let columns = kept.iter().filter(|kept| **kept).count();
-            let texts: usize = widths.iter().zip(kept).filter(|(_, kept)| **kept).map(|(width, _)| width).sum();
+            let texts: usize =
+                widths.iter().zip(kept).filter(|(_, kept)| **kept).map(|(width, _)| width).sum();
             let taken = texts + GAP * columns.saturating_sub(1);
             if taken <= room {
                 return true;

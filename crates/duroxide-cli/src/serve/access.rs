@@ -90,7 +90,9 @@ impl Access {
         let is_right = [self.token(), self.read_only_token()]
             .into_iter()
             .flatten()
-            .fold(subtle::Choice::from(0), |is_right, token| is_right | token.as_bytes().ct_eq(given.as_bytes()));
+            .fold(subtle::Choice::from(0), |is_right, token| {
+                is_right | token.as_bytes().ct_eq(given.as_bytes())
+            });
         if bool::from(is_right) { Ok(()) } else { Err(Refusal::NoToken) }
     }
 
@@ -107,11 +109,7 @@ impl Access {
     }
 }
 
-fn token(
-    file: Option<&Path>,
-    name: &str,
-    variable: fn(&str) -> Option<String>,
-) -> Outcome<Option<String>> {
+fn token(file: Option<&Path>, name: &str, variable: fn(&str) -> Option<String>) -> Outcome<Option<String>> {
     let (place, token) = match file {
         Some(file) => {
             let place = file.display().to_string();
@@ -174,7 +172,9 @@ mod tests {
         let mut access = Access::default();
         access.allow_host("Ops.example.com");
         let check = |host: &str| access.check(&request(host, ""));
-        for ours in ["localhost", "localhost:7777", "127.0.0.1:7777", "[::1]:7777", "10.0.0.7", "ops.example.com:80"] {
+        for ours in
+            ["localhost", "localhost:7777", "127.0.0.1:7777", "[::1]:7777", "10.0.0.7", "ops.example.com:80"]
+        {
             assert_eq!(check(ours), Ok(()), "{ours}");
         }
         for other in ["evil.example.com", "localhost.evil.example.com:7777", "ops.example.com.evil"] {

@@ -30,16 +30,32 @@ pub const METRICS: [(&str, Kind, &str); 13] = [
     ("duroxide_build_info", Kind::Gauge, "Always 1; the label has the version of the server"),
     ("duroxide_instances", Kind::Gauge, "Instances by state"),
     ("duroxide_active_orchestrations", Kind::Gauge, "Instances that have not ended"),
-    ("duroxide_orchestration_starts_total", Kind::Counter, "Instances that began since the server was started"),
-    ("duroxide_orchestration_completions_total", Kind::Counter, "Instances that ended since the server was started"),
+    (
+        "duroxide_orchestration_starts_total",
+        Kind::Counter,
+        "Instances that began since the server was started",
+    ),
+    (
+        "duroxide_orchestration_completions_total",
+        Kind::Counter,
+        "Instances that ended since the server was started",
+    ),
     ("duroxide_queue_depth", Kind::Gauge, "Messages for instances and activities, by queue, tag and state"),
-    ("duroxide_queue_oldest_age_seconds", Kind::Gauge, "How long the first in a queue has been ready; 0 if there is none"),
+    (
+        "duroxide_queue_oldest_age_seconds",
+        Kind::Gauge,
+        "How long the first in a queue has been ready; 0 if there is none",
+    ),
     ("duroxide_workers", Kind::Gauge, "Workers that are alive"),
     ("duroxide_worker_slots", Kind::Gauge, "Slots of all workers, by kind"),
     ("duroxide_worker_slots_used", Kind::Gauge, "Slots in use, by kind"),
     ("duroxide_history_events", Kind::Gauge, "Events in all histories"),
     ("duroxide_quarantined_rows", Kind::Gauge, "Rows that could not be decoded, at most 1,000"),
-    ("duroxide_messages_dropped_total", Kind::Counter, "Messages that were dropped because their instance did not exist"),
+    (
+        "duroxide_messages_dropped_total",
+        Kind::Counter,
+        "Messages that were dropped because their instance did not exist",
+    ),
 ];
 
 /// Reads the figures.
@@ -119,7 +135,9 @@ pub fn router(meter: Arc<Meter>, access: Arc<Access>) -> Router {
 
 async fn answer(State((meter, access)): State<(Arc<Meter>, Arc<Access>)>, headers: HeaderMap) -> Response {
     match access.check(&headers) {
-        Err(Refusal::WrongHost) => return (StatusCode::MISDIRECTED_REQUEST, "this is another host\n").into_response(),
+        Err(Refusal::WrongHost) => {
+            return (StatusCode::MISDIRECTED_REQUEST, "this is another host\n").into_response();
+        }
         Err(Refusal::NoToken) => {
             let challenge = [(WWW_AUTHENTICATE, "Bearer")];
             return (StatusCode::UNAUTHORIZED, challenge, "a token is missing\n").into_response();
@@ -128,7 +146,8 @@ async fn answer(State((meter, access)): State<(Arc<Meter>, Arc<Access>)>, header
     }
     match meter.read().await {
         Ok(text) => {
-            let headers = [(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8"), (CACHE_CONTROL, "no-store")];
+            let headers =
+                [(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8"), (CACHE_CONTROL, "no-store")];
             (headers, text).into_response()
         }
         Err(error) => {
@@ -173,8 +192,14 @@ fn samples(text: &mut Text, name: &str, figures: &Figures) {
         "duroxide_queue_depth" => {
             for queue in &overview.queues {
                 let tag = queue.tag.as_deref().unwrap_or_default();
-                for (state, count) in [("ready", queue.ready), ("leased", queue.leased), ("delayed", queue.delayed)] {
-                    text.sample(name, &[("queue", &queue.queue), ("tag", tag), ("state", state)], number(count));
+                for (state, count) in
+                    [("ready", queue.ready), ("leased", queue.leased), ("delayed", queue.delayed)]
+                {
+                    text.sample(
+                        name,
+                        &[("queue", &queue.queue), ("tag", tag), ("state", state)],
+                        number(count),
+                    );
                 }
             }
         }
@@ -251,11 +276,19 @@ mod tests {
     fn counters_count_what_is_new_since_the_server_was_started() {
         let mut tally = Tally::default();
         tally.add(&[rates(0, 5, 5, 5), rates(60_000, 1, 1, 0)]);
-        assert_eq!((tally.started, tally.completed, tally.failed), (0, 0, 0), "what was before does not count");
+        assert_eq!(
+            (tally.started, tally.completed, tally.failed),
+            (0, 0, 0),
+            "what was before does not count"
+        );
         tally.add(&[rates(0, 5, 5, 5), rates(60_000, 4, 2, 1)]);
         assert_eq!((tally.started, tally.completed, tally.failed), (3, 1, 1));
         tally.add(&[rates(60_000, 4, 3, 1), rates(120_000, 7, 0, 0)]);
-        assert_eq!((tally.started, tally.completed, tally.failed), (10, 2, 1), "a minute may grow after its end");
+        assert_eq!(
+            (tally.started, tally.completed, tally.failed),
+            (10, 2, 1),
+            "a minute may grow after its end"
+        );
         assert_eq!(tally.minutes.len(), 2, "older minutes are forgotten");
     }
 
@@ -266,7 +299,11 @@ mod tests {
         for (name, _, help) in METRICS {
             assert!(text.contains(&format!("# HELP {name} {help}\n# TYPE {name} ")), "{text}");
         }
-        for line in ["duroxide_instances{state=\"blocked\"} 0", "duroxide_workers 0", "duroxide_active_orchestrations 0"] {
+        for line in [
+            "duroxide_instances{state=\"blocked\"} 0",
+            "duroxide_workers 0",
+            "duroxide_active_orchestrations 0",
+        ] {
             assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
         }
         for line in text.lines().filter(|line| !line.starts_with('#')) {

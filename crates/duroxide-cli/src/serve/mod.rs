@@ -137,8 +137,10 @@ impl Serve {
     fn refuse_the_open(&self, access: &Access) -> Outcome {
         match self.bind.ip().is_loopback() || access.needs_token() {
             true => Ok(()),
-            false => Err(Failure::usage(format!("{} can be reached by others, and there is no token", self.bind))
-                .hint("set DUROXIDE_TOKEN or give --token-file, or listen on 127.0.0.1")),
+            false => {
+                Err(Failure::usage(format!("{} can be reached by others, and there is no token", self.bind))
+                    .hint("set DUROXIDE_TOKEN or give --token-file, or listen on 127.0.0.1"))
+            }
         }
     }
 }

@@ -1,6 +1,11 @@
 //! A store with known instances at a known time, commands that run on it, and snapshots of what they print.
 
-#![allow(dead_code, clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking, and uses what it needs")]
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test fails by panicking, and uses what it needs"
+)]
 
 use std::ffi::OsString;
 use std::io::{self, BufReader, Cursor, Write};
@@ -93,7 +98,8 @@ impl Scene {
     async fn fill(&self) {
         let store = self.store().await;
         let client = Client::new(store.clone());
-        let options = RuntimeOptions { worker_concurrency: 1, orchestration_concurrency: 1, ..Default::default() };
+        let options =
+            RuntimeOptions { worker_concurrency: 1, orchestration_concurrency: 1, ..Default::default() };
         let runtime =
             Runtime::start_with_options(store.clone(), activities(), orchestrations(), options).await;
         for (id, name, input) in [("order-7", "Order", "3 apples"), ("payment-1", "Payment", "card 9995")] {
@@ -154,7 +160,9 @@ impl Scene {
 fn without_sizes(text: &str) -> String {
     let mut found = String::new();
     let mut rest = text;
-    while let Some((at, unit)) = [" B", " KiB", " MiB"].into_iter().filter_map(|unit| Some((rest.find(unit)?, unit))).min() {
+    while let Some((at, unit)) =
+        [" B", " KiB", " MiB"].into_iter().filter_map(|unit| Some((rest.find(unit)?, unit))).min()
+    {
         let (before, after) = (&rest[..at], &rest[at + unit.len()..]);
         let kept = before.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
         let is_size = kept.len() < before.len() && !after.starts_with(char::is_alphanumeric);

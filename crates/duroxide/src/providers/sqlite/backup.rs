@@ -39,7 +39,8 @@ fn copy(readers: &Readers, target: &Path) -> Result<u64, ProviderError> {
     let text = unfinished.path.to_str().ok_or_else(|| {
         ProviderError::permanent(OPERATION, format!("{} is not UTF-8", unfinished.path.display()))
     })?;
-    let source = readers.open_apart().map_err(|error| ProviderError::retryable(OPERATION, error.to_string()))?;
+    let source =
+        readers.open_apart().map_err(|error| ProviderError::retryable(OPERATION, error.to_string()))?;
     source.execute("VACUUM INTO ?1", [text]).map_err(|error| super::error::classify(OPERATION, &error))?;
     verify(&unfinished.path)?;
     let bytes = unfinished.publish(target).map_err(cannot_write(target))?;

@@ -48,7 +48,8 @@ impl SqliteProvider {
     /// # Errors
     /// If it cannot be read.
     pub async fn facts(&self) -> Result<SqliteFacts, ProviderError> {
-        let path = self.readers.as_ref().map_or(Path::new(":memory:"), |readers| readers.path()).to_path_buf();
+        let path =
+            self.readers.as_ref().map_or(Path::new(":memory:"), |readers| readers.path()).to_path_buf();
         self.read("facts", move |connection| facts(connection, path)).await
     }
 

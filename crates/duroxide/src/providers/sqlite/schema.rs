@@ -187,7 +187,8 @@ mod tests {
     fn a_step_that_fails_leaves_the_file_at_its_version() {
         let connection = Connection::open_in_memory().unwrap();
         prepare_with(&connection, &Location::Memory, &[], Migrations::Apply).unwrap();
-        let error = prepare_with(&connection, &Location::Memory, &[STEPS[0], "nonsense"], Migrations::Apply).unwrap_err();
+        let error = prepare_with(&connection, &Location::Memory, &[STEPS[0], "nonsense"], Migrations::Apply)
+            .unwrap_err();
         assert!(error.to_string().contains("migrate the schema"), "{error}");
         assert_eq!(tables_and_version(&connection), (vec![], 1));
     }
