@@ -19,7 +19,7 @@ use rusqlite::Connection;
 use support::{LEASE, StoreFile, activity, create, fetch, signal, start};
 
 /// Parts of statements that may scan or sort, and why.
-const ON_PURPOSE: [(&str, &str); 22] = [
+const ON_PURPOSE: [(&str, &str); 23] = [
     ("FROM sqlite_schema", "looks at a file once, when it is opened"),
     ("SELECT id, class, attempt_count, work_item FROM orchestrator_queue", "sorts what it hands out"),
     ("SELECT work_item, created_at FROM orchestrator_queue", "sorts the starts of one instance"),
@@ -36,6 +36,7 @@ const ON_PURPOSE: [(&str, &str); 22] = [
     ("AND parked_at <= ?2 ORDER BY id", "sorts what it drops"),
     ("FROM dropped_messages", "keeps a thousand rows"),
     ("FROM workers", "a few rows"),
+    ("WHERE parent_instance_id = ?1 ORDER BY incarnation", "sorts the children of one instance"),
     ("FROM obstacles WHERE instance_id = ?2", "sorts the obstacles of one instance"),
     ("FROM obstacles WHERE ?2 IS NULL", "sorts obstacles for an operator, of which there are few"),
     ("SELECT key, substr(value, 1, ?4)", "sorts the values of one instance"),

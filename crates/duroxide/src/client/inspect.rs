@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Client, ClientError};
+use crate::model::build_child_instance_id;
 use crate::model::{
     Blocked, EventView, InstanceState, Obstacle, QueuedActivity, QueuedMessage, Wait, WaitFor, WaitSources,
     Waits, WorkerInfo, cut_text, waits,
@@ -134,7 +135,7 @@ impl Client {
         let detail =
             detail.ok_or_else(|| ClientError::InstanceNotFound { instance_id: instance.to_string() })?;
         let workers = store.list_workers().await?;
-        let children = children_of(&detail.events);
+        let children = children_of(instance, &detail.events);
         let ids: Vec<&str> = children.iter().map(String::as_str).collect();
         let states = store.read_states(&ids).await?;
         let children: Vec<_> =
@@ -263,7 +264,7 @@ impl Client {
 }
 
 /// The children that events name, each once.
-fn children_of(events: &[EventView]) -> Vec<String> {
+fn children_of(parent: &str, events: &[EventView]) -> Vec<String> {
     let scheduled = events.iter().filter(|event| event.kind == "SubOrchestrationScheduled");
     let ended: std::collections::HashSet<u64> = events
         .iter()
@@ -274,7 +275,7 @@ fn children_of(events: &[EventView]) -> Vec<String> {
         .collect();
     scheduled
         .filter(|event| !ended.contains(&event.event_id))
-        .filter_map(|event| event.text("instance").map(str::to_string))
+        .filter_map(|event| event.text("instance").map(|child| build_child_instance_id(parent, child)))
         .take(InstanceDetail::MOST_QUEUED)
         .collect()
 }
@@ -291,6 +292,7 @@ fn describe_waits(
     // A start that names no version takes any.
     let version = (row.incarnation > 0 && row.version != "unknown").then_some(row.version.as_str());
     waits(&WaitSources {
+        instance: &row.instance,
         orchestration: (!row.name.is_empty()).then_some((row.name.as_str(), version)),
         execution_id: row.execution_id,
         events: &detail.events,

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     EventView, InstanceState, Obstacle, ObstacleKind, QueuedActivity, QueuedMessage, RunningActivity,
-    WorkerInfo,
+    WorkerInfo, build_child_instance_id,
 };
 
 /// Something that an instance waits for.
@@ -201,6 +201,8 @@ impl BlockedReason {
 /// Everything that tells what an instance waits for.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct WaitSources<'a> {
+    /// The instance.
+    pub instance: &'a str,
     /// The orchestration, and the version that its execution needs.
     pub orchestration: Option<(&'a str, Option<&'a str>)>,
     /// The current execution.
@@ -266,7 +268,8 @@ fn open_steps(sources: &WaitSources<'_>) -> Vec<Wait> {
             "ExternalSubscribed" | "ExternalSubscribed2" => WaitFor::Signal { name: name() },
             "ExternalSubscribedPersistent" => WaitFor::Queue { name: name() },
             "SubOrchestrationScheduled" => {
-                let instance = event.text("instance").unwrap_or_default().to_string();
+                let instance =
+                    build_child_instance_id(sources.instance, event.text("instance").unwrap_or_default());
                 let state = child_state(sources, &instance);
                 WaitFor::Child { instance, name: name(), state }
             }
@@ -418,13 +421,11 @@ fn advance(sources: &WaitSources<'_>, wait: &mut ActivityWait, event_id: u64, ro
 }
 
 fn runner<'a>(sources: &WaitSources<'a>, event_id: u64) -> Option<(&'a WorkerInfo, &'a RunningActivity)> {
-    // Callers pass the activities of one instance, so their ids name it.
-    let instance = sources.activities.first().map(|row| row.instance.as_str())?;
     sources.workers.iter().find_map(|worker| {
         let is_it = |running: &&RunningActivity| {
             running.activity_id == event_id
                 && running.execution_id == sources.execution_id
-                && running.instance == instance
+                && running.instance == sources.instance
         };
         worker.running.iter().find(is_it).map(|running| (worker, running))
     })

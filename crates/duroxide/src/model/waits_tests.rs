@@ -63,7 +63,7 @@ fn worker(orchestrations: &[&str], activities: &[&str]) -> WorkerInfo {
 const NOW: u64 = 10_000;
 
 fn sources<'a>(events: &'a [EventView], activities: &'a [QueuedActivity]) -> WaitSources<'a> {
-    WaitSources { execution_id: 1, events, activities, now_ms: NOW, ..WaitSources::default() }
+    WaitSources { instance: "i", execution_id: 1, events, activities, now_ms: NOW, ..WaitSources::default() }
 }
 
 fn only_activity(waits: &Waits) -> &ActivityWait {
@@ -85,7 +85,7 @@ fn steps_are_open_until_the_event_that_ends_them() {
             None,
             EventKind::SubOrchestrationScheduled {
                 name: "Ship".into(),
-                instance: "i::sub::6".into(),
+                instance: "sub::6".into(),
                 input: String::new(),
             },
         ),
