@@ -33,14 +33,13 @@ impl<'a> ClaimParams<'a> {
     }
 
     pub(super) fn params(&self) -> Vec<Param<'_>> {
-        let Self { max, lease_ms, parking_ms, known, allowed, seed } = self;
         params![
-            p_max: *max,
-            p_lease_ms: *lease_ms,
-            p_parking_ms: *parking_ms,
-            p_known: *known,
-            p_allowed: *allowed,
-            p_seed: *seed,
+            p_max: self.max,
+            p_lease_ms: self.lease_ms,
+            p_parking_ms: self.parking_ms,
+            p_known: self.known,
+            p_allowed: self.allowed,
+            p_seed: self.seed,
         ]
     }
 }

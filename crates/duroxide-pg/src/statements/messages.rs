@@ -75,14 +75,14 @@ impl<'a> Columns<'a> {
     }
 
     fn params(&self) -> Vec<Param<'_>> {
-        let MessageColumns { instance, class, delay, due, item, parent } = &self.messages;
+        let messages = &self.messages;
         let mut all = params![
-            p_instance: *instance,
-            p_class: *class,
-            p_delay_ms: *delay,
-            p_due: *due,
-            p_item: *item,
-            p_parent: *parent,
+            p_instance: messages.instance,
+            p_class: messages.class,
+            p_delay_ms: messages.delay,
+            p_due: messages.due,
+            p_item: messages.item,
+            p_parent: messages.parent,
         ];
         all.extend(self.claim.params());
         all
