@@ -45,7 +45,6 @@ fn check_data(data: &str) -> Result<(), ApiError> {
 pub(super) struct StartBody {
     /// Made up if not given.
     instance: Option<String>,
-    #[schema(min_length = 1, max_length = 4096, pattern = "^[^\\u0000]+$")]
     orchestration: String,
     /// The newest if not given.
     version: Option<String>,
@@ -92,10 +91,8 @@ async fn begin(shared: &Shared, id: &str, body: &StartBody) -> Result<Json<Start
 /// An event for an instance.
 #[derive(Deserialize, ToSchema)]
 pub(super) struct RaiseBody {
-    #[schema(min_length = 1, max_length = 4096, pattern = "^[^\\u0000]+$")]
     instance: String,
     /// The event.
-    #[schema(min_length = 1, max_length = 4096, pattern = "^[^\\u0000]+$")]
     name: String,
     #[serde(default)]
     data: String,
@@ -121,9 +118,7 @@ pub(super) async fn raise(
 /// A message for a queue of an instance.
 #[derive(Deserialize, ToSchema)]
 pub(super) struct EnqueueBody {
-    #[schema(min_length = 1, max_length = 4096, pattern = "^[^\\u0000]+$")]
     instance: String,
-    #[schema(min_length = 1, max_length = 4096, pattern = "^[^\\u0000]+$")]
     queue: String,
     #[serde(default)]
     data: String,
@@ -149,7 +144,6 @@ pub(super) async fn enqueue(
 /// A cancellation.
 #[derive(Deserialize, ToSchema)]
 pub(super) struct CancelBody {
-    #[schema(min_length = 1, max_length = 4096, pattern = "^[^\\u0000]+$")]
     instance: String,
     /// The instance ends with this reason.
     #[serde(default)]
@@ -176,7 +170,6 @@ pub(super) async fn cancel_one(shared: &Shared, id: &str, reason: &str) -> Resul
 /// Names an instance.
 #[derive(Deserialize, ToSchema)]
 pub(super) struct InstanceBody {
-    #[schema(min_length = 1, max_length = 4096, pattern = "^[^\\u0000]+$")]
     instance: String,
 }
 
@@ -203,7 +196,6 @@ pub(super) async fn retry_one(shared: &Shared, id: &str) -> Result<bool, ApiErro
 /// A deletion.
 #[derive(Deserialize, ToSchema)]
 pub(super) struct DeleteBody {
-    #[schema(min_length = 1, max_length = 4096, pattern = "^[^\\u0000]+$")]
     instance: String,
     /// Also if it is running.
     #[serde(default)]
@@ -235,7 +227,6 @@ pub(super) async fn delete_one(shared: &Shared, id: &str, force: bool) -> Result
 /// A pruning.
 #[derive(Deserialize, ToSchema)]
 pub(super) struct PruneBody {
-    #[schema(min_length = 1, max_length = 4096, pattern = "^[^\\u0000]+$")]
     instance: String,
     /// How many of the newest executions stay.
     #[schema(minimum = 1)]

@@ -88,9 +88,6 @@ fn complete(mut document: utoipa::openapi::OpenApi) -> serde_json::Value {
     let paths = document["paths"].as_object_mut().into_iter().flatten();
     for (_, operations) in paths {
         for (method, operation) in operations.as_object_mut().into_iter().flatten() {
-            for parameter in operation["parameters"].as_array_mut().into_iter().flatten() {
-                name_what_is_taken(parameter);
-            }
             let responses = &mut operation["responses"];
             for (status, text) in [
                 ("400", "The request is wrong."),
@@ -119,13 +116,6 @@ fn complete(mut document: utoipa::openapi::OpenApi) -> serde_json::Value {
         }
     }
     document
-}
-
-/// An id has at least one character, and none that stores cannot keep.
-fn name_what_is_taken(parameter: &mut serde_json::Value) {
-    if parameter["name"] == "id" {
-        parameter["schema"] = serde_json::json!({ "type": "string", "minLength": 1, "maxLength": MOST_NAME, "pattern": NAME_PATTERN });
-    }
 }
 
 pub(crate) fn router(shared: &Arc<Shared>) -> Router {
@@ -158,9 +148,6 @@ pub(crate) fn check_text(what: &str, text: &str, most: usize) -> Result<(), ApiE
         false => Ok(()),
     }
 }
-
-/// What an id or a name may be made of.
-pub(crate) const NAME_PATTERN: &str = "^[^\\u0000]+$";
 
 /// The most bytes of an id or a name that the API takes.
 pub(crate) const MOST_NAME: usize = 4_096;
