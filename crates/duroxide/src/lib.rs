@@ -122,8 +122,8 @@ pub use model::{
     build_child_instance_id, is_auto_generated_sub_orch_id,
 };
 pub use orchestration::{
-    BackoffStrategy, DurableFuture, Either2, Either3, LogLevel, OrchestrationContext, RetryOptions,
-    RetryPolicy, ScheduleKind,
+    BackoffStrategy, Cancellation, Cancelled, DurableFuture, Either2, Either3, LogLevel,
+    OrchestrationContext, RetryOptions, RetryPolicy, Saga, ScheduleKind,
 };
 pub use providers::{
     DeleteInstanceResult, DispatcherCapabilityFilter, ExecutionInfo, InstanceFilter, InstanceInfo,

@@ -177,7 +177,8 @@ impl Client {
         self.send(WorkItem::ExternalRaised2 { instance, name, topic: topic.into(), data: data.into() }).await
     }
 
-    /// Asks to cancel an instance. It ends as failed with this reason; a finished one does not change.
+    /// Asks to cancel an instance. It ends as failed with this reason; a finished one does not change. One that
+    /// [listens](crate::OrchestrationContext::cancelled) cleans up first; [`cancel`](Self::cancel) bounds that.
     ///
     /// # Errors
     /// [`ClientError::Provider`] if the store fails.

@@ -2,6 +2,7 @@
 //!
 //! A client talks to the store only, never to a runtime: the two may live in different processes.
 
+mod cancel;
 mod error;
 mod inspect;
 mod key_value;
@@ -16,6 +17,7 @@ use std::sync::Arc;
 use crate::model::{Clock, SystemClock};
 use crate::providers::{ExtendedProvider, Provider};
 
+pub use cancel::Cancel;
 pub use error::ClientError;
 pub use inspect::{InstanceDescription, StoreOverview, TroubledOrchestration};
 pub use messages::EnqueueOptions;

@@ -5,6 +5,7 @@
 //! `tests/stored_format.rs`.
 
 mod action;
+pub(crate) mod cancellation;
 pub(crate) mod clock;
 pub(crate) mod codec;
 mod error_details;

@@ -2,6 +2,7 @@
 //! the key-value store.
 
 mod activities;
+mod cancellation;
 mod children;
 mod combinators;
 mod context;
@@ -10,16 +11,19 @@ mod durable_future;
 mod either;
 mod join;
 mod retry;
+mod saga;
 mod state;
 pub(crate) mod system;
 mod tracing;
 mod typed;
 mod waits;
 
+pub use cancellation::{Cancellation, Cancelled};
 pub use context::OrchestrationContext;
 pub use durable_future::{DurableFuture, ScheduleKind};
 pub use either::{Either2, Either3};
 pub use retry::{BackoffStrategy, RetryOptions, RetryPolicy};
+pub use saga::Saga;
 pub(crate) use typed::RecordedOutcome;
 
 /// Levels of log lines. Nothing in the crate takes one; see

@@ -168,7 +168,9 @@ impl Execution {
             turn.result = TurnResult::Failed(details);
             return;
         }
-        if let Some(reason) = self.journal.cancel_reason() {
+        if let Some(reason) = self.journal.cancel_reason()
+            && self.ends_as_cancelled(ended.as_ref(), turn)
+        {
             turn.result = TurnResult::Cancelled(reason.to_string());
             return;
         }
@@ -188,6 +190,16 @@ impl Execution {
             }
             Some(ProgramEnd::Broken(_)) | None => TurnResult::Continue,
         };
+    }
+
+    /// Tells whether a cancelled execution ends with this turn. One whose code heard of it goes on until its code ends it,
+    /// or until the time for cleanup is over. It has no next execution.
+    fn ends_as_cancelled(&self, ended: Option<&ProgramEnd>, turn: &Turn) -> bool {
+        let is_left_to_code =
+            self.replayer.shared_state().has_heard_cancellation() && !self.journal.is_cancel_final();
+        !is_left_to_code
+            || matches!(ended, Some(ProgramEnd::Returned(Err(_))))
+            || first_continue_as_new(&turn.actions).is_some()
     }
 
     fn record_drops(&mut self, turn: &mut Turn, now_ms: u64) -> Result<(), ErrorDetails> {
@@ -273,7 +285,7 @@ impl Execution {
 
     /// Tells whether any step could still bring news to the code. Code that waits without one never goes on.
     pub(crate) fn awaits_anything(&self) -> bool {
-        self.journal.awaits_anything()
+        self.journal.awaits_anything() || self.replayer.shared_state().listens()
     }
 
     /// Why the instance is to be cancelled, if it is.

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use crate::model::{Event, EventKind};
+use crate::model::{Event, EventKind, cancellation};
 
 use super::shared_state::Cancellable;
 
@@ -55,6 +55,8 @@ pub(crate) struct Journal {
     cancelled: HashSet<u64>,
     cancel_reason: Option<String>,
     has_set_custom_status: bool,
+    /// Whether the time for cleanup is over.
+    cancel_is_final: bool,
     is_terminal: bool,
     is_finished: bool,
 }
@@ -79,6 +81,7 @@ impl Journal {
             topics: HashSet::new(),
             cancelled: HashSet::new(),
             cancel_reason: None,
+            cancel_is_final: false,
             has_set_custom_status: false,
             is_terminal: false,
             is_finished: false,
@@ -192,7 +195,8 @@ impl Journal {
             | EventKind::ExternalSubscribedCancelled { .. }
             | EventKind::QueueSubscriptionCancelled { .. } => self.note_cancellation(event.source_event_id),
             EventKind::OrchestrationCancelRequested { reason } => {
-                self.cancel_reason.get_or_insert_with(|| reason.clone());
+                self.cancel_is_final |= cancellation::is_final(reason);
+                self.cancel_reason.get_or_insert_with(|| cancellation::plain(reason).to_string());
             }
             EventKind::OrchestrationCompleted { .. } | EventKind::OrchestrationFailed { .. } => {
                 self.is_finished = true;
@@ -216,6 +220,11 @@ impl Journal {
         self.open_children.remove(&source);
         self.open_waits.remove(&source);
         self.open_dequeues.remove(&source);
+    }
+
+    /// Tells whether the instance ends whatever its code does.
+    pub(crate) fn is_cancel_final(&self) -> bool {
+        self.cancel_is_final
     }
 
     /// Tells whether anything could still bring news to the code.

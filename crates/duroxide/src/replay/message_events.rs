@@ -1,6 +1,6 @@
 //! From messages to events.
 
-use crate::model::{ErrorDetails, Event, EventKind, WorkItem};
+use crate::model::{ErrorDetails, Event, EventKind, WorkItem, cancellation};
 
 use super::journal::{Answerable, Journal};
 use super::outcome::nondeterminism;
@@ -85,7 +85,9 @@ impl MessageEvents {
                 }
             }
             WorkItem::CancelInstance { reason, .. } => {
-                if !journal.is_finished() && journal.cancel_reason().is_none() {
+                let is_first = journal.cancel_reason().is_none();
+                let is_last = cancellation::is_final(&reason) && !journal.is_cancel_final();
+                if !journal.is_finished() && (is_first || is_last) {
                     self.push(journal, now_ms, EventKind::OrchestrationCancelRequested { reason });
                 }
             }

@@ -2,6 +2,7 @@
 
 use std::panic::Location;
 
+use crate::model::cancellation as cancellation_reason;
 use crate::model::payload::PAYLOAD_TARGET;
 use crate::model::{Action, ErrorDetails, Event, EventKind};
 use crate::replay::dropped_futures::DROPPED_FUTURE;
@@ -79,6 +80,11 @@ impl Replayer {
             EventKind::QueueEventDelivered { name, data } => {
                 self.shared_state.deliver_message(name, data.clone());
                 self.call_for_poll(is_old);
+            }
+            EventKind::OrchestrationCancelRequested { reason } => {
+                if self.shared_state.deliver_cancellation(cancellation_reason::plain(reason)) {
+                    self.call_for_poll(is_old);
+                }
             }
             kind => {
                 if let Some((kind, reason)) = cancellation(kind) {

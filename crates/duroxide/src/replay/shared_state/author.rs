@@ -150,6 +150,33 @@ impl SharedState {
         applies
     }
 
+    /// Listens for the cancellation of the instance.
+    pub(crate) fn start_listening(&self) -> u64 {
+        let cancellation = &mut self.lock().cancellation;
+        cancellation.last_listener += 1;
+        cancellation.listeners.insert(cancellation.last_listener, None);
+        cancellation.last_listener
+    }
+
+    pub(crate) fn stop_listening(&self, listener: u64) {
+        // Dropped after the lock is released: a foreign waker may run code.
+        let _listener = self.lock().cancellation.listeners.remove(&listener);
+    }
+
+    /// Returns the reason of the cancellation. If there is none yet, keeps the waker for when there is.
+    pub(crate) fn poll_cancellation(&self, listener: u64, waker: &Waker) -> Poll<String> {
+        let mut state = self.lock();
+        if let Some(reason) = state.cancellation.heard.clone() {
+            state.progressed = true;
+            return Poll::Ready(reason);
+        }
+        let waits = state.listener_for(waker);
+        let before = state.cancellation.listeners.insert(listener, Some(waits));
+        drop(state);
+        drop(before);
+        Poll::Pending
+    }
+
     /// Tells whether log lines of the code are written.
     pub(crate) fn writes_log(&self) -> bool {
         let state = self.lock();

@@ -6,6 +6,7 @@ use std::panic::Location;
 use crate::model::{Action, KvEntry};
 use crate::replay::queues::Queues;
 use crate::replay::signals::{SignalKey, Signals};
+use crate::replay::wake::Listener;
 use crate::replay::{CompletionResult, DecodeWords, RacePolicy};
 
 use super::{Cancellable, Emitted, SharedState};
@@ -139,6 +140,30 @@ impl SharedState {
     /// Notes a change that the history records, before the code asks for it.
     pub(crate) fn expect_patch(&self, id: &str) {
         self.lock().recorded_patches.insert(id.to_string());
+    }
+
+    /// Tells the code that the instance is to be cancelled, if the code listens; tells whether it does.
+    pub(crate) fn deliver_cancellation(&self, reason: &str) -> bool {
+        let listeners: Vec<_> = {
+            let cancellation = &mut self.lock().cancellation;
+            if cancellation.listeners.is_empty() {
+                return false;
+            }
+            cancellation.heard.get_or_insert_with(|| reason.to_string());
+            cancellation.listeners.values_mut().filter_map(Option::take).collect()
+        };
+        listeners.into_iter().for_each(Listener::wake);
+        true
+    }
+
+    /// Tells whether the code heard that the instance is to be cancelled: then it ends itself.
+    pub(crate) fn has_heard_cancellation(&self) -> bool {
+        self.lock().cancellation.heard.is_some()
+    }
+
+    /// Tells whether the code listens for a cancellation.
+    pub(crate) fn listens(&self) -> bool {
+        !self.lock().cancellation.listeners.is_empty()
     }
 
     /// Where the code made its last request; `None` if it has made none.

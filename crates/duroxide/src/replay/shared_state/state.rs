@@ -46,6 +46,7 @@ pub(super) struct State {
     pub(super) recorded_patches: HashSet<String>,
     /// What the code was told about its changes so far.
     pub(super) patches: HashMap<String, bool>,
+    pub(super) cancellation: Cancellation,
     pub(super) custom_status: Option<String>,
     pub(super) current: Option<Current>,
     /// Whether a future took its outcome since the engine last asked.
@@ -56,6 +57,16 @@ pub(super) struct State {
     pub(super) last_place: Option<&'static Location<'static>>,
     /// Set for code that runs a second time to be compared: its log lines are not written again.
     pub(super) muted: bool,
+}
+
+/// Whether the instance is to be cancelled, and who listens.
+#[derive(Debug, Default)]
+pub(super) struct Cancellation {
+    /// Set when the request arrived while the code listened: then the code ends the instance itself.
+    pub(super) heard: Option<String>,
+    /// The futures that listen, with whom to wake once they were polled.
+    pub(super) listeners: BTreeMap<u64, Option<Listener>>,
+    pub(super) last_listener: u64,
 }
 
 /// A request that the engine has not taken over yet.
@@ -113,6 +124,7 @@ impl State {
             recorded_kv_times: HashMap::new(),
             recorded_patches: HashSet::new(),
             patches: HashMap::new(),
+            cancellation: Cancellation::default(),
             custom_status: None,
             current: None,
             progressed: false,
