@@ -125,11 +125,21 @@ pub(super) fn open_reader(
     busy_timeout: Duration,
     disk: &Disk,
 ) -> Result<Connection, SqliteError> {
+    let connection = open_copier(path, busy_timeout, disk)?;
+    set(&connection, "query_only", 1)?;
+    Ok(connection)
+}
+
+/// Opens a connection that reads this file and may write another.
+pub(super) fn open_copier(
+    path: &Path,
+    busy_timeout: Duration,
+    disk: &Disk,
+) -> Result<Connection, SqliteError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = open_file(path, flags, disk)?;
     connection.busy_timeout(busy_timeout).map_err(SqliteError::sqlite("set the busy timeout"))?;
     harden(&connection)?;
-    set(&connection, "query_only", 1)?;
     set(&connection, "cache_size", CACHE_KIB)?;
     Ok(connection)
 }

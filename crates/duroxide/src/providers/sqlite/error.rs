@@ -67,6 +67,20 @@ pub enum SqliteError {
         /// The newest version that this build knows.
         known: i64,
     },
+    /// The file lacks tables of this version, and the store was told not to migrate it
+    /// ([`Migrations::Verify`](super::Migrations::Verify)); the store did not touch it.
+    #[error(
+        "{path} has schema version {found}, and this build needs version {known}",
+        path = path.display()
+    )]
+    NotMigrated {
+        /// The file.
+        path: PathBuf,
+        /// The version in the file; 0 if it has no tables of ours, or those of the published crate.
+        found: i64,
+        /// The version that this build needs.
+        known: i64,
+    },
     /// SQLite did not take a setting that durability or speed relies on.
     #[error("SQLite did not accept {setting} = {wanted}; it reports {found}")]
     SettingRefused {

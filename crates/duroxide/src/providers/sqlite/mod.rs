@@ -18,10 +18,12 @@
 //! | `leasing`, `give_backs`, `hand_over` | leases on their way to the caller |
 //! | `steps` | turns that are stored together with their cause |
 //! | `readers`, `reads` | reading |
+//! | `backup`, `facts` | copying the file while it is in use, describing it, checking it for damage |
 //! | `work_done` | counting, for tests |
 //! | `provider`, `admin`, `extended` | the traits |
 
 mod admin;
+mod backup;
 mod blocked;
 mod claims;
 mod connection;
@@ -31,6 +33,7 @@ mod disk;
 mod dropped;
 mod error;
 mod extended;
+mod facts;
 mod figures;
 mod give_backs;
 mod hand_over;
@@ -77,7 +80,8 @@ use rusqlite::Connection;
 #[cfg(feature = "test-hooks")]
 pub use disk::DiskUnderTest;
 pub use error::SqliteError;
-pub use options::{Durability, SqliteBuilder, SqliteOptions};
+pub use facts::{IntegrityCheck, SqliteFacts};
+pub use options::{Durability, Migrations, SqliteBuilder, SqliteOptions};
 #[cfg(feature = "test-hooks")]
 pub use work_done::WorkDone;
 
@@ -153,7 +157,7 @@ impl SqliteProvider {
     fn open_blocking(settings: &SqliteBuilder, location: &Location) -> Result<Self, SqliteError> {
         connection::create_file(location)?;
         let writing = connection::open_writer(location, settings.busy_timeout, &settings.disk)?;
-        schema::prepare(&writing, location)?;
+        schema::prepare(&writing, location, settings.migrations)?;
         connection::configure_writer(&writing, location, settings.busy_timeout, settings.durability)?;
         let owners = match location {
             Location::Memory => None,

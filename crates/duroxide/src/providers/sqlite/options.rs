@@ -29,6 +29,17 @@ pub enum Durability {
     Normal,
 }
 
+/// What opening a store does about a file of an older version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Migrations {
+    /// Migrates it, and makes the tables in an empty one.
+    #[default]
+    Apply,
+    /// Refuses it and leaves it unchanged ([`SqliteError::NotMigrated`]): for tools that look at the file of an application
+    /// which may not know the newer version.
+    Verify,
+}
+
 /// Opens a store with settings of its own.
 ///
 /// ```
@@ -50,6 +61,7 @@ pub struct SqliteBuilder {
     pub(super) busy_timeout: Duration,
     pub(super) disk: Disk,
     pub(super) log_pages: LogPages,
+    pub(super) migrations: Migrations,
 }
 
 impl Default for SqliteBuilder {
@@ -62,6 +74,7 @@ impl Default for SqliteBuilder {
             busy_timeout: Duration::from_secs(20),
             disk: None,
             log_pages: LogPages::default(),
+            migrations: Migrations::default(),
         }
     }
 }
@@ -94,6 +107,12 @@ impl SqliteBuilder {
     /// Sets how long a write waits for another process that is writing to the same file.
     pub fn busy_timeout(mut self, busy_timeout: Duration) -> Self {
         self.busy_timeout = busy_timeout;
+        self
+    }
+
+    /// Says what to do about a file of an older version; opening the store migrates it if not called.
+    pub fn migrations(mut self, migrations: Migrations) -> Self {
+        self.migrations = migrations;
         self
     }
 

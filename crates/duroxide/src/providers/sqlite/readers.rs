@@ -1,13 +1,14 @@
 //! Connections that only read, so that a read never waits for a write.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rusqlite::Connection;
 use tokio::sync::Semaphore;
 
-use super::connection::open_reader;
+use super::SqliteError;
+use super::connection::{open_copier, open_reader};
 use super::disk::Disk;
 use super::error::StoreError;
 
@@ -36,6 +37,16 @@ impl Readers {
             idle: Mutex::default(),
         };
         Self(Arc::new(pool))
+    }
+
+    /// The file that is read.
+    pub(super) fn path(&self) -> &Path {
+        &self.0.path
+    }
+
+    /// Opens a connection beside the pool, for a read that takes long and makes its own transactions.
+    pub(super) fn open_apart(&self) -> Result<Connection, SqliteError> {
+        open_copier(&self.0.path, self.0.busy_timeout, &self.0.disk)
     }
 
     /// Runs `read` on a connection of its own, in one snapshot.
@@ -67,7 +78,7 @@ impl Pool {
             return Ok(connection);
         }
         open_reader(&self.path, self.busy_timeout, &self.disk).map_err(|error| match error {
-            super::SqliteError::Sqlite { source, .. } => StoreError::Sqlite(source),
+            SqliteError::Sqlite { source, .. } => StoreError::Sqlite(source),
             other => {
                 StoreError::Refused(crate::providers::ProviderError::retryable("read", other.to_string()))
             }

@@ -6,8 +6,8 @@
 
 use rusqlite::Connection;
 
-use super::SqliteError;
 use super::url::Location;
+use super::{Migrations, SqliteError};
 
 /// Makes version 1.
 const BASELINE: &str = include_str!("schema.sql");
@@ -29,14 +29,23 @@ const APPLICATION_ID: i64 = 0x6475_726F;
 
 /// Brings the database to the present schema in one transaction, whatever it holds now; or refuses and leaves it
 /// unchanged.
-pub(super) fn prepare(connection: &Connection, location: &Location) -> Result<(), SqliteError> {
-    prepare_with(connection, location, STEPS)
+pub(super) fn prepare(
+    connection: &Connection,
+    location: &Location,
+    migrations: Migrations,
+) -> Result<(), SqliteError> {
+    prepare_with(connection, location, STEPS, migrations)
 }
 
-fn prepare_with(connection: &Connection, location: &Location, steps: &[&str]) -> Result<(), SqliteError> {
+fn prepare_with(
+    connection: &Connection,
+    location: &Location,
+    steps: &[&str],
+    migrations: Migrations,
+) -> Result<(), SqliteError> {
     // Immediate, so that if two processes open a new file, one creates the tables and the other finds them.
     connection.execute_batch("BEGIN IMMEDIATE").map_err(|error| opening(location, error))?;
-    let prepared = prepare_in_transaction(connection, location, steps);
+    let prepared = prepare_in_transaction(connection, location, steps, migrations);
     let end = if prepared.is_ok() { "COMMIT" } else { "ROLLBACK" };
     connection.execute_batch(end).map_err(|error| opening(location, error))?;
     prepared
@@ -46,10 +55,18 @@ fn prepare_in_transaction(
     connection: &Connection,
     location: &Location,
     steps: &[&str],
+    migrations: Migrations,
 ) -> Result<(), SqliteError> {
-    let version = match recognise(connection, location, steps)? {
+    let content = recognise(connection, location, steps)?;
+    let known = newest(steps);
+    let version = match content {
         // Marking the file again would write to it, where reading is enough.
-        Content::Ours { version } if version == newest(steps) => return Ok(()),
+        Content::Ours { version } if version == known => return Ok(()),
+        _ if migrations == Migrations::Verify => {
+            let found = if let Content::Ours { version } = content { version as i64 } else { 0 };
+            let path = location.path().to_path_buf();
+            return Err(SqliteError::NotMigrated { path, found, known: known as i64 });
+        }
         Content::Ours { version } => version,
         Content::Empty => {
             run(connection, "create the schema", BASELINE)?;
@@ -64,7 +81,7 @@ fn prepare_in_transaction(
     for step in steps.iter().skip(version - 1) {
         run(connection, "migrate the schema", step)?;
     }
-    mark(connection, newest(steps))
+    mark(connection, known)
 }
 
 /// The version that a file has after all steps.
@@ -159,9 +176,9 @@ mod tests {
     fn a_file_of_any_version_gets_the_steps_that_it_lacks() {
         for had in 0..=STEPS.len() {
             let connection = Connection::open_in_memory().unwrap();
-            prepare_with(&connection, &Location::Memory, &STEPS[..had]).unwrap();
+            prepare_with(&connection, &Location::Memory, &STEPS[..had], Migrations::Apply).unwrap();
             assert_eq!(number(&connection, "user_version").unwrap(), 1 + had as i64);
-            prepare_with(&connection, &Location::Memory, STEPS).unwrap();
+            prepare_with(&connection, &Location::Memory, STEPS, Migrations::Apply).unwrap();
             assert_eq!(tables_and_version(&connection), (vec!["second".into(), "third".into()], 3));
         }
     }
@@ -169,8 +186,9 @@ mod tests {
     #[test]
     fn a_step_that_fails_leaves_the_file_at_its_version() {
         let connection = Connection::open_in_memory().unwrap();
-        prepare_with(&connection, &Location::Memory, &[]).unwrap();
-        let error = prepare_with(&connection, &Location::Memory, &[STEPS[0], "nonsense"]).unwrap_err();
+        prepare_with(&connection, &Location::Memory, &[], Migrations::Apply).unwrap();
+        let error = prepare_with(&connection, &Location::Memory, &[STEPS[0], "nonsense"], Migrations::Apply)
+            .unwrap_err();
         assert!(error.to_string().contains("migrate the schema"), "{error}");
         assert_eq!(tables_and_version(&connection), (vec![], 1));
     }
@@ -178,8 +196,25 @@ mod tests {
     #[test]
     fn a_file_with_more_steps_than_are_known_is_refused() {
         let connection = Connection::open_in_memory().unwrap();
-        prepare_with(&connection, &Location::Memory, STEPS).unwrap();
-        let error = prepare_with(&connection, &Location::Memory, &STEPS[..1]).unwrap_err();
+        prepare_with(&connection, &Location::Memory, STEPS, Migrations::Apply).unwrap();
+        let error = prepare_with(&connection, &Location::Memory, &STEPS[..1], Migrations::Apply).unwrap_err();
         assert!(matches!(error, SqliteError::NewerSchema { found: 3, known: 2, .. }), "{error}");
+    }
+
+    #[test]
+    fn a_file_of_an_older_version_is_refused_where_nothing_may_be_migrated() {
+        let connection = Connection::open_in_memory().unwrap();
+        let verify = || prepare_with(&connection, &Location::Memory, STEPS, Migrations::Verify);
+        let found = |error| match error {
+            SqliteError::NotMigrated { found, known: 3, .. } => found,
+            other => panic!("{other}"),
+        };
+        assert_eq!(found(verify().unwrap_err()), 0);
+        assert!(tables(&connection).unwrap().is_empty(), "an empty file stays empty");
+        prepare_with(&connection, &Location::Memory, &STEPS[..1], Migrations::Apply).unwrap();
+        assert_eq!(found(verify().unwrap_err()), 2);
+        assert_eq!(tables_and_version(&connection), (vec!["second".into()], 2));
+        prepare_with(&connection, &Location::Memory, STEPS, Migrations::Apply).unwrap();
+        verify().unwrap();
     }
 }
