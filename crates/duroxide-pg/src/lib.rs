@@ -38,7 +38,7 @@
 //! | `claims`, `fetch`, `gather`, `waiting_dispatchers`, `give_backs` | leasing together, giving back unused leases |
 //! | `renewals` | keeping leases, together and on a connection of their own |
 //! | `shared`, `signals`, `clock` | telling dispatchers, watchers and other processes what changed, and when to look |
-//! | `figures` | metrics about the state of the store |
+//! | `figures`, `facts` | metrics about the state of the store, and what operators ask about its database |
 //! | `encode`, `text` | values on their way in and out |
 //! | `provider`, `extended`, `admin`, `reads`, `histories`, `blocked`, `quarantine` | the traits |
 //!
@@ -72,6 +72,7 @@ mod early;
 mod encode;
 mod error;
 mod extended;
+mod facts;
 mod fetch;
 mod figures;
 mod gather;
@@ -115,8 +116,9 @@ use tokio::sync::mpsc;
 #[doc(hidden)]
 pub use admin::bulk_statements;
 pub use error::PgError;
+pub use facts::{PostgresFacts, TableFacts};
 pub use migrate::Migrations;
-pub use open::{OpenError, open};
+pub use open::{OpenError, open, take_schema};
 pub use options::PostgresBuilder;
 pub use session::TokenSource;
 

@@ -50,8 +50,8 @@ pub async fn open(url: &str) -> Result<Arc<dyn Provider>, OpenError> {
     }
 }
 
-/// Takes `schema=name` out of a URL's options.
-fn take_schema(url: &str) -> (String, Option<String>) {
+/// Takes `schema=name` out of a URL's options: the rest is what [`PostgresProvider::builder`] opens, in that schema.
+pub fn take_schema(url: &str) -> (String, Option<String>) {
     let Some((address, query)) = url.split_once('?') else { return (url.to_string(), None) };
     let (schemas, others): (Vec<&str>, Vec<&str>) =
         query.split('&').partition(|option| option.starts_with("schema="));
