@@ -1,0 +1,95 @@
+//! `duroxide retry`
+
+use clap::Args;
+use serde::Serialize;
+
+use super::targets;
+use crate::failure::{Exit, Failure, Outcome};
+use crate::output::{Column, Output, Table, counted, printable};
+use crate::store::Store;
+
+/// How many blocked instances `--all` takes at once.
+const MOST: usize = 10_000;
+
+/// Arguments of `duroxide retry`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "An instance is blocked if the store could take neither its turn nor its failure. Mend the cause \
+    first: `duroxide show` names it."
+)]
+pub struct Retry {
+    /// Ids of instances
+    #[arg(value_name = "INSTANCE", required_unless_present = "all")]
+    ids: Vec<String>,
+    /// All that are blocked
+    #[arg(long, conflicts_with = "ids")]
+    all: bool,
+}
+
+#[derive(Serialize)]
+struct Retried {
+    instance_id: String,
+    outcome: &'static str,
+}
+
+impl Retry {
+    pub async fn run(&self, store: &Store, output: &mut Output<'_>) -> Outcome {
+        let ids = if self.all {
+            let blocked = store.client.list_blocked_instances(MOST).await?;
+            blocked.into_iter().map(|blocked| blocked.instance).collect()
+        } else {
+            self.ids.clone()
+        };
+        let mut retried = Vec::new();
+        let mut progress = output.progress("retrying", ids.len() as u64);
+        for id in ids {
+            let outcome = if store.client.unblock_instance(&id).await? {
+                "goes on"
+            } else {
+                match targets::existing(store, &id).await {
+                    Ok(instance) if targets::has_ended(&instance.status) => "has ended",
+                    Ok(_) => "not blocked",
+                    Err(failure) if failure.exit == Exit::NotFound => "not found",
+                    Err(failure) => return Err(failure),
+                }
+            };
+            retried.push(Retried { instance_id: id, outcome });
+            progress.advance(output, 1);
+        }
+        progress.finish(output);
+        if let ([only], false) = (retried.as_slice(), output.is_for_programs()) {
+            judge(&retried)?;
+            return output.note(&format!("'{}' goes on", printable(&only.instance_id)));
+        }
+        output.rows(&retried, "no instance is blocked", |retried, _| {
+            let mut table = Table::new([Column::new("INSTANCE").at_least(12), Column::new("OUTCOME")]);
+            for row in retried {
+                table.row([row.instance_id.as_str().into(), row.outcome.into()]);
+            }
+            table
+        })?;
+        judge(&retried)
+    }
+}
+
+fn judge(retried: &[Retried]) -> Outcome {
+    let with = |outcome: &str| retried.iter().filter(|row| row.outcome == outcome).count() as u64;
+    if with("goes on") == retried.len() as u64 {
+        return Ok(());
+    }
+    if let [only] = retried {
+        let id = printable(&only.instance_id);
+        return Err(match only.outcome {
+            "not found" => Failure::no_instance(&only.instance_id),
+            "has ended" => Failure::failed(format!("instance '{id}' has ended"))
+                .hint("start it anew under another id: `duroxide start`"),
+            _ => Failure::failed(format!("instance '{id}' is not blocked"))
+                .hint("`duroxide show` tells what it waits for"),
+        });
+    }
+    let missing = with("not found");
+    match missing {
+        0 => Err(Failure::failed("some were not blocked")),
+        _ => Err(Failure::not_found(format!("{} not found", counted(missing, "instance")))),
+    }
+}
