@@ -100,6 +100,7 @@ fn page(worker: &WorkerInfo, look: Look) -> String {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "helpers of tests, too")]
 mod tests {
     use super::*;
     use crate::output::Style;
