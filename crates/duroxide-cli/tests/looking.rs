@@ -19,7 +19,7 @@ async fn lists() {
     scene.snapshot("list-colour", "--color always list --status failed,waiting", columns(80)).await;
     scene.snapshot("list-json", "list --name Order --output json", Terminal::default()).await;
     scene.snapshot("list-jsonl", "list --id order --output jsonl", Terminal::default()).await;
-    scene.snapshot("list-page", "list --limit 3 --sort updated", Terminal::default()).await;
+    scene.snapshot("list-page", "list --limit 3", Terminal::default()).await;
     scene.snapshot("list-children", "list --parent basket-1", columns(100)).await;
     scene.snapshot("list-count", "list --status completed --count", Terminal::default()).await;
     scene.snapshot("list-nothing", "list --name Nothing", Terminal::default()).await;

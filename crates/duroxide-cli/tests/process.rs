@@ -148,6 +148,14 @@ fn step(store: &str) -> Option<u32> {
     shown["custom_status"].as_str()?.split(' ').nth(1)?.parse().ok()
 }
 
+/// The processes of the workers that have reported themselves.
+fn workers(store: &str) -> Vec<u64> {
+    let output = duroxide().args(["--db", store, "workers", "--output", "jsonl"]).output().unwrap();
+    let lines = String::from_utf8(output.stdout).unwrap();
+    let workers = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    workers.map(|worker| worker["process_id"].as_u64().unwrap()).collect()
+}
+
 fn crash(directory: &Path) -> std::process::Output {
     duroxide().args(["dev", "crash"]).env("TMPDIR", directory).output().unwrap()
 }
@@ -167,6 +175,7 @@ fn a_killed_worker_is_replaced_and_the_work_goes_on_where_it_stopped() {
     let store = told["store"].as_str().unwrap().to_string();
 
     until("the first steps of the report", || step(&store).filter(|step| *step >= 2));
+    let first = until("the report of the first worker", || workers(&store).first().copied());
     for _ in 0..2 {
         let before = step(&store).unwrap();
         let crashed = crash(directory.path());
@@ -175,6 +184,7 @@ fn a_killed_worker_is_replaced_and_the_work_goes_on_where_it_stopped() {
         assert!(step(&store).unwrap() >= before, "no step is lost");
         until("more steps of the report", || step(&store).filter(|step| *step >= before + 3));
     }
+    until("the report of another worker", || workers(&store).into_iter().find(|worker| *worker != first));
     until("an order", || show(&store, "order-1002").filter(|order| order["state"] == "completed"));
     let address =
         told["dashboard"].as_str().unwrap().trim_start_matches("http://").trim_end_matches('/').to_string();

@@ -1,7 +1,7 @@
 //! `duroxide history`
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use duroxide::Event;
@@ -97,7 +97,7 @@ fn encoded(events: &[Event], format: Format) -> serde_json::Result<String> {
 }
 
 /// Makes a file for its owner's eyes: histories hold payloads.
-fn create(path: &PathBuf) -> std::io::Result<std::fs::File> {
+fn create(path: &Path) -> std::io::Result<std::fs::File> {
     let mut options = std::fs::OpenOptions::new();
     options.write(true).create_new(true);
     #[cfg(unix)]

@@ -136,6 +136,6 @@ mod tests {
         assert_eq!(bars(&[0, 1, 4, 8]), " ▁▄█");
         assert_eq!(bars(&[0, 0]), "  ");
         assert_eq!(bars(&[]), "");
-        assert_eq!(bars(&vec![1; 100]).chars().count(), 60);
+        assert_eq!(bars(&[1; 100]).chars().count(), 60);
     }
 }

@@ -93,8 +93,57 @@ fn page(worker: &WorkerInfo, look: Look) -> String {
                 ago(activity.since_ms, look.now_ms).into(),
             ]);
         }
-        page.heading("");
+        page.line("");
         page.table(&running);
     }
     page.finish()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "helpers of tests, too")]
+mod tests {
+    use super::*;
+    use crate::output::Style;
+
+    fn worker() -> WorkerInfo {
+        let worker = serde_json::json!({
+            "id": "w1", "name": "orders-1", "host": "alpha", "process_id": 4711, "version": "0.1.100",
+            "started_at_ms": 0, "last_seen_ms": 7_197_000, "interval_ms": 5_000,
+            "orchestrations": [{ "name": "Order", "versions": ["1.0.0", "2.0.0"] }],
+            "activities": ["Charge", "Ship"],
+            "turn_slots": 4, "turn_slots_used": 1, "activity_slots": 24, "activity_slots_used": 3,
+            "running": [{ "instance": "order-7", "name": "Charge", "attempt": 2, "since_ms": 7_190_000 }],
+        });
+        serde_json::from_value(worker).unwrap()
+    }
+
+    fn look(columns: usize) -> Look {
+        Look { style: Style { is_coloured: false }, columns: Some(columns), now_ms: 7_200_000 }
+    }
+
+    #[test]
+    fn workers_are_listed_with_their_slots() {
+        assert_eq!(
+            table(&[worker()], look(80)).render(look(80)),
+            "WORKER    HOST   PROCESS  VERSION  TURNS  ACTIVITIES  UP FOR  SEEN\n\
+             orders-1  alpha     4711  0.1.100    1/4        3/24      2h    3s\n"
+        );
+    }
+
+    #[test]
+    fn a_worker_is_described_with_what_it_runs() {
+        assert_eq!(
+            page(&worker(), look(80)),
+            "orders-1\n  \
+               host             alpha, process 4711\n  \
+               version          0.1.100\n  \
+               up for           2h\n  \
+               turns            1 of 4 slots in use\n  \
+               activities       3 of 24 slots in use\n  \
+               orchestrations   Order 1.0.0 2.0.0\n  \
+               runs activities  Charge, Ship\n\n  \
+               RUNNING  INSTANCE  ATTEMPT  FOR\n  \
+               Charge   order-7         2  10s\n"
+        );
+    }
 }

@@ -132,6 +132,7 @@ fn token(file: Option<&Path>, name: &str, variable: fn(&str) -> Option<String>) 
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "helpers of tests, too")]
 mod tests {
     use super::*;
 
@@ -185,11 +186,11 @@ mod tests {
 
     #[test]
     fn weak_tokens_are_refused_and_none_is_shown() {
-        for weak in ["short", "with blank inside it", "zu kurz"] {
-            let variable: fn(&str) -> Option<String> = match weak {
-                "short" => |_| Some("short".to_string()),
-                _ => |_| Some("with a blank inside".to_string()),
-            };
+        let weak: [(&str, fn(&str) -> Option<String>); 2] = [
+            ("short", |_| Some("short".to_string())),
+            ("with a blank inside", |_| Some("with a blank inside".to_string())),
+        ];
+        for (weak, variable) in weak {
             let failure = Access::read(None, None, variable).unwrap_err();
             assert!(!failure.to_string().contains(weak) && failure.hint.is_some());
         }

@@ -258,6 +258,7 @@ fn number(count: Count) -> f64 {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "helpers of tests, too")]
 mod tests {
     use std::collections::BTreeSet;
 

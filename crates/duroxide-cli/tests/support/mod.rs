@@ -152,7 +152,18 @@ impl Scene {
     /// Replaces what differs from run to run: the one place where that is done.
     pub fn normalised(&self, text: &str) -> String {
         let text = text.replace(&self.directory.path().display().to_string(), "DIR").replace('\u{1b}', "^[");
-        without_sizes(&text)
+        without_cursor(&without_sizes(&text))
+    }
+}
+
+/// Replaces a cursor, which means something to the store alone.
+fn without_cursor(text: &str) -> String {
+    match text.split_once("page: --cursor ") {
+        Some((before, after)) => {
+            let rest = after.split_once('\n').map_or("", |(_, rest)| rest);
+            format!("{before}page: --cursor CURSOR\n{rest}")
+        }
+        None => text.to_string(),
     }
 }
 
