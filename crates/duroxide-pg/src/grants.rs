@@ -130,18 +130,70 @@ pub(crate) async fn pass_on(session: &Session, schema: &str) -> Result<(), PgErr
     Ok(())
 }
 
-/// Warns if every role may create objects in the schema, as in `public` of PostgreSQL 14: the server could call a
-/// function or an operator of another role instead of the store's.
-pub(crate) async fn warn_of_strangers(session: &Session, schema: &str) -> Result<(), PgError> {
-    const SQL: &str = "SELECT 1 FROM pg_namespace n, aclexplode(n.nspacl) a
-        WHERE n.nspname = $1 AND a.grantee = 0 AND a.privilege_type = 'CREATE'";
-    let rows = in_time("looking at privileges", session.query(SQL, &[&schema])).await?;
-    if !rows.is_empty() {
+/// Refuses a schema in which another role has put a function or an operator that the server could take instead of one of its
+/// own or of the store's, and warns if other roles could do so later.
+///
+/// Names in the store's functions are looked up in `pg_catalog` first and then in the schema, but an overload in the schema
+/// wins if it fits the arguments better. A `search_path` of the functions' own would not help: their tables are in the schema
+/// too. What belongs to the schema's owner, to the tables' owner, to this role, to a superuser or to an extension is no
+/// stranger's.
+pub(crate) async fn keep_off_strangers(session: &Session, schema: &str) -> Result<(), PgError> {
+    let placed = in_time("looking for functions of others", session.query(PLACED, &[&schema])).await?;
+    if let Some(row) = placed.first() {
+        let (object, owner): (&str, &str) = (row.get(0), row.get(1));
+        return Err(PgError::AlteredSchema {
+            schema: schema.to_string(),
+            reason: format!(
+                "role '{owner}' has created {object} in it, which could be called instead of one of the server's or of the \
+                 store's; drop it, and take the right to create objects there away from others"
+            ),
+        });
+    }
+    let rows = in_time("looking at privileges", session.query(MAY_PLACE, &[&schema])).await?;
+    for row in &rows {
+        let role: &str = row.get(0);
         tracing::warn!(
-            target: "duroxide::providers::postgres", schema,
-            "every role of the database may create objects in this schema, and could put functions and operators before \
-             the store's; give the store a schema of its own, or run: REVOKE CREATE ON SCHEMA {} FROM PUBLIC", quoted(schema)
+            target: "duroxide::providers::postgres", schema, role,
+            "other roles may create objects in this schema, and could put functions and operators before the store's; give \
+             the store a schema of its own, or run: REVOKE CREATE ON SCHEMA {} FROM {role}", quoted(schema)
         );
     }
     Ok(())
 }
+
+/// The roles that are no strangers in a schema, as a common table expression.
+macro_rules! at_home {
+    () => {
+        "WITH at_home AS (
+            SELECT n.oid AS schema, r.oid AS role FROM pg_namespace n, pg_roles r
+            WHERE n.nspname = $1 AND (r.rolsuper OR r.oid = n.nspowner OR r.rolname = current_user
+                OR r.oid = (SELECT c.relowner FROM pg_class c WHERE c.relnamespace = n.oid AND c.relname = 'instances')
+                OR EXISTS (SELECT 1 FROM pg_database d WHERE d.datname = current_database() AND d.datdba = r.oid)))"
+    };
+}
+
+/// Functions and operators of strangers that have the name of another.
+const PLACED: &str = concat!(
+    at_home!(),
+    ", placed AS (
+        SELECT 'pg_proc'::regclass AS class, p.oid, format('the function %s', p.oid::regprocedure) AS object,
+            p.proowner AS owner, p.pronamespace AS schema
+        FROM pg_proc p WHERE EXISTS (SELECT 1 FROM pg_proc o WHERE o.proname = p.proname AND o.oid <> p.oid
+            AND o.pronamespace IN ('pg_catalog'::regnamespace, p.pronamespace))
+        UNION ALL
+        SELECT 'pg_operator'::regclass, o.oid, format('the operator %s', o.oid::regoperator), o.oprowner, o.oprnamespace
+        FROM pg_operator o)
+    SELECT o.object, pg_get_userbyid(o.owner)::text FROM placed o JOIN pg_namespace n ON n.oid = o.schema
+    WHERE n.nspname = $1 AND o.owner NOT IN (SELECT h.role FROM at_home h)
+        AND NOT EXISTS (SELECT 1 FROM pg_depend d WHERE d.classid = o.class AND d.objid = o.oid AND d.deptype = 'e')
+    ORDER BY 1 LIMIT 1"
+);
+
+/// Strangers that may create objects.
+const MAY_PLACE: &str = concat!(
+    at_home!(),
+    " SELECT DISTINCT CASE WHEN a.grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END
+    FROM pg_namespace n, aclexplode(n.nspacl) a
+    WHERE n.nspname = $1 AND a.privilege_type = 'CREATE' AND a.grantee NOT IN (SELECT h.role FROM at_home h)
+    ORDER BY 1"
+);

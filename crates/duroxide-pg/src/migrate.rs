@@ -150,10 +150,10 @@ impl SchemaSetup {
         };
         let begin = format!(
             "BEGIN ISOLATION LEVEL READ COMMITTED {mode};
-             SET LOCAL search_path TO {path}, pg_temp; SET LOCAL lock_timeout = {patience}; SET LOCAL statement_timeout = 0;
+             SET LOCAL search_path TO pg_catalog, pg_temp; SET LOCAL lock_timeout = {patience};
+             SET LOCAL statement_timeout = 0;
              SET LOCAL idle_in_transaction_session_timeout = 60000; SET LOCAL client_min_messages = warning;
              SET LOCAL standard_conforming_strings = on",
-            path = quoted(&self.schema),
             patience = self.patience.as_millis().clamp(1, 2_000_000_000),
         );
         in_time("beginning a migration", session.run(&begin)).await?;
@@ -165,6 +165,10 @@ impl SchemaSetup {
 
     async fn in_transaction(&self, session: &Session) -> Result<StoreFacts, PgError> {
         let known: Vec<&Migration> = MIGRATIONS.iter().chain(&self.later).collect();
+        // Nothing in the schema may be called before this.
+        grants::keep_off_strangers(session, &self.schema).await?;
+        let path = format!("SET LOCAL search_path TO {}, pg_temp", quoted(&self.schema));
+        in_time("beginning a migration", session.run(&path)).await?;
         let found = self.find(session).await?;
         let mut missing = known.as_slice();
         if found.ledger {
@@ -178,7 +182,6 @@ impl SchemaSetup {
             }
             Some(_) => self.migrate(session, &known).await?,
         }
-        grants::warn_of_strangers(session, &self.schema).await?;
         self.facts(session).await
     }
 

@@ -184,10 +184,70 @@ async fn a_schema_in_which_everybody_may_create_objects_is_warned_of() {
     support::logs::listen();
     let server = Server::new().await;
     server.open("owner", Migrations::Apply).await.unwrap();
-    let warned =
-        || support::logs::heard().contains(&format!("REVOKE CREATE ON SCHEMA \"{}\"", server.schema));
-    assert!(!warned());
+    let warned = |role: &str| {
+        let remedy = format!("REVOKE CREATE ON SCHEMA \"{}\" FROM {role}", server.schema);
+        support::logs::heard().contains(&remedy)
+    };
+    assert!(!warned(""));
     server.run(&format!("GRANT CREATE ON SCHEMA {} TO PUBLIC", server.schema)).await;
     server.open("owner", Migrations::Apply).await.unwrap();
-    assert!(warned());
+    assert!(warned("PUBLIC") && !warned("app"));
+    server.run(&format!("GRANT CREATE ON SCHEMA {} TO app", server.schema)).await;
+    server.open("owner", Migrations::Apply).await.unwrap();
+    assert!(warned("app") && !warned("owner"));
+}
+
+/// Objects that the server would take instead of its own or the store's: each fits some arguments better.
+const IN_THE_WAY: [(&str, &str, &str); 4] = [
+    ("FUNCTION now_ms_1(text)", "RETURNS bigint LANGUAGE sql AS 'SELECT 1::bigint'", "now_ms_1(text)"),
+    ("FUNCTION starts_with(varchar, text)", "RETURNS boolean LANGUAGE sql AS 'SELECT true'", "starts_with("),
+    (
+        "OPERATOR || (text, bigint)",
+        "(FUNCTION = SCHEMA.joined, LEFTARG = text, RIGHTARG = bigint)",
+        "||(text,bigint)",
+    ),
+    ("AGGREGATE sum(text)", "(SFUNC = textcat, STYPE = text)", "sum(text)"),
+];
+
+// semantics: PG-26
+#[tokio::test(flavor = "multi_thread")]
+async fn a_function_of_another_role_that_could_be_taken_for_ours_is_refused() {
+    let server = Server::new().await;
+    let schema = server.schema.clone();
+    server.open("owner", Migrations::Apply).await.unwrap();
+    server.run(&PostgresProvider::grants(&schema, "app")).await;
+    server.run("CREATE ROLE stranger LOGIN").await;
+    server.run(&format!("GRANT CREATE, USAGE ON SCHEMA {schema} TO stranger")).await;
+    let stranger = connect(&server.url_of("stranger")).await;
+    // A name of its own is in nobody's way.
+    let harmless =
+        format!("CREATE FUNCTION {schema}.joined(text, bigint) RETURNS text LANGUAGE sql AS 'SELECT $1'");
+    stranger.batch_execute(&harmless).await.unwrap();
+    server.open("owner", Migrations::Apply).await.unwrap();
+    for (object, definition, named) in IN_THE_WAY {
+        let (kind, signature) = object.split_once(' ').unwrap();
+        let definition = definition.replace("SCHEMA", &schema);
+        let signature_there = format!("{schema}.{signature}");
+        let create = match kind {
+            // Operators have their arguments elsewhere.
+            "OPERATOR" => format!("CREATE OPERATOR {schema}.|| {definition}"),
+            _ => format!("CREATE {kind} {signature_there} {definition}"),
+        };
+        stranger.batch_execute(&create).await.unwrap();
+        for (role, migrations) in [("owner", Migrations::Apply), ("app", Migrations::Verify)] {
+            let refused = server.open(role, migrations).await.err().expect("it is refused");
+            assert!(
+                matches!(refused, PgError::AlteredSchema { .. }) && !refused.is_retryable(),
+                "{refused:?}"
+            );
+            let said = refused.to_string();
+            assert!(said.contains("role 'stranger'") && said.contains(named), "{said}");
+        }
+        stranger.batch_execute(&format!("DROP {kind} {signature_there}")).await.unwrap();
+        server.open("app", Migrations::Verify).await.unwrap();
+    }
+    // The owner may put there what it likes.
+    let own = format!("CREATE FUNCTION {schema}.sum(text) RETURNS text LANGUAGE sql AS 'SELECT $1'");
+    connect(&server.url_of("owner")).await.batch_execute(&own).await.unwrap();
+    server.work("app", 0..2).await;
 }
