@@ -101,7 +101,7 @@ async fn drive(workload: &str, client: &Client) -> Outcome<()> {
     }
     if workload == "events" {
         for number in 0..instances.len() {
-            client.raise_event(format!("i{number}"), "go", "").await?;
+            client.enqueue_event(format!("i{number}"), "go", "").await?;
         }
     }
     for number in 0..instances.len() {
@@ -183,7 +183,7 @@ fn orchestrations(progress: &Progress) -> OrchestrationRegistry {
         })
         .register("Event", move |ctx, input| {
             let (ctx, _) = event(ctx, input);
-            async move { Ok(ctx.schedule_wait("go").await) }
+            async move { Ok(ctx.dequeue_event("go").await) }
         })
         .register("Children", move |ctx, input| {
             let (ctx, input) = children(ctx, input);
