@@ -6,6 +6,7 @@
 mod args;
 mod bare;
 mod deletion;
+mod faults;
 mod fetch;
 #[path = "../../store/src/life.rs"]
 #[allow(dead_code, reason = "shared with the SQLite benchmark")]
@@ -16,6 +17,7 @@ mod pruning;
 mod report;
 mod rows;
 mod server;
+mod size;
 mod sleepers;
 mod snapshot;
 #[path = "../../store/src/stats.rs"]
@@ -39,10 +41,14 @@ const USAGE: &str = "postgres-bench PROGRAM [--dir DIR] [--json] [options]
              --rounds 150  --samples 4  --scale 1.0
   pruning  the size of the tables while finished instances are deleted
              --size 1000000  --keep 10000
+  size     the bytes of each table and index after orchestrations of five steps, kept and deleted
+             --size 100000  --keep 10000
   snapshot fetch latency while somebody holds a snapshot, with dead rows of finished leases
              --rounds 150  --samples 4  --scale 1.0
   deletion bulk deletion by completion time, at the first and at the last page
              --size 2000000  --page 1000
+  faults   three worker processes under load while one fault after the other meets the database
+             --minutes 60  --rate 20  --seed N  --phases NAME,NAME
 
 The server is the one that BENCH_DATABASE_URL names, in schemas that are removed afterwards; or one that is started for
 the program and thrown away.";
@@ -68,8 +74,11 @@ fn run() -> Outcome<bool> {
             "bare" => bare::run(&args, &mut report).await,
             "fetch" => fetch::run(&args, &mut report).await,
             "pruning" => pruning::run(&args, &mut report).await,
+            "size" => size::run(&args, &mut report).await,
             "snapshot" => snapshot::run(&args, &mut report).await,
             "deletion" => deletion::run(&args, &mut report).await,
+            "faults" => faults::run(&args, &mut report).await,
+            faults::worker::PROGRAM => faults::worker::run(&args).await,
             "help" | "--help" | "-h" => {
                 println!("{USAGE}");
                 Ok(())

@@ -20,18 +20,57 @@ pub struct Server {
     directory: PathBuf,
     port: u16,
     keeper: Child,
+    tools: Tools,
 }
 
 impl Server {
     /// Makes a server in a directory below `parent`, which should be on a disk, and starts it.
     pub fn start(parent: &Path) -> Outcome<Self> {
+        let server = Self::make_room(parent)?;
+        server.tools.create(&server.directory, server.port)?;
+        Ok(server)
+    }
+
+    /// Makes a copy of another server below `parent` and starts it; it follows the other until it is promoted. The other
+    /// knows it as `standby`.
+    #[allow(dead_code, reason = "not every benchmark has a standby")]
+    pub fn standby_of(primary: &Self, parent: &Path) -> Outcome<Self> {
+        let server = Self::make_room(parent)?;
+        server.tools.copy(&server.directory, server.port, primary.port)?;
+        Ok(server)
+    }
+
+    /// Makes the directory of a server, and sees to it that it goes away.
+    fn make_room(parent: &Path) -> Outcome<Self> {
         let tools = Tools::find()?;
         let directory = std::path::absolute(parent)?.join(format!("postgres-{}", std::process::id()));
         fs::create_dir_all(&directory)?;
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        let server = Self { keeper: keeper(&directory, &tools)?, directory, port };
-        tools.create(&server.directory, port)?;
-        Ok(server)
+        let keeper = keeper(&directory, &tools)?;
+        tools.give(&directory)?;
+        Ok(Self { directory, port, keeper, tools })
+    }
+
+    #[allow(dead_code, reason = "not every benchmark asks")]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Stops the server; `mode` is `fast`, as an operator does it, or `immediate`, which is like a crash.
+    #[allow(dead_code, reason = "not every benchmark stops its server")]
+    pub fn stop(&self, mode: &str) -> Outcome<()> {
+        self.tools.run(&self.directory, "pg_ctl", &["-D", "data", "-m", mode, "-w", "stop"])
+    }
+
+    #[allow(dead_code, reason = "not every benchmark stops its server")]
+    pub fn start_again(&self) -> Outcome<()> {
+        self.tools.run(&self.directory, "pg_ctl", &["-D", "data", "-l", "log", "-w", "start"])
+    }
+
+    /// Makes a standby a server that accepts writes.
+    #[allow(dead_code, reason = "not every benchmark has a standby")]
+    pub fn promote(&self) -> Outcome<()> {
+        self.tools.run(&self.directory, "pg_ctl", &["-D", "data", "-w", "promote"])
     }
 
     /// The way to it over the loopback.
@@ -107,23 +146,46 @@ impl Tools {
             .into_iter()
             .find(|place| place.join("initdb").exists() && place.join("pg_ctl").exists())
             .ok_or("PostgreSQL is needed (Debian: apt-get install postgresql)")?;
+        // The path may hold links to some of the programs only.
+        let program = fs::canonicalize(directory.join("pg_ctl"))?;
+        let directory = program.parent().ok_or("pg_ctl is in no directory")?.to_path_buf();
         let is_root = Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout == b"0\n");
         let exists = |user: &str| Command::new("id").arg(user).output().is_ok_and(|id| id.status.success());
         let user = is_root.then(|| if exists("postgres") { "postgres" } else { "nobody" });
         Ok(Self { directory, user })
     }
 
-    fn create(&self, directory: &Path, port: u16) -> Outcome<()> {
-        if let Some(user) = self.user {
-            let owned = Command::new("chown").arg(user).arg(directory).status()?;
-            if !owned.success() {
-                return Err(format!("cannot give {} to {user}", directory.display()).into());
-            }
+    /// Gives a file to the server's user.
+    fn give(&self, path: &Path) -> Outcome<()> {
+        let Some(user) = self.user else { return Ok(()) };
+        let owned = Command::new("chown").arg(user).arg(path).status()?;
+        match owned.success() {
+            true => Ok(()),
+            false => Err(format!("cannot give {} to {user}", path.display()).into()),
         }
+    }
+
+    fn create(&self, directory: &Path, port: u16) -> Outcome<()> {
         self.run(directory, "initdb", &["-D", "data", "-A", "trust", "-U", "postgres", "-E", "UTF8"])?;
         let mut file = OpenOptions::new().append(true).open(directory.join("data/postgresql.conf"))?;
         writeln!(file, "listen_addresses = '127.0.0.1'\nport = {port}\nunix_socket_directories = ''")?;
         drop(file);
+        self.run(directory, "pg_ctl", &["-D", "data", "-l", "log", "-w", "start"])
+    }
+
+    fn copy(&self, directory: &Path, port: u16, primary: u16) -> Outcome<()> {
+        let from = primary.to_string();
+        let arguments =
+            ["-h", "127.0.0.1", "-p", &from, "-U", "postgres", "-D", "data", "-X", "stream", "-c", "fast"];
+        self.run(directory, "pg_basebackup", &arguments)?;
+        let mut file = OpenOptions::new().append(true).open(directory.join("data/postgresql.conf"))?;
+        writeln!(
+            file,
+            "port = {port}\nprimary_conninfo = 'host=127.0.0.1 port={primary} user=postgres application_name=standby'"
+        )?;
+        drop(file);
+        fs::write(directory.join("data/standby.signal"), "")?;
+        self.give(&directory.join("data/standby.signal"))?;
         self.run(directory, "pg_ctl", &["-D", "data", "-l", "log", "-w", "start"])
     }
 

@@ -8,7 +8,7 @@ use crate::Outcome;
 
 /// Options that take no value.
 const FLAGS: [&str; 4] = ["json", "self-test", "no-op", "no-leases"];
-const OPTIONS: [&str; 16] = [
+const OPTIONS: [&str; 24] = [
     "dir",
     "callers",
     "rounds",
@@ -25,6 +25,14 @@ const OPTIONS: [&str; 16] = [
     "batch",
     "size",
     "keep",
+    "page",
+    "minutes",
+    "rate",
+    "url",
+    "schema",
+    "ledger",
+    "name",
+    "phases",
 ];
 
 /// What the program was asked to do.
