@@ -12,6 +12,8 @@ pub const USAGE: &str = "side-by-side [options]
   --rounds N        how often each workload runs on each side (3)
   --only A,B        only these workloads: chain, parallel, fanout, start, timers, events, children,
                     continue_as_new, payload, recovery, idle, syncs (sqlite), scaling (postgres), bare
+  --against DIR     compares with another checkout of this repository, built for it, instead of the published
+                    crate; --only parallel-10000 is a workload of this comparison only
   --json            the figures of every run as JSON instead of the table
   --svg PATH        also draws the table
   --dir DIR         where the databases go: a disk, not a tmpfs";
@@ -26,6 +28,8 @@ pub struct Args {
     pub only: Vec<String>,
     pub svg: Option<PathBuf>,
     pub dir: Option<PathBuf>,
+    /// Another checkout of this repository, which takes the place of the published crate.
+    pub against: Option<PathBuf>,
 }
 
 impl Args {
@@ -41,6 +45,7 @@ impl Args {
                 "--rounds" => rounds = Some(value()?.parse()?),
                 "--only" => args.only = value()?.split(',').map(|part| part.trim().to_string()).collect(),
                 "--svg" => args.svg = Some(value()?.into()),
+                "--against" => args.against = Some(value()?.into()),
                 "--dir" => args.dir = Some(value()?.into()),
                 "--help" | "-h" | "help" => args.is_help = true,
                 other => return Err(format!("there is no option {other}\n{USAGE}").into()),

@@ -137,6 +137,14 @@ pub fn cases(args: &Args) -> Outcome<Vec<Case>> {
     all.push(once(case("idle", "idle", smaller(10_000, 500), IDLE), 240));
     all.push(once(case(SYNCS_GROUP, "chain", smaller(100, 30), SYNCS), 60));
 
+    if args.against.is_some() {
+        // Both sides are ours, so neither is spared, and every round counts.
+        for case in &mut all {
+            case.sides = BOTH;
+            case.is_once = false;
+        }
+        all.push(Case { cap_s: 240, ..case("parallel-10000", "parallel", 10_000, parallel) });
+    }
     match args.store {
         Store::Sqlite => {}
         Store::Postgres => {

@@ -33,6 +33,8 @@ pub struct Cell {
 
 pub struct Report {
     pub store: Store,
+    /// What ours is compared with.
+    pub other: &'static str,
     pub settings: Vec<(&'static str, String)>,
     pub rows: Vec<Row>,
     /// What a run reported as errors, and how often.
@@ -72,7 +74,9 @@ impl Report {
         match server {
             Some(server) => settings.push(("PostgreSQL", server)),
             None => {
-                settings.push(("sync level, published", sync_level(&runs, Side::Published)));
+                if args.against.is_none() {
+                    settings.push(("sync level, published", sync_level(&runs, Side::Published)));
+                }
                 settings.push(("sync level, ours", sync_level(&runs, Side::Ours)));
             }
         }
@@ -86,6 +90,7 @@ impl Report {
         }
         Self {
             store: args.store,
+            other: if args.against.is_some() { "before" } else { "published" },
             settings,
             rows,
             errors: errors(cases, &runs),

@@ -72,14 +72,19 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Builds both, for release.
-    pub fn build(store: Store) -> Outcome<Self> {
+    /// Builds both, for release. Another checkout of this repository may take the place of the published crate.
+    pub fn build(store: Store, against: Option<&Path>) -> Outcome<Self> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-        let one = |name: &str| build(&root.join(name), &format!("side-by-side-{name}"));
-        match store {
-            Store::Sqlite => Ok(Self { published: one("published")?, ours: one("ours")? }),
-            Store::Postgres => Ok(Self { published: one("published-pg")?, ours: one("ours-pg")? }),
-        }
+        let (ours, published) = match store {
+            Store::Sqlite => ("ours", "published"),
+            Store::Postgres => ("ours-pg", "published-pg"),
+        };
+        let one = |root: &Path, name: &str| build(&root.join(name), &format!("side-by-side-{name}"));
+        let published = match against {
+            None => one(&root, published)?,
+            Some(checkout) => build_apart(&checkout.join("bench/side-by-side").join(ours), ours)?,
+        };
+        Ok(Self { published, ours: one(&root, ours)? })
     }
 
     pub fn path(&self, side: Side) -> &Path {
@@ -90,6 +95,11 @@ impl Programs {
     }
 }
 
+/// Builds our package of another checkout, in that checkout: a common target directory would mix the two up.
+fn build_apart(package: &Path, name: &str) -> Outcome<PathBuf> {
+    build_in(package, &format!("side-by-side-{name}"), package.join("target"))
+}
+
 /// Builds a package in a directory of its own below the common target directory, if there is one: the packages do
 /// not agree on what they link, and would build it anew each time.
 pub fn build(package: &Path, binary: &str) -> Outcome<PathBuf> {
@@ -97,6 +107,10 @@ pub fn build(package: &Path, binary: &str) -> Outcome<PathBuf> {
         Some(common) => PathBuf::from(common).join(package.file_name().unwrap_or_default()),
         None => package.join("target"),
     };
+    build_in(package, binary, target)
+}
+
+fn build_in(package: &Path, binary: &str, target: PathBuf) -> Outcome<PathBuf> {
     eprintln!("building {binary}");
     let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
         .args(["build", "--release", "--locked", "--quiet"])

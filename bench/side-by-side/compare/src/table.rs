@@ -39,8 +39,8 @@ pub fn text(report: &Report) -> String {
 
 fn head(report: &Report) -> [String; 6] {
     let unit = report.store.unit();
-    let (published, ours) = (format!("published, in {unit}"), format!("ours, in {unit}"));
-    ["", "published", "ours", "times better", &published, &ours].map(str::to_string)
+    let (other, ours) = (format!("{}, in {unit}", report.other), format!("ours, in {unit}"));
+    ["", report.other, "ours", "times better", &other, &ours].map(str::to_string)
 }
 
 fn line(report: &Report, row: &Row) -> [String; 6] {

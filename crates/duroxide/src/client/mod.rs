@@ -3,6 +3,7 @@
 //! A client talks to the store only, never to a runtime: the two may live in different processes.
 
 mod error;
+mod inspect;
 mod key_value;
 mod management;
 mod messages;
@@ -16,6 +17,7 @@ use crate::model::{Clock, SystemClock};
 use crate::providers::{ExtendedProvider, Provider};
 
 pub use error::ClientError;
+pub use inspect::{InstanceDescription, StoreOverview, TroubledOrchestration};
 pub use messages::EnqueueOptions;
 pub use start::{StartOptions, StartedInstance};
 

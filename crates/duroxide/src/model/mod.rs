@@ -8,15 +8,21 @@ mod action;
 pub(crate) mod clock;
 pub(crate) mod codec;
 mod error_details;
+pub(crate) mod error_text;
 mod event;
+mod event_view;
 mod ids;
+mod instance_state;
 mod kv;
 pub mod limits;
 pub(crate) mod payload;
+mod queued;
 mod quote;
 mod stats;
 mod status;
+mod waits;
 mod work_item;
+mod worker_info;
 
 pub use action::Action;
 pub(crate) use clock::whole_ms;
@@ -24,16 +30,25 @@ pub use clock::{Clock, ClockSleep, ManualClock, SystemClock};
 pub(crate) use error_details::poison_message;
 pub use error_details::{AppErrorKind, ConfigErrorKind, ErrorDetails, PoisonMessageType};
 pub use event::{Event, EventKind};
+pub use event_view::{EventView, cut_text};
 pub use ids::{
     INITIAL_EVENT_ID, INITIAL_EXECUTION_ID, SUB_ORCH_AUTO_PREFIX, build_child_instance_id,
     is_auto_generated_sub_orch_id,
 };
+pub use instance_state::{InstanceState, UnknownState};
 pub use kv::KvEntry;
+pub use queued::{MessageSource, QueuedActivity, QueuedMessage};
 pub(crate) use quote::{QUOTE_LIMIT, quote};
 pub use stats::SystemStats;
 pub(crate) use status::ExecutionStatus;
 pub use status::{OrchestrationDescriptor, OrchestrationStatus};
+pub use waits::{
+    ActivityStage, ActivityWait, Blocked, BlockedReason, Wait, WaitFor, WaitSources, Waits, waits,
+};
 pub use work_item::{WorkItem, kind_of};
+pub use worker_info::{
+    Obstacle, ObstacleKind, RegisteredOrchestration, RunningActivity, ServedTags, WorkerInfo,
+};
 
 /// The version of this package; every event that it makes carries it.
 pub(crate) const BUILD_VERSION: &str = env!("CARGO_PKG_VERSION");

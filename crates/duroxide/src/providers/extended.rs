@@ -15,9 +15,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::{
-    AwaitedInstance, AwaitedLook, DeliveryOutcome, DispatcherCapabilityFilter, DroppedMessages,
-    InstanceWatch, ProviderError, QuarantineEntry, QuarantinePurge, QuarantineRetry, RunningActivities,
-    RunningMark, SessionFetchConfig, StoredResult, StoredTurn, TagFilter, TurnToStore, WorkSignal, refusal,
+    AwaitedInstance, AwaitedLook, DeliveryOutcome, DispatcherCapabilityFilter, DroppedMessages, Inspector,
+    InstanceWatch, LocalExchange, ProviderError, QuarantineEntry, QuarantinePurge, QuarantineRetry,
+    RunningActivities, RunningMark, SessionFetchConfig, StepOutcome, StepSupport, StepToStore, StoredResult,
+    StoredTurn, TagFilter, TurnToStore, WorkSignal, refusal,
 };
 use crate::model::{Clock, Event, INITIAL_EXECUTION_ID, KvEntry, WorkItem};
 
@@ -96,6 +97,71 @@ pub trait ExtendedProvider: Send + Sync {
         completion: Option<WorkItem>,
         claim: Option<&InstanceRequest<'_>>,
     ) -> Result<StoredResult, ProviderError>;
+
+    /// Tells which steps [`store_step`](Self::store_step) takes. The default takes none.
+    ///
+    /// A wrapper that forwards claims has to forward this and `store_step` together.
+    fn step_support(&self) -> StepSupport {
+        StepSupport::NONE
+    }
+
+    /// Stores a step: the turns together with the cause of the first, wholly or not at all, and claims activities in the
+    /// same commit. The answer comes when everything is durable.
+    ///
+    /// The store takes the turns in their order, and checks the conditions of each against what the ones before it have
+    /// left. If any condition does not hold, it writes nothing and answers [`Conflict`](StepOutcome::Conflict). The
+    /// caller then drops what it holds in memory, and the cause goes the long way.
+    ///
+    /// **The cause.**
+    /// - *Lease:* as for [`store_turn`](Self::store_turn). The first turn has no other condition; if the lease is not
+    ///   live, the call fails as `store_turn` does. The messages of the lease are deleted, and the lease ends.
+    /// - *Results:* each lease must be live, as for [`store_result`](Self::store_result): by the time at which the call
+    ///   arrived, with the token still in place. The activities are deleted, and their completions enter no queue. An
+    ///   activity of a session counts as a use of the session, as with `store_result`.
+    /// - *Start:* no further condition. The start enters no queue.
+    /// - *Timer:* the instance has exactly one visible message, and its stored text is that of this item. That message is
+    ///   deleted.
+    ///
+    /// **The instance of a turn**, except of the first one of a lease:
+    /// 1. nobody leases it: there is neither a live lease nor an expired one that nobody has taken over yet,
+    /// 2. it is not [blocked](Self::block_instance),
+    /// 3. no message for it is visible (except the timer that is the cause), and none is parked. Messages that become
+    ///    visible later do not matter,
+    /// 4. with an incarnation: its row has this incarnation and this current execution, and the highest event id in the
+    ///    history of that execution is `last_event_id`,
+    /// 5. without (0): the id is free in the sense of [`enqueue_start_if_absent`](Self::enqueue_start_if_absent): no row,
+    ///    no history, no execution, no queued start, visible or not. `last_event_id` is 0.
+    ///
+    /// **The turn** is stored as `store_turn` stores it: history, status, values, activities, cancellations, messages, and
+    /// what ends with an instance. No lease is taken for it and none is left behind. Every event id must be higher than
+    /// `last_event_id` if the turn belongs to that execution.
+    ///
+    /// **The claim.** `claim` asks for up to `max` activities, as for [`claim_work`](Self::claim_work), and never for those
+    /// of sessions. If the oldest ready activity that matches it has been in its queue for less than
+    /// [`LONGEST_OVERTAKING`](super::LONGEST_OVERTAKING), or there is none, the new activities of these turns come first,
+    /// in their order: they are entered as leased, with an attempt counted, and are never ready. What is left of `max`
+    /// goes to the oldest ready ones, as in `store_turn`; so does all of it if an older activity has waited for longer.
+    ///
+    /// # Errors
+    /// Bad input and what the store refuses for good (a text that is too long, an event id that is taken) is an error, as
+    /// for `store_turn`, and nothing is written. An error that may pass says nothing about whether the step is stored,
+    /// as for every call.
+    async fn store_step(
+        &self,
+        step: StepToStore<'_>,
+        claim: Option<&WorkRequest<'_>>,
+    ) -> Result<StepOutcome, ProviderError> {
+        let _ = (step, claim);
+        Err(refusal::not_supported("store_step"))
+    }
+
+    /// Returns the exchange through which clients and runtimes on this handle reach each other without the store.
+    ///
+    /// A store makes one for each handle. Without one, a client enqueues every start, and reads every result. A wrapper
+    /// that forwards `store_step` has to forward this too.
+    fn local_exchange(&self) -> Option<Arc<LocalExchange>> {
+        None
+    }
 
     /// Takes up a lease again and extends it, as a renewal does, but also if the lease has run out. It fails only if
     /// another caller has taken over, or if the leased work is gone.
@@ -255,6 +321,11 @@ pub trait ExtendedProvider: Send + Sync {
     /// A store makes one for each handle. On a store without one, such an activity learns it at the next renewal of its
     /// lease. A wrapper that forwards claims has to forward this too.
     fn running_activities(&self) -> Option<Arc<RunningActivities>> {
+        None
+    }
+
+    /// Returns the store as operators look into it; `None` if it cannot be looked into. A wrapper has to forward this.
+    fn as_inspector(&self) -> Option<&dyn Inspector> {
         None
     }
 }

@@ -9,12 +9,13 @@ use async_trait::async_trait;
 
 use super::{
     AwaitedInstance, AwaitedLook, BlockedInstance, DeliveryOutcome, DispatcherCapabilityFilter,
-    DroppedMessages, ExecutionMetadata, ExtendedProvider, HistoryPart, InstanceClaim, InstanceMetadata,
-    InstanceRequest, InstanceWatch, InstanceWatchers, LeaseState, OrchestrationItem, ParkedMessage, Provider,
-    ProviderAdmin, ProviderError, QuarantineEntry, QuarantinePurge, QuarantineRetry, QuarantinedRow,
-    RunningActivities, RunningInstances, RunningMark, ScheduledActivityIdentifier, SessionFetchConfig,
-    StartOutcome, StoredResult, StoredTurn, TagFilter, TurnToStore, WorkClaim, WorkQueue, WorkRequest,
-    WorkSignal, WorkSignalSource,
+    DroppedMessages, ExecutionMetadata, ExtendedProvider, HistoryPart, Inspector, InstanceClaim,
+    InstanceMetadata, InstanceRequest, InstanceWatch, InstanceWatchers, LeaseState, LocalExchange,
+    OrchestrationItem, ParkedMessage, Provider, ProviderAdmin, ProviderError, QuarantineEntry,
+    QuarantinePurge, QuarantineRetry, QuarantinedRow, RunningActivities, RunningInstances, RunningMark,
+    ScheduledActivityIdentifier, SessionFetchConfig, StartOutcome, StepOutcome, StepSupport, StepToStore,
+    StoredResult, StoredTurn, TagFilter, TurnToStore, WorkClaim, WorkQueue, WorkRequest, WorkSignal,
+    WorkSignalSource,
 };
 use crate::model::{Clock, Event, SystemClock, SystemStats, WorkItem};
 use crate::observability::MetricsProvider;
@@ -28,7 +29,7 @@ use crate::observability::MetricsProvider;
 /// | operation | calls |
 /// |---|---|
 /// | `fetch_orchestration_item` | itself and `claim_instances` |
-/// | `ack_orchestration_item` | itself and `store_turn` |
+/// | `ack_orchestration_item` | itself, `store_turn` and `store_step` |
 /// | `read` | itself, `load_history`, `read_recent`, `read_metadata` and `read_awaited` |
 /// | `fetch_work_item` | itself and `claim_work` |
 /// | `ack_work_item` | itself and `store_result` |
@@ -348,6 +349,23 @@ impl ExtendedProvider for InstrumentedProvider {
         self.measure("ack_work_item", extended.store_result(lock_token, completion, claim)).await
     }
 
+    fn step_support(&self) -> StepSupport {
+        self.inner.as_extended().map_or(StepSupport::NONE, ExtendedProvider::step_support)
+    }
+
+    async fn store_step(
+        &self,
+        step: StepToStore<'_>,
+        claim: Option<&WorkRequest<'_>>,
+    ) -> Result<StepOutcome, ProviderError> {
+        let extended = self.extended("store_step")?;
+        self.measure("ack_orchestration_item", extended.store_step(step, claim)).await
+    }
+
+    fn local_exchange(&self) -> Option<Arc<LocalExchange>> {
+        self.inner.as_extended()?.local_exchange()
+    }
+
     async fn recover_lease(
         &self,
         queue: WorkQueue,
@@ -440,6 +458,10 @@ impl ExtendedProvider for InstrumentedProvider {
             Some(extended) => extended.mark_running(lock_token),
             None => RunningMark::none(),
         }
+    }
+
+    fn as_inspector(&self) -> Option<&dyn Inspector> {
+        self.inner.as_extended()?.as_inspector()
     }
 
     fn running_activities(&self) -> Option<Arc<RunningActivities>> {

@@ -22,8 +22,10 @@ mod filters;
 mod gathered_looks;
 mod hand_over;
 pub mod inspect;
+mod inspection;
 pub mod instrumented;
 mod items;
+mod local_exchange;
 pub mod management;
 pub mod memory;
 mod provider;
@@ -35,6 +37,7 @@ mod running_mark;
 mod signal;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+mod step;
 mod store_limits;
 
 pub use crate::model::limits::MAX_WORKER_TAGS;
@@ -52,7 +55,14 @@ pub use extended::{
 pub use filters::{DispatcherCapabilityFilter, SemverRange, TagFilter, current_build_version};
 pub(crate) use gathered_looks::{Cause, GatheredLooks};
 pub use hand_over::{Durable, StoredResult, StoredTurn, TurnToStore};
+pub use inspection::{
+    Count, EventOrder, EventRequest, ExecutionSummary, Inspector, InstanceDetail, InstancePage,
+    InstanceQuery, InstanceRow, KvView, ListCursor, ListSort, MinuteRates, QueueState, StateTotals,
+    WorkerReport,
+};
 pub use items::{ExecutionMetadata, OrchestrationItem, ScheduledActivityIdentifier, SessionFetchConfig};
+pub use local_exchange::LocalExchange;
+pub(crate) use local_exchange::{StartTaker, TakenStart, TakesStarts};
 pub use management::{
     DeleteInstanceResult, ExecutionInfo, InstanceFilter, InstanceInfo, InstanceTree, ManagementProvider,
     PruneOptions, PruneResult, QueueDepths, SystemMetrics,
@@ -64,4 +74,8 @@ pub use running_activities::RunningActivities;
 pub use running_mark::RunningMark;
 pub(crate) use signal::{Change, Looks};
 pub use signal::{InstanceWatch, InstanceWatchers, WorkSignal, WorkSignalSource};
+pub use step::{
+    FinishedActivity, HeldInstance, LONGEST_OVERTAKING, StepCause, StepOutcome, StepSupport, StepToStore,
+    StepTurn, StoredStep,
+};
 pub use store_limits::StoreLimits;
