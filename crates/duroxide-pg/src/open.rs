@@ -31,6 +31,14 @@ pub enum OpenError {
 /// | `sqlite:data.db?mode=rwc`, `sqlite::memory:` | SQLite (feature `sqlite`) |
 /// | `memory:` | in memory, lost at exit |
 ///
+/// ```no_run
+/// # async fn run(url: &str) -> Result<(), Box<dyn std::error::Error>> {
+/// use duroxide::Duroxide;
+///
+/// let app = Duroxide::on(duroxide_pg::open(url).await?).start().await?;
+/// # Ok(()) }
+/// ```
+///
 /// # Errors
 /// If the URL names no store, or the store cannot be opened.
 pub async fn open(url: &str) -> Result<Arc<dyn Provider>, OpenError> {

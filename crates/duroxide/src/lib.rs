@@ -7,6 +7,34 @@
 //! This crate is a library with no server to operate: state lives behind the [`providers::Provider`] trait, in a
 //! SQLite file by default.
 //!
+#![cfg_attr(all(feature = "sqlite", feature = "macros"), doc = "```")]
+#![cfg_attr(not(all(feature = "sqlite", feature = "macros")), doc = "```ignore")]
+//! use duroxide::prelude::*;
+//!
+//! #[activity]
+//! async fn greet(name: String) -> Result<String, String> {
+//!     Ok(format!("Hello, {name}!"))
+//! }
+//!
+//! #[orchestration]
+//! async fn hello(ctx: OrchestrationContext, name: String) -> Result<String, String> {
+//!     greet(&ctx, name).retry(RetryPolicy::exponential(3)).timeout(secs(10)).await
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // "sqlite:hello.db" opens a file.
+//! let app = Duroxide::open("sqlite::memory:").activity(greet).orchestration(hello).start().await?;
+//! let greeting = app.start(hello, "hello-1", "Ada".to_string()).await?.result().await?;
+//! assert_eq!(greeting, "Hello, Ada!");
+//! app.shutdown().await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The same by names and strings, from the parts: registries, a store, a runtime, a client. Both record the same
+//! histories, and call each other.
+//!
 #![cfg_attr(feature = "sqlite", doc = "```")]
 #![cfg_attr(not(feature = "sqlite"), doc = "```ignore")]
 //! use std::sync::Arc;
@@ -25,7 +53,6 @@
 //!     })
 //!     .build_result()?;
 //!
-//! // "sqlite:hello.db?mode=rwc" opens a file.
 //! let store = Arc::new(SqliteProvider::new("sqlite::memory:", None).await?);
 //! let runtime = Runtime::start_with_store(store.clone(), activities, orchestrations).await;
 //!
@@ -44,10 +71,11 @@
 //!
 //! | you want to | look at |
 //! |---|---|
-//! | write an orchestration | [`OrchestrationContext`], [`RetryPolicy`] |
-//! | write an activity | [`ActivityContext`] |
-//! | run both | [`OrchestrationRegistry`], [`ActivityRegistry`], [`Runtime`], [`RuntimeOptions`] |
-//! | start, signal, await and manage instances | [`Client`] |
+//! | write an orchestration | `#[orchestration]`, [`OrchestrationContext`], [`OrchestrationCall`], `join!`, `select!` |
+//! | write an activity | `#[activity]`, [`ActivityCall`], [`ActivityContext`], [`State`], [`RetryPolicy`] |
+//! | tell errors apart | [`StepError`], [`Failure`], [`AnyError`] |
+//! | run both | [`Duroxide`]; or [`OrchestrationRegistry`], [`ActivityRegistry`], [`Runtime`], [`RuntimeOptions`] |
+//! | start, signal, await and manage instances | [`Client`], [`InstanceHandle`] |
 //! | choose or write a store | [`providers`] |
 //!
 //! [`prelude`] holds the names that nearly every program needs.
@@ -56,10 +84,12 @@
 //!
 //! - `sqlite` (default): the embedded store, [`providers::sqlite`](crate::providers).
 //! - `logging` (default): `runtime::observability::init_logging`, for applications that do not set up their own logs.
+//! - `macros` (default): `#[activity]`, `#[orchestration]`, `join!`, `select!`.
 //! - `provider-test`: the kit that proves a storage provider right.
 //! - `test-hooks`: hooks into the machinery for tests; `test` is both of these.
 
 mod activity;
+mod app;
 pub mod client;
 mod compat;
 pub mod model;
@@ -78,8 +108,10 @@ pub mod providers;
 mod registry;
 mod replay;
 pub mod runtime;
+pub mod typed;
 
-pub use activity::ActivityContext;
+pub use activity::{ActivityContext, State, StateKey};
+pub use app::{Duroxide, DuroxideBuilder, StartError};
 pub use client::{Client, ClientError, StartOptions, StartedInstance};
 pub use model::{
     Action, AppErrorKind, ConfigErrorKind, ErrorDetails, Event, EventKind, INITIAL_EVENT_ID,
@@ -103,6 +135,16 @@ pub use runtime::{
     OrchestrationStatus, Runtime, RuntimeOptions,
 };
 
+pub use typed::durations::{days, hours, millis, mins, secs};
+pub use typed::{
+    Activity, ActivityCall, AnyError, Either4, Either5, Either6, Either7, Either8, Either9, Either10,
+    Either11, Either12, Failure, FailureKind, InstanceHandle, Orchestration, OrchestrationCall, Retryable,
+    RunError, StepError,
+};
+
+#[cfg(feature = "macros")]
+pub use duroxide_macros::{activity, join, orchestration, select};
+
 /// A shared store.
 pub type ProviderRef = std::sync::Arc<dyn providers::Provider>;
 
@@ -110,6 +152,6 @@ pub type ProviderRef = std::sync::Arc<dyn providers::Provider>;
 pub type OrchestrationHandlerRef = std::sync::Arc<dyn runtime::OrchestrationHandler>;
 
 /// Compiles and runs the code of the README.
-#[cfg(all(doctest, feature = "sqlite"))]
+#[cfg(all(doctest, feature = "sqlite", feature = "macros"))]
 #[doc = include_str!("../README.md")]
 struct Readme;

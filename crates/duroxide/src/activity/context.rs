@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
+use super::state::{State, StateKey, States};
 use crate::client::Client;
 use crate::providers::Provider;
 
@@ -49,6 +50,7 @@ pub struct ActivityContext {
     identity: Arc<ActivityIdentity>,
     cancellation: CancellationToken,
     store: Arc<dyn Provider>,
+    states: States,
 }
 
 impl ActivityContext {
@@ -57,7 +59,44 @@ impl ActivityContext {
         cancellation: CancellationToken,
         store: Arc<dyn Provider>,
     ) -> Self {
-        Self { identity: Arc::new(identity), cancellation, store }
+        Self { identity: Arc::new(identity), cancellation, store, states: States::default() }
+    }
+
+    /// Hands the activity the services that the application gave at start.
+    pub(crate) fn with_states(mut self, states: States) -> Self {
+        self.states = states;
+        self
+    }
+
+    /// Returns a service that the application gave at start, or `None` if it gave none of this type.
+    pub(crate) fn find_state<T: Send + Sync + 'static>(&self) -> Option<State<T>> {
+        self.states.find()
+    }
+
+    /// Returns a service that the application gave at start ([`Duroxide`](crate::Duroxide)`::state`).
+    ///
+    /// `#[activity]` sees this call in the body, so that a service that is missing is an error at start. As an argument,
+    /// `State<T>` does the same.
+    ///
+    /// ```
+    /// use duroxide::prelude::*;
+    ///
+    /// struct Prices { apple: u32 }
+    ///
+    /// #[activity]
+    /// async fn price(ctx: ActivityContext, count: u32) -> u32 {
+    ///     ctx.state::<Prices>().apple * count
+    /// }
+    /// # let _ = Duroxide::open("memory:").state(Prices { apple: 3 }).activity(price);
+    /// ```
+    ///
+    /// # Panics
+    /// If there is none, which fails the activity. With `#[activity]` that cannot happen unless a helper function asks.
+    pub fn state<T: Send + Sync + 'static>(&self) -> State<T> {
+        match self.find_state() {
+            Some(state) => state,
+            None => panic!("{}", StateKey::of::<T>().missing_in(self.activity_name())),
+        }
     }
 
     /// Returns the instance that scheduled this activity.

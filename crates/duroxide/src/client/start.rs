@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::{Client, ClientError};
 use crate::model::{INITIAL_EXECUTION_ID, OrchestrationStatus, WorkItem, codec};
-use crate::providers::{DeliveryOutcome, StartOutcome, refusal};
+use crate::providers::{DeliveryOutcome, StartOutcome, TakenStart, refusal};
 
 /// Options for a start.
 ///
@@ -150,7 +150,15 @@ impl Client {
         let instance = instance.into();
         let start = start_item(instance.clone(), orchestration.into(), options.version, input.into())?;
         let outcome = match self.extended() {
-            Some(store) => store.enqueue_start_if_absent(start).await?,
+            Some(store) => match (self.offer_start(&start).await, store) {
+                (TakenStart::Stored, _) => StartOutcome::New,
+                (TakenStart::Not, store) => store.enqueue_start_if_absent(start).await?,
+                (TakenStart::Perhaps, store) => match store.enqueue_start_if_absent(start).await? {
+                    // It may have been this very start.
+                    StartOutcome::Existing => StartOutcome::Unknown,
+                    outcome => outcome,
+                },
+            },
             None if !self.store.read(&instance).await?.is_empty() => StartOutcome::Existing,
             None => {
                 self.enqueue_start(start).await?;
@@ -209,7 +217,19 @@ impl Client {
         self.start_with_message(instance, orchestration, input, queue, data, options).await
     }
 
+    /// Offers a start to the runtimes of this process. One that has room takes the first turn and stores both.
+    async fn offer_start(&self, start: &WorkItem) -> TakenStart {
+        match self.extended().and_then(|store| store.local_exchange()) {
+            Some(exchange) => exchange.take_start(start).await,
+            None => TakenStart::Not,
+        }
+    }
+
+    /// Enqueues a start that no runtime has taken. If one may have, the second start changes nothing.
     async fn enqueue_start(&self, start: WorkItem) -> Result<(), ClientError> {
+        if self.offer_start(&start).await == TakenStart::Stored {
+            return Ok(());
+        }
         Ok(self.store.enqueue_for_orchestrator(start, None).await?)
     }
 }

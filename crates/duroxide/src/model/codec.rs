@@ -18,6 +18,30 @@ pub(crate) fn encode<T: Serialize + ?Sized>(value: &T) -> Result<String, String>
     }
 }
 
+/// Turns a value into text that [`decode`] turns into the same value, whatever the value is.
+///
+/// A string that another value of this type would be written as, such as `"quoted"` or the `null` of an option, is
+/// written as a JSON string. All others are written as [`encode`] writes them.
+pub(crate) fn encode_exactly<Owned, T>(value: &T) -> Result<String, String>
+where
+    Owned: Serialize + DeserializeOwned,
+    T: Serialize + ?Sized,
+{
+    let text = match serde_json::to_value(value).map_err(|error| error.to_string())? {
+        Value::String(text) => text,
+        other => return Ok(other.to_string()),
+    };
+    let misread = match serde_json::from_str::<Owned>(&text) {
+        Ok(other) => serde_json::to_value(&other).map_err(|error| error.to_string())?,
+        // As JSON, it is no such value, so it is read as a string.
+        Err(_) => return Ok(text),
+    };
+    match misread == Value::String(text.clone()) {
+        true => Ok(text),
+        false => Ok(Value::String(text).to_string()),
+    }
+}
+
 /// Turns text into a value: as JSON, or else as one string.
 pub(crate) fn decode<T: DeserializeOwned>(text: &str) -> Result<T, DecodeError> {
     let as_json = match serde_json::from_str(text) {
@@ -144,6 +168,31 @@ mod tests {
         assert_eq!(encode(&42).unwrap(), "42");
         assert_eq!(encode(&Some("x")).unwrap(), "x");
         assert_eq!(encode(&(1, "a")).unwrap(), r#"[1,"a"]"#);
+    }
+
+    #[test]
+    fn a_value_that_is_written_exactly_is_read_back_as_it_was() {
+        fn crosses<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(value: T) -> String {
+            let text = encode_exactly::<T, T>(&value).unwrap();
+            assert_eq!(decode::<T>(&text).unwrap(), value, "{text}");
+            text
+        }
+        let strings =
+            ["plain", "", "42", "null", "true", "\"quoted\"", "\"", "{\"a\":1}", "[]", " x ", "\"a\" b"];
+        for text in strings.map(str::to_string) {
+            crosses(text.clone());
+            crosses(Some(text.clone()));
+            crosses(Value::String(text.clone()));
+            crosses(vec![text.clone()]);
+            crosses((text,));
+        }
+        crosses(None::<String>);
+        crosses(());
+        crosses(Value::Null);
+        crosses(Some(1.5));
+        assert_eq!(crosses("42".to_string()), "42");
+        assert_eq!(crosses("\"quoted\"".to_string()), r#""\"quoted\"""#);
+        assert_eq!(crosses(Some("null".to_string())), "\"null\"");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{QUOTE_LIMIT, quote};
+use super::{QUOTE_LIMIT, error_text, quote};
 
 /// The cause of a failed activity or orchestration.
 ///
@@ -104,8 +104,17 @@ impl ErrorDetails {
         }
     }
 
-    /// Returns the text that users and parents see.
+    /// Returns the text that users and parents see. Of a typed error, these are its words, not its value.
     pub fn display_message(&self) -> String {
+        let text = self.recorded_message();
+        match self {
+            Self::Application { .. } => error_text::words(&text).to_string(),
+            _ => text,
+        }
+    }
+
+    /// Returns the same text with the value of a typed error.
+    pub(crate) fn recorded_message(&self) -> String {
         match self {
             Self::Infrastructure { operation, message, .. } => {
                 format!("infrastructure:{operation}: {message}")

@@ -8,6 +8,7 @@ mod action;
 pub(crate) mod clock;
 pub(crate) mod codec;
 mod error_details;
+pub(crate) mod error_text;
 mod event;
 mod event_view;
 mod ids;

@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use crate::model::{Action, codec};
 use crate::replay::{CompletionResult, Request};
 
-use super::typed::encode_input;
+use super::typed::{RecordedOutcome, encode_input};
 use super::{DurableFuture, Either2, OrchestrationContext, RetryOptions, RetryPolicy, ScheduleKind};
 
 /// The error of a retried activity when an attempt took too long.
@@ -71,6 +71,21 @@ impl OrchestrationContext {
         finish: impl FnOnce(CompletionResult) -> T + Send + 'static,
     ) -> DurableFuture<T> {
         self.activity_step(name, input, session_id, |outcome, _| finish(outcome))
+    }
+
+    /// Makes the step of an activity for a typed call: the outcome as it is recorded, and the id of its event.
+    pub(crate) fn recorded_activity(
+        &self,
+        name: &str,
+        input: String,
+        session_id: Option<String>,
+        tag: Option<String>,
+    ) -> DurableFuture<RecordedOutcome> {
+        let step = self.activity_step(name.to_string(), input, session_id, RecordedOutcome::new);
+        match tag {
+            Some(tag) => step.with_tag(tag),
+            None => step,
+        }
     }
 
     /// Makes the step of an activity. `finish` also gets the id of the event that recorded it.
@@ -216,7 +231,7 @@ impl OrchestrationContext {
 
     /// Tells whether an attempt failed because its input does not decode. The recorded text decides, so that every
     /// replay decides the same; versions that did try again recorded other texts.
-    fn is_undecodable_input(&self, activity: &str, step: Option<u64>, error: &str) -> bool {
+    pub(crate) fn is_undecodable_input(&self, activity: &str, step: Option<u64>, error: &str) -> bool {
         step.is_some_and(|step| {
             let input = codec::activity_payload("input", activity, step, &self.instance_id());
             codec::is_decode_error_of(&input, error)

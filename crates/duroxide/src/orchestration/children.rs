@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use crate::model::{Action, SUB_ORCH_AUTO_PREFIX, is_auto_generated_sub_orch_id};
 use crate::replay::{CompletionResult, PENDING_CHILD_PREFIX, Request};
 
-use super::typed::encode_input;
+use super::typed::{RecordedOutcome, encode_input};
 use super::{DurableFuture, OrchestrationContext, ScheduleKind};
 
 /// A child to be started.
@@ -91,6 +91,17 @@ impl OrchestrationContext {
         let child =
             Child { name: name.into(), version, instance: Some(instance.into()), input: input.into() };
         self.child(child, |outcome, _| outcome.into_result())
+    }
+
+    /// Starts a child for a typed call, and returns the outcome as it is recorded.
+    pub(crate) fn recorded_child(
+        &self,
+        name: &str,
+        version: Option<String>,
+        instance: Option<String>,
+        input: String,
+    ) -> DurableFuture<RecordedOutcome> {
+        self.child(Child { name: name.to_string(), version, instance, input }, RecordedOutcome::new)
     }
 
     fn child<T>(

@@ -39,7 +39,7 @@ impl OrchestrationContext {
         self.next_execution(input.into(), Some(version.into()))
     }
 
-    fn next_execution(&self, input: String, version: Option<String>) -> Pending<Result<String, String>> {
+    pub(crate) fn next_execution<T>(&self, input: String, version: Option<String>) -> Pending<T> {
         self.shared_state().decide(Action::ContinueAsNew { input, version });
         pending()
     }

@@ -20,6 +20,7 @@ pub use context::OrchestrationContext;
 pub use durable_future::{DurableFuture, ScheduleKind};
 pub use either::{Either2, Either3};
 pub use retry::{BackoffStrategy, RetryOptions, RetryPolicy};
+pub(crate) use typed::RecordedOutcome;
 
 /// Levels of log lines. Nothing in the crate takes one; see
 /// [`OrchestrationContext::trace_info`] and its siblings.

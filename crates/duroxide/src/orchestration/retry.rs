@@ -50,6 +50,38 @@ impl RetryPolicy {
         Self { max_attempts, ..Self::default() }
     }
 
+    /// Makes a policy with a number of attempts and pauses that double from 100 ms up to 30 s.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use duroxide::RetryPolicy;
+    ///
+    /// let policy = RetryPolicy::exponential(5);
+    /// assert_eq!(policy.delay_for_attempt(3), Duration::from_millis(400));
+    /// ```
+    ///
+    /// # Panics
+    /// If `max_attempts` is 0.
+    pub fn exponential(max_attempts: u32) -> Self {
+        Self::new(max_attempts)
+    }
+
+    /// Makes a policy with a number of attempts and the same pause between any two.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use duroxide::RetryPolicy;
+    ///
+    /// let policy = RetryPolicy::fixed(10, Duration::from_secs(1));
+    /// assert_eq!(policy.delay_for_attempt(9), Duration::from_secs(1));
+    /// ```
+    ///
+    /// # Panics
+    /// If `max_attempts` is 0.
+    pub fn fixed(max_attempts: u32, delay: Duration) -> Self {
+        Self::new(max_attempts).with_backoff(BackoffStrategy::Fixed { delay })
+    }
+
     /// Bounds each attempt.
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);

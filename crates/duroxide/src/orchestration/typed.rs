@@ -8,6 +8,21 @@ use crate::replay::{CompletionResult, DecodeWords};
 
 use super::OrchestrationContext;
 
+/// The outcome of a step as the history has it, for typed calls.
+#[derive(Debug)]
+pub(crate) struct RecordedOutcome {
+    /// The error has the value of a typed error behind its words.
+    pub(crate) result: Result<String, String>,
+    /// The id of the event that recorded the step, if there is one.
+    pub(crate) step: Option<u64>,
+}
+
+impl RecordedOutcome {
+    pub(super) fn new(outcome: CompletionResult, step: Option<u64>) -> Self {
+        Self { result: outcome.into_recorded(), step }
+    }
+}
+
 /// The text of a typed input.
 pub(super) fn encode_input<T: Serialize>(input: &T) -> String {
     match codec::encode(input) {
@@ -37,7 +52,7 @@ impl OrchestrationContext {
     }
 
     /// Decodes a payload. The error names the payload and the step that brought it.
-    pub(super) fn decode_payload<T: DeserializeOwned>(
+    pub(crate) fn decode_payload<T: DeserializeOwned>(
         &self,
         text: &str,
         payload: &str,

@@ -376,6 +376,23 @@ macro_rules! __validation_of_our_own {
             last_custom_status_of_a_turn_counts, custom_status_survives_executions, all_values_are_merged,
             snapshot_has_the_times_of_the_values, state_events_stay_in_the_history,
         }
+        $crate::__validation_module! { $factory; steps;
+            a_result_is_stored_with_its_turn, the_long_way_goes_on_after_a_step,
+            activities_entered_as_leased_are_claims_like_any_other, several_results_are_stored_with_one_turn,
+            a_step_can_end_its_instance, messages_of_later_do_not_hold_a_step_up,
+            a_result_in_a_step_keeps_its_session_awake, a_lease_on_the_instance_keeps_a_step_out,
+            a_message_that_waits_comes_before_a_step, a_blocked_instance_takes_no_step,
+            a_step_needs_the_last_event, a_step_needs_the_execution_and_the_incarnation,
+            a_step_needs_the_lease_of_its_activity, a_refused_step_leaves_nothing_behind,
+            steps_at_the_same_time_exclude_each_other, a_start_is_stored_with_its_first_turn,
+            an_instance_may_end_with_its_start, a_start_needs_a_free_id, starts_of_one_id_exclude_each_other,
+            a_due_timer_is_stored_with_its_turn, a_timer_that_is_not_alone_goes_the_long_way,
+            a_child_begins_in_the_step_of_its_parent, a_step_of_several_turns_is_stored_wholly_or_not_at_all,
+            a_later_turn_sees_what_an_earlier_one_did, a_parent_goes_on_in_the_step_of_its_child,
+            an_instance_continues_as_new_in_one_step, a_step_hands_its_own_activities_over_first,
+            a_step_does_not_overtake_for_long, a_step_hands_over_only_what_the_caller_may_run,
+            a_step_does_not_hand_over_what_it_cancels,
+        }
         $crate::__validation_module! { $factory; times;
             times_are_milliseconds_since_the_epoch, a_running_execution_has_no_completion_time,
             every_end_has_a_completion_time, continued_executions_can_be_pruned_by_age,

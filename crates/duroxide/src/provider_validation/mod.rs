@@ -67,6 +67,7 @@ pub mod removal;
 pub mod session_heads;
 pub mod signals;
 pub mod state_details;
+pub mod steps;
 pub mod times;
 pub mod undecodable_rows;
 pub mod unknown_instances;

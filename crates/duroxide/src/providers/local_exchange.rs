@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 
-use super::ProviderError;
 use crate::model::WorkItem;
 
 /// Where the clients and the runtimes of one store handle meet.
@@ -23,9 +22,20 @@ pub struct LocalExchange {
 /// A runtime that may take the first turn of an instance before its start is stored.
 #[async_trait]
 pub(crate) trait TakesStarts: Send + Sync {
-    /// Takes the first turn and stores it together with the start. `None` if the start is stored nowhere: this runtime
-    /// is busy or does not know the orchestration, or the id is taken.
-    async fn take_start(&self, start: &WorkItem) -> Option<Result<(), ProviderError>>;
+    /// Takes the first turn and stores it together with the start, unless this runtime is busy or does not know the
+    /// orchestration, or the id is taken.
+    async fn take_start(&self, start: &WorkItem) -> TakenStart;
+}
+
+/// What became of a start that was offered to a runtime.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TakenStart {
+    /// It is stored, and the id was free.
+    Stored,
+    /// It is stored nowhere.
+    Not,
+    /// The store did not say whether it has it.
+    Perhaps,
 }
 
 impl LocalExchange {
@@ -35,16 +45,16 @@ impl LocalExchange {
         StartTaker { exchange: self.clone(), taker }
     }
 
-    /// Offers a start to the runtimes. `None` if none of them has stored it: then it is stored nowhere.
-    pub(crate) async fn take_start(&self, start: &WorkItem) -> Option<Result<(), ProviderError>> {
+    /// Offers a start to the runtimes, one after the other.
+    pub(crate) async fn take_start(&self, start: &WorkItem) -> TakenStart {
         let takers = self.lock().clone();
         for taker in takers {
             let taken = taker.take_start(start).await;
-            if taken.is_some() {
+            if taken != TakenStart::Not {
                 return taken;
             }
         }
-        None
+        TakenStart::Not
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Arc<dyn TakesStarts>>> {

@@ -62,6 +62,7 @@ pub use inspection::{
 };
 pub use items::{ExecutionMetadata, OrchestrationItem, ScheduledActivityIdentifier, SessionFetchConfig};
 pub use local_exchange::LocalExchange;
+pub(crate) use local_exchange::{StartTaker, TakenStart, TakesStarts};
 pub use management::{
     DeleteInstanceResult, ExecutionInfo, InstanceFilter, InstanceInfo, InstanceTree, ManagementProvider,
     PruneOptions, PruneResult, QueueDepths, SystemMetrics,

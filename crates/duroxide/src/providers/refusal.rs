@@ -3,7 +3,7 @@
 //! Clients and tests search for parts of these texts, so each exists once. Each is permanent: the same call will never
 //! succeed. Authors of other stores are welcome to use them.
 
-use super::ProviderError;
+use super::{FinishedActivity, ProviderError, StepCause, StepSupport, StepToStore};
 use crate::model::WorkItem;
 
 fn refuse(operation: &str, message: impl Into<String>) -> ProviderError {
@@ -91,6 +91,48 @@ pub fn check_start_with_message(
             Err(refuse(operation, "The message is for another instance than the start"))
         }
         _ => Err(wrong_queue(operation)),
+    }
+}
+
+/// Checks that a step is one, and one that the store supports.
+///
+/// # Errors
+/// The refusal, if it is not.
+pub fn check_step(
+    operation: &str,
+    step: &StepToStore<'_>,
+    support: StepSupport,
+) -> Result<(), ProviderError> {
+    let Some(first) = step.turns.first() else {
+        return Err(refuse(operation, "A step has at least one turn"));
+    };
+    if step.turns.len() > support.turns {
+        return Err(refuse(operation, format!("A step has at most {} turns here", support.turns)));
+    }
+    let instance = first.held.instance;
+    let is_ours = match step.cause {
+        StepCause::Lease => support.turns > 1,
+        StepCause::Results(results) => {
+            let is_for_it = |result: &FinishedActivity<'_>| match result.completion {
+                WorkItem::ActivityCompleted { instance: to, .. }
+                | WorkItem::ActivityFailed { instance: to, .. } => to == instance,
+                _ => false,
+            };
+            support.results && !results.is_empty() && results.iter().all(is_for_it)
+        }
+        StepCause::Start(start) => {
+            support.starts
+                && matches!(start, WorkItem::StartOrchestration { instance: to, .. } if to == instance)
+        }
+        StepCause::Timer(timer) => {
+            support.timers && matches!(timer, WorkItem::TimerFired { instance: to, .. } if to == instance)
+        }
+    };
+    match is_ours {
+        true => Ok(()),
+        false => {
+            Err(refuse(operation, "The cause of the step is not for its first instance, or not supported"))
+        }
     }
 }
 

@@ -88,6 +88,21 @@ impl OrchestrationRegistryBuilder {
         self
     }
 
+    /// Registers a version; the versions of a name may come in any order.
+    pub(crate) fn add_version<F, Fut>(mut self, name: &str, version: &str, f: F) -> Self
+    where
+        F: Fn(OrchestrationContext, String) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<String, String>> + Send + 'static,
+    {
+        match Version::parse(version) {
+            Ok(version) => self.add(name, version, Arc::new(FnOrchestration(f))),
+            Err(error) => {
+                self.note(format!("orchestration {name} has no version: '{version}': {error}"));
+                self
+            }
+        }
+    }
+
     fn add(mut self, name: &str, version: Version, handler: Arc<dyn OrchestrationHandler>) -> Self {
         let text = format!("duplicate orchestration registration: {name}@{version}");
         self.insert(name, version, handler, || text);

@@ -6,7 +6,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::leases::{LeaseKind, LeaseTerms, Leases};
 use super::options::{RuntimeOptions, renewal_interval};
-use super::orchestrator::{Residents, TurnCapacity};
+use super::orchestrator::{Residents, Steps, TurnCapacity};
 use super::origins::Origins;
 use super::postponed::Postponed;
 use super::sessions::Sessions;
@@ -41,6 +41,8 @@ pub(crate) struct Core {
     pub running: Arc<RunningActivities>,
     pub sessions: Arc<Sessions>,
     pub residents: Residents,
+    /// Turns that are stored together with their cause.
+    pub steps: Steps,
     pub origins: Origins,
     /// Turns that the store could not take for now.
     pub postponed: Postponed,

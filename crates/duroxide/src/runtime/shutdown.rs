@@ -28,6 +28,7 @@ impl Runtime {
         let core = &self.core;
         let grace = timeout_ms.map_or(DEFAULT_GRACE, Duration::from_millis);
         core.stop.cancel();
+        core.steps.close();
         ended_within(&core.work, grace, &*core.clock).await;
         let remaining_tasks = core.work.count();
         if remaining_tasks > 0 {

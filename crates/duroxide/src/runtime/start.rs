@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::core::{Core, TARGET};
 use super::leases::Leases;
-use super::orchestrator::{self, Residents, TurnCapacity};
+use super::orchestrator::{self, Residents, Steps, TurnCapacity};
 use super::origins::Origins;
 use super::postponed::Postponed;
 use super::sessions::Sessions;
@@ -66,6 +66,7 @@ impl Runtime {
         }
         orchestrator::start(&core);
         worker::start(&core);
+        orchestrator::register(&core);
         Arc::new(Self { core })
     }
 }
@@ -95,6 +96,7 @@ pub(super) fn core(
         activities: worker::with_builtins(&activities, clock.clone()),
         sessions: Arc::new(Sessions::new(options.max_sessions_per_runtime)),
         residents: Residents::new(&options),
+        steps: Steps::new(&*store),
         origins: Origins::new(),
         postponed: Postponed::new(),
         turn_capacity: TurnCapacity::new(options.orchestration_concurrency),

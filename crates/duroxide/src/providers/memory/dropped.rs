@@ -6,7 +6,7 @@ use crate::model::whole_ms;
 use crate::providers::{DroppedMessage, DroppedMessages};
 
 /// The dropped messages.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Dropped {
     total: u64,
     /// Oldest first.

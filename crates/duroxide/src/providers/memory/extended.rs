@@ -13,9 +13,10 @@ use crate::providers::inspect::{self, MessageClass};
 use crate::providers::{
     AwaitedInstance, AwaitedLook, BlockedInstance, DeliveryOutcome, DroppedMessages, Durable,
     ExtendedProvider, HistoryPart, InstanceClaim, InstanceMetadata, InstanceRequest, InstanceWatch,
-    LeaseState, ParkedMessage, ProviderError, QuarantineEntry, QuarantinePurge, QuarantineRetry,
-    QuarantinedRow, RunningActivities, RunningInstances, StartOutcome, StoredResult, StoredTurn, TurnToStore,
-    WorkClaim, WorkQueue, WorkRequest, WorkSignal, refusal,
+    LeaseState, LocalExchange, ParkedMessage, ProviderError, QuarantineEntry, QuarantinePurge,
+    QuarantineRetry, QuarantinedRow, RunningActivities, RunningInstances, StartOutcome, StepOutcome,
+    StepSupport, StepToStore, StoredResult, StoredTurn, TurnToStore, WorkClaim, WorkQueue, WorkRequest,
+    WorkSignal, refusal,
 };
 
 #[async_trait]
@@ -89,6 +90,26 @@ impl ExtendedProvider for MemoryProvider {
             let claims = claim.map(|request| state.claim_instances(request, now)).unwrap_or_default();
             Ok(StoredResult { claims, durable: Durable::already() })
         })
+    }
+
+    fn step_support(&self) -> StepSupport {
+        super::steps::SUPPORT
+    }
+
+    async fn store_step(
+        &self,
+        step: StepToStore<'_>,
+        claim: Option<&WorkRequest<'_>>,
+    ) -> Result<StepOutcome, ProviderError> {
+        let outcome = self.change(|state, now| state.store_step(step, claim, now))?;
+        if let StepOutcome::Stored(_) = outcome {
+            step.turns.iter().for_each(|turn| self.watchers.notify(turn.held.instance));
+        }
+        Ok(outcome)
+    }
+
+    fn local_exchange(&self) -> Option<Arc<LocalExchange>> {
+        Some(self.exchange.clone())
     }
 
     async fn recover_lease(
@@ -202,7 +223,7 @@ impl State {
     }
 
     /// Tells whether an id is taken: by a row, by history, or by a start that is queued.
-    fn is_taken(&self, instance: &str) -> bool {
+    pub fn is_taken(&self, instance: &str) -> bool {
         self.instances.contains_key(instance)
             || self.has_history(instance)
             || self.messages_of(instance).any(|queued| queued.class == MessageClass::Start)

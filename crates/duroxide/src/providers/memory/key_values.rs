@@ -9,7 +9,7 @@ use crate::model::KvEntry;
 use crate::providers::inspect::KvChange;
 
 /// The values at the last boundary between executions, and the running execution's changes since.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct KeyValues {
     /// The values when the current execution began.
     pub settled: BTreeMap<String, KvEntry>,

@@ -28,13 +28,14 @@ mod quarantine;
 mod reads;
 mod removal;
 mod state;
+mod steps;
 mod turns;
 mod work;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::{InstanceWatchers, RunningActivities, StoreLimits, WorkSignalSource};
+use super::{InstanceWatchers, LocalExchange, RunningActivities, StoreLimits, WorkSignalSource};
 use crate::model::{Clock, SystemClock, whole_ms};
 use state::State;
 
@@ -56,6 +57,7 @@ pub struct MemoryProvider {
     worker_signal: WorkSignalSource,
     watchers: Arc<InstanceWatchers>,
     running: Arc<RunningActivities>,
+    exchange: Arc<LocalExchange>,
 }
 
 impl MemoryProvider {
@@ -72,6 +74,7 @@ impl MemoryProvider {
             worker_signal: WorkSignalSource::new(clock.clone()),
             watchers: Arc::default(),
             running: Arc::default(),
+            exchange: Arc::default(),
             clock,
         }
     }

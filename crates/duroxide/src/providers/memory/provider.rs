@@ -102,7 +102,7 @@ impl Provider for MemoryProvider {
     }
 
     async fn enqueue_for_worker(&self, item: WorkItem) -> Result<(), ProviderError> {
-        self.change(|state, _| state.enqueue_activity(&item))
+        self.change(|state, now| state.enqueue_activity(&item, now))
     }
 
     async fn fetch_work_item(

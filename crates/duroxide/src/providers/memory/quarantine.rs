@@ -37,7 +37,7 @@ impl State {
                 self.messages.push(message);
             }
             WorkQueue::Worker => {
-                let mut activity = self.new_activity(OPERATION, &item).map_err(refused)?;
+                let mut activity = self.new_activity(OPERATION, &item, now).map_err(refused)?;
                 activity.payload = payload;
                 self.activities.push(activity);
             }

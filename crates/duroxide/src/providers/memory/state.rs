@@ -16,6 +16,7 @@ use crate::providers::{
 };
 
 /// The whole store.
+#[derive(Clone)]
 pub(super) struct State {
     pub limits: StoreLimits,
     pub parking_ms: u64,
@@ -65,6 +66,7 @@ impl Default for State {
 }
 
 /// An instance, from its first ack with name and version.
+#[derive(Clone)]
 pub(super) struct InstanceRow {
     pub orchestration_name: String,
     pub orchestration_version: String,
@@ -79,6 +81,7 @@ pub(super) struct InstanceRow {
 }
 
 /// One execution, from its first ack.
+#[derive(Clone)]
 pub(super) struct ExecutionRow {
     pub status: String,
     pub output: Option<String>,
@@ -88,6 +91,7 @@ pub(super) struct ExecutionRow {
 }
 
 /// A lease as the store keeps it. Its row outlives `locked_until`, until another caller takes over.
+#[derive(Clone)]
 pub(super) struct StoredLease {
     pub token: String,
     pub locked_until: u64,
@@ -109,6 +113,7 @@ impl StoredLease {
 }
 
 /// An entry of the orchestrator queue.
+#[derive(Clone)]
 pub(super) struct Message {
     pub instance: String,
     pub class: MessageClass,
@@ -132,11 +137,14 @@ impl Message {
 }
 
 /// An entry of the worker queue.
+#[derive(Clone)]
 pub(super) struct Activity {
     pub identity: ScheduledActivityIdentifier,
     pub session_id: Option<String>,
     pub tag: Option<String>,
     pub payload: String,
+    /// When it was put into the queue.
+    pub entered_at: u64,
     /// As for messages.
     pub visible_at: u64,
     pub attempts: u32,
@@ -150,6 +158,7 @@ impl Activity {
 }
 
 /// A session and its owner.
+#[derive(Clone)]
 pub(super) struct Session {
     pub owner_id: String,
     pub locked_until: u64,
@@ -187,7 +196,12 @@ impl State {
     }
 
     /// Makes an activity, visible at once.
-    pub fn new_activity(&self, operation: &str, item: &WorkItem) -> Result<Activity, ProviderError> {
+    pub fn new_activity(
+        &self,
+        operation: &str,
+        item: &WorkItem,
+        now: u64,
+    ) -> Result<Activity, ProviderError> {
         let route = self.limits.route_activity(operation, item)?;
         Ok(Activity {
             identity: ScheduledActivityIdentifier {
@@ -198,6 +212,7 @@ impl State {
             session_id: route.session_id.map(str::to_string),
             tag: route.tag.map(str::to_string),
             payload: self.encode(operation, item)?,
+            entered_at: now,
             visible_at: 0,
             attempts: 0,
             lease: None,

@@ -1,10 +1,12 @@
 //! The turns of instances: claims, loads, commits and gives back.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use super::history::decode_events;
-use super::state::{ExecutionRow, InstanceRow, Message, State, StoredLease, time_after, visible_from};
+use super::state::{
+    Activity, ExecutionRow, InstanceRow, Message, State, StoredLease, time_after, visible_from,
+};
 use crate::model::{ExecutionStatus, WorkItem};
 use crate::providers::inspect::{self, Origin};
 use crate::providers::{
@@ -14,6 +16,13 @@ use crate::providers::{
 
 /// The name or version of an instance that no record tells.
 const UNKNOWN: &str = "unknown";
+
+/// What a turn adds, encoded.
+pub(super) struct NewRows {
+    events: BTreeMap<u64, String>,
+    activities: Vec<Activity>,
+    messages: Vec<Message>,
+}
 
 impl State {
     /// Claims up to `max` instances with visible messages, each for a lease of its own.
@@ -216,32 +225,48 @@ impl State {
             return Err(refusal::turn_lease_expired());
         }
         let instance = instance.to_string();
-        let events = self.encode_events(OPERATION, &instance, turn.execution_id, turn.history_delta)?;
-        let new_activities = turn.worker_items.iter().map(|item| self.new_activity(OPERATION, item));
-        let new_activities = new_activities.collect::<Result<Vec<_>, _>>()?;
-        let new_messages = turn.orchestrator_items.iter();
-        let new_messages = new_messages.map(|item| self.new_message(OPERATION, item, None, now));
-        let new_messages = new_messages.collect::<Result<Vec<_>, _>>()?;
-
+        let rows = self.encode_turn(OPERATION, &instance, turn, now)?;
         // Every check has passed: from here on, nothing fails.
-        self.record_instance(&instance, turn.execution_id, turn.metadata, now);
-        self.record_execution(&instance, turn.execution_id, turn.metadata, now);
-        self.append_events(&instance, turn.execution_id, events);
-        self.apply_delta(&instance, turn);
-        self.activities.extend(new_activities);
+        self.messages.retain(|message| message.taken_by.as_deref() != Some(lock_token));
+        self.write_turn(&instance, turn, rows, now);
+        self.turn_leases.remove(&instance);
+        Ok(instance)
+    }
+
+    /// Checks and encodes what a turn adds.
+    pub fn encode_turn(
+        &self,
+        operation: &str,
+        instance: &str,
+        turn: TurnToStore<'_>,
+        now: u64,
+    ) -> Result<NewRows, ProviderError> {
+        let events = self.encode_events(operation, instance, turn.execution_id, turn.history_delta)?;
+        let activities = turn.worker_items.iter().map(|item| self.new_activity(operation, item, now));
+        let activities = activities.collect::<Result<Vec<_>, _>>()?;
+        let messages = turn.orchestrator_items.iter();
+        let messages = messages.map(|item| self.new_message(operation, item, None, now));
+        let messages = messages.collect::<Result<Vec<_>, _>>()?;
+        Ok(NewRows { events, activities, messages })
+    }
+
+    /// Writes a turn that has passed every check. Its own messages are gone from the queue already.
+    pub fn write_turn(&mut self, instance: &str, turn: TurnToStore<'_>, rows: NewRows, now: u64) {
+        self.record_instance(instance, turn.execution_id, turn.metadata, now);
+        self.record_execution(instance, turn.execution_id, turn.metadata, now);
+        self.append_events(instance, turn.execution_id, rows.events);
+        self.apply_delta(instance, turn);
+        self.activities.extend(rows.activities);
         // After the new ones: an activity that the turn both scheduled and dropped must not stay.
         self.activities.retain(|activity| !turn.cancelled_activities.contains(&activity.identity));
-        self.messages.retain(|message| message.taken_by.as_deref() != Some(lock_token));
-        let row = self.instances.get(&instance);
+        let row = self.instances.get(instance);
         let is_current = row.is_none_or(|row| row.current_execution_id == turn.execution_id);
         let ended = turn.metadata.status.as_deref().filter(|_| is_current);
         let is_left = |message: &Message| {
             message.instance != instance || !ended.is_some_and(|status| message.class.goes_with(status))
         };
         self.messages.retain(is_left);
-        self.messages.extend(new_messages.into_iter().filter(is_left));
-        self.turn_leases.remove(&instance);
-        Ok(instance)
+        self.messages.extend(rows.messages.into_iter().filter(is_left));
     }
 
     fn record_instance(&mut self, instance: &str, execution_id: u64, metadata: &ExecutionMetadata, now: u64) {

@@ -37,7 +37,7 @@ impl State {
         claims
     }
 
-    fn may_take(&self, activity: &Activity, request: &WorkRequest<'_>, now: u64) -> bool {
+    pub fn may_take(&self, activity: &Activity, request: &WorkRequest<'_>, now: u64) -> bool {
         activity.visible_at <= now
             && !activity.is_leased(now)
             && request.tag_filter.matches(activity.tag.as_deref())
@@ -55,7 +55,7 @@ impl State {
         self.sessions.get(session_id).filter(|session| session.is_live(now))
     }
 
-    fn claim_activity(
+    pub fn claim_activity(
         &mut self,
         position: usize,
         item: WorkItem,
@@ -89,8 +89,8 @@ impl State {
     }
 
     /// Enqueues an activity.
-    pub fn enqueue_activity(&mut self, item: &WorkItem) -> Result<(), ProviderError> {
-        let activity = self.new_activity("enqueue_for_worker", item)?;
+    pub fn enqueue_activity(&mut self, item: &WorkItem, now: u64) -> Result<(), ProviderError> {
+        let activity = self.new_activity("enqueue_for_worker", item, now)?;
         self.activities.push(activity);
         Ok(())
     }
@@ -164,11 +164,11 @@ impl State {
     }
 
     /// Finds the activity under a live lease.
-    fn held_activity(&self, token: &str, now: u64) -> Option<usize> {
+    pub fn held_activity(&self, token: &str, now: u64) -> Option<usize> {
         self.activities.iter().position(|activity| has_token(activity, token) && activity.is_leased(now))
     }
 
-    fn note_session_activity(&mut self, session_id: Option<&str>, now: u64) {
+    pub fn note_session_activity(&mut self, session_id: Option<&str>, now: u64) {
         let session = session_id.and_then(|id| self.sessions.get_mut(id));
         if let Some(session) = session.filter(|session| session.is_live(now)) {
             session.last_activity_at = now;

@@ -103,6 +103,8 @@ pub(super) enum StoreError {
     Refused(ProviderError),
     /// SQLite reported an error.
     Sqlite(rusqlite::Error),
+    /// The instance of a step is not what the caller holds. `steps` answers that by itself.
+    StepConflict,
     /// The writer is gone.
     Closed,
 }
@@ -124,6 +126,7 @@ impl StoreError {
     pub(super) fn into_provider_error(self, operation: &str) -> ProviderError {
         match self {
             Self::Refused(refusal) => refusal,
+            Self::StepConflict => ProviderError::permanent(operation, "the instance has changed"),
             Self::Closed => ProviderError::permanent(operation, "the store is closed"),
             Self::Sqlite(error) => classify(operation, &error),
         }

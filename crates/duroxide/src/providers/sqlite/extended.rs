@@ -17,10 +17,10 @@ use crate::providers::awaited::AnswerSize;
 use crate::providers::rows::lease_token;
 use crate::providers::{
     AwaitedInstance, AwaitedLook, BlockedInstance, DeliveryOutcome, DroppedMessages, ExtendedProvider,
-    HistoryPart, InstanceClaim, InstanceMetadata, InstanceRequest, InstanceWatch, LeaseState, ParkedMessage,
-    ProviderError, QuarantineEntry, QuarantinePurge, QuarantineRetry, QuarantinedRow, RunningActivities,
-    RunningInstances, RunningMark, StartOutcome, StoredResult, StoredTurn, TurnToStore, WorkClaim, WorkQueue,
-    WorkRequest, WorkSignal, refusal,
+    HistoryPart, InstanceClaim, InstanceMetadata, InstanceRequest, InstanceWatch, LeaseState, LocalExchange,
+    ParkedMessage, ProviderError, QuarantineEntry, QuarantinePurge, QuarantineRetry, QuarantinedRow,
+    RunningActivities, RunningInstances, RunningMark, StartOutcome, StepOutcome, StepSupport, StepToStore,
+    StoredResult, StoredTurn, TurnToStore, WorkClaim, WorkQueue, WorkRequest, WorkSignal, refusal,
 };
 
 #[async_trait]
@@ -78,6 +78,22 @@ impl ExtendedProvider for SqliteProvider {
         claim: Option<&InstanceRequest<'_>>,
     ) -> Result<StoredResult, ProviderError> {
         self.store_result_and_claim(lock_token, completion, claim).await
+    }
+
+    fn step_support(&self) -> StepSupport {
+        super::steps::SUPPORT
+    }
+
+    async fn store_step(
+        &self,
+        step: StepToStore<'_>,
+        claim: Option<&WorkRequest<'_>>,
+    ) -> Result<StepOutcome, ProviderError> {
+        self.store_step_and_claim(step, claim).await
+    }
+
+    fn local_exchange(&self) -> Option<Arc<LocalExchange>> {
+        Some(self.shared.exchange.clone())
     }
 
     async fn recover_lease(

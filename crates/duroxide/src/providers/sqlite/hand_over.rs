@@ -59,7 +59,7 @@ impl SqliteProvider {
         Ok(StoredResult { claims, durable })
     }
 
-    fn encode_turn(&self, turn: TurnToStore<'_>) -> Result<TurnCommit, ProviderError> {
+    pub(super) fn encode_turn(&self, turn: TurnToStore<'_>) -> Result<TurnCommit, ProviderError> {
         let limits = &self.shared.limits;
         let pinned = turn.metadata.pinned_duroxide_version.as_ref();
         let activity = |item| ActivityRow::encode(limits, ACK_TURN, item);

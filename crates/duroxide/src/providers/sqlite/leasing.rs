@@ -157,6 +157,11 @@ impl<L: Leasable> Leased<L> {
         }
     }
 
+    /// Notes leases that the caller knows by other means. They too are given back if nobody takes them over.
+    pub(super) fn note(&mut self, tokens: impl IntoIterator<Item = String>) {
+        self.undelivered.extend(tokens);
+    }
+
     /// Takes the leases that an order asks for, if there is an order.
     pub(super) fn take(
         &mut self,

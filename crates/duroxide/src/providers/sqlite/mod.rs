@@ -16,6 +16,7 @@
 //! | `owners`, `owner_file` | whose leases these are, and releasing those of a process that died |
 //! | `instances`, `history`, `kv`, `removal`, `quarantine` | what their names say |
 //! | `leasing`, `give_backs`, `hand_over` | leases on their way to the caller |
+//! | `steps` | turns that are stored together with their cause |
 //! | `readers`, `reads` | reading |
 //! | `work_done` | counting, for tests |
 //! | `provider`, `admin`, `extended` | the traits |
@@ -56,6 +57,7 @@ mod schema;
 mod sessions;
 mod shared;
 mod statements;
+mod steps;
 mod turns;
 mod url;
 mod work;
@@ -164,6 +166,7 @@ impl SqliteProvider {
             worker_signal: WorkSignalSource::new(settings.clock.clone()),
             watchers: Arc::new(InstanceWatchers::default()),
             running: Arc::default(),
+            exchange: Arc::default(),
             ledger: work_done::Ledger::default(),
             takes_work: false.into(),
         });

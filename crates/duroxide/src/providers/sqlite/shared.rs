@@ -11,7 +11,9 @@ use super::owners::Owners;
 use super::work_done::Ledger;
 use super::write_transaction::Effects;
 use crate::model::Clock;
-use crate::providers::{InstanceWatchers, RunningActivities, StoreLimits, StoreMetrics, WorkSignalSource};
+use crate::providers::{
+    InstanceWatchers, LocalExchange, RunningActivities, StoreLimits, StoreMetrics, WorkSignalSource,
+};
 
 /// When dispatchers look again if the store could not read the next due time.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -32,6 +34,7 @@ pub(super) struct Shared {
     pub(super) worker_signal: WorkSignalSource,
     pub(super) watchers: Arc<InstanceWatchers>,
     pub(super) running: Arc<RunningActivities>,
+    pub(super) exchange: Arc<LocalExchange>,
     pub(super) ledger: Ledger,
     /// This handle claims work, so it also tells how the store is.
     pub(super) takes_work: AtomicBool,

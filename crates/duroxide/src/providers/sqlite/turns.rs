@@ -6,6 +6,7 @@ use rusqlite::params;
 
 use super::claims::held_lease;
 use super::error::StoreError;
+use super::instances::Updated;
 use super::schedule::{self, LeaseChange};
 use super::write_transaction::WriteTransaction;
 use super::{history, instances, kv, leased_messages, messages, work};
@@ -51,21 +52,52 @@ pub(super) fn ack(tx: &mut WriteTransaction<'_, '_>, turn: &TurnCommit) -> Resul
     history::refuse_duplicates(tx, ACK, instance, turn.execution_id, &turn.events)?;
 
     let now = tx.now_ms();
+    let updated = write_state(tx, instance, turn, now)?;
+    for activity in &turn.activities {
+        work::insert(tx, activity, now)?;
+    }
+    write_messages(tx, instance, turn, updated.is_current, now, |tx| {
+        leased_messages::delete(tx, instance, lease.leased)
+    })?;
+    schedule::settle(tx, instance, now, LeaseChange::End)?;
+    if let Some(class) = &updated.class {
+        schedule::classify(tx, instance, class)?;
+    }
+    note_changes(tx, instance, turn, &updated);
+    Ok(updated.incarnation)
+}
+
+/// Writes what a turn does to its instance: history, status, values.
+pub(super) fn write_state(
+    tx: &mut WriteTransaction<'_, '_>,
+    instance: &str,
+    turn: &TurnCommit,
+    now: i64,
+) -> Result<Updated, StoreError> {
     history::append(tx, instance, turn.execution_id, &turn.events, now)?;
     let updated = instances::update(tx, instance, turn, now)?;
     kv::apply(tx, instance, &turn.changes.kv, now)?;
     if turn.metadata.status.as_deref().is_some_and(inspect::is_terminal_status) {
         kv::merge(tx, instance)?;
     }
-    for activity in &turn.activities {
-        work::insert(tx, activity, now)?;
-    }
+    Ok(updated)
+}
+
+/// Removes the activities that a turn gave up and the messages that it took, and sends its own messages.
+pub(super) fn write_messages(
+    tx: &mut WriteTransaction<'_, '_>,
+    instance: &str,
+    turn: &TurnCommit,
+    is_current: bool,
+    now: i64,
+    consume: impl FnOnce(&WriteTransaction<'_, '_>) -> rusqlite::Result<()>,
+) -> Result<(), StoreError> {
     for activity in &turn.cancelled {
         work::cancel(tx, activity)?;
     }
-    leased_messages::delete(tx, instance, lease.leased)?;
+    consume(tx)?;
     let ended = turn.metadata.status.as_deref().filter(|status| inspect::is_terminal_status(status));
-    let ended = ended.filter(|_| updated.is_current);
+    let ended = ended.filter(|_| is_current);
     if let Some(status) = ended {
         messages::delete_unread(tx, instance, status)?;
     }
@@ -75,14 +107,19 @@ pub(super) fn ack(tx: &mut WriteTransaction<'_, '_>, turn: &TurnCommit) -> Resul
             messages::insert(tx, message, message.due_at_ms, now)?;
         }
     }
-    schedule::settle(tx, instance, now, LeaseChange::End)?;
-    if let Some(class) = &updated.class {
-        schedule::classify(tx, instance, class)?;
-    }
+    Ok(())
+}
+
+/// Notes whether those who watch the instance have to be told.
+pub(super) fn note_changes(
+    tx: &mut WriteTransaction<'_, '_>,
+    instance: &str,
+    turn: &TurnCommit,
+    updated: &Updated,
+) {
     if turn.is_noticed_outside() || updated.class.is_some() {
-        tx.effects.changed_instances.push(lease.instance);
+        tx.effects.changed_instances.push(instance.to_string());
     }
-    Ok(updated.incarnation)
 }
 
 /// Gives a turn back. The holder can still give back an expired lease as long as no other caller has taken over.

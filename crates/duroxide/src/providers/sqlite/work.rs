@@ -53,6 +53,40 @@ pub(super) fn insert(
     Ok(())
 }
 
+/// Appends an activity that is leased at once, for the caller of this transaction; returns the lease's token.
+pub(super) fn insert_leased(
+    tx: &mut WriteTransaction<'_, '_>,
+    activity: &ActivityRow,
+    now: i64,
+    lock_timeout: Duration,
+) -> rusqlite::Result<String> {
+    // The token names the row, so its id must be known first: the next one that SQLite would give.
+    let last = tx
+        .row("SELECT seq FROM sqlite_sequence WHERE name = 'worker_queue'", [], |row| row.get::<_, i64>(0))?;
+    let id = last.unwrap_or(0) + 1;
+    let token = lease_token::new(id);
+    let until = after(now, lock_timeout);
+    tx.execute(
+        "INSERT INTO worker_queue (id, instance_id, execution_id, activity_id, tag, created_at, work_item, lock_token,
+            locked_until, due_at, owner, attempt_count)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?9, ?10, 1)",
+        params![
+            id,
+            activity.instance,
+            activity.execution_id,
+            activity.activity_id,
+            activity.tag,
+            now,
+            activity.text,
+            token,
+            until,
+            tx.owner_until(until)
+        ],
+    )?;
+    tx.effects.work_due.note(until);
+    Ok(token)
+}
+
 /// Removes an activity, whether or not a worker is running it.
 pub(super) fn cancel(
     tx: &mut WriteTransaction<'_, '_>,
@@ -79,6 +113,24 @@ pub(super) struct WorkOrder {
     pub(super) lock_timeout: Duration,
     pub(super) session: Option<SessionFetchConfig>,
     pub(super) tag_filter: TagFilter,
+}
+
+impl WorkOrder {
+    /// Tells whether a new activity may be handed over right away.
+    pub(super) fn may_take(&self, activity: &ActivityRow) -> bool {
+        activity.session_id.is_none() && self.tag_filter.matches(activity.tag.as_deref())
+    }
+}
+
+/// When the oldest ready activity of no session that matches a filter was entered; `None` if there is none.
+pub(super) fn oldest_ready(
+    tx: &mut WriteTransaction<'_, '_>,
+    filter: &TagFilter,
+    now: i64,
+) -> rusqlite::Result<Option<i64>> {
+    promote(tx, now)?;
+    let Some(oldest) = next_ready(tx, None, filter)? else { return Ok(None) };
+    tx.row("SELECT created_at FROM worker_queue WHERE id = ?1", [oldest.id], |row| row.get(0))
 }
 
 /// Leases up to `max` activities, oldest first; at most one of them is bound to a session.
@@ -354,6 +406,29 @@ pub(super) fn ack(
         sessions::note_activity(tx, &session_id, now)?;
     }
     Ok(())
+}
+
+/// Removes an activity whose result is stored in the same transaction; `None` if nobody holds it by this token.
+pub(super) fn end_held(
+    tx: &mut WriteTransaction<'_, '_>,
+    token: &str,
+    arrived_ms: i64,
+    now: i64,
+) -> rusqlite::Result<Option<()>> {
+    let Some(id) = lease_token::leased_by(token).and_then(|id| id.parse::<i64>().ok()) else {
+        return Ok(None);
+    };
+    let session_id = tx.row(
+        "DELETE FROM worker_queue WHERE id = ?1 AND lock_token = ?2 AND locked_until > ?3 RETURNING session_id",
+        params![id, token, arrived_ms],
+        |row| shown_optional(row, 0),
+    )?;
+    let Some(session_id) = session_id else { return Ok(None) };
+    tx.note_change(true);
+    if let Some(session_id) = session_id {
+        sessions::note_activity(tx, &session_id, now)?;
+    }
+    Ok(Some(()))
 }
 
 /// Extends a live lease; never shortens it.

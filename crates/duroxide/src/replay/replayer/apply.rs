@@ -52,7 +52,7 @@ impl Replayer {
                 self.complete(event, Answerable::Activity, outcome, is_old)?;
             }
             EventKind::ActivityFailed { details } => {
-                let outcome = CompletionResult::ActivityErr(details.display_message());
+                let outcome = CompletionResult::ActivityErr(details.recorded_message());
                 self.complete(event, Answerable::Activity, outcome, is_old)?;
             }
             EventKind::TimerFired { .. } => {
@@ -63,7 +63,7 @@ impl Replayer {
                 self.complete(event, Answerable::Child, outcome, is_old)?;
             }
             EventKind::SubOrchestrationFailed { details } => {
-                let outcome = CompletionResult::SubOrchErr(details.display_message());
+                let outcome = CompletionResult::SubOrchErr(details.recorded_message());
                 self.complete(event, Answerable::Child, outcome, is_old)?;
             }
             EventKind::ExternalEvent { name, data } => self.signal((name.clone(), None), data, is_old),

@@ -5,6 +5,7 @@ use super::commit::Commit;
 use super::decide::{Decision, InstanceState, Rules, decide};
 use super::residents::Resident;
 use crate::model::payload::{self, PAYLOAD_TARGET};
+use crate::providers::inspect;
 use crate::runtime::core::{Core, TARGET};
 
 /// Longer histories go unchecked: the check would take longer than the turns.
@@ -19,8 +20,11 @@ pub(super) async fn take_both(
     resident: Box<Resident>,
 ) -> (Claim, Decision) {
     let stored = match core.store.as_extended() {
-        Some(store) => store.load_history(&claim.token, 0).await.ok().map(StoredHistory::from),
-        None => None,
+        Some(store) if !claim.token.is_empty() => {
+            store.load_history(&claim.token, 0).await.ok().map(StoredHistory::from)
+        }
+        Some(_) if resident.execution.kv_len() == 0 => without_lease(core, &claim).await,
+        _ => None,
     };
     let Some(StoredHistory::Decoded { events, kv }) = stored else {
         return decide(rules, claim, InstanceState::Resident(resident));
@@ -41,6 +45,15 @@ pub(super) async fn take_both(
         rebuilt = payload::summary(&rebuilt_text),
         "a resident and its history disagree: the orchestration is not deterministic");
     (claim, rebuilt)
+}
+
+/// Reads the history of an instance that nobody has leased; `None` if it has values, which only a lease gives, or if
+/// it has changed meanwhile.
+async fn without_lease(core: &Core, claim: &Claim) -> Option<StoredHistory> {
+    let events = core.store.read_with_execution(&claim.instance, claim.execution_id).await.ok()?;
+    let is_current = events.last().map(|event| event.event_id) == claim.last_event_id;
+    let has_values = !inspect::delta_changes(&events).kv.is_empty();
+    (is_current && !has_values).then(|| StoredHistory::Decoded { events, kv: Default::default() })
 }
 
 /// The changes of a decision, as text. The turn gives both executions the same time, so that even the times agree.

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::residents::Resident;
 use crate::model::{Event, ExecutionStatus, KvEntry, WorkItem};
 use crate::providers::{HistoryPart, InstanceClaim, OrchestrationItem};
 
@@ -25,6 +26,22 @@ pub(super) struct Claim {
 }
 
 impl Claim {
+    /// Makes the claim of a turn that nobody leases: of an instance in memory, with messages that are stored nowhere.
+    pub fn of_resident(instance: &str, resident: &Resident, messages: Vec<WorkItem>) -> Self {
+        Self {
+            instance: instance.to_string(),
+            execution_id: resident.execution_id,
+            incarnation: resident.incarnation,
+            last_event_id: Some(resident.execution.last_event_id()),
+            orchestration_name: resident.beginning.name.clone(),
+            version: resident.beginning.version.clone(),
+            status: None,
+            messages,
+            token: String::new(),
+            attempt_count: 1,
+        }
+    }
+
     /// Tells whether the store holds nothing but messages for the instance: there is no history to load.
     pub fn is_fresh(&self) -> bool {
         self.incarnation == 0 && self.last_event_id == Some(0) && self.status.is_none()

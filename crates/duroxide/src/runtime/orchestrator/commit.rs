@@ -151,6 +151,19 @@ pub(super) struct Ack {
 }
 
 impl Ack {
+    /// The turn as the store takes it.
+    pub fn as_turn<'a>(&'a self, lock_token: &'a str) -> TurnToStore<'a> {
+        TurnToStore {
+            lock_token,
+            execution_id: self.execution_id,
+            history_delta: &self.events,
+            worker_items: &self.worker_items,
+            orchestrator_items: &self.orchestrator_items,
+            metadata: &self.metadata,
+            cancelled_activities: &self.cancelled_activities,
+        }
+    }
+
     /// Stores the turn, trying again if that may help.
     pub async fn store(&self, core: &Core, claim: &Claim) -> Result<StoredTurn, NotStored> {
         let mut pauses = RETRY_PAUSES_MS.into_iter();
@@ -199,15 +212,7 @@ impl Ack {
         store: &dyn ExtendedProvider,
         claim: &Claim,
     ) -> Result<StoredTurn, ProviderError> {
-        let turn = TurnToStore {
-            lock_token: &claim.token,
-            execution_id: self.execution_id,
-            history_delta: &self.events,
-            worker_items: &self.worker_items,
-            orchestrator_items: &self.orchestrator_items,
-            metadata: &self.metadata,
-            cancelled_activities: &self.cancelled_activities,
-        };
+        let turn = self.as_turn(&claim.token);
         let reserved = worker::reserve(core, &self.worker_items);
         let request = reserved.as_ref().map(|reserved| worker::request(core, reserved));
         store.store_turn(turn, request.as_ref()).await

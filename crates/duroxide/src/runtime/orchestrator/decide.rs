@@ -19,6 +19,7 @@ use crate::model::{Event, EventKind, ExecutionStatus, INITIAL_EVENT_ID, KvEntry,
 use crate::providers::{DispatcherCapabilityFilter, ExecutionMetadata, current_build_version, inspect};
 use crate::registry::{OrchestrationHandler, OrchestrationRegistry};
 use crate::replay::{Ending, Execution, Journal};
+use crate::runtime::core::Core;
 use crate::runtime::options::{UnregisteredBackoffConfig, attempts_until_poison};
 use crate::runtime::program::{Assignment, open_execution};
 
@@ -62,6 +63,19 @@ pub(super) fn decide(rules: &Rules<'_>, mut claim: Claim, state: InstanceState) 
         InstanceState::Ended => ended(&mut claim),
     };
     (claim, decision)
+}
+
+impl<'a> Rules<'a> {
+    /// The rules of a runtime, now.
+    pub fn of(core: &'a Core) -> Self {
+        Self {
+            registry: &core.orchestrations,
+            filter: &core.filter,
+            max_attempts: core.options.max_attempts,
+            unregistered_backoff: &core.options.unregistered_backoff,
+            now_ms: core.clock.now_ms(),
+        }
+    }
 }
 
 impl Rules<'_> {

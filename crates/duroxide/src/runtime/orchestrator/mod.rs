@@ -19,6 +19,7 @@ mod report;
 mod resident_cache;
 mod residents;
 mod signalled;
+mod steps;
 mod turn;
 mod turn_capacity;
 mod turn_messages;
@@ -31,6 +32,7 @@ pub(crate) use decide::supported_range;
 pub(crate) use outcome::{TurnContext, conclude};
 pub(crate) use record::Beginning;
 pub(crate) use residents::Residents;
+pub(crate) use steps::{Offered, OfferedResult, Steps, offer, register};
 pub(crate) use turn_capacity::{TurnCapacity, receive, request, reserve};
 
 /// Starts the orchestration dispatchers of a runtime, if it is to take turns at all.

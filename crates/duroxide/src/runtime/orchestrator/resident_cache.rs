@@ -72,6 +72,19 @@ impl<V> ResidentCache<V> {
         taken.map(|entry| entry.value)
     }
 
+    /// Takes an instance out if it is here and wanted. If not, leaves no trace.
+    pub(super) fn take_if(
+        &mut self,
+        instance: &str,
+        now: Duration,
+        is_wanted: impl Fn(&V) -> bool,
+    ) -> Option<V> {
+        match self.entries.get(instance) {
+            Some(entry) if is_wanted(&entry.value) => self.take(instance, now),
+            _ => None,
+        }
+    }
+
     /// Keeps an instance, or does not. Returns what is not kept, for the caller to drop outside its lock.
     pub(super) fn keep(&mut self, instance: String, value: V, bytes: usize, now: Duration) -> Vec<V> {
         let mut left: Vec<V> = self.remove(&instance).map(|entry| entry.value).into_iter().collect();

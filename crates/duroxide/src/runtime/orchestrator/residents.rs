@@ -65,12 +65,33 @@ impl Residents {
         resident.is_current(claim).then_some(resident)
     }
 
+    /// Takes the instance out if it is here, in this execution. The store will tell whether it is up to date.
+    pub(super) fn take_idle(
+        &self,
+        instance: &str,
+        execution_id: u64,
+        now: Duration,
+    ) -> Option<Box<Resident>> {
+        self.lock().take_if(instance, now, |resident| resident.execution_id == execution_id)
+    }
+
+    /// Keeps an instance as [`keep`](Self::keep) does. Also returns those that lost their place, for a caller that holds
+    /// a lock of its own and must not drop them under it.
+    pub(super) fn keep_or_return(
+        &self,
+        instance: String,
+        resident: Box<Resident>,
+        now: Duration,
+    ) -> (usize, Vec<Box<Resident>>) {
+        let bytes = instance.len() + resident.execution.estimated_bytes();
+        let left = self.lock().keep(instance, resident, bytes, now);
+        (left.len(), left)
+    }
+
     /// Keeps an instance until its next turn, or until others need its place. Returns how many instances lost theirs,
     /// this one included if there is no room for it.
     pub(super) fn keep(&self, instance: String, resident: Box<Resident>, now: Duration) -> usize {
-        let bytes = instance.len() + resident.execution.estimated_bytes();
-        let left = self.lock().keep(instance, resident, bytes, now);
-        left.len()
+        self.keep_or_return(instance, resident, now).0
     }
 
     /// Lets go of all residents.

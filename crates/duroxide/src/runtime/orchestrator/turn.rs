@@ -84,13 +84,7 @@ pub(super) async fn fetched(core: Arc<Core>, leased: LeasedClaim, stored: Stored
 async fn take(core: Arc<Core>, leased: LeasedClaim, state: InstanceState, slot: TurnSlot) {
     let LeasedClaim { claim, lease } = leased;
     let worker_id = core.turn_worker_id(slot.number);
-    let rules = Rules {
-        registry: &core.orchestrations,
-        filter: &core.filter,
-        max_attempts: core.options.max_attempts,
-        unregistered_backoff: &core.options.unregistered_backoff,
-        now_ms: core.clock.now_ms(),
-    };
+    let rules = Rules::of(&core);
     let began = core.clock.monotonic();
     let running = core.mark_running(&claim.token);
     let (claim, decision) = match state {
@@ -101,8 +95,7 @@ async fn take(core: Arc<Core>, leased: LeasedClaim, state: InstanceState, slot: 
     };
     drop(running);
     let took = core.clock.monotonic().saturating_sub(began);
-    core.turn_capacity.pace.record(took);
-    core.metrics().record_orch_dispatcher_processing_duration(took.as_millis() as u64);
+    core.turn_capacity.note_turn(core.metrics(), took);
     drop(slot);
     let settled = match decision {
         Decision::Defer(delay) => {
@@ -119,7 +112,7 @@ async fn take(core: Arc<Core>, leased: LeasedClaim, state: InstanceState, slot: 
 }
 
 /// Remembers which orchestration runs here: the activities and children of this turn will ask for it.
-fn remember_origin(core: &Core, claim: &Claim, commit: &Commit) {
+pub(super) fn remember_origin(core: &Core, claim: &Claim, commit: &Commit) {
     let report = &commit.report;
     if !commit.worker_items.is_empty() || !commit.orchestrator_items.is_empty() {
         core.origins.remember(&claim.instance, commit.execution_id, &report.name, &report.version);
@@ -135,6 +128,7 @@ async fn recall(core: &Core, claim: &Claim) -> Result<InstanceState, NotStored> 
     if claim.is_fresh() {
         return Ok(InstanceState::Stored(StoredHistory::nothing()));
     }
+    core.steps.until_idle(&claim.instance).await;
     if let Some(resident) = core.residents.take(claim, core.clock.monotonic()) {
         return Ok(InstanceState::Resident(resident));
     }

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::turn::{self, LeasedClaim};
+use crate::observability::MetricsProvider;
 use crate::providers::{InstanceClaim, InstanceRequest};
 use crate::runtime::core::Core;
 use crate::runtime::pace::Pace;
@@ -23,7 +25,7 @@ pub(crate) struct TurnCapacity {
     // permit.
     numbers: Arc<Mutex<BTreeSet<usize>>>,
     under_way: Arc<Semaphore>,
-    pub(super) pace: Pace,
+    pace: Pace,
 }
 
 impl TurnCapacity {
@@ -41,6 +43,19 @@ impl TurnCapacity {
         let permit = self.slots.clone().acquire_owned().await.ok()?;
         let number = lock(&self.numbers).pop_first().unwrap_or_default();
         Some(TurnSlot { number, numbers: self.numbers.clone(), _permit: permit })
+    }
+
+    /// Takes a slot if one is free.
+    pub(super) fn free_slot(&self) -> Option<TurnSlot> {
+        let permit = self.slots.clone().try_acquire_owned().ok()?;
+        let number = lock(&self.numbers).pop_first().unwrap_or_default();
+        Some(TurnSlot { number, numbers: self.numbers.clone(), _permit: permit })
+    }
+
+    /// Takes note of how long the code of a turn took.
+    pub(super) fn note_turn(&self, metrics: &MetricsProvider, took: Duration) {
+        self.pace.record(took);
+        metrics.record_orch_dispatcher_processing_duration(took.as_millis() as u64);
     }
 
     /// Waits until a turn can begin.

@@ -8,7 +8,7 @@ use super::guarded::{Guarded, Panicked};
 use super::result::{self, Verdict};
 use super::slot_queue::{Put, Start, WorkerSlot};
 use crate::activity::{ActivityContext, ActivityIdentity};
-use crate::model::{ErrorDetails, PoisonMessageType, WorkItem, poison_message};
+use crate::model::{ErrorDetails, PoisonMessageType, WorkItem, error_text, poison_message};
 use crate::runtime::core::{Core, TARGET};
 use crate::runtime::options::attempts_until_poison;
 use crate::runtime::sessions::InSession;
@@ -280,7 +280,7 @@ fn log_ended(claim: &ClaimedActivity, result: &Result<String, String>, took: Dur
             "Activity completed"),
         Err(error) => tracing::warn!(target: TARGET, instance_id = %work.instance,
             execution_id = work.execution_id, activity_name = %work.name, activity_id = work.id, worker_id,
-            activity_tag = tag(work), outcome = "app_error", duration_ms, error,
+            activity_tag = tag(work), outcome = "app_error", duration_ms, error = error_text::words(error),
             "Activity failed (application error)"),
     }
 }

@@ -29,9 +29,9 @@ pub(crate) use slot_queue::{Reservation, SlotQueue};
 
 /// Reserves room for the activities of a turn that is about to be stored; `None` if this runtime should claim none of
 /// them now. Leaves activities of sessions to the dispatcher, which knows which slot owns them.
-pub(crate) fn reserve(core: &Core, items: &[WorkItem]) -> Option<Reservation> {
+pub(crate) fn reserve<'a>(core: &Core, items: impl IntoIterator<Item = &'a WorkItem>) -> Option<Reservation> {
     let is_free = |item: &&WorkItem| matches!(item, WorkItem::ActivityExecute { session_id: None, .. });
-    let wanted = items.iter().filter(is_free).count();
+    let wanted = items.into_iter().filter(is_free).count();
     // While renewals are late, the store may hand out activities again that are still under way here.
     if wanted == 0 || core.stop.is_cancelled() || core.leases.is_behind() {
         return None;

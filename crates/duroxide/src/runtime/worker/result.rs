@@ -11,7 +11,7 @@ use super::claim::{ActivityWork, ClaimedActivity};
 use crate::model::{AppErrorKind, ErrorDetails, QUOTE_LIMIT, WorkItem, quote};
 use crate::providers::{LeaseState, ProviderError};
 use crate::runtime::core::{Core, TARGET};
-use crate::runtime::orchestrator;
+use crate::runtime::orchestrator::{self, Offered, OfferedResult};
 
 /// The longest first pause before another attempt to store a result; each further one may be twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -60,6 +60,11 @@ pub(super) async fn store(core: &Arc<Core>, claim: &ClaimedActivity, completion:
     let mut refusals = 0;
     // An attempt that failed may have committed all the same. The next attempt then finds the activity gone.
     let mut is_perhaps_stored = false;
+    let offered = OfferedResult { token: claim.token.clone(), completion: Arc::new(completion.clone()) };
+    match orchestrator::offer(core, offered, claim.attempt_count).await {
+        Offered::Stored => return Verdict::Stored,
+        Offered::NotTaken { is_perhaps_stored: perhaps } => is_perhaps_stored |= perhaps,
+    }
     loop {
         let Err(failure) = attempt(core, claim, completion.clone()).await else { return Verdict::Stored };
         let gone = |is_perhaps_stored| match is_perhaps_stored && !given_up.is_removed() {

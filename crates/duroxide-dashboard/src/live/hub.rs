@@ -1,0 +1,289 @@
+//! The one place that looks at the store for all browsers.
+//!
+//! While at least one stream is open, a task looks: when the store signals work, and once a second otherwise, never more
+//! often than twice a second, and less often if a look is dear. However many browsers are open, the store sees one reader.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use duroxide::Client;
+use duroxide::providers::{Clock, InstanceQuery, InstanceWatch, ListSort, Provider, WorkQueue, WorkSignal};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+
+use super::changes::Seen;
+use super::ring::{Message, Missed, Ring};
+use crate::api::shapes::{InstanceRow, Overview};
+use crate::api::store::read_overview;
+
+const SOONEST: Duration = Duration::from_millis(500);
+const LATEST: Duration = Duration::from_secs(1);
+/// How many of the most recently changed instances a look compares with the last.
+const RECENT: usize = 200;
+/// A look may take this share of the time.
+const DEAREST_SHARE: u32 = 20;
+
+pub(crate) struct Hub {
+    store: Arc<dyn Provider>,
+    client: Client,
+    clock: Arc<dyn Clock>,
+    permits: Arc<Semaphore>,
+    /// Tells the streams of this process from those of an earlier one.
+    pub(super) boot: String,
+    state: Mutex<HubState>,
+    /// The number of the newest message.
+    newest: watch::Sender<u64>,
+}
+
+#[derive(Default)]
+struct HubState {
+    ring: Ring,
+    overview: Option<Arc<String>>,
+    is_looking: bool,
+    streams: usize,
+    /// The instances that pages look at, how many pages each, and what its activities were at the last look.
+    watched: HashMap<String, Watched>,
+}
+
+#[derive(Default)]
+struct Watched {
+    pages: usize,
+    activities: Option<String>,
+}
+
+impl Hub {
+    pub(crate) fn new(
+        store: Arc<dyn Provider>,
+        client: Client,
+        clock: Arc<dyn Clock>,
+        max_streams: usize,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            store,
+            client,
+            clock,
+            permits: Arc::new(Semaphore::new(max_streams)),
+            boot: uuid::Uuid::new_v4().simple().to_string()[..8].to_string(),
+            state: Mutex::default(),
+            newest: watch::Sender::new(0),
+        })
+    }
+
+    /// Opens a stream; `None` if too many are open.
+    pub(super) fn open(self: &Arc<Self>, instance: Option<String>) -> Option<OpenStream> {
+        let permit = self.permits.clone().try_acquire_owned().ok()?;
+        let mut state = self.lock();
+        state.streams += 1;
+        if let Some(instance) = &instance {
+            state.watched.entry(instance.clone()).or_default().pages += 1;
+        }
+        if !state.is_looking {
+            state.is_looking = true;
+            tokio::spawn(self.clone().look_while_open());
+        }
+        drop(state);
+        let watch =
+            instance.as_ref().and_then(|instance| Some(self.store.as_extended()?.watch_instance(instance)));
+        Some(OpenStream {
+            hub: self.clone(),
+            instance,
+            watch,
+            newest: self.newest.subscribe(),
+            _permit: permit,
+        })
+    }
+
+    /// Tells the pages that an instance is gone.
+    pub(crate) fn removed(&self, instance: &str) {
+        let data = serde_json::json!({ "rows": [], "removed": [instance] }).to_string();
+        self.push("instances", data, None);
+        let data = serde_json::json!({ "id": instance }).to_string();
+        self.push("instance", data, Some(instance.to_string()));
+    }
+
+    fn push(&self, event: &'static str, data: String, instance: Option<String>) {
+        let number = self.lock().ring.push(event, data, instance);
+        self.newest.send_replace(number);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HubState> {
+        // Whoever panicked held no half-made change: every change here is one call.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn look_while_open(self: Arc<Self>) {
+        let mut seen = Seen::default();
+        let mut before: Option<Overview> = None;
+        let signal = |queue| self.store.as_extended().map(|store| store.work_signal(queue));
+        let mut signals = [signal(WorkQueue::Orchestrator), signal(WorkQueue::Worker)];
+        loop {
+            if self.is_unwatched() {
+                return;
+            }
+            let begun = self.clock.monotonic();
+            self.look(&mut seen, &mut before).await;
+            let cost = self.clock.monotonic().saturating_sub(begun);
+            let soonest = SOONEST.max(cost * DEAREST_SHARE);
+            tokio::time::sleep(soonest).await;
+            let [turns, work] = &mut signals;
+            tokio::select! {
+                () = woken(turns) => {}
+                () = woken(work) => {}
+                () = tokio::time::sleep(LATEST.saturating_sub(soonest)) => {}
+            }
+        }
+    }
+
+    /// Ends the task if no stream is open; the next one begins another.
+    fn is_unwatched(&self) -> bool {
+        let mut state = self.lock();
+        state.is_looking = state.streams > 0;
+        !state.is_looking
+    }
+
+    async fn look(&self, seen: &mut Seen, before: &mut Option<Overview>) {
+        // A store that fails now is asked again at the next look; until then the pages show what they have.
+        match read_overview(&self.client, self.clock.now_ms()).await {
+            Ok(overview) => self.tell_overview(overview, before),
+            Err(error) => tracing::debug!(target: "duroxide::dashboard", %error, "no overview"),
+        }
+        let query = InstanceQuery::new().sort(ListSort::Updated).limit(RECENT);
+        match self.client.list(&query).await {
+            Ok(page) => {
+                let changed = seen.compare(page.rows.into_iter().map(InstanceRow::from).collect());
+                if !changed.is_empty() {
+                    let data = serde_json::json!({ "rows": changed, "removed": [] }).to_string();
+                    self.push("instances", data, None);
+                }
+            }
+            Err(error) => {
+                tracing::debug!(target: "duroxide::dashboard", %error, "no list of changes");
+                seen.forget();
+            }
+        }
+        self.look_at_watched().await;
+    }
+
+    fn tell_overview(&self, overview: Overview, before: &mut Option<Overview>) {
+        let is_same = before
+            .as_ref()
+            .is_some_and(|before| Overview { now_ms: overview.now_ms, ..before.clone() } == overview);
+        if is_same {
+            return;
+        }
+        match serde_json::to_string(&overview) {
+            Ok(data) => {
+                self.lock().overview = Some(Arc::new(data.clone()));
+                self.push("overview", data, None);
+            }
+            Err(error) => {
+                tracing::warn!(target: "duroxide::dashboard", %error, "an overview does not encode")
+            }
+        }
+        *before = Some(overview);
+    }
+
+    /// A store signals what happens to an instance, but not that a worker took one of its activities.
+    async fn look_at_watched(&self) {
+        let ids: Vec<String> = self.lock().watched.keys().cloned().collect();
+        for id in ids {
+            const ACTIVITIES: usize = 100;
+            let Ok(activities) = self.client.list_queued_activities(&id, ACTIVITIES).await else { continue };
+            let now: Vec<_> = activities
+                .iter()
+                .map(|one| (one.activity_id, one.attempts, one.leased_until_ms.is_some()))
+                .collect();
+            let now = format!("{now:?}");
+            let is_changed = {
+                let mut state = self.lock();
+                state.watched.get_mut(&id).is_some_and(|watched| {
+                    let before = watched.activities.replace(now.clone());
+                    before.is_some_and(|before| before != now)
+                })
+            };
+            if is_changed {
+                let data = serde_json::json!({ "id": id }).to_string();
+                self.push("instance", data, Some(id));
+            }
+        }
+    }
+}
+
+/// Waits for a signal; for ever if the store has none.
+async fn woken(signal: &mut Option<WorkSignal>) {
+    match signal {
+        Some(signal) => signal.wait().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// A stream that is open. Dropping it closes it.
+pub(super) struct OpenStream {
+    hub: Arc<Hub>,
+    instance: Option<String>,
+    watch: Option<InstanceWatch>,
+    newest: watch::Receiver<u64>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl OpenStream {
+    pub(super) fn boot(&self) -> &str {
+        &self.hub.boot
+    }
+
+    /// The newest overview, if there was a look, and the number of the newest message.
+    pub(super) fn latest(&self) -> (Option<Arc<String>>, u64) {
+        let state = self.hub.lock();
+        (state.overview.clone(), state.ring.last())
+    }
+
+    /// The messages after this one that concern this stream.
+    pub(super) fn after(&self, number: u64) -> Missed {
+        match self.hub.lock().ring.after(number) {
+            Missed::Kept(messages) => {
+                Missed::Kept(messages.into_iter().filter(|message| self.wants(message)).collect())
+            }
+            Missed::Lost => Missed::Lost,
+        }
+    }
+
+    fn wants(&self, message: &Message) -> bool {
+        message.instance.is_none() || message.instance == self.instance
+    }
+
+    /// Waits until there may be something new: a message, or a change of the instance that this stream watches. Returns
+    /// whether it is the latter.
+    pub(super) async fn changed(&mut self) -> bool {
+        let watched = async {
+            match &mut self.watch {
+                Some(watch) => watch.changed().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = watched => true,
+            // The hub lives as long as this stream does.
+            _ = self.newest.changed() => false,
+        }
+    }
+
+    pub(super) fn instance(&self) -> Option<&str> {
+        self.instance.as_deref()
+    }
+}
+
+impl Drop for OpenStream {
+    fn drop(&mut self) {
+        let mut state = self.hub.lock();
+        state.streams -= 1;
+        if let Some(instance) = &self.instance {
+            let left = state.watched.get_mut(instance).map(|watched| {
+                watched.pages -= 1;
+                watched.pages
+            });
+            if left == Some(0) {
+                state.watched.remove(instance);
+            }
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Opens a store by its URL.
+
+use std::sync::Arc;
+
+use super::StartError;
+use crate::providers::Provider;
+use crate::providers::memory::MemoryProvider;
+
+const POSTGRES: &str = "PostgreSQL needs the crate duroxide-pg: write `Duroxide::on(duroxide_pg::open(url).await?)`, which \
+                        opens SQLite and memory as well";
+const NO_STORE: &str = "the URL names no store; it begins with sqlite: or memory:";
+#[cfg(not(feature = "sqlite"))]
+const NO_SQLITE: &str = "this program was compiled without the feature `sqlite` of duroxide";
+
+pub(super) async fn open(url: &str) -> Result<Arc<dyn Provider>, StartError> {
+    match url {
+        "memory:" | "memory://" => Ok(Arc::new(MemoryProvider::new())),
+        url if url.starts_with("sqlite:") => sqlite(url).await,
+        url if url.starts_with("postgres://") || url.starts_with("postgresql://") => {
+            Err(StartError::UnknownStore(POSTGRES))
+        }
+        _ => Err(StartError::UnknownStore(NO_STORE)),
+    }
+}
+
+#[cfg(feature = "sqlite")]
+async fn sqlite(url: &str) -> Result<Arc<dyn Provider>, StartError> {
+    use crate::providers::sqlite::SqliteProvider;
+    match SqliteProvider::new(&creating(url), None).await {
+        Ok(store) => Ok(Arc::new(store)),
+        Err(error) => Err(StartError::Store(Box::new(error))),
+    }
+}
+
+#[cfg(not(feature = "sqlite"))]
+async fn sqlite(_url: &str) -> Result<Arc<dyn Provider>, StartError> {
+    Err(StartError::UnknownStore(NO_SQLITE))
+}
+
+/// Makes the file if it is missing, unless the URL says otherwise: whoever starts an application means to have a store.
+#[cfg(feature = "sqlite")]
+fn creating(url: &str) -> String {
+    match url.split_once('?') {
+        _ if url == "sqlite::memory:" => url.to_string(),
+        None => format!("{url}?mode=rwc"),
+        Some((_, options)) if options.split('&').any(|option| option.starts_with("mode=")) => url.to_string(),
+        Some(_) => format!("{url}&mode=rwc"),
+    }
+}
+
+#[cfg(all(test, feature = "sqlite"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_made_unless_the_url_says_otherwise() {
+        assert_eq!(creating("sqlite:orders.db"), "sqlite:orders.db?mode=rwc");
+        assert_eq!(creating("sqlite:orders.db?x=y"), "sqlite:orders.db?x=y&mode=rwc");
+        for url in ["sqlite::memory:", "sqlite:orders.db?mode=rw", "sqlite:name?mode=memory"] {
+            assert_eq!(creating(url), url);
+        }
+    }
+}
