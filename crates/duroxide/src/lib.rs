@@ -158,3 +158,28 @@ pub type OrchestrationHandlerRef = std::sync::Arc<dyn runtime::OrchestrationHand
 #[cfg(all(doctest, feature = "sqlite", feature = "macros"))]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// Compiles and runs the code of the guide.
+#[cfg(all(doctest, feature = "sqlite", feature = "macros"))]
+mod guide {
+    #[doc = include_str!("../../../docs/guide/src/start.md")]
+    struct Start;
+    #[doc = include_str!("../../../docs/guide/src/activities.md")]
+    struct Activities;
+    #[doc = include_str!("../../../docs/guide/src/timers.md")]
+    struct Timers;
+    #[doc = include_str!("../../../docs/guide/src/events-and-queues.md")]
+    struct EventsAndQueues;
+    #[doc = include_str!("../../../docs/guide/src/children.md")]
+    struct Children;
+    #[doc = include_str!("../../../docs/guide/src/continue-as-new.md")]
+    struct ContinueAsNew;
+    #[doc = include_str!("../../../docs/guide/src/versions.md")]
+    struct Versions;
+    #[doc = include_str!("../../../docs/guide/src/compensation.md")]
+    struct Compensation;
+    #[doc = include_str!("../../../docs/guide/src/sessions-and-tags.md")]
+    struct SessionsAndTags;
+    #[doc = include_str!("../../../docs/guide/src/values-and-status.md")]
+    struct ValuesAndStatus;
+}
