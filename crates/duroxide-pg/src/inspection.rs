@@ -119,8 +119,7 @@ impl PostgresProvider {
         events: usize,
         cut: usize,
     ) -> Result<Vec<Row>, ProviderError> {
-        const SQL: &str = concat!(
-            "(SELECT 1 AS part, h.event_id, left(h.event_data, $5), octet_length(h.event_data)::bigint, NULL::bigint,
+        const SQL: &str = "(SELECT 1 AS part, h.event_id, left(h.event_data, $5), octet_length(h.event_data)::bigint, NULL::bigint,
                 NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::text
             FROM history h WHERE h.instance_id = $1 AND h.execution_id = $2 ORDER BY h.event_id DESC LIMIT $3)
             UNION ALL
@@ -141,8 +140,7 @@ impl PostgresProvider {
             FROM instance_schedule s WHERE s.instance_id = $1)
             UNION ALL
             (SELECT 6, e.started_at, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
-            FROM executions e WHERE e.instance_id = $1 AND e.execution_id = $2)"
-        );
+            FROM executions e WHERE e.instance_id = $1 AND e.execution_id = $2)";
         let queued = row_limit(InstanceDetail::MOST_QUEUED);
         let params: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
             [&stored(instance).into_owned(), &execution_id, &row_limit(events), &queued, &enough(cut)];

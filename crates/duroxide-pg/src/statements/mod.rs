@@ -102,6 +102,10 @@ impl BatchMemory {
 }
 
 /// The outcome of adding a job to a statement.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "the caller moves the job on at once; a box would be one more allocation"
+)]
 pub(crate) enum Added {
     Yes,
     /// It is of another kind.
