@@ -19,11 +19,13 @@ use rusqlite::Connection;
 use support::{LEASE, StoreFile, activity, create, fetch, signal, start};
 
 /// Parts of statements that may scan or sort, and why.
-const ON_PURPOSE: [(&str, &str); 23] = [
+const ON_PURPOSE: [(&str, &str); 25] = [
     ("FROM sqlite_schema", "looks at a file once, when it is opened"),
     ("SELECT id, class, attempt_count, work_item FROM orchestrator_queue", "sorts what it hands out"),
     ("SELECT work_item, created_at FROM orchestrator_queue", "sorts the starts of one instance"),
     ("FROM totals", "one row"),
+    ("FROM sqlite_sequence", "one row for each of a few tables"),
+    ("FROM (SELECT ?1 AS id) LEFT JOIN instance_schedule", "one row, made of a parameter"),
     ("UPDATE totals", "one row"),
     ("FROM instances ORDER BY incarnation DESC", "lists all instances"),
     ("ORDER BY i.incarnation LIMIT ?1", "takes a page of the oldest instances"),
