@@ -134,6 +134,7 @@ pub(super) async fn store(core: &Arc<Core>, cause: StepCause<'_>, turns: Vec<Uns
     }
     match commit(core, store, cause, &prepared).await {
         Ok(StepOutcome::Stored(stored)) => {
+            core.metrics().record_orch_dispatcher_items_fetched(prepared.len() as u64);
             let mut reports = Vec::with_capacity(prepared.len());
             for ((turn, afterwards), incarnation) in
                 prepared.into_iter().zip(afterwards).zip(stored.incarnations)
