@@ -122,7 +122,7 @@ async fn take(core: Arc<Core>, leased: LeasedClaim, state: InstanceState, slot: 
 }
 
 /// Remembers which orchestration runs here: the activities and children of this turn will ask for it.
-pub(super) fn remember_origin(core: &Core, claim: &Claim, commit: &Commit) {
+fn remember_origin(core: &Core, claim: &Claim, commit: &Commit) {
     let report = &commit.report;
     if !commit.worker_items.is_empty() || !commit.orchestrator_items.is_empty() {
         core.origins.remember(&claim.instance, commit.execution_id, &report.name, &report.version);

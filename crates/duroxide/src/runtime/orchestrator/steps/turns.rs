@@ -16,7 +16,6 @@ use crate::runtime::orchestrator::commit::{self, Ack, Commit};
 use crate::runtime::orchestrator::decide::{Decision, InstanceState, Rules, decide};
 use crate::runtime::orchestrator::report::Report;
 use crate::runtime::orchestrator::residents::Resident;
-use crate::runtime::orchestrator::turn;
 use crate::runtime::orchestrator::turn_capacity::TurnSlot;
 use crate::runtime::worker;
 
@@ -113,7 +112,9 @@ pub(super) async fn store(core: &Arc<Core>, cause: StepCause<'_>, turns: Vec<Uns
     let Some(store) = core.store.as_extended() else { return REFUSED };
     let (mut prepared, mut afterwards) = (Vec::with_capacity(turns.len()), Vec::with_capacity(turns.len()));
     for turn in turns {
-        turn::remember_origin(core, &turn.claim, &turn.commit);
+        // Of every turn: what it asked for may have been taken along.
+        let (commit, report) = (&turn.commit, &turn.commit.report);
+        core.origins.remember(&turn.claim.instance, commit.execution_id, &report.name, &report.version);
         let UnstoredTurn { claim, commit, hold, worker_id } = turn;
         let announced = commit.announce_end(core, &claim.instance);
         let Commit { mut orchestrator_items, notices, suspended, report, .. } = commit;
@@ -137,6 +138,7 @@ pub(super) async fn store(core: &Arc<Core>, cause: StepCause<'_>, turns: Vec<Uns
     }
     match commit(core, store, cause, &prepared).await {
         Ok(StepOutcome::Stored(stored)) => {
+            core.metrics().record_orch_dispatcher_items_fetched(prepared.len() as u64);
             let mut reports = Vec::with_capacity(prepared.len());
             for ((turn, afterwards), incarnation) in
                 prepared.into_iter().zip(afterwards).zip(stored.incarnations)
