@@ -8,7 +8,7 @@ use crate::jobs::{Job, Reply};
 use crate::pipeline::in_order;
 use crate::session::Session;
 use crate::shared::Effects;
-use crate::statements::{self, Added, BatchMemory, Reading, Sending, Statement};
+use crate::statements::{self, BatchMemory, Reading, Sending, Statement};
 use crate::waiting_dispatchers::WaitingDispatchers;
 
 /// Requests that share a transaction, as a list of statements in the order in which they take their locks.
@@ -46,10 +46,7 @@ impl Batch {
             }
         }
         if let Some(statement) = taker.and_then(|place| self.statements.get_mut(place)) {
-            match statement.add(job) {
-                Added::Yes => return None,
-                Added::Other(other) => job = other,
-            }
+            job = statement.add(job)?;
         }
         if let Some(statement) = statements::new(job) {
             let place = self.statements.partition_point(|other| other.rank() <= statement.rank());

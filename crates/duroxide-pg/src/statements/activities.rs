@@ -3,7 +3,7 @@
 use tokio_postgres::Row;
 
 use super::turn_columns::WorkColumns;
-use super::{Added, BatchMemory, Param, Reading, Sending, Statement, params};
+use super::{BatchMemory, Param, Reading, Sending, Statement, params};
 use crate::encode::NewActivity;
 use crate::error::Failure;
 use crate::jobs::{Job, Pending};
@@ -53,10 +53,10 @@ impl Statement for NewActivities {
         matches!(job, Job::Activity(_))
     }
 
-    fn add(&mut self, job: Job) -> Added {
-        let Job::Activity(activity) = job else { return Added::Other(job) };
+    fn add(&mut self, job: Job) -> Option<Job> {
+        let Job::Activity(activity) = job else { return Some(job) };
         self.0.push(activity);
-        Added::Yes
+        None
     }
 
     fn send<'a>(&'a self, sending: Sending<'a>) -> Sent<'a> {

@@ -2,7 +2,7 @@
 
 use tokio_postgres::Row;
 
-use super::{Added, BatchMemory, Reading, Sending, Statement};
+use super::{BatchMemory, Reading, Sending, Statement};
 use crate::error::Failure;
 use crate::jobs::{Call, Job};
 use crate::pipeline::Sent;
@@ -33,8 +33,8 @@ impl Statement for OneCall {
         false
     }
 
-    fn add(&mut self, job: Job) -> Added {
-        Added::Other(job)
+    fn add(&mut self, job: Job) -> Option<Job> {
+        Some(job)
     }
 
     fn notes_batch(&self) -> bool {

@@ -3,7 +3,7 @@
 use duroxide::providers::DeliveryOutcome;
 use tokio_postgres::Row;
 
-use super::{Added, BatchMemory, Param, Reading, Sending, Statement, params};
+use super::{BatchMemory, Param, Reading, Sending, Statement, params};
 use crate::error::Failure;
 use crate::jobs::{Job, Pending, StartWithMessage};
 use crate::pipeline::Sent;
@@ -80,10 +80,10 @@ impl Statement for Deliveries {
         matches!(job, Job::StartWithMessage(_))
     }
 
-    fn add(&mut self, job: Job) -> Added {
-        let Job::StartWithMessage(delivery) = job else { return Added::Other(job) };
+    fn add(&mut self, job: Job) -> Option<Job> {
+        let Job::StartWithMessage(delivery) = job else { return Some(job) };
         self.deliveries.push(delivery);
-        Added::Yes
+        None
     }
 
     fn send<'a>(&'a self, sending: Sending<'a>) -> Sent<'a> {

@@ -5,7 +5,7 @@ use tokio_postgres::Row;
 
 use super::leases::{ClaimParams, read_instances};
 use super::turn_columns::MessageColumns;
-use super::{Added, BatchMemory, Param, Reading, Sending, Statement, params};
+use super::{BatchMemory, Param, Reading, Sending, Statement, params};
 use crate::encode::NewMessage;
 use crate::error::Failure;
 use crate::fetch::{Fetched, InstanceOrder, Instances};
@@ -117,10 +117,10 @@ impl Statement for Messages {
         matches!(job, Job::Message(_))
     }
 
-    fn add(&mut self, job: Job) -> Added {
-        let Job::Message(message) = job else { return Added::Other(job) };
+    fn add(&mut self, job: Job) -> Option<Job> {
+        let Job::Message(message) = job else { return Some(job) };
         self.messages.push(message);
-        Added::Yes
+        None
     }
 
     fn send<'a>(&'a self, sending: Sending<'a>) -> Sent<'a> {

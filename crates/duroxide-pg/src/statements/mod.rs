@@ -101,17 +101,6 @@ impl BatchMemory {
     }
 }
 
-/// The outcome of adding a job to a statement.
-#[allow(
-    clippy::large_enum_variant,
-    reason = "the caller moves the job on at once; a box would be one more allocation"
-)]
-pub(crate) enum Added {
-    Yes,
-    /// It is of another kind.
-    Other(Job),
-}
-
 /// Requests that share a statement.
 pub(crate) trait Statement: Send + Sync {
     /// The place of this kind in a transaction. Statements take their locks in this order.
@@ -128,7 +117,8 @@ pub(crate) trait Statement: Send + Sync {
     }
     /// Tells whether a job is of this kind.
     fn takes(&self, job: &Job) -> bool;
-    fn add(&mut self, job: Job) -> Added;
+    /// Adds a job of this kind; gives any other back.
+    fn add(&mut self, job: Job) -> Option<Job>;
     /// Puts requests into the order in which the statement takes its locks.
     fn sort(&mut self) {}
     /// Tells whether the function notes the batch by itself, so that it needs no transaction around it.

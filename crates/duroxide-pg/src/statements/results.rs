@@ -4,7 +4,7 @@ use duroxide::providers::refusal;
 use tokio_postgres::Row;
 
 use super::leases::{ClaimParams, join, read_instances};
-use super::{Added, BatchMemory, Param, Reading, Sending, Statement, absent, params};
+use super::{BatchMemory, Param, Reading, Sending, Statement, absent, params};
 use crate::error::Failure;
 use crate::fetch::{InstanceOrder, Instances};
 use crate::gather::{Claimed, Order};
@@ -95,13 +95,13 @@ impl Statement for Results {
         matches!(job, Job::AckWork(_))
     }
 
-    fn add(&mut self, job: Job) -> Added {
-        let Job::AckWork(result) = job else { return Added::Other(job) };
+    fn add(&mut self, job: Job) -> Option<Job> {
+        let Job::AckWork(result) = job else { return Some(job) };
         if let Some((order, _)) = &result.request.claim {
             join(&mut self.order, order);
         }
         self.results.push(*result);
-        Added::Yes
+        None
     }
 
     fn sort(&mut self) {

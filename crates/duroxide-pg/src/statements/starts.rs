@@ -5,7 +5,7 @@ use tokio_postgres::Row;
 
 use super::leases::{ClaimParams, read_instances};
 use super::messages::ForWaiting;
-use super::{Added, BatchMemory, Param, Reading, Sending, Statement, absent, params};
+use super::{BatchMemory, Param, Reading, Sending, Statement, absent, params};
 use crate::encode::NewMessage;
 use crate::error::Failure;
 use crate::jobs::{Job, Pending};
@@ -81,10 +81,10 @@ impl Statement for Starts {
         matches!(job, Job::Start(_))
     }
 
-    fn add(&mut self, job: Job) -> Added {
-        let Job::Start(start) = job else { return Added::Other(job) };
+    fn add(&mut self, job: Job) -> Option<Job> {
+        let Job::Start(start) = job else { return Some(job) };
         self.starts.push(start);
-        Added::Yes
+        None
     }
 
     fn send<'a>(&'a self, sending: Sending<'a>) -> Sent<'a> {

@@ -7,7 +7,7 @@ use tokio_postgres::Row;
 use super::leases::join;
 use super::turn_columns::TurnColumns;
 use super::turns::{add_effects, event_taken, note_ends};
-use super::{Added, BatchMemory, Param, Reading, Sending, Statement, params};
+use super::{BatchMemory, Param, Reading, Sending, Statement, params};
 use crate::encode::NewActivity;
 use crate::error::Failure;
 use crate::fetch::{Activities, StoredWork, WorkOrder};
@@ -313,13 +313,13 @@ impl Statement for Steps {
         matches!(job, Job::Step(_))
     }
 
-    fn add(&mut self, job: Job) -> Added {
-        let Job::Step(step) = job else { return Added::Other(job) };
+    fn add(&mut self, job: Job) -> Option<Job> {
+        let Job::Step(step) = job else { return Some(job) };
         if let Some(order) = &step.request.claim {
             join(&mut self.order, order);
         }
         self.steps.push(*step);
-        Added::Yes
+        None
     }
 
     fn sort(&mut self) {

@@ -5,7 +5,7 @@ use tokio_postgres::Row;
 
 use super::leases::join;
 use super::turn_columns::TurnColumns;
-use super::{Added, BatchMemory, Param, Reading, Sending, Statement, params};
+use super::{BatchMemory, Param, Reading, Sending, Statement, params};
 use crate::encode::TurnCommit;
 use crate::error::Failure;
 use crate::fetch::{Activities, StoredWork, WorkOrder};
@@ -189,13 +189,13 @@ impl Statement for Turns {
         matches!(job, Job::AckTurn(_))
     }
 
-    fn add(&mut self, job: Job) -> Added {
-        let Job::AckTurn(turn) = job else { return Added::Other(job) };
+    fn add(&mut self, job: Job) -> Option<Job> {
+        let Job::AckTurn(turn) = job else { return Some(job) };
         if let Some(order) = &turn.request.claim {
             join(&mut self.order, order);
         }
         self.turns.push(*turn);
-        Added::Yes
+        None
     }
 
     fn sort(&mut self) {
