@@ -39,8 +39,10 @@ pub async fn measure(client: &Client, size: i64, samples: usize, report: &mut Re
         ("root", plain().root("order-0")),
         ("custom status", plain().custom_status("step 3")),
     ];
-    let mut table =
-        Table::new("pages of 100 (ms, median and worst)", &["filter", "first", "worst", "deep", "worst ", "rows"]);
+    let mut table = Table::new(
+        "pages of 100 (ms, median and worst)",
+        &["filter", "first", "worst", "deep", "worst ", "rows"],
+    );
     let mut slowest: f64 = 0.0;
     for (name, filter) in filters {
         for sort in [ListSort::Created, ListSort::Updated] {
@@ -64,7 +66,11 @@ pub async fn measure(client: &Client, size: i64, samples: usize, report: &mut Re
         }
     }
     report.table(table);
-    report.goal("any page of 100 with one filter, first and deep, in less than 100 ms", slowest, slowest < PAGE_GOAL);
+    report.goal(
+        "any page of 100 with one filter, first and deep, in less than 100 ms",
+        slowest,
+        slowest < PAGE_GOAL,
+    );
 
     let mut overviews = Vec::new();
     for _ in 0..samples {

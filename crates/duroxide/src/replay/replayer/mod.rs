@@ -50,6 +50,10 @@ pub(crate) struct Unmatched {
 
 /// The first event for which the code did not ask, or asked differently.
 #[derive(Debug)]
+#[cfg_attr(
+    not(feature = "testing"),
+    allow(dead_code, reason = "only replays of recorded histories read them")
+)]
 pub(crate) struct Misfit {
     pub(crate) event: Event,
     pub(crate) asked: Option<Unmatched>,
