@@ -141,7 +141,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         other => println!("declined: {other:?}"),
     }
     let too_many = app.start(fulfil, "too-many", order(100, 1)).await?;
-    println!("too many: {}", too_many.result().await.map_or_else(|error| error.to_string(), |parcel| parcel));
+    match too_many.result().await {
+        Ok(parcel) => println!("too many: {parcel}"),
+        Err(error) => println!("too many: {error}"),
+    }
     app.shutdown().await;
     Ok(())
 }

@@ -3,6 +3,8 @@
 //! The routes come from the OpenAPI document, which is made of the router itself, so a new route is tested without a
 //! word here.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
+
 use std::sync::Arc;
 
 use axum::Router;

@@ -1,5 +1,7 @@
 //! Bounds on bodies, pages and streams; refusals in the API's own form; an audit line for every action.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
+
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 

@@ -1,5 +1,7 @@
 //! The live stream: what changes arrives, a stream that was cut goes on where it was, and one task looks for all.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
+
 use std::sync::Arc;
 use std::time::Duration;
 

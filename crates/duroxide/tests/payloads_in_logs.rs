@@ -205,7 +205,7 @@ async fn a_resident_that_disagrees_with_its_history_does_not_show_payloads() {
     world.run("i", "Odd", SECRET).await;
     runtime.shutdown(None).await;
     assert_kept(SECRET);
-    assert_shown_at_trace(SECRET, "a resident and its history disagree");
+    assert_shown_at_trace(SECRET, "a turn was taken twice and does not decide alike");
 }
 
 #[tokio::test]

@@ -186,7 +186,8 @@ mod tests {
 
     #[test]
     fn weak_tokens_are_refused_and_none_is_shown() {
-        let weak: [(&str, fn(&str) -> Option<String>); 2] = [
+        type Variable = fn(&str) -> Option<String>;
+        let weak: [(&str, Variable); 2] = [
             ("short", |_| Some("short".to_string())),
             ("with a blank inside", |_| Some("with a blank inside".to_string())),
         ];

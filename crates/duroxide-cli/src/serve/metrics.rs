@@ -114,7 +114,7 @@ impl Tally {
     /// Adds what is new since the last look. A minute may still grow after it is over; it never shrinks.
     fn add(&mut self, rates: &[MinuteRates]) {
         for rate in rates {
-            let seen = self.minutes.insert(rate.minute_ms, rate.clone()).unwrap_or_default();
+            let seen = self.minutes.insert(rate.minute_ms, *rate).unwrap_or_default();
             if self.has_begun {
                 self.started += rate.started.saturating_sub(seen.started);
                 self.completed += rate.completed.saturating_sub(seen.completed);

@@ -14,7 +14,8 @@ async fn order(ctx: OrchestrationContext, input: String) -> Result<String, Strin
     let (stock, fraud) = ctx
         .join2(ctx.schedule_activity("ReserveStock", &input), ctx.schedule_activity("CheckFraud", &input))
         .await;
-    (stock?, fraud?);
+    stock?;
+    fraud?;
     ctx.set_custom_status("charging the card");
     let policy =
         RetryPolicy::new(5).with_backoff(BackoffStrategy::Fixed { delay: Duration::from_millis(700) });

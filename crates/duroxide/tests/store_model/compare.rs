@@ -107,7 +107,7 @@ impl LeasedTokens {
                 }
                 Step::AckWork { token, .. }
                 | Step::StoreResult { token, .. }
-                | Step::StoreResultStep { token, .. }
+                | Step::StoreResultAndTurn { token, .. }
                 | Step::AbandonWork { token, .. } => {
                     if let Some(position) = pick(&self.work, *token) {
                         self.work[position].is_used_up = true;
@@ -191,7 +191,7 @@ impl Call<'_> {
             | Step::FetchWork { .. }
             | Step::ClaimWork { .. } => self.claim(step, incarnations).await,
             Step::StoreTurn { .. } | Step::StoreResult { .. } => self.hand_over(step, incarnations).await,
-            Step::StoreResultStep { .. } | Step::StoreStartStep { .. } => self.store_step(step).await,
+            Step::StoreResultAndTurn { .. } | Step::StoreStartAndTurn { .. } => self.store_step(step).await,
             Step::LoadHistory { .. }
             | Step::AckTurn { .. }
             | Step::AbandonTurn { .. }
@@ -367,11 +367,11 @@ impl Call<'_> {
     async fn store_step(&self, step: &Step) -> Answer {
         let Some(extended) = self.store.as_extended() else { return plain(String::new()) };
         let (work, turns, claim, held) = match step {
-            Step::StoreResultStep { token, turn, follows, claim, held } => {
+            Step::StoreResultAndTurn { token, turn, follows, claim, held } => {
                 let turns: Vec<&Turn> = std::iter::once(turn).chain(follows).collect();
                 (Ok(self.work(*token)), turns, claim, *held)
             }
-            Step::StoreStartStep { start, turn, claim, held } => {
+            Step::StoreStartAndTurn { start, turn, claim, held } => {
                 (Err(start.clone()), vec![turn], claim, *held)
             }
             other => unreachable!("{other:?} is no step"),

@@ -97,14 +97,14 @@ pub enum Step {
         completion: Completion,
         claim: Option<TurnClaim>,
     },
-    StoreResultStep {
+    StoreResultAndTurn {
         token: TokenPick,
         turn: Turn,
         follows: Option<Turn>,
         claim: Option<(usize, Claimant)>,
         held: HeldPick,
     },
-    StoreStartStep {
+    StoreStartAndTurn {
         start: WorkItem,
         turn: Turn,
         claim: Option<(usize, Claimant)>,
@@ -303,8 +303,14 @@ fn whole_short_path() -> BoxedStrategy<Vec<Step>> {
             let (claim, held) = (Some((1, claimant)), HeldPick::Truth);
             let second = Turn { defect: None, ..second };
             vec![
-                Step::StoreStartStep { start, turn: first, claim: claim.clone(), held: HeldPick::Free },
-                Step::StoreResultStep { token: TokenPick::Open(0), turn: second, follows: None, claim, held },
+                Step::StoreStartAndTurn { start, turn: first, claim: claim.clone(), held: HeldPick::Free },
+                Step::StoreResultAndTurn {
+                    token: TokenPick::Open(0),
+                    turn: second,
+                    follows: None,
+                    claim,
+                    held,
+                },
             ]
         })
         .boxed()
@@ -397,7 +403,7 @@ fn work_step() -> BoxedStrategy<Step> {
         3 => (0..4usize, claimant()).prop_map(|(max, claimant)| Step::ClaimWork { max, claimant }),
         8 => (token(), completion()).prop_map(|(token, completion)| Step::AckWork { token, completion }),
         6 => (token(), turn(), option::weighted(0.3, turn()), option::weighted(0.8, (0..4usize, claimant())), held())
-            .prop_map(|(token, turn, follows, claim, held)| Step::StoreResultStep {
+            .prop_map(|(token, turn, follows, claim, held)| Step::StoreResultAndTurn {
                 token,
                 turn: Turn { defect: None, ..turn },
                 follows: follows.map(|turn| Turn { defect: None, ..turn }),
@@ -405,7 +411,7 @@ fn work_step() -> BoxedStrategy<Step> {
                 held,
             }),
         4 => (start(), turn(), option::weighted(0.8, (0..4usize, claimant())), held())
-            .prop_map(|(start, turn, claim, held)| Step::StoreStartStep {
+            .prop_map(|(start, turn, claim, held)| Step::StoreStartAndTurn {
                 start,
                 turn: Turn { defect: None, ..turn },
                 claim,
