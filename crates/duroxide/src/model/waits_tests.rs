@@ -245,11 +245,14 @@ fn activities_that_nobody_can_run_block_an_instance_unless_something_else_may_wa
             .map(|one| one.reason)
     };
     let able = worker(&[], &["Charge"]);
-    assert_eq!(ask(vec![started(), activity("Charge", None)], &[able.clone()], &[]), None);
+    assert_eq!(ask(vec![started(), activity("Charge", None)], std::slice::from_ref(&able), &[]), None);
     let gpu = BlockedReason::NoWorkerForTag { activity: "Charge".into(), tag: Some("gpu".into()) };
-    assert_eq!(ask(vec![started(), activity("Charge", Some("gpu"))], &[able.clone()], &[]), Some(gpu));
+    assert_eq!(
+        ask(vec![started(), activity("Charge", Some("gpu"))], std::slice::from_ref(&able), &[]),
+        Some(gpu)
+    );
     let unknown = BlockedReason::UnregisteredActivity { name: "Mail".into() };
-    assert_eq!(ask(vec![started(), activity("Mail", None)], &[able.clone()], &[]), Some(unknown));
+    assert_eq!(ask(vec![started(), activity("Mail", None)], std::slice::from_ref(&able), &[]), Some(unknown));
     let with_timer =
         vec![started(), activity("Mail", None), (None, EventKind::TimerCreated { fire_at_ms: 99_000 })];
     assert_eq!(ask(with_timer, &[able], &[]), None);
