@@ -42,7 +42,7 @@ async fn fill(sql: &tokio_postgres::Client, size: i64) -> Outcome<()> {
              {first} + x, CASE WHEN x % 10 = 1 THEN 'order-' || (x % 1000 / 10 * 10) END,
              CASE WHEN x % 20 = 3 THEN 'step ' || (x % 9) END, CASE WHEN x % 20 = 3 THEN 1 ELSE 0 END
          FROM n ORDER BY x;
-         UPDATE instances SET status = 'Cancelled'
+         UPDATE instances SET listed_status = 'Cancelled'
          WHERE instance_id IN (SELECT 'order-' || x FROM n WHERE x % 100 = 85);
          INSERT INTO totals (slot, instances, executions, running_instances, completed_instances, failed_instances)
          SELECT 1000, count(*), count(*), count(*) FILTER (WHERE status = 'Running'),

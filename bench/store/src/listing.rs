@@ -37,7 +37,7 @@ fn fill(path: &std::path::Path, size: i64) -> Outcome<()> {
          CREATE TEMP TABLE n AS WITH RECURSIVE n (x) AS (SELECT 0 UNION ALL SELECT x + 1 FROM n WHERE x < {size} - 1)
          SELECT x, CASE WHEN x % 100 < 80 THEN 'Completed' WHEN x % 100 < 85 THEN 'Failed'
              WHEN x % 100 < 86 THEN 'Cancelled' ELSE 'Running' END AS status FROM n;
-         INSERT INTO instances (instance_id, orchestration_name, orchestration_version, created_at, updated_at, status,
+         INSERT INTO instances (instance_id, orchestration_name, orchestration_version, created_at, updated_at, listed_status,
              updated_10s, parent_instance_id, root_instance_id, custom_status, custom_status_version)
          SELECT 'order-' || x, 'Order' || (x % 10), iif(x % 7 = 0, '2.0.0', '1.0.0'), {first} + x, {first} + x, status,
              ({first} + x) / 10000, iif(x % 10 = 1, 'order-' || (x % 1000 / 10 * 10), NULL),

@@ -1,12 +1,12 @@
--- Listings. `status` is that of the current execution, except that 'Cancelled' tells an instance that was cancelled from one
+-- Listings. `listed_status` is that of the current execution, except that 'Cancelled' tells an instance that was cancelled from one
 -- that failed. `updated_10s` is `updated_at` in tens of seconds: most turns change no index.
 -- `root_instance_id` is the instance at the top of the tree of a child. Nobody has to write them: the column is generated,
 -- and triggers keep the others, when an instance begins and when it ends; also for builds that do not know of them.
 ALTER TABLE instances
-    ADD COLUMN status text COLLATE "C" NOT NULL DEFAULT '',
+    ADD COLUMN listed_status text COLLATE "C" NOT NULL DEFAULT '',
     ADD COLUMN root_instance_id text COLLATE "C",
     ADD COLUMN updated_10s bigint GENERATED ALWAYS AS (updated_at / 10000) STORED;
-UPDATE instances i SET status = CASE
+UPDATE instances i SET listed_status = CASE
         WHEN e.status = 'Failed' AND EXISTS (
             SELECT 1 FROM history h
             WHERE h.instance_id = e.instance_id AND h.execution_id = e.execution_id AND h.event_type = 'OrchestrationFailed'
@@ -26,8 +26,8 @@ UPDATE instances SET root_instance_id = parent_instance_id
 
 -- There are few combinations of status, orchestration and version, so a page of a listing is a merge of a few of them.
 CREATE INDEX instances_by_creation
-    ON instances (status, orchestration_name, orchestration_version, created_at, incarnation);
-CREATE INDEX instances_by_update ON instances (status, orchestration_name, orchestration_version, updated_10s, incarnation);
+    ON instances (listed_status, orchestration_name, orchestration_version, created_at, incarnation);
+CREATE INDEX instances_by_update ON instances (listed_status, orchestration_name, orchestration_version, updated_10s, incarnation);
 DROP INDEX instances_by_parent;
 CREATE INDEX instances_by_parent ON instances (parent_instance_id, created_at, incarnation)
     WHERE parent_instance_id IS NOT NULL;
@@ -41,7 +41,7 @@ CREATE INDEX orchestrator_queue_starts ON orchestrator_queue (created_at, id) WH
 CREATE FUNCTION list_instance_1() RETURNS trigger
 LANGUAGE plpgsql AS $$
 BEGIN
-    NEW.status := coalesce((
+    NEW.listed_status := coalesce((
         SELECT e.status FROM executions e
         WHERE e.instance_id = NEW.instance_id AND e.execution_id = NEW.current_execution_id), '');
     IF NEW.parent_instance_id IS NOT NULL THEN
@@ -57,8 +57,8 @@ CREATE TRIGGER instance_is_listed BEFORE INSERT ON instances FOR EACH ROW EXECUT
 CREATE FUNCTION list_status_1() RETURNS trigger
 LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE instances SET status = NEW.status
-    WHERE instance_id = NEW.instance_id AND current_execution_id <= NEW.execution_id AND status <> NEW.status;
+    UPDATE instances SET listed_status = NEW.status
+    WHERE instance_id = NEW.instance_id AND current_execution_id <= NEW.execution_id AND listed_status <> NEW.status;
     RETURN NULL;
 END $$;
 CREATE TRIGGER status_is_listed AFTER UPDATE OF status ON executions FOR EACH ROW
@@ -71,8 +71,8 @@ CREATE TRIGGER execution_is_listed AFTER INSERT ON executions FOR EACH ROW
 CREATE FUNCTION list_cancellation_1() RETURNS trigger
 LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE instances SET status = 'Cancelled'
-    WHERE instance_id = NEW.instance_id AND current_execution_id = NEW.execution_id AND status = 'Failed';
+    UPDATE instances SET listed_status = 'Cancelled'
+    WHERE instance_id = NEW.instance_id AND current_execution_id = NEW.execution_id AND listed_status = 'Failed';
     RETURN NULL;
 END $$;
 CREATE TRIGGER cancellation_is_listed AFTER INSERT ON history FOR EACH ROW

@@ -24,13 +24,13 @@ const COUNTED_AT_MOST: usize = 100_000;
 
 /// The time, and the parts: skipped through from one to the next in the index.
 const PARTS: &str = "WITH RECURSIVE parts (status, name, version) AS (
-        (SELECT status, orchestration_name, orchestration_version FROM instances
-            ORDER BY status, orchestration_name, orchestration_version LIMIT 1)
+        (SELECT listed_status, orchestration_name, orchestration_version FROM instances
+            ORDER BY listed_status, orchestration_name, orchestration_version LIMIT 1)
         UNION ALL
-        SELECT n.status, n.orchestration_name, n.orchestration_version FROM parts p CROSS JOIN LATERAL (
-            SELECT i.status, i.orchestration_name, i.orchestration_version FROM instances i
-            WHERE (i.status, i.orchestration_name, i.orchestration_version) > (p.status, p.name, p.version)
-            ORDER BY i.status, i.orchestration_name, i.orchestration_version LIMIT 1) n)
+        SELECT n.listed_status, n.orchestration_name, n.orchestration_version FROM parts p CROSS JOIN LATERAL (
+            SELECT i.listed_status, i.orchestration_name, i.orchestration_version FROM instances i
+            WHERE (i.listed_status, i.orchestration_name, i.orchestration_version) > (p.status, p.name, p.version)
+            ORDER BY i.listed_status, i.orchestration_name, i.orchestration_version LIMIT 1) n)
     SELECT status, name, version FROM parts";
 
 macro_rules! is_blocked {
@@ -56,7 +56,7 @@ macro_rules! is_blocked {
 macro_rules! rows {
     ($condition:literal) => {
         concat!(
-            "SELECT i.instance_id, i.orchestration_name, i.orchestration_version, i.status, i.current_execution_id,
+            "SELECT i.instance_id, i.orchestration_name, i.orchestration_version, i.listed_status, i.current_execution_id,
                 i.parent_instance_id, i.root_instance_id, i.created_at, i.updated_at, e.completed_at,
                 left(i.custom_status, $2), left(e.output, $2), i.incarnation, ",
             is_blocked!("i.instance_id", "$4"),

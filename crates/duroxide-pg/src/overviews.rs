@@ -19,7 +19,7 @@ const STATES: &str = "WITH t AS MATERIALIZED (SELECT now_ms_1($1) AS now),
         SELECT q.instance_id, q.visible_at FROM orchestrator_queue q WHERE q.parked_at IS NULL LIMIT 2 * $2::bigint),
     busy AS MATERIALIZED (
         SELECT DISTINCT q.instance_id FROM queue q JOIN instances i ON i.instance_id = q.instance_id
-        WHERE q.visible_at <= (SELECT now FROM t) AND i.status NOT IN ('Completed', 'Failed', 'Cancelled', 'ContinuedAsNew')),
+        WHERE q.visible_at <= (SELECT now FROM t) AND i.listed_status NOT IN ('Completed', 'Failed', 'Cancelled', 'ContinuedAsNew')),
     troubled AS MATERIALIZED (
         SELECT s.instance_id FROM instance_schedule s WHERE s.blocked_at IS NOT NULL
         UNION
@@ -30,10 +30,10 @@ const STATES: &str = "WITH t AS MATERIALIZED (SELECT now_ms_1($1) AS now),
                     AND w.execution_id = o.execution_id AND w.activity_id = o.activity_id) END
         LIMIT $2),
     blocked AS MATERIALIZED (
-        SELECT b.instance_id, i.status FROM troubled b LEFT JOIN instances i ON i.instance_id = b.instance_id
-        WHERE i.status IS NULL OR i.status NOT IN ('Completed', 'Failed', 'Cancelled'))
-    SELECT (SELECT count(*) FROM (SELECT 1 FROM instances WHERE status = 'Cancelled' LIMIT $2) c),
-        (SELECT count(*) FROM (SELECT 1 FROM instances WHERE status = 'ContinuedAsNew' LIMIT $2) c),
+        SELECT b.instance_id, i.listed_status FROM troubled b LEFT JOIN instances i ON i.instance_id = b.instance_id
+        WHERE i.listed_status IS NULL OR i.listed_status NOT IN ('Completed', 'Failed', 'Cancelled'))
+    SELECT (SELECT count(*) FROM (SELECT 1 FROM instances WHERE listed_status = 'Cancelled' LIMIT $2) c),
+        (SELECT count(*) FROM (SELECT 1 FROM instances WHERE listed_status = 'ContinuedAsNew' LIMIT $2) c),
         (SELECT count(DISTINCT s.instance_id) FROM (
             SELECT q.instance_id FROM orchestrator_queue q WHERE q.class = 'start'
                 AND NOT EXISTS (SELECT 1 FROM instances i WHERE i.instance_id = q.instance_id) LIMIT $2) s),

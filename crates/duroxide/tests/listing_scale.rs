@@ -17,7 +17,7 @@ fn fill(file: &StoreFile) {
         .execute_batch(
             "BEGIN;
              WITH RECURSIVE n (x) AS (SELECT 0 UNION ALL SELECT x + 1 FROM n WHERE x < 44999)
-             INSERT INTO instances (instance_id, orchestration_name, orchestration_version, created_at, updated_at, status,
+             INSERT INTO instances (instance_id, orchestration_name, orchestration_version, created_at, updated_at, listed_status,
                 updated_10s)
              SELECT iif(x = 0, 'needle', 'hay-' || x), 'Order' || (x % 3), '1.0.0', 1000 + x, 1000 + x, 'Running',
                 (1000 + x) / 10000 FROM n;

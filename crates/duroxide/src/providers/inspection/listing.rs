@@ -286,7 +286,7 @@ impl<'q> Listing<'q> {
                 let union = if index > 0 { " UNION ALL " } else { "" };
                 let _ = write!(
                     statement.sql,
-                    "{union}{begin}i.status = {status} AND i.orchestration_name = {name} AND i.orchestration_version = {version}"
+                    "{union}{begin}i.listed_status = {status} AND i.orchestration_name = {name} AND i.orchestration_version = {version}"
                 );
                 self.push_time_range(statement);
                 self.push_place(statement);
@@ -457,15 +457,15 @@ impl<'q> Listing<'q> {
     /// The condition that an instance is in one of the selected states.
     fn state_condition(&self) -> String {
         let (blocked, busy) = (self.is_blocked(), self.is_busy());
-        let ended = "i.status IN ('Completed', 'Failed', 'Cancelled')";
-        let live = "i.status NOT IN ('Completed', 'Failed', 'Cancelled', 'ContinuedAsNew')";
+        let ended = "i.listed_status IN ('Completed', 'Failed', 'Cancelled')";
+        let live = "i.listed_status NOT IN ('Completed', 'Failed', 'Cancelled', 'ContinuedAsNew')";
         let condition = |state: &InstanceState| match state {
             InstanceState::Running => format!("({live} AND NOT {blocked} AND {busy})"),
             InstanceState::Waiting => format!("({live} AND NOT {blocked} AND NOT {busy})"),
             InstanceState::Blocked => format!("(NOT {ended} AND {blocked})"),
-            InstanceState::Continued => format!("(i.status = 'ContinuedAsNew' AND NOT {blocked})"),
+            InstanceState::Continued => format!("(i.listed_status = 'ContinuedAsNew' AND NOT {blocked})"),
             InstanceState::Pending => "false".to_string(),
-            ended => format!("i.status = '{}'", ended.listed_status().unwrap_or_default()),
+            ended => format!("i.listed_status = '{}'", ended.listed_status().unwrap_or_default()),
         };
         let conditions: Vec<String> = self.query.states.iter().map(condition).collect();
         conditions.join(" OR ")

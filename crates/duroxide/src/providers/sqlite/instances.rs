@@ -164,7 +164,7 @@ fn create_row(
     let custom_status = &turn.changes.custom_status;
     tx.execute(
         "INSERT INTO instances (instance_id, orchestration_name, orchestration_version, current_execution_id,
-            created_at, updated_at, parent_instance_id, pinned_version, custom_status_version, custom_status, status,
+            created_at, updated_at, parent_instance_id, pinned_version, custom_status_version, custom_status, listed_status,
             updated_10s, root_instance_id)
          VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6, ?7, ?8, ?9, ?10, ?11, CASE WHEN ?6 IS NOT NULL THEN coalesce(
             (SELECT coalesce(p.root_instance_id, p.instance_id) FROM instances p WHERE p.instance_id = ?6), ?6) END)",
@@ -210,7 +210,7 @@ fn update_row(
     match new_status {
         Some(status) => tx.execute(
             "UPDATE instances SET updated_at = ?2, current_execution_id = ?3, pinned_version = ifnull(?4, pinned_version),
-                status = ?5, updated_10s = ?6 WHERE incarnation = ?1",
+                listed_status = ?5, updated_10s = ?6 WHERE incarnation = ?1",
             params![
                 before.incarnation,
                 now,
@@ -254,7 +254,7 @@ fn update_row(
         }
         if new_status.is_none() {
             tx.execute(
-                "UPDATE instances SET status = ?2, updated_10s = ?3 WHERE incarnation = ?1",
+                "UPDATE instances SET listed_status = ?2, updated_10s = ?3 WHERE incarnation = ?1",
                 params![before.incarnation, listed_status(turn, &status), now / UPDATED_MS],
             )?;
         }

@@ -130,8 +130,8 @@ fn parts(connection: &Connection, listing: &Listing<'_>) -> rusqlite::Result<Vec
     let statuses = match listing.statuses() {
         Some(statuses) => statuses.into_iter().map(str::to_string).collect(),
         None => hops(|from| {
-            let sql = "SELECT min(status) FROM instances WHERE status > ?1";
-            let first = "SELECT min(status) FROM instances WHERE status >= ?1";
+            let sql = "SELECT min(listed_status) FROM instances WHERE listed_status > ?1";
+            let first = "SELECT min(listed_status) FROM instances WHERE listed_status >= ?1";
             read_row(
                 connection,
                 if from.is_some() { sql } else { first },
@@ -142,9 +142,8 @@ fn parts(connection: &Connection, listing: &Listing<'_>) -> rusqlite::Result<Vec
     };
     for status in statuses {
         let names = hops(|from| {
-            let sql =
-                "SELECT min(orchestration_name) FROM instances WHERE status = ?1 AND orchestration_name > ?2";
-            let first = "SELECT min(orchestration_name) FROM instances WHERE status = ?1 AND orchestration_name >= ?2";
+            let sql = "SELECT min(orchestration_name) FROM instances WHERE listed_status = ?1 AND orchestration_name > ?2";
+            let first = "SELECT min(orchestration_name) FROM instances WHERE listed_status = ?1 AND orchestration_name >= ?2";
             let sql = if from.is_some() { sql } else { first };
             read_row(connection, sql, params![status, from.unwrap_or_default()], |row| shown_optional(row, 0))
         })?;
@@ -152,9 +151,9 @@ fn parts(connection: &Connection, listing: &Listing<'_>) -> rusqlite::Result<Vec
             let part = |version| ListPart { status: status.clone(), name: name.clone(), version };
             let versions = hops(|from| {
                 let sql = "SELECT min(orchestration_version) FROM instances
-                    WHERE status = ?1 AND orchestration_name = ?2 AND orchestration_version > ?3";
+                    WHERE listed_status = ?1 AND orchestration_name = ?2 AND orchestration_version > ?3";
                 let first = "SELECT min(orchestration_version) FROM instances
-                    WHERE status = ?1 AND orchestration_name = ?2 AND orchestration_version >= ?3";
+                    WHERE listed_status = ?1 AND orchestration_name = ?2 AND orchestration_version >= ?3";
                 let sql = if from.is_some() { sql } else { first };
                 let params = params![status, name, from.unwrap_or_default()];
                 read_row(connection, sql, params, |row| shown_optional(row, 0))
@@ -176,7 +175,7 @@ fn hops(
     Ok(values)
 }
 
-const ROW: &str = "SELECT i.instance_id, i.orchestration_name, i.orchestration_version, i.status,
+const ROW: &str = "SELECT i.instance_id, i.orchestration_name, i.orchestration_version, i.listed_status,
         i.current_execution_id, i.parent_instance_id, i.root_instance_id, i.created_at, i.updated_at, e.completed_at,
         substr(i.custom_status, 1, ?2), substr(e.output, 1, ?2), i.incarnation, {blocked}, {busy}
     FROM instances i

@@ -24,7 +24,9 @@ pub(super) fn totals(connection: &Connection, now: i64) -> rusqlite::Result<Stat
     let with_status = |status: &str| {
         bounded_count(
             connection,
-            &format!("SELECT count(*) FROM (SELECT 1 FROM instances WHERE status = '{status}' LIMIT {most})"),
+            &format!(
+                "SELECT count(*) FROM (SELECT 1 FROM instances WHERE listed_status = '{status}' LIMIT {most})"
+            ),
             BOUND,
         )
     };
@@ -45,7 +47,7 @@ pub(super) fn totals(connection: &Connection, now: i64) -> rusqlite::Result<Stat
         connection,
         &format!(
             "SELECT t.instance_id, EXISTS (SELECT 1 FROM instances i WHERE i.instance_id = t.instance_id),
-                {}, ifnull((SELECT i.status IN ('Completed', 'Failed', 'Cancelled') FROM instances i
+                {}, ifnull((SELECT i.listed_status IN ('Completed', 'Failed', 'Cancelled') FROM instances i
                     WHERE i.instance_id = t.instance_id), 0),
                 {}
              FROM (SELECT instance_id FROM instance_schedule WHERE blocked_at IS NOT NULL
@@ -99,7 +101,7 @@ fn busy_instances(connection: &Connection, now: i64) -> rusqlite::Result<Count> 
     let most = BOUND + 1;
     let ready = format!(
         "SELECT count(*) FROM (SELECT s.instance_id FROM instance_schedule s JOIN instances i ON i.instance_id = s.instance_id
-            WHERE s.ready_seq IS NOT NULL AND i.status = 'Running' LIMIT {most})"
+            WHERE s.ready_seq IS NOT NULL AND i.listed_status = 'Running' LIMIT {most})"
     );
     let ready = bounded_count(connection, &ready, BOUND)?;
     // A lease ends soon, so leased rows are among the first that have to be looked at again.
@@ -107,7 +109,7 @@ fn busy_instances(connection: &Connection, now: i64) -> rusqlite::Result<Count> 
         "SELECT count(*) FROM (SELECT instance_id, due_at, lock_token, ready_seq FROM instance_schedule
             WHERE due_at IS NOT NULL ORDER BY due_at LIMIT {most}) s
          JOIN instances i ON i.instance_id = s.instance_id
-         WHERE i.status = 'Running' AND s.ready_seq IS NULL AND (s.lock_token IS NOT NULL OR s.due_at <= {now})"
+         WHERE i.listed_status = 'Running' AND s.ready_seq IS NULL AND (s.lock_token IS NOT NULL OR s.due_at <= {now})"
     );
     let leased = bounded_count(connection, &leased, BOUND)?;
     let seen = bounded_count(

@@ -1,13 +1,13 @@
--- Listings. `status` is that of the current execution, except that 'Cancelled' tells an instance that was cancelled from one
+-- Listings. `listed_status` is that of the current execution, except that 'Cancelled' tells an instance that was cancelled from one
 -- that failed. `updated_10s` is `updated_at` in tens of seconds: most turns change no index.
 -- `root_instance_id` is the instance at the top of the tree of a child.
-ALTER TABLE instances ADD COLUMN status TEXT NOT NULL DEFAULT '';
+ALTER TABLE instances ADD COLUMN listed_status TEXT NOT NULL DEFAULT '';
 ALTER TABLE instances ADD COLUMN updated_10s INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE instances ADD COLUMN root_instance_id TEXT;
-UPDATE instances SET updated_10s = updated_at / 10000, status = coalesce((
+UPDATE instances SET updated_10s = updated_at / 10000, listed_status = coalesce((
     SELECT e.status FROM executions e
     WHERE e.instance_id = instances.instance_id AND e.execution_id = instances.current_execution_id), '');
-UPDATE instances SET status = 'Cancelled' WHERE status = 'Failed' AND EXISTS (
+UPDATE instances SET listed_status = 'Cancelled' WHERE listed_status = 'Failed' AND EXISTS (
     SELECT 1 FROM history h
     WHERE h.instance_id = instances.instance_id AND h.execution_id = instances.current_execution_id
         AND h.event_type = 'OrchestrationFailed' AND json_valid(h.event_data)
@@ -24,8 +24,8 @@ UPDATE instances SET root_instance_id = parent_instance_id
     WHERE parent_instance_id IS NOT NULL AND root_instance_id IS NULL;
 
 -- There are few combinations of status, orchestration and version, so a page of a listing is a merge of a few of them.
-CREATE INDEX instances_by_creation ON instances (status, orchestration_name, orchestration_version, created_at);
-CREATE INDEX instances_by_update ON instances (status, orchestration_name, orchestration_version, updated_10s);
+CREATE INDEX instances_by_creation ON instances (listed_status, orchestration_name, orchestration_version, created_at);
+CREATE INDEX instances_by_update ON instances (listed_status, orchestration_name, orchestration_version, updated_10s);
 DROP INDEX instances_by_parent;
 CREATE INDEX instances_by_parent ON instances (parent_instance_id, created_at) WHERE parent_instance_id IS NOT NULL;
 CREATE INDEX instances_by_root ON instances (root_instance_id, created_at) WHERE root_instance_id IS NOT NULL;
