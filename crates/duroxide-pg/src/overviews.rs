@@ -39,8 +39,8 @@ const STATES: &str = "WITH t AS MATERIALIZED (SELECT now_ms_1($1) AS now),
                 AND NOT EXISTS (SELECT 1 FROM instances i WHERE i.instance_id = q.instance_id) LIMIT $2) s),
         (SELECT count(*) FROM queue),
         (SELECT count(*) FROM busy b WHERE NOT EXISTS (SELECT 1 FROM blocked x WHERE x.instance_id = b.instance_id)),
-        (SELECT count(*) FROM blocked WHERE status IS NOT NULL),
-        (SELECT count(*) FROM blocked WHERE status IS NULL)";
+        (SELECT count(*) FROM blocked WHERE listed_status IS NOT NULL),
+        (SELECT count(*) FROM blocked WHERE listed_status IS NULL)";
 
 /// The messages. `$1` is the time, `$2` one more than the bound.
 const MESSAGES: &str = "WITH t AS MATERIALIZED (SELECT now_ms_1($1) AS now),
