@@ -63,7 +63,7 @@ async fn a_migrated_file_lists_its_instances_as_they_are() {
              JOIN executions e ON e.instance_id = i.instance_id AND e.execution_id = i.current_execution_id
              LEFT JOIN instances p ON p.instance_id = i.parent_instance_id
              WHERE i.updated_10s = i.updated_at / 10000
-                AND (i.status = e.status OR i.status = 'Cancelled' AND e.output LIKE 'canceled: %')
+                AND (i.listed_status = e.status OR i.listed_status = 'Cancelled' AND e.output LIKE 'canceled: %')
                 AND i.root_instance_id IS coalesce(p.root_instance_id, i.parent_instance_id)",
         );
         assert!(instances > 0 && right == instances, "{name}: {right} of {instances}");
