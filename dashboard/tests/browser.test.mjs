@@ -71,9 +71,9 @@ test('the list changes by itself: a new instance appears, and its state follows'
   await open('instances');
   await row('order-1001').waitFor();
   await call(server.url, '/actions/start', { instance: 'live-1', orchestration: 'Expense', input: '5 EUR' });
-  await row('live-1').getByText('Waiting').waitFor();
+  await row('live-1').getByText('Waiting', { exact: true }).waitFor();
   await call(server.url, '/actions/raise', { instance: 'live-1', name: 'decision', data: 'Ada' });
-  await row('live-1').getByText('Completed').waitFor();
+  await row('live-1').getByText('Completed', { exact: true }).waitFor();
   await call(server.url, '/actions/delete', { instance: 'live-1' });
   await row('live-1').waitFor({ state: 'detached' });
   check();

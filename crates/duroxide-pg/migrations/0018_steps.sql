@@ -242,10 +242,14 @@ BEGIN
         INTO v_running, v_completed, v_failed FROM (
             SELECT v_befores[o] AS before, coalesce(p_status[o],
                 CASE WHEN p_held[o] = 0 OR p_execution[o] <> v_currents[o] THEN 'Running' ELSE v_befores[o] END) AS after
-            FROM unnest(v_stored) o) s;
+            FROM unnest(v_stored) o
+            -- A turn without a name makes no instance.
+            WHERE p_held[o] > 0 OR p_name[o] IS NOT NULL AND p_version[o] IS NOT NULL) s;
     ELSIF v_has_new THEN
         SELECT pg_catalog.count(*) INTO v_running FROM unnest(v_stored) o
-        WHERE (p_held[o] = 0 OR p_execution[o] <> v_currents[o]) AND v_befores[o] IS DISTINCT FROM 'Running';
+        WHERE (p_held[o] = 0 AND p_name[o] IS NOT NULL AND p_version[o] IS NOT NULL
+                OR p_held[o] > 0 AND p_execution[o] <> v_currents[o])
+            AND v_befores[o] IS DISTINCT FROM 'Running';
     END IF;
     IF p_are_plain THEN
         UPDATE instances n SET updated_at = v_now
