@@ -2,13 +2,14 @@
 //!
 //! The two take turns, so that both meet the same machine, and each figure is the median of its rounds.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use duroxide::prelude::*;
 use duroxide::providers::sqlite::Durability;
 
 use crate::Outcome;
 use crate::world::World;
+use tokio::time::Instant;
 
 const ROUNDS: usize = 5;
 
