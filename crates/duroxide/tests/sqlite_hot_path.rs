@@ -31,6 +31,8 @@ const MOST_VM_STEPS_A_STEP: f64 = 560.0;
 const MOST_VM_STEPS_A_STEP_IN_PARALLEL: f64 = 1_230.0;
 /// Commits for the start and the end of an instance, beside those of its steps.
 const START_AND_END: u64 = 4;
+/// A start that gets no slot within milliseconds goes the long way, and so may a turn of the first child.
+const LONG_WAY: u64 = 6;
 
 fn chain() -> OrchestrationRegistryBuilder {
     orchestrations()
@@ -94,7 +96,7 @@ async fn a_sequential_step_costs_one_commit_and_one_sync() {
     let all = store.work_done() - before;
     let commits = all.commits - all.settlements;
     let synced = all.synced_commits - all.settlements;
-    assert!(commits <= 301 + START_AND_END, "301 steps took {all:?}");
+    assert!(commits <= 301 + START_AND_END + LONG_WAY, "301 steps took {all:?}");
     assert!(synced <= 301 + START_AND_END, "301 steps took {all:?}");
     let statements = per_step((marks[&300] - marks[&100]).statements, 200);
     let vm_steps = vm_steps(&marks, 100, 300);
@@ -198,7 +200,7 @@ async fn an_execution_that_continues_as_new_costs_one_commit() {
         }
     });
     let commits = commits_of(looping, "Loop", 99).await;
-    assert!(commits <= 100 + START_AND_END, "100 executions of one step took {commits} commits");
+    assert!(commits <= 100 + START_AND_END + LONG_WAY, "100 executions of one step took {commits} commits");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -214,5 +216,5 @@ async fn a_child_of_one_step_costs_one_commit() {
             ctx.schedule_activity("Step", "").await
         });
     let commits = commits_of(family, "Parent", 100).await;
-    assert!(commits <= 100 + START_AND_END, "100 children of one step took {commits} commits");
+    assert!(commits <= 100 + START_AND_END + LONG_WAY, "100 children of one step took {commits} commits");
 }

@@ -100,11 +100,11 @@ async fn take(core: &Arc<Core>, lead: Lead, result: OfferedResult, running: Runn
     let results: Vec<OfferedResult> =
         std::iter::once(&result).chain(others.iter().map(|other| &other.result)).cloned().collect();
     // If the turn kills the process, that is an attempt of all these activities.
-    let marks: Vec<_> = others.iter().map(|other| core.mark_running(&other.result.token)).collect();
+    let mut marks = vec![running];
+    marks.extend(others.iter().map(|other| core.mark_running(&other.result.token)));
     let messages = results.iter().map(|result| (*result.completion).clone()).collect();
     let claim = Claim::of_resident(result.instance(), &resident, messages);
-    let taken = turns::take_resident(core, claim, resident, hold, slot).await;
-    drop((running, marks));
+    let taken = turns::take_resident(core, claim, resident, hold, slot, marks).await;
     let finished: Vec<FinishedActivity<'_>> = results
         .iter()
         .map(|result| FinishedActivity { lock_token: &result.token, completion: &result.completion })

@@ -87,7 +87,9 @@ async fn take(core: &Arc<Core>, start: &WorkItem, offer: &Offer) -> TakenStart {
     let Some(slot) = core.turn_capacity.free_slot() else { return TakenStart::Not };
     let claim = Claim::of_new(instance, orchestration, start.clone());
     let state = InstanceState::Stored(StoredHistory::nothing());
-    let Some(turns) = turns::take(core, claim, state, None, slot).await else { return TakenStart::Not };
+    let Some(turns) = turns::take(core, claim, state, None, slot, Vec::new()).await else {
+        return TakenStart::Not;
+    };
     if !offer.accept() {
         return TakenStart::Not;
     }

@@ -6,8 +6,8 @@ use super::following;
 use super::under_way::Hold;
 use crate::model::WorkItem;
 use crate::providers::{
-    AnnouncedEnd, ExtendedProvider, HeldInstance, ProviderError, StepCause, StepOutcome, StepToStore,
-    StepTurn,
+    AnnouncedEnd, ExtendedProvider, HeldInstance, ProviderError, RunningMark, StepCause, StepOutcome,
+    StepToStore, StepTurn,
 };
 use crate::runtime::core::{Core, TARGET};
 use crate::runtime::orchestrator::check;
@@ -68,8 +68,9 @@ pub(super) async fn take_resident(
     resident: Box<Resident>,
     hold: Hold,
     slot: TurnSlot,
+    running: Vec<RunningMark>,
 ) -> Option<Vec<UnstoredTurn>> {
-    take(core, claim, InstanceState::Resident(resident), Some(hold), slot).await
+    take(core, claim, InstanceState::Resident(resident), Some(hold), slot, running).await
 }
 
 /// Takes a turn in a slot, which is free again before the commit.
@@ -79,6 +80,7 @@ pub(super) async fn take(
     state: InstanceState,
     hold: Option<Hold>,
     slot: TurnSlot,
+    running: Vec<RunningMark>,
 ) -> Option<Vec<UnstoredTurn>> {
     let worker_id = core.turn_worker_id(slot.number);
     let rules = Rules::of(core);
@@ -103,6 +105,8 @@ pub(super) async fn take(
     };
     let took = core.clock.monotonic().saturating_sub(began);
     core.turn_capacity.note_turn(core.metrics(), took);
+    // Before the slot: whoever gets that next may kill the process, and these have no part in it any more.
+    drop(running);
     drop(slot);
     turns
 }
