@@ -7,9 +7,10 @@
 #![cfg(feature = "test")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
-mod support;
+use crate::child_process::run_alone;
+use crate::support;
 
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -344,8 +345,7 @@ async fn the_work_of_a_killed_process_goes_on_at_once() {
     const JOBS: usize = 20;
     let world = World::new(&[]).await;
     let client = Client::new(world.sound_store().await);
-    let victim = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "child_works_until_it_is_killed", "--nocapture"])
+    let victim = run_alone(module_path!(), "child_works_until_it_is_killed")
         .env(CHILD_URL, world.cluster.url())
         .env(CHILD_SCHEMA, &world.schema)
         .stdin(Stdio::null())
