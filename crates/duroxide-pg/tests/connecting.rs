@@ -8,8 +8,5 @@ mod connections;
 mod facts;
 mod failover;
 mod faults;
-mod grants;
 mod notifications;
-mod pooler;
 mod tls;
-mod tokens;
