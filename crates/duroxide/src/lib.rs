@@ -179,6 +179,14 @@ mod guide {
     struct Versions;
     #[doc = include_str!("../../../docs/guide/src/compensation.md")]
     struct Compensation;
+    #[doc = include_str!("../../../docs/guide/src/cancellation.md")]
+    struct Cancellation;
+    #[cfg(feature = "testing")]
+    #[doc = include_str!("../../../docs/guide/src/testing.md")]
+    struct Testing;
+    #[cfg(feature = "testing")]
+    #[doc = include_str!("../../../docs/guide/src/service.md")]
+    struct Service;
     #[doc = include_str!("../../../docs/guide/src/sessions-and-tags.md")]
     struct SessionsAndTags;
     #[doc = include_str!("../../../docs/guide/src/values-and-status.md")]

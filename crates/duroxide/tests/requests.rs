@@ -216,7 +216,7 @@ async fn relay(ctx: OrchestrationContext, handled: u64, open: Option<String>) ->
     }
 }
 
-// semantics: ASK-2 ASK-5
+// semantics: ASK-2, ASK-5
 #[tokio::test]
 async fn a_request_outlives_the_execution_that_took_it_and_is_still_one() {
     let env = env_of(registry().orchestration(relay)).start().await;

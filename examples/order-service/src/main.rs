@@ -6,12 +6,10 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use axum::extract::{Path, State as Extract};
-use axum::http::StatusCode;
-use axum::routing::{get, post};
-use axum::{Json, Router};
+use axum::{Json, Router, http::StatusCode, routing::get, routing::post};
 use duroxide::client::AskError;
 use duroxide::prelude::*;
-use duroxide::{Cancellation, DuroxideBuilder, InstanceState, Request};
+use duroxide::{Cancellation, DuroxideBuilder, InstanceState, Request, RunError};
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -22,7 +20,6 @@ struct Order {
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 enum Progress {
-    Reserved,
     WaitsForApproval,
     Charged,
 }
@@ -57,15 +54,11 @@ enum OrderError {
 
 /// What activities share: here a warehouse in memory, by order, so that doing a step twice changes nothing.
 #[derive(Default)]
-struct Warehouse(Mutex<BTreeMap<String, u32>>);
+struct Shop(Mutex<BTreeMap<String, u32>>);
 
 #[activity]
-async fn reserve(
-    ctx: ActivityContext,
-    State(stock): State<Warehouse>,
-    order: &Order,
-) -> Result<(), OrderError> {
-    let mut reserved = stock.0.lock().unwrap_or_else(PoisonError::into_inner);
+async fn reserve(ctx: ActivityContext, State(shop): State<Shop>, order: &Order) -> Result<(), OrderError> {
+    let mut reserved = shop.0.lock().unwrap_or_else(PoisonError::into_inner);
     reserved.remove(ctx.instance_id());
     let left = 10 - reserved.values().sum::<u32>();
     if order.apples > left {
@@ -76,8 +69,8 @@ async fn reserve(
 }
 
 #[activity(retry = RetryPolicy::exponential(10))]
-async fn release(ctx: ActivityContext, State(stock): State<Warehouse>) -> Result<(), Failure> {
-    stock.0.lock().unwrap_or_else(PoisonError::into_inner).remove(ctx.instance_id());
+async fn release(ctx: ActivityContext, State(shop): State<Shop>) -> Result<(), Failure> {
+    shop.0.lock().unwrap_or_else(PoisonError::into_inner).remove(ctx.instance_id());
     Ok(())
 }
 
@@ -99,7 +92,6 @@ async fn fulfil(ctx: OrchestrationContext, order: Order) -> Result<String, Order
     ctx.saga(async |saga| {
         saga.undo(release(&ctx));
         reserve(&ctx, &order).await?;
-        ctx.set_status(&Progress::Reserved);
         if order.cents > 1_000 {
             approval(&ctx).await?;
         }
@@ -123,7 +115,7 @@ async fn approval(ctx: &OrchestrationContext) -> Result<(), OrderError> {
 }
 
 fn functions(app: DuroxideBuilder) -> DuroxideBuilder {
-    let app = app.state(Warehouse::default()).orchestration(fulfil);
+    let app = app.state(Shop::default()).orchestration(fulfil);
     app.activity(reserve).activity(release).activity(charge).activity(ship)
 }
 
@@ -132,9 +124,8 @@ type Answer<T> = Result<T, (StatusCode, String)>;
 fn problem(error: impl Into<AskError>) -> (StatusCode, String) {
     let error = error.into();
     let status = match &error {
-        AskError::NotFound { .. } | AskError::Client(ClientError::InstanceNotFound { .. }) => {
-            StatusCode::NOT_FOUND
-        }
+        AskError::NotFound { .. } => StatusCode::NOT_FOUND,
+        AskError::Client(ClientError::InstanceNotFound { .. }) => StatusCode::NOT_FOUND,
         AskError::Client(_) => StatusCode::INTERNAL_SERVER_ERROR,
         _ => StatusCode::CONFLICT,
     };
@@ -152,8 +143,10 @@ async fn show(app: Extract<Duroxide>, id: Path<String>) -> Answer<Json<(Instance
 }
 
 async fn result(app: Extract<Duroxide>, id: Path<String>) -> Answer<String> {
-    let result = app.instance(fulfil, &id).result_within(secs(30)).await;
-    result.map_err(|error| (StatusCode::CONFLICT, error.to_string()))
+    match app.instance(fulfil, &id).result_within(secs(30)).await {
+        Err(RunError::Timeout) => Err((StatusCode::ACCEPTED, "it goes on".to_string())),
+        result => result.map_err(|error| (StatusCode::CONFLICT, error.to_string())),
+    }
 }
 
 async fn decide(app: Extract<Duroxide>, id: Path<String>, what: Json<Decision>) -> Answer<String> {
@@ -176,18 +169,17 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .with_state(app.clone());
     let listener = tokio::net::TcpListener::bind("127.0.0.1:7878").await?;
     println!("orders at http://{0}/orders/, the dashboard at http://{0}/ops/", listener.local_addr()?);
-    let stop = async { drop(tokio::signal::ctrl_c().await) };
-    axum::serve(listener, routes).with_graceful_shutdown(stop).await?;
+    axum::serve(listener, routes)
+        .with_graceful_shutdown(async { drop(tokio::signal::ctrl_c().await) })
+        .await?;
     app.shutdown().await;
     Ok(())
 }
 
-#[cfg(test)]
 #[tokio::test]
 async fn nobody_approves_in_a_day_and_the_apples_are_released() {
     let env = duroxide::testing::TestEnv::of(functions(Duroxide::open("memory:"))).start().await;
     let order = env.client().start(fulfil, "o-1", Order { apples: 4, cents: 5_000 }).await.unwrap();
-    let error = env.run(order.result()).await.unwrap_err();
-    assert_eq!(error, duroxide::RunError::Failed(OrderError::NobodyApproved));
+    assert_eq!(env.run(order.result()).await, Err(RunError::Failed(OrderError::NobodyApproved)));
     assert_eq!((env.elapsed(), env.calls(release).len(), env.calls(charge).len()), (hours(24), 1, 0));
 }
