@@ -143,10 +143,8 @@ async fn show(app: Extract<Duroxide>, id: Path<String>) -> Answer<Json<(Instance
 }
 
 async fn result(app: Extract<Duroxide>, id: Path<String>) -> Answer<String> {
-    match app.instance(fulfil, &id).result_within(secs(30)).await {
-        Err(RunError::Timeout) => Err((StatusCode::ACCEPTED, "it goes on".to_string())),
-        result => result.map_err(|error| (StatusCode::CONFLICT, error.to_string())),
-    }
+    let result = app.instance(fulfil, &id).result_within(secs(30)).await;
+    result.map_err(|error| (StatusCode::CONFLICT, error.to_string()))
 }
 
 async fn decide(app: Extract<Duroxide>, id: Path<String>, what: Json<Decision>) -> Answer<String> {
