@@ -5,8 +5,7 @@
 #![cfg(all(feature = "macros", feature = "testing"))]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
-mod runtime_support;
-mod typed_support;
+use crate::{runtime_support, typed_support};
 
 use std::future::IntoFuture;
 use std::sync::Arc;
