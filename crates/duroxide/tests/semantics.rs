@@ -66,7 +66,7 @@ fn module(prefix: &str, directory: &Path, file: &Path) -> String {
         parts.pop_if(|last| *last == "mod");
     }
     // A check of the kit is known by its module, whichever file of it holds the check.
-    let parts = if prefix == "kit::" { &parts[..1] } else { &parts[..] };
+    let parts = if prefix == "kit::" { &parts[..parts.len().min(1)] } else { &parts[..] };
     format!("{prefix}{}", parts.join("::"))
 }
 

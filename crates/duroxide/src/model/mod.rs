@@ -20,6 +20,7 @@ pub mod limits;
 pub(crate) mod payload;
 mod queued;
 mod quote;
+pub(crate) mod requests;
 mod stats;
 mod status;
 mod waits;

@@ -5,6 +5,8 @@ use std::fmt::Display;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::orchestration::Cancellation;
+
 /// A value that can be an argument or a result: it is recorded as JSON and read again.
 ///
 /// Every type that serde can write and read is one, if it owns its data and may move to another thread.
@@ -135,7 +137,7 @@ impl Failure {
     }
 
     /// Sorts a text that the machinery recorded.
-    pub(super) fn recorded(message: String) -> Self {
+    pub(crate) fn recorded(message: String) -> Self {
         let panicked = ["activity panicked", "orchestration panicked: "];
         let kind = if panicked.iter().any(|words| message.starts_with(words)) {
             FailureKind::Panicked
@@ -145,6 +147,12 @@ impl Failure {
             FailureKind::Other
         };
         Self::new(kind, message)
+    }
+}
+
+impl From<Cancellation> for Failure {
+    fn from(cancellation: Cancellation) -> Self {
+        Self::new(FailureKind::Cancelled, cancellation.to_string())
     }
 }
 

@@ -119,6 +119,14 @@ impl SharedState {
     #[track_caller]
     pub(crate) fn clear_all_kv(&self) {
         let mut state = self.lock();
+        if state.kv.has_reserved() {
+            // Answers are not the code's to remove.
+            for key in state.kv.keys() {
+                state.kv.remove(&key);
+                state.emit(|_| Action::ClearKeyValue { key });
+            }
+            return;
+        }
         state.kv.clear();
         state.emit(|_| Action::ClearKeyValues);
     }

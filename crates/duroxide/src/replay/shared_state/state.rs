@@ -12,6 +12,7 @@ use crate::replay::signals::Signals;
 use crate::replay::wake::{Listener, Node};
 use crate::replay::{CompletionResult, DecodeWords, RacePolicy};
 
+use super::requests::OpenRequests;
 use super::{Cancellable, Request};
 
 #[derive(Debug)]
@@ -40,6 +41,7 @@ pub(super) struct State {
     /// Waits and dequeues that got their signal or message since the engine last asked.
     pub(super) served: Vec<u64>,
     pub(super) kv: KeyValues,
+    pub(super) open_requests: OpenRequests,
     /// Times of recorded writes, by their place among the recorded requests.
     pub(super) recorded_kv_times: HashMap<u64, u64>,
     /// The changes that the history records, or will: see `OrchestrationContext::patched`.
@@ -121,6 +123,7 @@ impl State {
             queues: Queues::new(policy),
             served: Vec::new(),
             kv: KeyValues::default(),
+            open_requests: OpenRequests::default(),
             recorded_kv_times: HashMap::new(),
             recorded_patches: HashSet::new(),
             patches: HashMap::new(),
