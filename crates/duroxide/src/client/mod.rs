@@ -3,6 +3,7 @@
 //! A client talks to the store only, never to a runtime: the two may live in different processes.
 
 mod cancel;
+mod complete;
 mod error;
 mod inspect;
 mod key_value;
@@ -18,6 +19,7 @@ use crate::model::{Clock, SystemClock};
 use crate::providers::{ExtendedProvider, Provider};
 
 pub use cancel::Cancel;
+pub use complete::CompleteError;
 pub use error::ClientError;
 pub use inspect::{InstanceDescription, StoreOverview, TroubledOrchestration};
 pub use messages::EnqueueOptions;

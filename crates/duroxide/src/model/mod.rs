@@ -5,9 +5,12 @@
 //! `tests/stored_format.rs`.
 
 mod action;
+mod activity_options;
+mod activity_record;
 pub(crate) mod cancellation;
 pub(crate) mod clock;
 pub(crate) mod codec;
+mod completion_token;
 mod error_details;
 pub(crate) mod error_text;
 mod event;
@@ -26,8 +29,12 @@ mod work_item;
 mod worker_info;
 
 pub use action::Action;
+pub(crate) use activity_options::ACTIVITY_TIMED_OUT;
+pub use activity_options::{ActivityOptions, StoredRetry};
+pub use activity_record::{ActivityProgress, ActivityRecord};
 pub(crate) use clock::whole_ms;
 pub use clock::{Clock, ClockSleep, ManualClock, SystemClock};
+pub use completion_token::{CompletionToken, InvalidCompletionToken};
 pub(crate) use error_details::poison_message;
 pub use error_details::{AppErrorKind, ConfigErrorKind, ErrorDetails, PoisonMessageType};
 pub use event::{Event, EventKind};

@@ -5,6 +5,8 @@ use std::fmt::Display;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::model::ACTIVITY_TIMED_OUT;
+
 /// A value that can be an argument or a result: it is recorded as JSON and read again.
 ///
 /// Every type that serde can write and read is one, if it owns its data and may move to another thread.
@@ -139,6 +141,8 @@ impl Failure {
         let panicked = ["activity panicked", "orchestration panicked: "];
         let kind = if panicked.iter().any(|words| message.starts_with(words)) {
             FailureKind::Panicked
+        } else if message.starts_with(ACTIVITY_TIMED_OUT) {
+            FailureKind::TimedOut
         } else if message.starts_with("canceled: ") {
             FailureKind::Cancelled
         } else {

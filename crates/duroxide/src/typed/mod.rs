@@ -21,6 +21,7 @@ mod activity;
 mod activity_call;
 mod any_error;
 mod arguments;
+mod completions;
 mod context;
 pub(crate) mod durations;
 mod either;

@@ -374,6 +374,22 @@ impl ExtendedProvider for Faulty {
         Ok(stored)
     }
 
+    fn keeps_attempts(&self) -> bool {
+        self.ext().keeps_attempts()
+    }
+
+    async fn store_progress(
+        &self,
+        activity: AttemptToStore<'_>,
+        give_back_after: Option<Duration>,
+    ) -> Result<(), ProviderError> {
+        self.ext().store_progress(activity, give_back_after).await
+    }
+
+    async fn complete_activity(&self, entry: u64, completion: WorkItem) -> Result<bool, ProviderError> {
+        self.ext().complete_activity(entry, completion).await
+    }
+
     async fn recover_lease(
         &self,
         queue: WorkQueue,
