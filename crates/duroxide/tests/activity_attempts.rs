@@ -5,21 +5,21 @@
 #![cfg(all(feature = "sqlite", feature = "test-hooks"))]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that fails may panic")]
 
-mod runtime_support;
-#[path = "support/sqlite_store.rs"]
-mod sqlite_store;
+use crate::runtime_support;
+use crate::sqlite_store;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use duroxide::model::{ActivityStage, ActivityWait, WaitFor};
-use duroxide::providers::Provider;
+use duroxide::providers::{Provider, ProviderError};
 use duroxide::{
     ActivityContext, ActivityOptions, ActivityRegistryBuilder, AttemptError, CompleteError, CompletionToken,
     EventKind, OrchestrationContext, OrchestrationRegistryBuilder, RuntimeOptions, StoredRetry,
 };
-use runtime_support::{World, activities, orchestrations, plain_world};
+use runtime_support::faulty::Call;
+use runtime_support::{World, activities, faulty_world, orchestrations, plain_world};
 use sqlite_store::{StoreFile, soon};
 use tokio::sync::mpsc;
 
@@ -643,4 +643,68 @@ async fn the_stored_text_can_be_read_by_people_and_by_older_builds() {
         store.fetch_work_item(SECOND, Duration::ZERO, None, &duroxide::TagFilter::DefaultOnly).await;
     let (item, _, attempts) = fetched.unwrap().unwrap();
     assert_eq!((item, attempts), (serde_json::from_str(&text).unwrap(), 1));
+}
+
+/// A report is offered until the store has it; one that was committed although its caller heard of an error counts once.
+// semantics: RETRY-9
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_report_that_meets_passing_errors_is_stored_once() {
+    for call in [Call::Progress, Call::ProgressDone] {
+        let (world, faulty) = faulty_world();
+        let busy = || ProviderError::retryable("store_progress", "busy");
+        faulty.fail(call, [busy(), busy(), busy()]);
+        let (sender, mut begun) = mpsc::unbounded_channel();
+        let flaky = work(move |ctx| {
+            sender.send(ctx.attempt()).unwrap();
+            async move {
+                match ctx.attempt() {
+                    4 => Ok("done".to_string()),
+                    attempt => Err(attempt.to_string()),
+                }
+            }
+        });
+        let options = retry(StoredRetry::attempts(4).first_pause(Duration::ZERO));
+        let runtime = world.start(flaky, job(options)).await;
+        world.client.start_orchestration("i", "Job", "").await.unwrap();
+        let end = soon(world.end_in_time("i", Duration::from_millis(100))).await;
+        assert_eq!(runtime_support::output(end), "done");
+        runtime.shutdown(None).await;
+        let mut attempts = Vec::new();
+        while let Ok(attempt) = begun.try_recv() {
+            attempts.push(attempt);
+        }
+        assert_eq!(attempts, [1, 2, 3, 4], "{call:?}");
+    }
+}
+
+/// A crash after any commit, the report of an attempt among them, changes nothing for the orchestration.
+// semantics: RETRY-9
+#[cfg(feature = "testing")]
+#[tokio::test]
+async fn retries_in_the_store_survive_a_crash_everywhere() {
+    use duroxide::testing::{TestEnv, crash_everywhere};
+
+    let shop = || {
+        TestEnv::builder()
+            .activity("Work", |ctx: ActivityContext, _: String| async move {
+                match ctx.last_heartbeat::<u32>().unwrap() {
+                    Some(2) => Ok("done".to_string()),
+                    row => {
+                        ctx.heartbeat(&(row.unwrap_or(0) + 1)).unwrap();
+                        Err("not yet".to_string())
+                    }
+                }
+            })
+            .orchestration("Job", |ctx: OrchestrationContext, _: String| async move {
+                let options = retry(StoredRetry::attempts(10).first_pause(HOUR).longest_pause(HOUR));
+                ctx.schedule_activity("Work", "").with_options(options).await
+            })
+    };
+    let report = crash_everywhere(shop, async |env: &TestEnv| {
+        env.start("i", "Job", "").await;
+        env.output("i").await
+    });
+    let report = report.await.unwrap();
+    // The start, two attempts that failed, and the result.
+    assert_eq!((report.commits, report.repeated_activities), (4, 1));
 }

@@ -95,8 +95,10 @@ impl ActivityRecord {
     /// # Errors
     /// If the text is not what a store writes.
     pub fn read(entry: u64, text: &[u8]) -> Result<Self, serde_json::Error> {
-        // Most activities have nothing beside them. A quote within a text is escaped, so neither of these is in a payload.
-        if !contains(text, b"\"options\":{") && !contains(text, b"\"progress\":{") {
+        // Most activities have nothing beside them, and end with a text. Otherwise, a quote within a text is escaped, so neither
+        // of these is in a payload.
+        if text.ends_with(b"\"}}") || !contains(text, b"\"options\":{") && !contains(text, b"\"progress\":{")
+        {
             return Ok(Self { entry, ..Self::default() });
         }
         let Stored { activity: Beside { options, progress } } = serde_json::from_slice(text)?;

@@ -7,6 +7,7 @@
 mod action;
 mod activity_options;
 mod activity_record;
+mod block_reason;
 pub(crate) mod cancellation;
 pub(crate) mod clock;
 pub(crate) mod codec;
@@ -32,6 +33,7 @@ pub use action::Action;
 pub(crate) use activity_options::ACTIVITY_TIMED_OUT;
 pub use activity_options::{ActivityOptions, StoredRetry};
 pub use activity_record::{ActivityProgress, ActivityRecord};
+pub(crate) use block_reason::{BlockCause, BlockReason};
 pub(crate) use clock::whole_ms;
 pub use clock::{Clock, ClockSleep, ManualClock, SystemClock};
 pub use completion_token::{CompletionToken, InvalidCompletionToken};

@@ -21,6 +21,9 @@ pub enum Call {
     RenewWork,
     RenewTurn,
     Recover,
+    Progress,
+    /// After the call took effect in the store, and before its caller hears of it.
+    ProgressDone,
     AbandonTurn,
     Read,
     KvValue,
@@ -383,7 +386,9 @@ impl ExtendedProvider for Faulty {
         activity: AttemptToStore<'_>,
         give_back_after: Option<Duration>,
     ) -> Result<(), ProviderError> {
-        self.ext().store_progress(activity, give_back_after).await
+        self.before(Call::Progress).await?;
+        self.ext().store_progress(activity, give_back_after).await?;
+        self.before(Call::ProgressDone).await
     }
 
     async fn complete_activity(&self, entry: u64, completion: WorkItem) -> Result<bool, ProviderError> {
