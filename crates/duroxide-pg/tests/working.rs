@@ -4,6 +4,7 @@
 
 mod support;
 
+mod attempts;
 mod bloat;
 mod bulk_removal;
 mod claims;

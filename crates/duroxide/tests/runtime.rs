@@ -6,6 +6,7 @@ mod runtime_support;
 #[path = "support/sqlite_store.rs"]
 mod sqlite_store;
 
+mod activity_attempts;
 mod runtime_activities;
 mod runtime_basics;
 mod runtime_details;

@@ -119,7 +119,7 @@ async fn attempt(core: &Arc<Core>, claim: &ClaimedActivity, completion: WorkItem
 
 /// Returns the pause after this many failures in a row. The token picks a point between half and all of the longest
 /// pause, so that the results of an outage do not all come back at once.
-fn pause(token: &str, failures: u32) -> Duration {
+pub(super) fn pause(token: &str, failures: u32) -> Duration {
     let longest = FIRST_PAUSE.saturating_mul(1 << (failures - 1).min(10)).min(LONGEST_PAUSE);
     let mut hasher = DefaultHasher::new();
     (token, failures).hash(&mut hasher);
@@ -127,7 +127,7 @@ fn pause(token: &str, failures: u32) -> Duration {
     longest / 2 + longest / 2 * thousandths / 1000
 }
 
-fn log_failure(claim: &ClaimedActivity, error: &ProviderError, failures: u32) {
+pub(super) fn log_failure(claim: &ClaimedActivity, error: &ProviderError, failures: u32) {
     let work = &claim.work;
     tracing::warn!(target: TARGET, instance = %work.instance, activity_id = work.id, %error, failures,
         "result not stored yet, trying again");
