@@ -16,6 +16,7 @@ mod locks;
 mod long_reads;
 mod many_waiters;
 mod parking;
+mod runtime_steps;
 mod session_seats;
 mod steps;
 mod store_model;
