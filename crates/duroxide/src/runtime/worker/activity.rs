@@ -12,7 +12,6 @@ use crate::model::{
     ErrorDetails, Obstacle, ObstacleKind, PoisonMessageType, RunningActivity, WorkItem, error_text,
     poison_message,
 };
-use crate::providers::RunningMark;
 use crate::runtime::core::{Core, TARGET};
 use crate::runtime::options::{OnUnregistered, attempts_until_poison};
 use crate::runtime::sessions::InSession;
@@ -77,12 +76,14 @@ pub(super) async fn run(core: Arc<Core>, start: Start, session: Option<InSession
     let observed = core.observed.run(running(&core, &claim));
     let user_code = Guarded::new(async move { handler.invoke(ctx, input).await });
     let ended = wait(&core, &claim, user_code, &worker_id).await;
+    // Before anything else: whatever kills the process from now on, this code has no part in it.
+    drop(mark);
     drop(observed);
     let took = core.clock.monotonic().saturating_sub(started);
     core.slot_queue.pace.record(took);
     core.metrics().record_worker_dispatcher_execution_duration(took.as_millis() as u64);
     pass_on(&core, slot);
-    report(&core, &claim, ended, mark, took, &worker_id).await;
+    report(&core, &claim, ended, took, &worker_id).await;
 }
 
 /// The activity as the heartbeat tells it.
@@ -160,21 +161,17 @@ async fn report(
     core: &Arc<Core>,
     claim: &ClaimedActivity,
     ended: UserCodeEnd,
-    running: RunningMark,
     took: Duration,
     worker_id: &str,
 ) {
     let result = match ended {
-        UserCodeEnd::Cancelled => {
-            drop(running);
-            return discard(core, claim, took).await;
-        }
+        UserCodeEnd::Cancelled => return discard(core, claim, took).await,
         UserCodeEnd::Returned(result) => result,
     };
     log_ended(claim, &result, took, worker_id);
     let outcome = if result.is_ok() { "success" } else { "app_error" };
     let completion = result::completion(&claim.work, result);
-    let outcome = match store_or_fail(core, claim, &completion, running).await {
+    let outcome = match store_or_fail(core, claim, &completion).await {
         HowStored::AsItIs => outcome,
         HowStored::AsFailure => "app_error",
         HowStored::Not if claim.registration.cancellation.is_removed() => "cancelled",
@@ -192,13 +189,8 @@ enum HowStored {
 }
 
 /// Stores a result. If the store refuses it for good, stores a failure of the activity that says so.
-async fn store_or_fail(
-    core: &Arc<Core>,
-    claim: &ClaimedActivity,
-    completion: &WorkItem,
-    running: RunningMark,
-) -> HowStored {
-    let (work, refusal) = match result::store(core, claim, completion, running).await {
+async fn store_or_fail(core: &Arc<Core>, claim: &ClaimedActivity, completion: &WorkItem) -> HowStored {
+    let (work, refusal) = match result::store(core, claim, completion).await {
         Verdict::Stored => return HowStored::AsItIs,
         Verdict::Gone => return dropped(claim),
         Verdict::Refused(refusal) => (&claim.work, refusal),
@@ -206,7 +198,7 @@ async fn store_or_fail(
     tracing::warn!(target: TARGET, instance = %work.instance, activity_name = %work.name, activity_id = work.id,
         error = %refusal.error, "the store refuses the result; the activity fails");
     let substitute = result::substitute(work, completion, &refusal);
-    match result::store(core, claim, &substitute, RunningMark::none()).await {
+    match result::store(core, claim, &substitute).await {
         Verdict::Stored => HowStored::AsFailure,
         Verdict::Gone => dropped(claim),
         Verdict::Refused(refusal) => {
@@ -259,7 +251,7 @@ async fn poison(core: &Arc<Core>, claim: &ClaimedActivity) {
         },
         message,
     };
-    match store_or_fail(core, claim, &result::failure(work, details), RunningMark::none()).await {
+    match store_or_fail(core, claim, &result::failure(work, details)).await {
         HowStored::AsItIs | HowStored::AsFailure => core.metrics().record_activity_poison(),
         HowStored::Not => {}
     }
