@@ -18,6 +18,7 @@ mod long_reads;
 mod many_waiters;
 mod parking;
 mod requests;
+mod runtime_steps;
 mod session_seats;
 mod steps;
 mod store_model;

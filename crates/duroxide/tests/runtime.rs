@@ -18,5 +18,6 @@ mod runtime_retries;
 mod runtime_shutdown;
 mod runtime_sqlite;
 mod runtime_steps;
+mod runtime_timers;
 mod runtime_turn_leases;
 mod runtime_turns;

@@ -9,6 +9,7 @@ use super::parents::{Addressee, Notice};
 use super::refused::{self, NotStored, RefusedTurn, Settled};
 use super::report::Report;
 use super::residents::Resident;
+use super::steps;
 use crate::model::{
     ActivityOptions, AppErrorKind, ErrorDetails, Event, EventKind, KvEntry, OrchestrationStatus, WorkItem,
 };
@@ -167,7 +168,8 @@ pub(super) async fn store(core: &Arc<Core>, claim: &Claim, commit: Commit, worke
                     core.metrics().record_residents_evicted(left as u64);
                 }
             }
-            // Not earlier: these activities may lead to the next turn at once.
+            // Not earlier: these may lead to the next turn at once.
+            steps::note_timers(core, &ack.orchestrator_items);
             worker::receive(core, claims).await;
             report.publish(core, &claim.instance, execution_id, worker_id);
             Settled::Over

@@ -15,7 +15,6 @@ use crate::model::{
     ErrorDetails, Obstacle, ObstacleKind, PoisonMessageType, RunningActivity, WorkItem, error_text,
     poison_message,
 };
-use crate::providers::RunningMark;
 use crate::runtime::core::{Core, TARGET};
 use crate::runtime::options::{OnUnregistered, attempts_until_poison};
 use crate::runtime::sessions::InSession;
@@ -98,13 +97,15 @@ pub(super) async fn run(core: Arc<Core>, start: Start, session: Option<InSession
     let observed = core.observed.run(running(&core, &claim));
     let user_code = Guarded::new(async move { handler.invoke(ctx, input).await });
     let ended = wait(&core, &claim, user_code, &stop, &signs, &worker_id).await;
+    // Before anything else: whatever kills the process from now on, this code has no part in it.
+    drop(mark);
     drop(observed);
     let took = core.clock.monotonic().saturating_sub(started);
     core.slot_queue.pace.record(took);
     core.metrics().record_worker_dispatcher_execution_duration(took.as_millis() as u64);
     pass_on(&core, slot);
     let ended = Ended { how: ended, signs, took };
-    report(&core, &claim, ended, mark, &worker_id).await;
+    report(&core, &claim, ended, &worker_id).await;
 }
 
 /// A run of user code that is over.
@@ -131,7 +132,7 @@ async fn fail_unrun(core: &Arc<Core>, claim: &ClaimedActivity, error: String, ma
         return;
     }
     let completion = result::completion(&claim.work, Err(error));
-    store_or_fail(core, claim, &completion, RunningMark::none()).await;
+    store_or_fail(core, claim, &completion).await;
     record(core, claim, "app_error", Duration::ZERO);
 }
 
@@ -224,21 +225,11 @@ fn describe_panic(panic: Panicked) -> String {
     }
 }
 
-async fn report(
-    core: &Arc<Core>,
-    claim: &ClaimedActivity,
-    ended: Ended,
-    running: RunningMark,
-    worker_id: &str,
-) {
+async fn report(core: &Arc<Core>, claim: &ClaimedActivity, ended: Ended, worker_id: &str) {
     let Ended { how, signs, took } = ended;
     let result = match how {
-        UserCodeEnd::Cancelled => {
-            drop(running);
-            return discard(core, claim, took).await;
-        }
+        UserCodeEnd::Cancelled => return discard(core, claim, took).await,
         UserCodeEnd::Pending => {
-            drop(running);
             record(core, claim, "pending", took);
             return attempt::await_completion(core, claim, &signs).await;
         }
@@ -249,12 +240,11 @@ async fn report(
     if let Err(error) = &result
         && attempt::try_again(core, claim, &signs, error).await
     {
-        drop(running);
         return record(core, claim, "app_error", took);
     }
     let outcome = if result.is_ok() { "success" } else { "app_error" };
     let completion = result::completion(&claim.work, result);
-    let outcome = match store_or_fail(core, claim, &completion, running).await {
+    let outcome = match store_or_fail(core, claim, &completion).await {
         HowStored::AsItIs => outcome,
         HowStored::AsFailure => "app_error",
         HowStored::Not if claim.registration.cancellation.is_removed() => "cancelled",
@@ -272,13 +262,8 @@ enum HowStored {
 }
 
 /// Stores a result. If the store refuses it for good, stores a failure of the activity that says so.
-async fn store_or_fail(
-    core: &Arc<Core>,
-    claim: &ClaimedActivity,
-    completion: &WorkItem,
-    running: RunningMark,
-) -> HowStored {
-    let (work, refusal) = match result::store(core, claim, completion, running).await {
+async fn store_or_fail(core: &Arc<Core>, claim: &ClaimedActivity, completion: &WorkItem) -> HowStored {
+    let (work, refusal) = match result::store(core, claim, completion).await {
         Verdict::Stored => return HowStored::AsItIs,
         Verdict::Gone => return dropped(claim),
         Verdict::Refused(refusal) => (&claim.work, refusal),
@@ -286,7 +271,7 @@ async fn store_or_fail(
     tracing::warn!(target: TARGET, instance = %work.instance, activity_name = %work.name, activity_id = work.id,
         error = %refusal.error, "the store refuses the result; the activity fails");
     let substitute = result::substitute(work, completion, &refusal);
-    match result::store(core, claim, &substitute, RunningMark::none()).await {
+    match result::store(core, claim, &substitute).await {
         Verdict::Stored => HowStored::AsFailure,
         Verdict::Gone => dropped(claim),
         Verdict::Refused(refusal) => {
@@ -339,7 +324,7 @@ async fn poison(core: &Arc<Core>, claim: &ClaimedActivity) {
         },
         message,
     };
-    match store_or_fail(core, claim, &result::failure(work, details), RunningMark::none()).await {
+    match store_or_fail(core, claim, &result::failure(work, details)).await {
         HowStored::AsItIs | HowStored::AsFailure => core.metrics().record_activity_poison(),
         HowStored::Not => {}
     }

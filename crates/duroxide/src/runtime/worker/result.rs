@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::claim::{ActivityWork, ClaimedActivity};
 use crate::model::{AppErrorKind, ErrorDetails, Obstacle, ObstacleKind, QUOTE_LIMIT, WorkItem, quote};
-use crate::providers::{LeaseState, ProviderError, RunningMark};
+use crate::providers::{LeaseState, ProviderError};
 use crate::runtime::core::{Core, TARGET};
 use crate::runtime::orchestrator::{self, Offered, OfferedResult};
 
@@ -54,21 +54,14 @@ impl Failure {
 }
 
 /// Stores a result, however long that takes, unless the activity is lost or the store refuses the result for good.
-///
-/// `running` is the mark of the user's code. It stays for the turn that the result leads to, if that is taken at once.
-pub(super) async fn store(
-    core: &Arc<Core>,
-    claim: &ClaimedActivity,
-    completion: &WorkItem,
-    running: RunningMark,
-) -> Verdict {
+pub(super) async fn store(core: &Arc<Core>, claim: &ClaimedActivity, completion: &WorkItem) -> Verdict {
     let given_up = &claim.registration.cancellation;
     let mut failures = 0;
     let mut refusals = 0;
     // An attempt that failed may have committed all the same. The next attempt then finds the activity gone.
     let mut is_perhaps_stored = false;
     let offered = OfferedResult { token: claim.token.clone(), completion: Arc::new(completion.clone()) };
-    match orchestrator::offer(core, offered, claim.attempt_count, running).await {
+    match orchestrator::offer(core, offered, claim.attempt_count).await {
         Offered::Stored => return Verdict::Stored,
         Offered::NotTaken { is_perhaps_stored: perhaps } => is_perhaps_stored |= perhaps,
     }

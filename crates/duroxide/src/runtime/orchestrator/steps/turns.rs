@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::following;
 use super::under_way::Hold;
+use super::{following, timers};
 use crate::model::WorkItem;
 use crate::providers::{
     AnnouncedEnd, ExtendedProvider, HeldInstance, ProviderError, RunningMark, StepCause, StepOutcome,
@@ -243,6 +243,8 @@ impl Afterwards {
                 core.metrics().record_residents_evicted(left as u64);
             }
         }
+        // Not earlier: a timer may be due soon, and finds the instance in memory.
+        timers::note(core, &ack.orchestrator_items);
         StoredReport { report, instance: claim.instance, execution_id: ack.execution_id, worker_id }
     }
 }
