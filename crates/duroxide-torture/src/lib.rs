@@ -4,7 +4,11 @@
 //! hands what it was promised and what is left to the one [checker], which knows the rules I1 to I13. The same seed does
 //! the same again. Each harness also has twins, broken on purpose, that it must catch.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a harness that cannot go on stops with the reason")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a harness that cannot go on stops with the reason"
+)]
 
 pub mod arguments;
 pub mod checker;

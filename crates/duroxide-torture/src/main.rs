@@ -24,11 +24,15 @@ fn main() -> ExitCode {
         let _ = duroxide::runtime::observability::init_logging(&Default::default());
     }
     match (arguments.command.as_str(), arguments.rest.as_slice()) {
-        (kill9::WORKER, [file, ledger, round, twin @ ..]) => kill9::work(file, ledger, round, !twin.is_empty()),
+        (kill9::WORKER, [file, ledger, round, twin @ ..]) => {
+            kill9::work(file, ledger, round, !twin.is_empty())
+        }
         (zombie::WORKER, [file, ledger, twin @ ..]) => zombie::work(file, ledger, !twin.is_empty()),
         ("help" | "--help" | "-h", _) => println!("{USAGE}"),
         ("list", []) => list(),
-        ("trace", []) => sim::simulate(arguments.seed, None, true).lines.iter().for_each(|line| println!("{line}")),
+        ("trace", []) => {
+            sim::simulate(arguments.seed, None, true).lines.iter().for_each(|line| println!("{line}"))
+        }
         ("ci", []) => return tier(&arguments, |harness| harness.ci, true),
         ("nightly", []) => return tier(&arguments, |harness| harness.nightly, true),
         ("twins", []) => return code(ALL.iter().all(|harness| twins(harness, arguments.seed))),
@@ -126,7 +130,9 @@ fn run(harness: &Harness, seed: u64, tier: Tier, twin: Option<&str>) -> bool {
 
 fn explain(report: &Report) {
     match &report.twin {
-        Some(twin) => eprintln!("{}: the twin {twin} was not caught in {} trials", report.harness, report.trials),
+        Some(twin) => {
+            eprintln!("{}: the twin {twin} was not caught in {} trials", report.harness, report.trials)
+        }
         None => {
             report.violations.iter().for_each(|violation| eprintln!("{}: {violation}", report.harness));
             report.reproductions().iter().for_each(|command| eprintln!("repeat with: {command}"));

@@ -66,7 +66,8 @@ impl Report {
             self.failed_seeds.push(seed);
         }
         let room = SHOWN.saturating_sub(self.violations.len());
-        self.violations.extend(trial.violations.iter().take(room).map(|found| format!("seed {seed}: {found}")));
+        self.violations
+            .extend(trial.violations.iter().take(room).map(|found| format!("seed {seed}: {found}")));
         for (name, value) in trial.figures {
             let figure = self.figures.entry(name.to_string()).or_default();
             let is_maximum = name.starts_with("longest_") || name.starts_with("most_");
@@ -92,7 +93,10 @@ impl Report {
     /// The commands that repeat the first failures.
     pub fn reproductions(&self) -> Vec<String> {
         let command = |seed: &u64| {
-            format!("cargo run -p duroxide-torture -- {} --seed {seed} --trials 1  # at {}", self.harness, self.commit)
+            format!(
+                "cargo run -p duroxide-torture -- {} --seed {seed} --trials 1  # at {}",
+                self.harness, self.commit
+            )
         };
         self.failed_seeds.iter().take(3).map(command).collect()
     }

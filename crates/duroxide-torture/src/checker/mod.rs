@@ -14,11 +14,10 @@ mod trace;
 #[cfg(test)]
 mod tests;
 
-
 pub use endings::ending_of;
 pub use fencing::Fences;
-pub use history::check_history;
 pub(crate) use history::check_due_times;
+pub use history::check_history;
 pub use invariant::{Invariant, Violation};
 pub use ledger::{Run, check_ledger};
 pub use store::{Ended, Histories};

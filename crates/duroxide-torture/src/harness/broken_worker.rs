@@ -118,6 +118,8 @@ forwarding_provider! {
             Some(WorkItem::ActivityCompleted { result, .. }) => result.clone(),
             _ => String::new(),
         };
+        // Most stops of the process then hit one that has not been told of its result.
+        tokio::time::sleep(Duration::from_millis(150)).await;
         match self.inner.ack_work_item(token, completion).await {
             Err(error) if !error.is_retryable() => self.record(token, result).await,
             answer => answer,

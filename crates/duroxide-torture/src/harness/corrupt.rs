@@ -11,7 +11,7 @@ use duroxide::providers::sqlite::SqliteProvider;
 use duroxide::providers::{Provider, WorkItem};
 use duroxide::runtime::Runtime;
 use duroxide::{
-    ActivityContext, ActivityRegistry, Client, Event, OrchestrationContext, OrchestrationRegistry,
+    ActivityContext, ActivityRegistry, Client, Event, EventKind, OrchestrationContext, OrchestrationRegistry,
     OrchestrationStatus, RuntimeOptions,
 };
 use rusqlite::Connection;
@@ -75,31 +75,47 @@ fn code() -> OrchestrationRegistry {
 }
 
 fn activities() -> ActivityRegistry {
-    ActivityRegistry::builder().register("Echo", |_: ActivityContext, text: String| async move { Ok(text) }).build()
+    ActivityRegistry::builder()
+        .register("Echo", |_: ActivityContext, text: String| async move { Ok(text) })
+        .build()
 }
 
 /// A history of the code above, as it is stored.
 fn history() -> String {
-    let event = |id: u64, source: Option<u64>, kind: &str| -> String {
-        let source = source.map_or("null".to_string(), |source| source.to_string());
-        format!(
-            r#"{{"event_id":{id},"source_event_id":{source},"instance_id":"i","execution_id":1,"timestamp_ms":1,"duroxide_version":"0.1.100",{kind}}}"#
-        )
+    let started = EventKind::OrchestrationStarted {
+        name: "Order".into(),
+        version: "1.0.0".into(),
+        input: "x".into(),
+        parent_instance: None,
+        parent_id: None,
+        parent_execution_id: None,
+        carry_forward_events: None,
+        initial_custom_status: None,
     };
-    let events = [
-        event(1, None, r#""type":"OrchestrationStarted","name":"Order","version":"1.0.0","input":"x""#),
-        event(2, None, r#""type":"CustomStatusUpdated","status":"begun""#),
-        event(3, None, r#""type":"KeyValueSet","key":"k","value":"v","last_updated_at_ms":1"#),
-        event(4, None, r#""type":"ExternalSubscribed","name":"go""#),
-        event(5, None, r#""type":"QueueSubscribed","name":"inbox""#),
-        event(6, None, r#""type":"ActivityScheduled","name":"Echo","input":"x1""#),
-        event(7, Some(6), r#""type":"ActivityCompleted","result":"x1""#),
-        event(8, None, r#""type":"TimerCreated","fire_at_ms":2"#),
-        event(9, Some(8), r#""type":"TimerFired","fire_at_ms":2"#),
-        event(10, None, r#""type":"ExternalEvent","name":"go","data":"gone""#),
-        event(11, None, r#""type":"QueueEventDelivered","name":"inbox","data":"m""#),
+    let echo = |input: &str| EventKind::ActivityScheduled {
+        name: "Echo".into(),
+        input: input.into(),
+        session_id: None,
+        tag: None,
+    };
+    let kinds = [
+        (None, started),
+        (None, EventKind::CustomStatusUpdated { status: Some("begun".into()) }),
+        (None, EventKind::KeyValueSet { key: "k".into(), value: "v".into(), last_updated_at_ms: 1 }),
+        (None, EventKind::ExternalSubscribed { name: "go".into() }),
+        (None, EventKind::QueueSubscribed { name: "inbox".into() }),
+        (None, echo("x1")),
+        (Some(6), EventKind::ActivityCompleted { result: "x1".into() }),
+        (None, EventKind::TimerCreated { fire_at_ms: 2 }),
+        (Some(8), EventKind::TimerFired { fire_at_ms: 2 }),
+        (None, EventKind::ExternalEvent { name: "go".into(), data: "gone".into() }),
+        (None, EventKind::QueueEventDelivered { name: "inbox".into(), data: "m".into() }),
+        (None, echo("x2")),
     ];
-    format!("[{}]", events.join(","))
+    let event =
+        |(id, (source, kind))| Event { timestamp_ms: 1, ..Event::with_event_id(id, "i", 1, source, kind) };
+    let events: Vec<Event> = (1..).zip(kinds).map(event).collect();
+    serde_json::to_string(&events).unwrap()
 }
 
 const MESSAGES: [&str; 4] = [
@@ -111,7 +127,7 @@ const MESSAGES: [&str; 4] = [
 
 /// Texts that were damaged decode or do not; histories replay or do not; nothing panics.
 fn texts(dice: &mut Random) -> Vec<Violation> {
-    let code = code();
+    let (code, history) = (code(), history());
     for _ in 0..TEXTS_OF_A_TRIAL {
         if dice.below(3) == 0 {
             let message = MESSAGES[dice.below(MESSAGES.len() as u64) as usize];
@@ -119,8 +135,8 @@ fn texts(dice: &mut Random) -> Vec<Violation> {
             continue;
         }
         let bytes = match dice.below(2) {
-            0 => damaged(history().as_bytes(), dice),
-            _ => rearranged(&history(), dice).into_bytes(),
+            0 => damaged(history.as_bytes(), dice),
+            _ => rearranged(&history, dice).into_bytes(),
         };
         let _ = serde_json::from_slice::<Vec<Event>>(&bytes);
         let _ = duroxide::testing::replay([String::from_utf8_lossy(&bytes)], &code);
@@ -251,7 +267,8 @@ async fn prepare(url: &str) {
 
 /// Lets a runtime go on with a damaged file: the neighbour ends, and the victim ends or somebody says why not.
 async fn go_on(url: &str, victim: &str, damage: &str) -> Vec<Violation> {
-    let loud = |what: String| Violation::new(Invariant::LoudFailure, victim, format!("{what}; damaged: {damage}"));
+    let loud =
+        |what: String| Violation::new(Invariant::LoudFailure, victim, format!("{what}; damaged: {damage}"));
     let store = match SqliteProvider::new(url, None).await {
         Ok(store) => Arc::new(store),
         // A refusal with a reason is loud.

@@ -1,25 +1,26 @@
-//! `kill9`: worker processes on a SQLite file, one or three at a time, killed and replaced again and again. A ledger
-//! outside the store says which activities ran.
+//! `kill9` and `kill9-pg`: worker processes on a SQLite file, one or three at a time, and three on a PostgreSQL server,
+//! killed and replaced again and again. A ledger outside the store says which activities ran.
 
 use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use duroxide::providers::sqlite::SqliteProvider;
 use duroxide::providers::{Clock, Provider, SystemClock};
 use duroxide::{Client, OrchestrationRegistry, OrchestrationStatus};
+use duroxide_pg::PostgresProvider;
 use tempfile::TempDir;
 
 use super::{Harness, Tier};
 use crate::checker::{Ended, Invariant, Look, Run, Trace, Violation, check};
 use crate::report::{Figures, Trial};
 use crate::shared::program::{
-    self, CANCEL_ME, CANCEL_REASON, Forecast, Generator, Input, ORCHESTRATION, QUEUE, SIGNAL_ME, Step, message,
-    messages, signal_data,
+    self, CANCEL_ME, CANCEL_REASON, Forecast, Generator, Input, ORCHESTRATION, QUEUE, SIGNAL_ME, Step,
+    message, messages, signal_data,
 };
 use crate::shared::random::Random;
 use crate::shared::worker;
@@ -36,6 +37,18 @@ pub const HARNESS: Harness = Harness {
     is_parallel: false,
 };
 
+/// The harness on a server.
+pub const ON_A_SERVER: Harness = Harness {
+    name: "kill9-pg",
+    about: "three worker processes on a PostgreSQL server, killed and replaced again and again",
+    trial: on_a_server,
+    twins: &[],
+    twin_trials: 0,
+    ci: Tier { trials: 2, time_limit: Duration::from_secs(60) },
+    nightly: Tier { trials: 60, time_limit: Duration::from_secs(60 * 60) },
+    is_parallel: false,
+};
+
 /// The hidden subcommand of the workers.
 pub const WORKER: &str = "worker-of-kill9";
 const KILLS: usize = 10;
@@ -46,27 +59,67 @@ const QUIET: Duration = Duration::from_secs(3);
 const LIVENESS_BOUND: Duration = Duration::from_secs(60);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 
-fn url(file: &Path) -> String {
-    format!("sqlite:{}?mode=rwc", file.display())
+/// Where the store is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Place {
+    File(PathBuf),
+    Schema { url: String, schema: String },
+}
+
+impl Place {
+    fn parse(text: &str) -> Self {
+        match text.split_once(' ') {
+            Some((schema, url)) => Self::Schema { url: url.to_string(), schema: schema.to_string() },
+            None => Self::File(PathBuf::from(text)),
+        }
+    }
+
+    fn text(&self) -> String {
+        match self {
+            Self::File(path) => path.display().to_string(),
+            Self::Schema { url, schema } => format!("{schema} {url}"),
+        }
+    }
+
+    async fn open(&self, is_broken: bool) -> Arc<dyn Provider> {
+        match self {
+            Self::File(path) => {
+                let url = format!("sqlite:{}?mode=rwc", path.display());
+                let store = Arc::new(SqliteProvider::new(&url, None).await.unwrap());
+                if is_broken { Arc::new(super::broken_worker::SplitsCommits::new(store)) } else { store }
+            }
+            Self::Schema { url, schema } => {
+                Arc::new(PostgresProvider::new_with_schema(url, Some(schema)).await.unwrap())
+            }
+        }
+    }
 }
 
 /// The worker's side.
-pub fn work(file: &str, ledger: &str, round: &str, is_broken: bool) {
+pub fn work(place: &str, ledger: &str, round: &str, is_broken: bool) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
-        let store = Arc::new(SqliteProvider::new(&url(Path::new(file)), None).await.unwrap());
-        let store: Arc<dyn Provider> =
-            if is_broken { Arc::new(super::broken_worker::SplitsCommits::new(store)) } else { store };
+        let store = Place::parse(place).open(is_broken).await;
         worker::work(store, Path::new(ledger), round.parse().unwrap()).await;
     });
 }
 
 fn trial(seed: u64, twin: Option<&str>) -> Trial {
-    let mut dice = Random::new(seed);
+    let files = TempDir::new().unwrap();
     // A single worker, or three that share the file.
     let at_once = if seed.is_multiple_of(2) { 1 } else { 3 };
+    run(seed, twin, &Place::File(files.path().join("store.db")), at_once)
+}
+
+fn on_a_server(seed: u64, twin: Option<&str>) -> Trial {
+    let schema = format!("t_{}", uuid::Uuid::new_v4().simple());
+    run(seed, twin, &Place::Schema { url: super::pgfault::server().url(), schema }, 3)
+}
+
+fn run(seed: u64, twin: Option<&str>, place: &Place, at_once: usize) -> Trial {
+    let mut dice = Random::new(seed);
     let files = TempDir::new().unwrap();
-    let (file, ledger_file) = (files.path().join("store.db"), files.path().join("ledger"));
+    let ledger_file = files.path().join("ledger");
     let mut forecast = Forecast::default();
     let mut cases = Vec::new();
     for n in 0..INSTANCES {
@@ -76,27 +129,29 @@ fn trial(seed: u64, twin: Option<&str>) -> Trial {
         cases.push((instance, steps));
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let store = runtime.block_on(SqliteProvider::new(&url(&file), None)).unwrap();
-    let client = Client::new(Arc::new(store));
+    let client = Client::new(runtime.block_on(place.open(false)));
     let application = runtime.spawn(apply(client.clone(), cases));
 
-    let mut workers: Vec<Worker> = (0..at_once).map(|n| Worker::spawn(&file, &ledger_file, n, twin)).collect();
+    let mut workers: Vec<Worker> =
+        (0..at_once).map(|n| Worker::spawn(place, &ledger_file, n, twin)).collect();
     let average = (forecast.activities as u64 * 2 * 8 / 10) / KILLS as u64;
     for kill in 0..KILLS {
         let victim = dice.below(at_once as u64) as usize;
         workers[victim].progress((average / 3 + dice.below(average * 4 / 3)) / at_once as u64);
         // Not always right after an activity has begun or ended.
         std::thread::sleep(Duration::from_micros(dice.below(20_000)));
-        let next = Worker::spawn(&file, &ledger_file, kill + at_once, twin);
+        let next = Worker::spawn(place, &ledger_file, kill + at_once, twin);
         std::mem::replace(&mut workers[victim], next).kill();
     }
     let killed = SystemClock.monotonic();
+    // Of a twin, the rest of the time would tell nothing more.
+    let bound = if twin.is_some() { Duration::from_secs(6) } else { LIVENESS_BOUND };
     let ended = runtime.block_on(async {
         for instance in forecast.endings.keys() {
-            let left = (killed + LIVENESS_BOUND).saturating_sub(SystemClock.monotonic());
+            let left = (killed + bound).saturating_sub(SystemClock.monotonic());
             let _ = client.wait_for_orchestration(instance, left).await;
         }
-        Ended::read(&client, &SystemClock, Duration::from_secs(20)).await.unwrap()
+        Ended::read(&client, &SystemClock, bound / 3).await.unwrap()
     });
     let calm_ms = (SystemClock.monotonic() - killed).as_millis() as u64;
     workers.into_iter().for_each(Worker::kill);
@@ -111,7 +166,11 @@ fn trial(seed: u64, twin: Option<&str>) -> Trial {
         }
     };
     trace.expect(&forecast);
-    let runs = ledger(&ledger_file);
+    let mut runs = ledger(&ledger_file);
+    if matches!(place, Place::Schema { .. }) {
+        // Events bear the database's time, which a process knows up to the time that an answer takes.
+        runs.iter_mut().for_each(|run| run.began_ms = run.began_ms.map(|ms| ms - 100));
+    }
     let repeated = runs.len() - distinct(&runs);
     let figures = Figures::from([
         ("kills", KILLS as u64),
@@ -126,7 +185,9 @@ fn trial(seed: u64, twin: Option<&str>) -> Trial {
     for ((instance, _), events) in &ended.histories {
         violations.extend(crate::checker::check_due_times(instance, events));
     }
-    violations.extend(integrity(&file));
+    if let Place::File(file) = place {
+        violations.extend(integrity(file));
+    }
     Trial::new(violations, figures)
 }
 
@@ -194,10 +255,11 @@ struct Worker {
 }
 
 impl Worker {
-    fn spawn(file: &Path, ledger: &Path, round: usize, twin: Option<&str>) -> Self {
+    fn spawn(place: &Place, ledger: &Path, round: usize, twin: Option<&str>) -> Self {
         let mut process = Command::new(program_file())
             .arg(WORKER)
-            .args([file, ledger])
+            .arg(place.text())
+            .arg(ledger)
             .arg(round.to_string())
             .args(twin)
             .stdin(Stdio::piped())
@@ -234,7 +296,9 @@ impl Worker {
     }
 }
 
-/// The program with the workers' side: this one, or the one that tests name.
+/// The program with the workers' side, if it is not this one: tests name it.
+pub static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+
 pub(super) fn program_file() -> PathBuf {
-    std::env::var_os("DUROXIDE_TORTURE").map_or_else(|| std::env::current_exe().unwrap(), PathBuf::from)
+    PROGRAM.get().cloned().unwrap_or_else(|| std::env::current_exe().unwrap())
 }

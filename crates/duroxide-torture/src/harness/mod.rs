@@ -5,6 +5,7 @@ pub mod corrupt;
 pub mod ioerr;
 pub mod kill9;
 pub mod model;
+pub mod pgfault;
 pub mod powerloss;
 pub mod programs;
 pub mod sim;
@@ -59,6 +60,8 @@ pub const ALL: &[Harness] = &[
     corrupt::HARNESS,
     kill9::HARNESS,
     zombie::HARNESS,
+    kill9::ON_A_SERVER,
+    pgfault::HARNESS,
     soak::HARNESS,
 ];
 

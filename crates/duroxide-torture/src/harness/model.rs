@@ -56,7 +56,9 @@ fn trial(seed: u64, twin: Option<&str>) -> Trial {
         let store: Arc<dyn Provider> = match twin.and_then(fault) {
             Some(fault) => Arc::new(FaultyProvider::new(MemoryProvider::with_clock(clock.clone()), fault)),
             None if is_file => Arc::new(SharedFile::new(directory.path().join("store.db"), clock.clone())),
-            None => Arc::new(SqliteProvider::builder().clock(clock.clone()).open("sqlite::memory:").await.unwrap()),
+            None => Arc::new(
+                SqliteProvider::builder().clock(clock.clone()).open("sqlite::memory:").await.unwrap(),
+            ),
         };
         compare::run(reference, store, &clock, &sequence).await
     });

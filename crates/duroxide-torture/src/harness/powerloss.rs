@@ -129,7 +129,10 @@ async fn reopen(machine: &Machine, dice: &mut Random, found: &Mutex<Found>) {
     let url = format!("sqlite:{}?mode=rwc", directory.path().join("store.db").display());
     let store = SqliteProvider::builder().open(&url).await;
     let works = match &store {
-        Ok(store) => store.enqueue_for_orchestrator(crate::support::start("new"), None).await.map_err(|e| e.to_string()),
+        Ok(store) => store
+            .enqueue_for_orchestrator(crate::support::start("new"), None)
+            .await
+            .map_err(|e| e.to_string()),
         Err(error) => Err(error.to_string()),
     };
     let mut found = found.lock().unwrap();

@@ -11,16 +11,16 @@ use duroxide::providers::{Provider, SystemClock};
 use duroxide::runtime::Runtime;
 use duroxide::testing::{TestEnv, TestEnvBuilder};
 use duroxide::{
-    ActivityContext, ActivityRegistry, Client, EventKind, OrchestrationContext, OrchestrationRegistry,
-    OrchestrationStatus, RuntimeOptions,
+    ActivityContext, ActivityRegistry, Client, ClientError, EventKind, OrchestrationContext,
+    OrchestrationRegistry, OrchestrationStatus, RuntimeOptions,
 };
 
 use super::{Harness, Tier};
 use crate::checker::{Ended, Invariant, Run, Trace, Violation, check};
 use crate::report::{Figures, Trial};
 use crate::shared::program::{
-    self, CANCEL_ME, CANCEL_REASON, Forecast, Generator, Input, ORCHESTRATION, QUEUE, SIGNAL_ME, Step, broken,
-    message, messages, signal_data, worked,
+    self, CANCEL_ME, CANCEL_REASON, Forecast, Generator, Input, ORCHESTRATION, QUEUE, SIGNAL_ME, Step,
+    broken, message, messages, signal_data, worked,
 };
 use crate::shared::random::Random;
 
@@ -95,7 +95,10 @@ async fn with_crashes(steps: Vec<Step>, seed: u64, twin: Option<&str>) -> Trial 
         let answered = env.run(answer(&client, &steps)).await;
         let mut ends = Vec::new();
         for instance in forecast.endings.keys() {
-            ends.push(format!("{:?}", env.end(instance).await.map(|status| crate::checker::ending_of(&status))));
+            ends.push(format!(
+                "{:?}",
+                env.end(instance).await.map(|status| crate::checker::ending_of(&status))
+            ));
         }
         env.settle().await;
         let mut trace = Trace::default();
@@ -228,7 +231,12 @@ pub(super) fn activities(runs: &Arc<Mutex<Vec<Run>>>, counts_runs: bool) -> Acti
             async move {
                 let (label, failures): (String, usize) = serde_json::from_str(&input).unwrap();
                 let client = ctx.get_client();
-                let history = client.read_execution_history(ctx.instance_id(), ctx.execution_id()).await.unwrap();
+                let history = loop {
+                    match client.read_execution_history(ctx.instance_id(), ctx.execution_id()).await {
+                        Ok(history) => break history,
+                        Err(error) => wait_after(&error).await,
+                    }
+                };
                 let is_same = |kind: &EventKind| {
                     matches!(kind, EventKind::ActivityScheduled { name, input: other, .. } if name == "Flaky" && *other == input)
                 };
@@ -243,8 +251,11 @@ pub(super) fn activities(runs: &Arc<Mutex<Vec<Run>>>, counts_runs: bool) -> Acti
             begin(&raise, &ctx);
             async move {
                 let (instance, name): (String, String) = serde_json::from_str(&input).unwrap();
-                let data = signal_data(&name);
-                ctx.get_client().raise_event(instance, name, data).await.map_err(|error| error.to_string())?;
+                let client = ctx.get_client();
+                // To raise a signal twice does no harm.
+                while let Err(error) = client.raise_event(&instance, &name, signal_data(&name)).await {
+                    wait_after(&error).await;
+                }
                 Ok(String::new())
             }
         })
@@ -256,6 +267,12 @@ pub(super) fn activities(runs: &Arc<Mutex<Vec<Run>>>, counts_runs: bool) -> Acti
             }
         })
         .build()
+}
+
+/// Waits before a call is made again, if that makes sense.
+async fn wait_after(error: &ClientError) {
+    assert!(error.is_retryable(), "{error}");
+    tokio::time::sleep(Duration::from_millis(20)).await;
 }
 
 fn begin(runs: &Mutex<Vec<Run>>, ctx: &ActivityContext) {

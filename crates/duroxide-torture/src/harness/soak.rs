@@ -8,7 +8,9 @@ use std::time::Duration;
 use duroxide::providers::sqlite::SqliteProvider;
 use duroxide::providers::{Clock, InstanceFilter, SystemClock};
 use duroxide::runtime::Runtime;
-use duroxide::{ActivityContext, ActivityRegistry, Client, OrchestrationContext, OrchestrationRegistry, RuntimeOptions};
+use duroxide::{
+    ActivityContext, ActivityRegistry, Client, OrchestrationContext, OrchestrationRegistry, RuntimeOptions,
+};
 
 use super::{Harness, Tier};
 use crate::checker::{Invariant, Violation};
@@ -75,7 +77,8 @@ fn trial(_seed: u64, twin: Option<&str>) -> Trial {
 async fn soak(length: Duration, keeps_everything: bool) -> [Third; 3] {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("store.db");
-    let store = Arc::new(SqliteProvider::new(&format!("sqlite:{}?mode=rwc", path.display()), None).await.unwrap());
+    let store =
+        Arc::new(SqliteProvider::new(&format!("sqlite:{}?mode=rwc", path.display()), None).await.unwrap());
     let code = OrchestrationRegistry::builder()
         .register("Steady", |ctx: OrchestrationContext, input: String| async move {
             let first = ctx.schedule_activity("Echo", input).await?;

@@ -82,7 +82,8 @@ fn trial(seed: u64, twin: Option<&str>) -> Trial {
     let files = TempDir::new().unwrap();
     let (file, ledger_file) = (files.path().join("store.db"), files.path().join("ledger"));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let client = runtime.block_on(async { Client::new(Arc::new(SqliteProvider::new(&url(&file), None).await.unwrap())) });
+    let client = runtime
+        .block_on(async { Client::new(Arc::new(SqliteProvider::new(&url(&file), None).await.unwrap())) });
     let mut forecast = Forecast::default();
     runtime.block_on(async {
         for n in 0..INSTANCES {

@@ -87,8 +87,6 @@ async fn earlier_requests(ctx: &ActivityContext, own_input: &str) -> usize {
             Err(_) => tokio::time::sleep(BETWEEN_TRIES).await,
         }
     };
-    let is_same = |kind: &EventKind| {
-        matches!(kind, EventKind::ActivityScheduled { name, input, .. } if name == "Flaky" && input == own_input)
-    };
+    let is_same = |kind: &EventKind| matches!(kind, EventKind::ActivityScheduled { name, input, .. } if name == "Flaky" && input == own_input);
     history.iter().filter(|event| event.event_id < ctx.activity_id() && is_same(&event.kind)).count()
 }

@@ -10,7 +10,8 @@ use duroxide::{Client, ClientError, OrchestrationStatus};
 use super::world::World;
 use crate::checker::Look;
 use crate::shared::program::{
-    CANCEL_ME, CANCEL_REASON, Forecast, Input, ORCHESTRATION, QUEUE, SIGNAL_ME, Step, message, messages, signal_data,
+    CANCEL_ME, CANCEL_REASON, Forecast, Input, ORCHESTRATION, QUEUE, SIGNAL_ME, Step, message, messages,
+    signal_data,
 };
 
 /// How often it looks for requests, and how long it waits before it tries again.

@@ -361,10 +361,15 @@ impl ExtendedProvider for SimStore {
             self.world.count("steps", 1);
             match step.cause {
                 StepCause::Lease => {
-                    step.turns.iter().take(1).for_each(|turn| self.world.accepted(turn.turn.lock_token, "a step"));
+                    step.turns
+                        .iter()
+                        .take(1)
+                        .for_each(|turn| self.world.accepted(turn.turn.lock_token, "a step"));
                 }
                 StepCause::Results(results) => {
-                    results.iter().for_each(|result| self.world.accepted(result.lock_token, "a result in a step"));
+                    results
+                        .iter()
+                        .for_each(|result| self.world.accepted(result.lock_token, "a result in a step"));
                 }
                 StepCause::Start(_) | StepCause::Timer(_) => {}
             }
@@ -424,7 +429,8 @@ impl ExtendedProvider for SimStore {
         start: WorkItem,
         message: WorkItem,
     ) -> Result<DeliveryOutcome, ProviderError> {
-        self.call("enqueue_start_with_message", "", self.memory.enqueue_start_with_message(start, message)).await
+        self.call("enqueue_start_with_message", "", self.memory.enqueue_start_with_message(start, message))
+            .await
     }
 
     async fn list_dropped(&self, limit: usize) -> Result<DroppedMessages, ProviderError> {
