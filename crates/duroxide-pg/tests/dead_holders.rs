@@ -7,9 +7,10 @@
 #![cfg(feature = "test")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
-mod support;
+use crate::child_process::run_alone;
+use crate::support;
 
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,8 +31,6 @@ use support::world::{World, activity, completion, start};
 /// Much longer than anything here takes.
 const LEASE: Duration = Duration::from_secs(600);
 const FAILURE_BOUND: Duration = Duration::from_secs(60);
-/// Long enough for others to look several times.
-const SEVERAL_LOOKS: Duration = Duration::from_millis(2_500);
 
 const CHILD_URL: &str = "DUROXIDE_TEST_DEAD_URL";
 const CHILD_SCHEMA: &str = "DUROXIDE_TEST_DEAD_SCHEMA";
@@ -82,6 +81,18 @@ async fn behind_proxy(world: &World) -> (Arc<PostgresProvider>, Proxy) {
     let proxy = Proxy::new(world.cluster.port()).await;
     let store = world.open(&world.cluster.url_through(proxy.port())).await;
     (store, proxy)
+}
+
+/// Waits until the others have looked at every process more than once: twice they notice the end of one that is made for it.
+async fn until_others_have_looked(world: &World) {
+    for _ in 0..2 {
+        let known = world.number("SELECT count(*) FROM lease_holders").await as usize;
+        let (doomed, proxy) = behind_proxy(world).await;
+        lease_instances(&doomed, 1).await;
+        until_known(world, known + 1).await;
+        drop(proxy);
+        until_known(world, known).await;
+    }
 }
 
 fn is_refused<T>(outcome: Result<T, ProviderError>) -> bool {
@@ -136,7 +147,7 @@ async fn who_loses_a_connection_and_makes_another_keeps_its_leases() {
         proxy.cut();
         world.until(&format!("({key}) <> {before}")).await;
     }
-    tokio::time::sleep(SEVERAL_LOOKS).await;
+    until_others_have_looked(&world).await;
     store.ack_work_item(&held.lock_token, Some(completion("a"))).await.unwrap();
 }
 
@@ -162,7 +173,7 @@ async fn a_server_that_starts_again_takes_nobody_for_dead() {
         world
             .until("EXISTS (SELECT 1 FROM lease_holders WHERE server_start = pg_postmaster_start_time())")
             .await;
-        tokio::time::sleep(SEVERAL_LOOKS).await;
+        until_others_have_looked(&world).await;
         assert_eq!(world.number("SELECT count(*) FROM worker_queue WHERE lock_token IS NOT NULL").await, 1);
         let _back = Proxy::at(port, world.cluster.port()).await;
         cut_off.ack_work_item(&held.lock_token, Some(completion("a"))).await.unwrap();
@@ -180,7 +191,7 @@ async fn a_store_that_is_closed_is_no_dead_process() {
     until_known(&world, 2).await;
     drop(store);
     until_known(&world, 1).await;
-    tokio::time::sleep(SEVERAL_LOOKS).await;
+    until_others_have_looked(&world).await;
     other.ack_work_item(&held.lock_token, Some(completion("a"))).await.unwrap();
 }
 
@@ -193,7 +204,7 @@ async fn behind_a_pooler_leases_run_out() {
     let held = lease_activities(&store, 1).await.pop().unwrap();
     let _other = neighbour(&world).await;
     until_known(&world, 1).await;
-    tokio::time::sleep(SEVERAL_LOOKS).await;
+    until_others_have_looked(&world).await;
     assert_eq!(
         world.number("SELECT count(*) FROM lease_holders").await,
         1,
@@ -344,8 +355,7 @@ async fn the_work_of_a_killed_process_goes_on_at_once() {
     const JOBS: usize = 20;
     let world = World::new(&[]).await;
     let client = Client::new(world.sound_store().await);
-    let victim = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "child_works_until_it_is_killed", "--nocapture"])
+    let victim = run_alone(module_path!(), "child_works_until_it_is_killed")
         .env(CHILD_URL, world.cluster.url())
         .env(CHILD_SCHEMA, &world.schema)
         .stdin(Stdio::null())

@@ -7,7 +7,8 @@
 #![cfg(feature = "test")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that fails may panic")]
 
-mod support;
+use crate::child_process::run_alone;
+use crate::support;
 
 #[path = "../../duroxide/tests/kill9/check.rs"]
 #[allow(dead_code, reason = "shared with the test of the embedded store")]
@@ -22,7 +23,7 @@ mod worker;
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -75,8 +76,7 @@ struct Fleet {
 
 impl Fleet {
     fn spawn(&self, round: usize) -> Child {
-        Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "child_works_until_it_is_killed", "--nocapture"])
+        run_alone(module_path!(), "child_works_until_it_is_killed")
             .env(CHILD_URL, self.cluster.url())
             .env(CHILD_SCHEMA, &self.schema)
             .env(CHILD_ROUND, round.to_string())

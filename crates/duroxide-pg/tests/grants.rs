@@ -4,7 +4,7 @@
 #![cfg(feature = "test")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
-mod support;
+use crate::support;
 
 use std::sync::Arc;
 

@@ -3,7 +3,7 @@
 #![cfg(feature = "test")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
-mod support;
+use crate::support;
 
 use support::world::World;
 use tokio_postgres::Client;

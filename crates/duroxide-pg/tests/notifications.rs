@@ -3,7 +3,7 @@
 #![cfg(feature = "test")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
-mod support;
+use crate::support;
 
 use std::future::poll_fn;
 use std::sync::Arc;

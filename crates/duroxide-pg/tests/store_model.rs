@@ -4,7 +4,7 @@
 #![cfg(feature = "test")]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-mod support;
+use crate::support;
 
 #[path = "../../duroxide/tests/store_model/compare.rs"]
 mod compare;

@@ -5,9 +5,8 @@
 #![cfg(feature = "test")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
-#[path = "../../duroxide/tests/kept_store/mod.rs"]
-mod kept_store;
-mod support;
+use crate::kept_store;
+use crate::support;
 
 use std::sync::Arc;
 

@@ -6,7 +6,8 @@
 #![cfg(feature = "test")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that fails may panic")]
 
-mod support;
+use crate::child_process::run_alone;
+use crate::support;
 
 #[path = "zombies/child.rs"]
 mod child;
@@ -43,8 +44,7 @@ impl Worker {
     fn start(world: &World, port: u16, moment: Option<Moment>) -> Self {
         let files = tempfile::TempDir::new().unwrap();
         let log = std::fs::File::create(files.path().join("log")).unwrap();
-        let process = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "child_works_until_its_input_ends", "--nocapture"])
+        let process = run_alone(module_path!(), "child_works_until_its_input_ends")
             .env(URL, world.cluster.url_through(port))
             .env(SCHEMA, &world.schema)
             .env(LEDGER, files.path().join("ledger"))

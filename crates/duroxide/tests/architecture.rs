@@ -6,6 +6,7 @@
 mod sources;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -184,6 +185,31 @@ fn no_code_installs_a_subscriber_except_when_it_is_called_for() {
 
 /// Tests of the core await events. Tests of real processes pause between two looks; they live in `kill9`. The zoo keeps
 /// orchestrations that sleep, to be caught.
+/// A file below `tests` that no test program names would never run, and nobody would notice.
+#[test]
+fn every_file_of_tests_belongs_to_a_test_program() {
+    for name in ["duroxide", "duroxide-pg"] {
+        let home = root().join("crates").join(name);
+        let manifest = fs::read_to_string(home.join("Cargo.toml")).unwrap();
+        let programs: Vec<&str> =
+            manifest.split("[[test]]").skip(1).filter_map(|section| section.split('"').nth(1)).collect();
+        let mut named: BTreeSet<String> = programs.iter().map(|program| (*program).to_owned()).collect();
+        for program in programs {
+            let text = fs::read_to_string(home.join("tests").join(program).with_extension("rs")).unwrap();
+            named.extend(
+                text.lines()
+                    .filter_map(|line| Some(line.strip_prefix("mod ")?.strip_suffix(';')?.to_owned())),
+            );
+        }
+        for entry in fs::read_dir(home.join("tests")).unwrap() {
+            let path = entry.unwrap().path();
+            let is_module = path.extension().is_some_and(|extension| extension == "rs");
+            let stem = path.file_stem().unwrap().to_string_lossy().into_owned();
+            assert!(!is_module || named.contains(&stem), "no test program of {name} has `mod {stem};`");
+        }
+    }
+}
+
 #[test]
 fn tests_of_the_core_do_not_sleep() {
     let tests = sources::read(&root().join("crates/duroxide/tests"));

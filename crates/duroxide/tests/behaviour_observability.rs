@@ -2,9 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that fails may panic")]
 
-#[path = "support/metric_recorder.rs"]
-mod metric_recorder;
-mod runtime_support;
+use crate::metric_recorder;
+use crate::runtime_support;
 
 use std::time::Duration;
 

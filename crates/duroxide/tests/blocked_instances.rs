@@ -1,7 +1,7 @@
 //! Instances that their code cannot take further: blocked with the reason, and freed by code that fits.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
-mod runtime_support;
+use crate::runtime_support;
 
 use std::sync::Arc;
 use std::time::Duration;

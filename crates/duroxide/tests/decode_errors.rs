@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
-mod runtime_support;
+use crate::runtime_support;
 
 use std::time::Duration;
 

@@ -2,11 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests, too")]
 
-#[path = "support/forwarding.rs"]
-mod forwarding;
-#[allow(dead_code, reason = "shared with tests that need the rest")]
-#[path = "support/metric_recorder.rs"]
-mod metric_recorder;
+use crate::metric_recorder;
 #[path = "instrumented_provider/scripted_store.rs"]
 mod scripted_store;
 #[path = "instrumented_provider/walk.rs"]

@@ -3,7 +3,7 @@
 #![cfg(all(feature = "sqlite", feature = "test-hooks"))]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that fails may panic")]
 
-mod runtime_support;
+use crate::runtime_support;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

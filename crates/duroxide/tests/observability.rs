@@ -4,8 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, too")]
 
-#[path = "support/metric_recorder.rs"]
-mod metric_recorder;
+use crate::metric_recorder;
 
 use duroxide::runtime::observability::{
     MetricsProvider, MetricsSnapshot, ObservabilityConfig, ObservabilityHandle,

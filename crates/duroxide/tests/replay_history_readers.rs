@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
-mod support;
+use crate::support;
 
 use duroxide::providers::WorkItem;
 use duroxide::runtime::{HistoryManager, WorkItemReader, kind_of};

@@ -2,10 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
-#[path = "runtime_support/logs.rs"]
-#[allow(dead_code, reason = "other tests use more of it")]
-mod logs;
-mod support;
+use crate::logs;
+use crate::support;
 
 use std::sync::Arc;
 

@@ -7,7 +7,7 @@
 //! turns without failing, and the same way each time.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod support;
+use crate::support;
 
 use std::collections::BTreeSet;
 use std::future::Future;

@@ -2,7 +2,7 @@
 #![cfg(feature = "replay-version-test")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod support;
+use crate::support;
 
 use duroxide::EventKind;
 use duroxide::providers::WorkItem;

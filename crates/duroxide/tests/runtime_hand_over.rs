@@ -7,9 +7,8 @@
 #![cfg(all(feature = "sqlite", feature = "test-hooks"))]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that fails may panic")]
 
-mod runtime_support;
-#[path = "support/sqlite_store.rs"]
-mod sqlite_store;
+use crate::runtime_support;
+use crate::sqlite_store;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

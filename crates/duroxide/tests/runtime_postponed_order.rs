@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that fails may panic")]
 
-mod runtime_support;
+use crate::runtime_support;
 
 use std::time::Duration;
 

@@ -7,12 +7,12 @@
 #![cfg(all(feature = "sqlite", feature = "test-hooks", target_os = "linux"))]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests, too")]
 
-#[path = "support/sqlite_store.rs"]
-mod support;
+use crate::child_process::run_alone;
+use crate::sqlite_store as support;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -160,8 +160,7 @@ impl Holder {
     }
 
     fn spawn_with(file: &StoreFile, settings: &[(&str, &str)]) -> Self {
-        let mut process = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "child_claims_all_and_waits", "--nocapture"])
+        let mut process = run_alone(module_path!(), "child_claims_all_and_waits")
             .env(URL, file.url())
             .envs(settings.iter().copied())
             .stdin(Stdio::piped())
@@ -449,8 +448,7 @@ async fn crash_loop(culprit: &str, beside: u32) {
     }
     let mut crashes = 0;
     loop {
-        let run = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "child_runs_user_code_that_aborts", "--nocapture"])
+        let run = run_alone(module_path!(), "child_runs_user_code_that_aborts")
             .env(URL, file.url())
             .env(CULPRIT, culprit)
             .stdout(Stdio::null())

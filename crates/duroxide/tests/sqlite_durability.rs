@@ -4,11 +4,11 @@
 #![cfg(all(feature = "sqlite", feature = "test-hooks"))]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests, too")]
 
-#[path = "support/sqlite_store.rs"]
-mod support;
+use crate::child_process::run_alone;
+use crate::sqlite_store as support;
 
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -172,8 +172,7 @@ fn answered(what: &str, instance: &str) {
 }
 
 fn spawn_worker(url: &str) -> Child {
-    Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "child_works_until_it_is_killed", "--nocapture"])
+    run_alone(module_path!(), "child_works_until_it_is_killed")
         .env(CHILD_URL, url)
         .stdout(Stdio::piped())
         .stderr(Stdio::null())

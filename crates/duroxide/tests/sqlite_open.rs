@@ -3,12 +3,11 @@
 #![cfg(all(feature = "sqlite", feature = "test-hooks"))]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests, too")]
 
-#[path = "support/sqlite_store.rs"]
-mod support;
+use crate::child_process::run_alone;
+use crate::sqlite_store as support;
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use duroxide::providers::sqlite::{Durability, SqliteError, SqliteOptions, SqliteProvider};
 use duroxide::providers::{Provider, ProviderAdmin};
@@ -282,8 +281,8 @@ fn child_opens_a_file_that_it_may_not_write() {
 fn open_as_ordinary_user(path: &Path) -> String {
     use std::os::unix::process::CommandExt;
     const NOBODY: u32 = 65_534;
-    let mut child = Command::new(std::env::current_exe().unwrap());
-    child.args(["--exact", "child_opens_a_file_that_it_may_not_write", "--nocapture"]).env(CHILD_FILE, path);
+    let mut child = run_alone(module_path!(), "child_opens_a_file_that_it_may_not_write");
+    child.env(CHILD_FILE, path);
     let is_root = fs::metadata("/proc/self").is_ok_and(|me| std::os::unix::fs::MetadataExt::uid(&me) == 0);
     if is_root {
         child.uid(NOBODY).gid(NOBODY);

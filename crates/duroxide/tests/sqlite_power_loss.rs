@@ -6,10 +6,8 @@
 #![cfg(all(feature = "sqlite", feature = "test-hooks"))]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests, too")]
 
-#[path = "support/power_loss.rs"]
-mod power_loss;
-#[path = "support/sqlite_store.rs"]
-mod support;
+use crate::power_loss;
+use crate::sqlite_store as support;
 
 use duroxide::EventKind;
 use duroxide::providers::sqlite::{Durability, SqliteProvider};

@@ -4,10 +4,7 @@
 #![cfg(all(feature = "sqlite", feature = "test-hooks"))]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests, too")]
 
-#[path = "support/power_loss.rs"]
-mod power_loss;
-#[path = "support/sqlite_store.rs"]
-mod support;
+use crate::power_loss;
 
 use duroxide::providers::sqlite::SqliteProvider;
 use power_loss::{Fact, Machine, run_instance};

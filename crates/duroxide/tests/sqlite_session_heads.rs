@@ -3,8 +3,7 @@
 #![cfg(all(feature = "sqlite", feature = "test-hooks"))]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests, too")]
 
-#[path = "support/sqlite_store.rs"]
-mod support;
+use crate::sqlite_store as support;
 
 use std::pin::pin;
 use std::time::Duration;

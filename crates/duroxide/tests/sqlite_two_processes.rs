@@ -3,12 +3,12 @@
 #![cfg(all(feature = "sqlite", feature = "test-hooks"))]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests, too")]
 
-#[path = "support/sqlite_store.rs"]
-mod support;
+use crate::child_process::run_alone;
+use crate::sqlite_store as support;
 
 use std::collections::HashSet;
 use std::io::Write;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -221,8 +221,7 @@ fn child_takes_what_it_can() {
 }
 
 fn spawn_taker(url: &str) -> Child {
-    Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "child_takes_what_it_can", "--nocapture"])
+    run_alone(module_path!(), "child_takes_what_it_can")
         .env(CHILD_URL, url)
         .stdout(Stdio::piped())
         .spawn()

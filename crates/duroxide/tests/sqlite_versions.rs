@@ -5,9 +5,8 @@
 #![cfg(all(feature = "sqlite", feature = "test-hooks"))]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests, too")]
 
-mod kept_store;
-#[path = "support/sqlite_store.rs"]
-mod support;
+use crate::kept_store;
+use crate::sqlite_store as support;
 
 use duroxide::providers::{Inspector, InstanceQuery};
 use kept_store::OPENED_MS;

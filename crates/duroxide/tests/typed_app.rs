@@ -3,7 +3,7 @@
 #![cfg(feature = "macros")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
-mod typed_support;
+use crate::typed_support;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -62,7 +62,10 @@ async fn a_missing_service_is_an_error_at_start_that_names_who_needs_it() {
     {
         let error = app.state(Prices { apple: 1 }).start().await.unwrap_err();
         let StartError::MissingState(text) = &error else { panic!("{error}") };
-        assert!(text.contains("needs a `typed_app::Discounts`") && !text.contains("Prices"), "{text}");
+        assert!(
+            text.contains("needs a `authoring::typed_app::Discounts`") && !text.contains("Prices"),
+            "{text}"
+        );
     }
 }
 

@@ -4,7 +4,7 @@
 #![cfg(feature = "macros")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
-mod typed_support;
+use crate::typed_support;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -445,7 +445,7 @@ async fn a_body_runs_on_its_own() {
     assert_eq!(with_context.run(1, (1, 1)).await, Ok("with_context test 2".to_string()));
     assert_eq!(flaky.run_with(Attempts(AtomicU32::new(4)), 5).await, Ok(5));
     let missing = flaky.run(1).await.unwrap_err();
-    assert!(missing.contains("`flaky` needs a `typed_calls::Attempts`"), "{missing}");
+    assert!(missing.contains("`flaky` needs a `authoring::typed_calls::Attempts`"), "{missing}");
 }
 
 /// A name made by `#[activity]` is a function and nothing else: it can be shadowed, and a module may have the same name.

@@ -4,7 +4,7 @@
 #![cfg(feature = "macros")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
-mod typed_support;
+use crate::typed_support;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -3,7 +3,7 @@
 #![cfg(feature = "macros")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
-mod typed_support;
+use crate::typed_support;
 
 use duroxide::prelude::*;
 use duroxide::{Either4, EventKind};

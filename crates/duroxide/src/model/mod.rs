@@ -5,6 +5,7 @@
 //! `tests/stored_format.rs`.
 
 mod action;
+mod block_reason;
 pub(crate) mod cancellation;
 pub(crate) mod clock;
 pub(crate) mod codec;
@@ -26,6 +27,7 @@ mod work_item;
 mod worker_info;
 
 pub use action::Action;
+pub(crate) use block_reason::{BlockCause, BlockReason};
 pub(crate) use clock::whole_ms;
 pub use clock::{Clock, ClockSleep, ManualClock, SystemClock};
 pub(crate) use error_details::poison_message;

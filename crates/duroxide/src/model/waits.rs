@@ -5,8 +5,8 @@ use std::collections::{HashMap, HashSet};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    EventView, InstanceState, Obstacle, ObstacleKind, QueuedActivity, QueuedMessage, RunningActivity,
-    WorkerInfo, build_child_instance_id,
+    BlockCause, BlockReason, EventView, InstanceState, Obstacle, ObstacleKind, QueuedActivity, QueuedMessage,
+    RunningActivity, WorkerInfo, build_child_instance_id,
 };
 
 /// Something that an instance waits for.
@@ -122,6 +122,16 @@ pub enum BlockedReason {
         /// The store's error.
         message: String,
     },
+    /// Its code does not fit its history, or decided two ways in one turn. It goes on by itself with another build of the code.
+    Mismatch {
+        /// What was recorded, and what the code did.
+        message: String,
+    },
+    /// Its code waits for something that is not durable. It goes on by itself with another build of the code.
+    ForeignWait {
+        /// After which request, and where in the source.
+        message: String,
+    },
     /// No runtime has its orchestration registered.
     UnregisteredOrchestration {
         /// The orchestration.
@@ -165,6 +175,19 @@ pub enum BlockedReason {
     },
 }
 
+impl From<BlockReason> for BlockedReason {
+    fn from(BlockReason { cause, name, version, text: message, .. }: BlockReason) -> Self {
+        match cause {
+            BlockCause::Mismatch => Self::Mismatch { message },
+            BlockCause::ForeignWait => Self::ForeignWait { message },
+            BlockCause::Unregistered => {
+                let version = Some(version).filter(|version| !version.is_empty());
+                Self::UnregisteredOrchestration { name, version }
+            }
+        }
+    }
+}
+
 impl BlockedReason {
     /// Says it in one sentence.
     pub fn sentence(&self) -> String {
@@ -173,7 +196,9 @@ impl BlockedReason {
             None => "activities without a tag".to_string(),
         };
         match self {
-            Self::Unstorable { message } => message.clone(),
+            Self::Unstorable { message } | Self::Mismatch { message } | Self::ForeignWait { message } => {
+                message.clone()
+            }
             Self::UnregisteredOrchestration { name, version: Some(version) } => {
                 format!("no runtime has version {version} of orchestration '{name}' registered")
             }
@@ -474,7 +499,8 @@ fn add_steps_from_queues(open: &mut Vec<Wait>, sources: &WaitSources<'_>, first:
 /// may go on by another of its open steps is not blocked.
 fn blocked(sources: &WaitSources<'_>, open: &[Wait]) -> Option<Blocked> {
     if let Some((message, since_ms)) = sources.blocked {
-        let reason = BlockedReason::Unstorable { message: message.to_string() };
+        let reason = BlockReason::parse(message)
+            .map_or_else(|| BlockedReason::Unstorable { message: message.to_string() }, BlockedReason::from);
         return Some(Blocked { reason, since_ms, next_try_ms: None });
     }
     if let Some(obstacle) = obstacle(sources, None).filter(|_| !sources.messages.is_empty()) {

@@ -219,6 +219,28 @@ fn an_instance_that_the_store_blocked_says_so_before_anything_else() {
 }
 
 #[test]
+fn an_instance_that_a_runtime_blocked_says_what_is_wrong_with_its_code() {
+    let history = events(vec![started()]);
+    let told = |cause| {
+        let reason = BlockReason {
+            cause,
+            name: "Order".into(),
+            version: "1.0.0".into(),
+            build: "b1".into(),
+            text: "event 5".into(),
+        };
+        let stored = reason.stored();
+        waits(&WaitSources { blocked: Some((&stored, 5)), ..sources(&history, &[]) }).blocked.unwrap().reason
+    };
+    let message = || "event 5".to_string();
+    assert_eq!(told(BlockCause::Mismatch), BlockedReason::Mismatch { message: message() });
+    assert_eq!(told(BlockCause::ForeignWait), BlockedReason::ForeignWait { message: message() });
+    let unregistered =
+        BlockedReason::UnregisteredOrchestration { name: "Order".into(), version: Some("1.0.0".into()) };
+    assert_eq!(told(BlockCause::Unregistered), unregistered);
+}
+
+#[test]
 fn an_orchestration_that_no_live_worker_has_registered_is_blocked_if_it_has_messages() {
     let history = events(vec![started()]);
     let message = QueuedMessage { enqueued_at_ms: 3_000, ..QueuedMessage::default() };

@@ -12,7 +12,6 @@
 //! instance at growing intervals, and a try costs one turn.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +20,7 @@ use semver::Version;
 
 use super::core::{Core, TARGET};
 use super::options::{OnForeignWait, OnMismatch, OnUnregistered};
-use crate::model::{QUOTE_LIMIT, quote};
+use crate::model::{BlockCause, BlockReason};
 use crate::providers::BlockedInstance;
 use crate::registry::OrchestrationRegistry;
 
@@ -34,73 +33,13 @@ const LONGEST_WAIT: Duration = Duration::from_secs(60 * 60);
 /// How many blocked instances one look considers, the one blocked longest first.
 const LOOKED_AT: usize = 10_000;
 
-/// Why a runtime blocked an instance.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum BlockCause {
-    /// Its code does not fit its history, or does not decide alike twice.
-    Mismatch,
-    /// Its code waits for something that is not durable.
-    ForeignWait,
-    /// Its orchestration is not registered.
-    Unregistered,
-}
-
-impl BlockCause {
-    const ALL: [Self; 3] = [Self::Mismatch, Self::ForeignWait, Self::Unregistered];
-
-    /// How the stored reason begins.
-    fn word(self) -> &'static str {
-        match self {
-            Self::Mismatch => "mismatch",
-            Self::ForeignWait => "foreign wait",
-            Self::Unregistered => "unregistered",
-        }
-    }
-}
-
-/// The reason that the store keeps with a blocked instance, for people and for the runtimes that look.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct BlockReason {
-    pub cause: BlockCause,
-    pub name: String,
-    /// Empty if any version would do.
-    pub version: String,
-    pub build: String,
-    pub text: String,
-}
-
-impl fmt::Display for BlockReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let who = serde_json::json!([self.name, self.version, self.build]);
-        write!(f, "{} {who}: {}", self.cause.word(), self.text)
-    }
-}
-
-impl BlockReason {
-    /// The reason as it is stored.
-    pub fn stored(&self) -> String {
-        let limit = QUOTE_LIMIT + self.name.len() + self.version.len() + self.build.len();
-        quote(&self.to_string(), limit)
-    }
-
-    /// Reads a stored reason; `None` if it is of another kind, such as a store's refusal.
-    fn parse(reason: &str) -> Option<Self> {
-        let cause = BlockCause::ALL.into_iter().find(|cause| reason.starts_with(cause.word()))?;
-        let rest = reason.strip_prefix(cause.word())?.strip_prefix(' ')?;
-        let mut who = serde_json::Deserializer::from_str(rest).into_iter::<(String, String, String)>();
-        let (name, version, build) = who.next()?.ok()?;
-        let text = rest.get(who.byte_offset()..)?.strip_prefix(": ")?.to_string();
-        Some(Self { cause, name, version, build, text })
-    }
-
-    /// Tells whether a runtime has a reason to believe that the instance can go on with it.
-    fn may_go_on(&self, registry: &OrchestrationRegistry, build: &str) -> bool {
-        let is_registered = match Version::parse(&self.version) {
-            Ok(version) => registry.resolve_handler_exact(&self.name, &version).is_some(),
-            Err(_) => registry.resolve_handler(&self.name).is_some(),
-        };
-        is_registered && (self.cause == BlockCause::Unregistered || self.build != build)
-    }
+/// Tells whether a runtime has a reason to believe that the instance can go on with it.
+fn may_go_on(reason: &BlockReason, registry: &OrchestrationRegistry, build: &str) -> bool {
+    let is_registered = match Version::parse(&reason.version) {
+        Ok(version) => registry.resolve_handler_exact(&reason.name, &version).is_some(),
+        Err(_) => registry.resolve_handler(&reason.name).is_some(),
+    };
+    is_registered && (reason.cause == BlockCause::Unregistered || reason.build != build)
 }
 
 /// Names a build by the program's file and by what is registered: the same image has the same name on every machine.
@@ -157,7 +96,7 @@ async fn look(core: &Core, freed: &mut Freed) {
     for BlockedInstance { instance, reason, .. } in blocked {
         let Some(reason) = BlockReason::parse(&reason) else { continue };
         let now = core.clock.monotonic();
-        if !reason.may_go_on(&core.orchestrations, &core.build_id) || !freed.is_due(&instance, now) {
+        if !may_go_on(&reason, &core.orchestrations, &core.build_id) || !freed.is_due(&instance, now) {
             continue;
         }
         match store.unblock_instance(&instance).await {
@@ -218,26 +157,17 @@ mod tests {
     }
 
     #[test]
-    fn a_stored_reason_is_read_back_whatever_the_names_are() {
-        for cause in BlockCause::ALL {
-            assert_eq!(BlockReason::parse(&reason(cause).stored()), Some(reason(cause)));
-        }
-        assert_eq!(BlockReason::parse("neither its turn nor its failure can be stored: full"), None);
-        assert_eq!(BlockReason::parse("mismatch of something else"), None);
-    }
-
-    #[test]
     fn a_build_frees_what_another_build_blocked_and_what_it_has_registered() {
         let name = "Order \"x\", (1)]: \n";
         let with = OrchestrationRegistry::builder().register(name, |_, input| async { Ok(input) }).build();
         let without = OrchestrationRegistry::default();
         let mismatch = reason(BlockCause::Mismatch);
-        assert!(mismatch.may_go_on(&with, "b2") && !mismatch.may_go_on(&with, "b1"));
-        assert!(!mismatch.may_go_on(&without, "b2"));
+        assert!(may_go_on(&mismatch, &with, "b2") && !may_go_on(&mismatch, &with, "b1"));
+        assert!(!may_go_on(&mismatch, &without, "b2"));
         let unregistered = reason(BlockCause::Unregistered);
-        assert!(unregistered.may_go_on(&with, "b1") && !unregistered.may_go_on(&without, "b1"));
+        assert!(may_go_on(&unregistered, &with, "b1") && !may_go_on(&unregistered, &without, "b1"));
         let other_version = BlockReason { version: "2.0.0".into(), ..reason(BlockCause::Unregistered) };
-        assert!(!other_version.may_go_on(&with, "b1"));
+        assert!(!may_go_on(&other_version, &with, "b1"));
     }
 
     #[test]

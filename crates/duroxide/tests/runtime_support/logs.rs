@@ -1,5 +1,7 @@
 //! A subscriber that keeps every line of the log, for tests on one thread.
 
+#![allow(dead_code, reason = "each test program uses what it needs")]
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock, Mutex};
 

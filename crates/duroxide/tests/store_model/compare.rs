@@ -14,8 +14,8 @@ use duroxide::providers::{
     WorkQueue, WorkRequest,
 };
 
-use crate::observe::{self, Incarnations};
-use crate::steps::{
+use super::observe::{self, Incarnations};
+use super::steps::{
     Claimant, Completion, Defect, HeldPick, INSTANCES, Selection, Step, TokenPick, Turn, application_error,
     completion_of, event,
 };

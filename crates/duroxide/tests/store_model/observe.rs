@@ -5,7 +5,7 @@ use std::fmt::Debug;
 
 use duroxide::providers::{DroppedMessage, ExtendedProvider, Provider, ProviderAdmin};
 
-use crate::steps::{EXECUTIONS, INSTANCES, KEYS, STATUSES};
+use super::steps::{EXECUTIONS, INSTANCES, KEYS, STATUSES};
 
 /// Reads everything; a store answers with as many lines as any other of the same abilities.
 pub async fn everything(store: &dyn Provider, incarnations: &mut Incarnations) -> Vec<String> {

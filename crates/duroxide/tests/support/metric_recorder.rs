@@ -1,5 +1,7 @@
 //! A recorder that keeps every series as text, so that a test can compare them all.
 
+#![allow(dead_code, reason = "each test program uses what it needs")]
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

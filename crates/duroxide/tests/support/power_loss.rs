@@ -15,7 +15,7 @@ use powerloss_vfs::{Disk, Survivors, VFS_NAME};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
-use crate::support::{LEASE, activity, completion, metadata, start, started_event};
+use crate::sqlite_store::{LEASE, activity, completion, metadata, start, started_event};
 
 /// The store's view of the disk.
 struct Watched(Arc<Disk>);

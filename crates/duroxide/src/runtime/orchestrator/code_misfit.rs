@@ -4,9 +4,9 @@
 use super::claim::Claim;
 use super::decide::Rules;
 use super::record::Beginning;
+use crate::model::{BlockCause, BlockReason};
 use crate::model::{ConfigErrorKind, ErrorDetails};
 use crate::replay::{Execution, Turn, TurnResult, describe_event, loggable, records_action};
-use crate::runtime::blocked::{BlockCause, BlockReason};
 use crate::runtime::core::Core;
 use crate::runtime::options::{OnForeignWait, OnMismatch, OnUnregistered};
 

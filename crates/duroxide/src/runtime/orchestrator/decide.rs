@@ -16,13 +16,13 @@ use super::record::{self, Beginning, Phase};
 use super::report::{ExecutionEnd, Report, StartedBy};
 use super::residents::Resident;
 use super::turn_messages::{StartMessage, TurnMessages};
+use crate::model::BlockReason;
 use crate::model::{
     Event, EventKind, ExecutionStatus, INITIAL_EVENT_ID, INITIAL_EXECUTION_ID, KvEntry, WorkItem,
 };
 use crate::providers::{DispatcherCapabilityFilter, ExecutionMetadata, current_build_version, inspect};
 use crate::registry::{OrchestrationHandler, OrchestrationRegistry};
 use crate::replay::{Ending, Execution, Journal};
-use crate::runtime::blocked::BlockReason;
 use crate::runtime::core::Core;
 use crate::runtime::options::{UnregisteredBackoffConfig, attempts_until_poison};
 use crate::runtime::program::{Assignment, open_execution};

@@ -2,9 +2,6 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that fails may panic")]
 
-#[path = "../runtime_support/mod.rs"]
-mod runtime_support;
-
 mod children;
 mod endings;
 mod starting;

@@ -9,8 +9,6 @@
 
 mod compare;
 mod faulty;
-#[path = "../support/forwarding.rs"]
-mod forwarding;
 mod observe;
 mod steps;
 

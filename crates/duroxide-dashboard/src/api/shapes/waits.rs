@@ -1,0 +1,117 @@
+//! What an instance waits for.
+
+use duroxide::model::{ActivityStage, WaitFor};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::State;
+
+/// The kinds of things to wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum WaitKind {
+    Activity,
+    Timer,
+    Signal,
+    Queue,
+    Child,
+}
+
+/// Something that an instance waits for.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub(crate) struct Wait {
+    pub(crate) kind: WaitKind,
+    /// The event that asked for it.
+    pub(crate) event_id: u64,
+    /// Of the activity, signal, queue or child; empty for a timer.
+    pub(crate) name: String,
+    pub(crate) since_ms: u64,
+    /// When a timer is due.
+    pub(crate) until_ms: Option<u64>,
+    /// How far an activity is: `queued`, `delayed`, `running`, `finished` or `missing`.
+    pub(crate) stage: Option<String>,
+    /// Since when an activity runs.
+    pub(crate) running_since_ms: Option<u64>,
+    /// When a delayed activity is tried next.
+    pub(crate) next_attempt_ms: Option<u64>,
+    pub(crate) attempt: Option<u32>,
+    /// How often the same activity failed before.
+    pub(crate) earlier_failures: Option<u32>,
+    pub(crate) tag: Option<String>,
+    pub(crate) session: Option<String>,
+    pub(crate) worker: Option<String>,
+    pub(crate) lease_until_ms: Option<u64>,
+    pub(crate) last_error: Option<String>,
+    pub(crate) child: Option<String>,
+    pub(crate) child_state: Option<State>,
+}
+
+impl From<duroxide::model::Wait> for Wait {
+    fn from(wait: duroxide::model::Wait) -> Self {
+        let mut view = Self {
+            kind: WaitKind::Activity,
+            event_id: wait.event_id,
+            name: String::new(),
+            since_ms: wait.since_ms,
+            until_ms: None,
+            stage: None,
+            running_since_ms: None,
+            next_attempt_ms: None,
+            attempt: None,
+            earlier_failures: None,
+            tag: None,
+            session: None,
+            worker: None,
+            lease_until_ms: None,
+            last_error: None,
+            child: None,
+            child_state: None,
+        };
+        match wait.what {
+            WaitFor::Activity(activity) => {
+                let is_running = activity.stage == ActivityStage::Running;
+                view.name = activity.name;
+                view.stage = Some(stage_word(activity.stage).to_string());
+                view.running_since_ms = activity.stage_since_ms.filter(|_| is_running);
+                view.next_attempt_ms = activity.delayed_until_ms;
+                view.attempt = Some(activity.attempt);
+                view.earlier_failures = Some(activity.earlier_failures);
+                view.tag = activity.tag;
+                view.session = activity.session_id;
+                view.worker = activity.leased_by;
+                view.lease_until_ms = activity.leased_until_ms;
+                view.last_error = activity.last_error;
+            }
+            WaitFor::Timer { until_ms } => {
+                view.kind = WaitKind::Timer;
+                view.until_ms = Some(until_ms);
+            }
+            WaitFor::Signal { name } => {
+                view.kind = WaitKind::Signal;
+                view.name = name;
+            }
+            WaitFor::Queue { name } => {
+                view.kind = WaitKind::Queue;
+                view.name = name;
+            }
+            WaitFor::Child { instance, name, state } => {
+                view.kind = WaitKind::Child;
+                view.name = name;
+                view.child = Some(instance);
+                view.child_state = state.map(State::from);
+            }
+            _ => {}
+        }
+        view
+    }
+}
+
+fn stage_word(stage: ActivityStage) -> &'static str {
+    match stage {
+        ActivityStage::Delayed => "delayed",
+        ActivityStage::Running => "running",
+        ActivityStage::Finished => "finished",
+        ActivityStage::Missing => "missing",
+        _ => "queued",
+    }
+}

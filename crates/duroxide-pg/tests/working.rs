@@ -1,0 +1,24 @@
+//! What workers do to one schema: claims, commits, leases, locks, listings.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+mod support;
+
+mod bloat;
+mod bulk_removal;
+mod claims;
+mod commits;
+mod committers;
+mod deliveries;
+mod held_snapshot;
+mod lock_order;
+mod locks;
+mod long_reads;
+mod many_waiters;
+mod parking;
+mod session_seats;
+mod steps;
+mod store_model;
+mod totals;
+mod unclaimable;
+mod validation;
