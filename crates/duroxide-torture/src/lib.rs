@@ -30,7 +30,7 @@ mod forwarding;
 mod observe;
 #[path = "../../duroxide/tests/support/power_loss.rs"]
 mod power_loss;
+#[path = "../../duroxide/tests/support/sqlite_store.rs"]
+mod sqlite_store;
 #[path = "../../duroxide/tests/store_model/steps.rs"]
 mod steps;
-#[path = "../../duroxide/tests/support/sqlite_store.rs"]
-mod support;

@@ -26,7 +26,7 @@ pub const HARNESS: Harness = Harness {
     trial,
     twins: &["swallows-errors"],
     twin_trials: 60,
-    ci: Tier { trials: 2_000, time_limit: Duration::from_secs(45) },
+    ci: Tier { trials: 2_000, time_limit: Duration::from_secs(30) },
     nightly: Tier { trials: 20_000, time_limit: Duration::from_secs(60 * 60) },
     is_parallel: true,
 };

@@ -31,8 +31,8 @@ pub const HARNESS: Harness = Harness {
     about: "worker processes on a SQLite file, killed and replaced again and again",
     trial,
     twins: &["splits-commits"],
-    twin_trials: 2,
-    ci: Tier { trials: 4, time_limit: Duration::from_secs(60) },
+    twin_trials: 1,
+    ci: Tier { trials: 4, time_limit: Duration::from_secs(30) },
     nightly: Tier { trials: 400, time_limit: Duration::from_secs(2 * 60 * 60) },
     is_parallel: false,
 };
@@ -44,7 +44,7 @@ pub const ON_A_SERVER: Harness = Harness {
     trial: on_a_server,
     twins: &[],
     twin_trials: 0,
-    ci: Tier { trials: 2, time_limit: Duration::from_secs(60) },
+    ci: Tier { trials: 2, time_limit: Duration::from_secs(20) },
     nightly: Tier { trials: 60, time_limit: Duration::from_secs(60 * 60) },
     is_parallel: false,
 };

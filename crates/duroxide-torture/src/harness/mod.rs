@@ -50,6 +50,9 @@ pub struct Harness {
     pub is_parallel: bool,
 }
 
+/// A twin that was caught gets no more time than this; further trials would only tell in how many of them.
+const ENOUGH_OF_A_TWIN: Duration = Duration::from_secs(2);
+
 /// All harnesses, in the order in which a tier runs them.
 pub const ALL: &[Harness] = &[
     sim::HARNESS,
@@ -85,7 +88,12 @@ impl Harness {
         let work = || {
             loop {
                 let number = next.fetch_add(1, Ordering::Relaxed);
-                if number >= tier.trials || SystemClock.monotonic() - begin >= tier.time_limit {
+                let elapsed = SystemClock.monotonic() - begin;
+                let is_caught = twin.is_some() && report.lock().unwrap().failed > 0;
+                if number >= tier.trials
+                    || elapsed >= tier.time_limit
+                    || is_caught && elapsed > ENOUGH_OF_A_TWIN
+                {
                     return;
                 }
                 let seed = seed + number;

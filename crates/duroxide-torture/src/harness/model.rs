@@ -39,8 +39,8 @@ pub const HARNESS: Harness = Harness {
         "loses-failures",
         "ignores-versions",
     ],
-    twin_trials: 48,
-    ci: Tier { trials: 240, time_limit: Duration::from_secs(60) },
+    twin_trials: 32,
+    ci: Tier { trials: 160, time_limit: Duration::from_secs(40) },
     nightly: Tier { trials: 50_000, time_limit: Duration::from_secs(60 * 60) },
     is_parallel: true,
 };

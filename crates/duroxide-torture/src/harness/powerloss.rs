@@ -22,8 +22,8 @@ pub const HARNESS: Harness = Harness {
     about: "power cuts and failing syncs under the SQLite store",
     trial,
     twins: &["normal-durability", "trusts-the-next-sync"],
-    twin_trials: 24,
-    ci: Tier { trials: 260, time_limit: Duration::from_secs(45) },
+    twin_trials: 12,
+    ci: Tier { trials: 200, time_limit: Duration::from_secs(30) },
     nightly: Tier { trials: 20_000, time_limit: Duration::from_secs(60 * 60) },
     is_parallel: true,
 };
@@ -130,7 +130,7 @@ async fn reopen(machine: &Machine, dice: &mut Random, found: &Mutex<Found>) {
     let store = SqliteProvider::builder().open(&url).await;
     let works = match &store {
         Ok(store) => store
-            .enqueue_for_orchestrator(crate::support::start("new"), None)
+            .enqueue_for_orchestrator(crate::sqlite_store::start("new"), None)
             .await
             .map_err(|e| e.to_string()),
         Err(error) => Err(error.to_string()),

@@ -30,8 +30,8 @@ pub const HARNESS: Harness = Harness {
     about: "random orchestrations against an interpreter, with a crash at every commit",
     trial,
     twins: &["counts-runs", "remembers"],
-    twin_trials: 20,
-    ci: Tier { trials: 120, time_limit: Duration::from_secs(40) },
+    twin_trials: 8,
+    ci: Tier { trials: 100, time_limit: Duration::from_secs(30) },
     nightly: Tier { trials: 50_000, time_limit: Duration::from_secs(60 * 60) },
     is_parallel: true,
 };

@@ -16,8 +16,8 @@ pub const HARNESS: Harness = Harness {
     about: "the real runtime on simulated time over a store that fails, delays and loses answers",
     trial,
     twins: &Twin::NAMES,
-    twin_trials: 40,
-    ci: Tier { trials: 600, time_limit: Duration::from_secs(90) },
+    twin_trials: 20,
+    ci: Tier { trials: 600, time_limit: Duration::from_secs(70) },
     nightly: Tier { trials: 200_000, time_limit: Duration::from_secs(2 * 60 * 60) },
     is_parallel: true,
 };

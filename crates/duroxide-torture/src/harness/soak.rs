@@ -23,7 +23,7 @@ pub const HARNESS: Harness = Harness {
     trial,
     twins: &["keeps-everything"],
     twin_trials: 1,
-    ci: Tier { trials: 1, time_limit: Duration::from_secs(12) },
+    ci: Tier { trials: 1, time_limit: Duration::from_secs(10) },
     nightly: Tier { trials: 1, time_limit: Duration::from_secs(60 * 60) },
     is_parallel: false,
 };

@@ -27,8 +27,8 @@ pub const HARNESS: Harness = Harness {
     about: "workers on a SQLite file, stopped for longer than their leases, and then going on",
     trial,
     twins: &["ignores-leases"],
-    twin_trials: 3,
-    ci: Tier { trials: 3, time_limit: Duration::from_secs(40) },
+    twin_trials: 2,
+    ci: Tier { trials: 2, time_limit: Duration::from_secs(20) },
     nightly: Tier { trials: 250, time_limit: Duration::from_secs(60 * 60) },
     is_parallel: false,
 };
