@@ -9,7 +9,7 @@ use axum::extract::{Path, State as Extract};
 use axum::{Json, Router, http::StatusCode, routing::get, routing::post};
 use duroxide::client::AskError;
 use duroxide::prelude::*;
-use duroxide::{Cancellation, DuroxideBuilder, InstanceState, Request, RunError};
+use duroxide::{Cancellation, DuroxideBuilder, InstanceState, Request};
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -178,6 +178,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 async fn nobody_approves_in_a_day_and_the_apples_are_released() {
     let env = duroxide::testing::TestEnv::of(functions(Duroxide::open("memory:"))).start().await;
     let order = env.client().start(fulfil, "o-1", Order { apples: 4, cents: 5_000 }).await.unwrap();
-    assert_eq!(env.run(order.result()).await, Err(RunError::Failed(OrderError::NobodyApproved)));
+    assert_eq!(env.run(order.result()).await, Err(duroxide::RunError::Failed(OrderError::NobodyApproved)));
     assert_eq!((env.elapsed(), env.calls(release).len(), env.calls(charge).len()), (hours(24), 1, 0));
 }
