@@ -668,7 +668,15 @@ async fn a_report_that_meets_passing_errors_is_stored_once() {
         world.client.start_orchestration("i", "Job", "").await.unwrap();
         let end = soon(world.end_in_time("i", Duration::from_millis(100))).await;
         assert_eq!(runtime_support::output(end), "done");
-        runtime.shutdown(None).await;
+        // A worker that heard of an error pauses by the same clock before it learns that the report was stored.
+        let mut shutdown = std::pin::pin!(runtime.shutdown(None));
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut shutdown => break,
+                () = tokio::task::yield_now() => world.clock.advance(SECOND),
+            }
+        }
         let mut attempts = Vec::new();
         while let Ok(attempt) = begun.try_recv() {
             attempts.push(attempt);
