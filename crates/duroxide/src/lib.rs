@@ -114,13 +114,13 @@ pub mod runtime;
 pub mod testing;
 pub mod typed;
 
-pub use activity::{ActivityContext, State, StateKey};
+pub use activity::{ActivityContext, AttemptError, State, StateKey};
 pub use app::{Duroxide, DuroxideBuilder, StartError};
-pub use client::{Client, ClientError, StartOptions, StartedInstance};
+pub use client::{Client, ClientError, CompleteError, StartOptions, StartedInstance};
 pub use model::{
-    Action, AppErrorKind, ConfigErrorKind, ErrorDetails, Event, EventKind, INITIAL_EVENT_ID,
-    INITIAL_EXECUTION_ID, InstanceState, PoisonMessageType, SUB_ORCH_AUTO_PREFIX, SystemStats,
-    build_child_instance_id, is_auto_generated_sub_orch_id,
+    Action, ActivityOptions, AppErrorKind, CompletionToken, ConfigErrorKind, ErrorDetails, Event, EventKind,
+    INITIAL_EVENT_ID, INITIAL_EXECUTION_ID, InstanceState, PoisonMessageType, SUB_ORCH_AUTO_PREFIX,
+    StoredRetry, SystemStats, build_child_instance_id, is_auto_generated_sub_orch_id,
 };
 pub use orchestration::{
     BackoffStrategy, Cancellation, Cancelled, DurableFuture, Either2, Either3, LogLevel,

@@ -6,6 +6,7 @@ mod runtime_support;
 mod support;
 mod typed_support;
 
+mod activity_attempts_typed;
 mod authoring_futures;
 mod authoring_state;
 mod authoring_steps;

@@ -30,6 +30,21 @@ struct State {
     failing: Range<u64>,
     /// Whether a page that could not be written is read from the disk from then on.
     forgets_what_it_could_not_write: bool,
+    /// How many calls of SQLite there were so far: reads, writes, truncations and syncs.
+    calls: u64,
+    /// Which of them fail, and how.
+    faulty: Option<(Range<u64>, CallFault)>,
+}
+
+/// How a call of SQLite to the disk fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CallFault {
+    /// The call does nothing, and reports an error of the device.
+    IoError,
+    /// A write stores the first half of its bytes, and reports an error. Any other call is as with `IoError`.
+    ShortWrite,
+    /// A write or truncation does nothing, and reports that the disk is full. Any other call succeeds.
+    DiskFull,
 }
 
 /// Which unsynced changes survive a power cut.
@@ -72,6 +87,25 @@ impl Disk {
     pub fn fail_syncs(&self, which: Range<u64>) {
         let mut state = self.state();
         state.failing = state.syncs + which.start..state.syncs.saturating_add(which.end);
+    }
+
+    /// Returns how many calls of SQLite there were so far, failed ones included.
+    pub fn calls(&self) -> u64 {
+        self.state().calls
+    }
+
+    /// Makes calls fail: those with these numbers, counted from now on; 0 is the next one.
+    pub fn fail_calls(&self, which: Range<u64>, fault: CallFault) {
+        let mut state = self.state();
+        state.faulty = Some((state.calls + which.start..state.calls.saturating_add(which.end), fault));
+    }
+
+    /// Counts a call; returns how it fails, if it does.
+    pub(crate) fn next_call(&self) -> Option<CallFault> {
+        let mut state = self.state();
+        let number = state.calls;
+        state.calls += 1;
+        state.faulty.as_ref().filter(|(which, _)| which.contains(&number)).map(|(_, fault)| *fault)
     }
 
     /// From now on, the system's memory does not keep a page that could not be written either: every reader gets what

@@ -8,6 +8,8 @@
 //! are still in memory, where every reader gets them, but no later sync writes them, unless a program changes them
 //! again. Each open handle reports the failure once.
 //!
+//! [`Disk::fail_calls`] makes any calls fail: with an error of the device, after half of a write, or for lack of room.
+//!
 //! ```
 //! use powerloss_vfs::{Disk, Survivors, VFS_NAME};
 //! # let (live, image) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -26,5 +28,5 @@ mod disk;
 mod file;
 mod vfs;
 
-pub use disk::{Disk, Survivors};
+pub use disk::{CallFault, Disk, Survivors};
 pub use vfs::VFS_NAME;

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use rusqlite::ffi;
 
-use crate::disk::{Disk, position};
+use crate::disk::{CallFault, Disk, position};
 
 /// The name by which SQLite knows the VFS: `file:PATH?vfs=powerloss`.
 pub const VFS_NAME: &str = "powerloss";
@@ -178,7 +178,20 @@ unsafe extern "C" fn read(
     length: c_int,
     offset: i64,
 ) -> c_int {
-    forward!(file, xRead, to, length, offset)
+    // SAFETY: SQLite is in a method of a file that `open` opened.
+    match unsafe { fault(file) } {
+        Some(CallFault::IoError | CallFault::ShortWrite) => ffi::SQLITE_IOERR_READ,
+        Some(CallFault::DiskFull) | None => forward!(file, xRead, to, length, offset),
+    }
+}
+
+/// Counts a call to the disk of a file; returns how it fails, if it does.
+///
+/// # Safety
+/// As for [`watched`].
+unsafe fn fault(file: *mut ffi::sqlite3_file) -> Option<CallFault> {
+    // SAFETY: by the contract.
+    unsafe { watched(file) }?.disk.next_call()
 }
 
 unsafe extern "C" fn write(
@@ -187,6 +200,13 @@ unsafe extern "C" fn write(
     length: c_int,
     offset: i64,
 ) -> c_int {
+    // SAFETY: SQLite is in a method of a file that `open` opened.
+    let (length, failure) = match unsafe { fault(file) } {
+        None => (length, None),
+        Some(CallFault::ShortWrite) => (length / 2, Some(ffi::SQLITE_IOERR_WRITE)),
+        Some(CallFault::IoError) => return ffi::SQLITE_IOERR_WRITE,
+        Some(CallFault::DiskFull) => return ffi::SQLITE_FULL,
+    };
     let rc = forward!(file, xWrite, from, length, offset);
     // SAFETY: SQLite is in a method of a file that `open` opened.
     let watched = unsafe { watched(file) };
@@ -197,10 +217,16 @@ unsafe extern "C" fn write(
         let offset = position(u64::try_from(offset).unwrap_or(0));
         watched.disk.with_file(&watched.path, |file| file.write(offset, bytes));
     }
-    rc
+    failure.unwrap_or(rc)
 }
 
 unsafe extern "C" fn truncate(file: *mut ffi::sqlite3_file, length: i64) -> c_int {
+    // SAFETY: SQLite is in a method of a file that `open` opened.
+    match unsafe { fault(file) } {
+        Some(CallFault::IoError | CallFault::ShortWrite) => return ffi::SQLITE_IOERR_TRUNCATE,
+        Some(CallFault::DiskFull) => return ffi::SQLITE_FULL,
+        None => {}
+    }
     let rc = forward!(file, xTruncate, length);
     // SAFETY: SQLite is in a method of a file that `open` opened.
     let watched = unsafe { watched(file) };
@@ -214,6 +240,10 @@ unsafe extern "C" fn truncate(file: *mut ffi::sqlite3_file, length: i64) -> c_in
 unsafe extern "C" fn sync(file: *mut ffi::sqlite3_file, flags: c_int) -> c_int {
     // SAFETY: SQLite is in a method of a file that `open` opened.
     let Some(watched) = (unsafe { watched(file) }) else { return forward!(file, xSync, flags) };
+    if let Some(CallFault::IoError | CallFault::ShortWrite) = watched.disk.next_call() {
+        // The system reports it once, and takes the pages for clean from then on.
+        watched.disk.fail_syncs(0..1);
+    }
     // The real file is not synced: it only stands for the system's memory.
     match watched.disk.sync_handle(&watched.path, &mut watched.heard) {
         Ok(()) => ffi::SQLITE_OK,

@@ -35,7 +35,7 @@ impl Cluster {
     /// Returns the server that the tests of a run share; it does not sync.
     pub fn shared() -> Self {
         // One for each build directory, so that two checkouts do not share one.
-        let build = env!("CARGO_TARGET_TMPDIR");
+        let build = option_env!("CARGO_TARGET_TMPDIR").unwrap_or(env!("CARGO_MANIFEST_DIR"));
         let directory = std::env::temp_dir().join(format!("duroxide-pg-{:016x}", hash(build.bytes())));
         Self::join(directory, Kind::Forgetful, &[], &[])
     }

@@ -4,6 +4,7 @@
 
 mod ask;
 mod cancel;
+mod complete;
 mod error;
 mod inspect;
 mod key_value;
@@ -23,6 +24,7 @@ use crate::providers::{ExtendedProvider, Provider};
 pub use ask::AskError;
 pub(crate) use ask::Question;
 pub use cancel::Cancel;
+pub use complete::CompleteError;
 pub use error::ClientError;
 pub use inspect::{InstanceDescription, StoreOverview, TroubledOrchestration};
 pub use messages::EnqueueOptions;

@@ -5,6 +5,7 @@ use std::fmt::Display;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::model::ACTIVITY_TIMED_OUT;
 use crate::orchestration::Cancellation;
 
 /// A value that can be an argument or a result: it is recorded as JSON and read again.
@@ -141,6 +142,8 @@ impl Failure {
         let panicked = ["activity panicked", "orchestration panicked: "];
         let kind = if panicked.iter().any(|words| message.starts_with(words)) {
             FailureKind::Panicked
+        } else if message.starts_with(ACTIVITY_TIMED_OUT) {
+            FailureKind::TimedOut
         } else if message.starts_with("canceled: ") {
             FailureKind::Cancelled
         } else {

@@ -24,6 +24,7 @@ mod activity_call;
 mod any_error;
 mod arguments;
 mod ask;
+mod completions;
 mod context;
 pub(crate) mod durations;
 mod either;

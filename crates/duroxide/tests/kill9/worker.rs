@@ -32,7 +32,7 @@ pub async fn work(store: Arc<dyn Provider>, ledger: &Path, round: usize) {
     runtime.shutdown(None).await;
 }
 
-fn activities(ledger: &Path) -> ActivityRegistry {
+pub fn activities(ledger: &Path) -> ActivityRegistry {
     let file = Arc::new(OpenOptions::new().create(true).append(true).open(ledger).unwrap());
     let [work, flaws, flaky, raise, hang] = std::array::from_fn(|_| Ledger(file.clone()));
     ActivityRegistry::builder()

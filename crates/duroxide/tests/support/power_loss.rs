@@ -68,10 +68,7 @@ impl Machine {
 
     /// The content after a power cut.
     pub fn cut_power(&self, survivors: Survivors) -> Image {
-        let directory = TempDir::new().unwrap();
-        self.disk.cut_power(directory.path(), survivors).unwrap();
-        let connection = Connection::open(directory.path().join("store.db")).unwrap();
-        Image { connection, _directory: directory }
+        Image::of(&self.disk, survivors)
     }
 }
 
@@ -82,6 +79,13 @@ pub struct Image {
 }
 
 impl Image {
+    pub fn of(disk: &Disk, survivors: Survivors) -> Self {
+        let directory = TempDir::new().unwrap();
+        disk.cut_power(directory.path(), survivors).unwrap();
+        let connection = Connection::open(directory.path().join("store.db")).unwrap();
+        Self { connection, _directory: directory }
+    }
+
     pub fn number(&self, sql: &str) -> i64 {
         self.connection.query_row(sql, [], |row| row.get(0)).unwrap_or(0)
     }
@@ -186,6 +190,7 @@ async fn store_turn(
 ) -> Result<Option<WorkClaim>, Refused> {
     let activities = Vec::from_iter(has_activity.then(|| activity(&claim.instance, 2)));
     let turn = TurnToStore {
+        activity_options: &[],
         lock_token: &claim.lock_token,
         execution_id: 1,
         history_delta: &[started_event(&claim.instance, event_id)],

@@ -5,7 +5,7 @@ use std::panic::Location;
 use std::sync::Weak;
 use std::task::Waker;
 
-use crate::model::Action;
+use crate::model::{Action, ActivityOptions};
 use crate::replay::key_values::KeyValues;
 use crate::replay::queues::Queues;
 use crate::replay::signals::Signals;
@@ -76,6 +76,8 @@ pub(super) struct Cancellation {
 pub(crate) struct Emitted {
     pub(crate) token: u64,
     pub(crate) action: Action,
+    /// How the activity is to be run, if the code asked for anything.
+    pub(crate) options: Option<Box<ActivityOptions>>,
     /// The line of the code that made it.
     pub(crate) place: &'static Location<'static>,
 }
@@ -151,7 +153,7 @@ impl State {
         }
         let place = Location::caller();
         self.last_place = Some(place);
-        self.emitted.push(Emitted { token, action, place });
+        self.emitted.push(Emitted { token, action, options: None, place });
         token
     }
 

@@ -1,0 +1,95 @@
+//! The command line.
+
+use std::time::Duration;
+
+/// What to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Arguments {
+    /// The subcommand: a harness, a tier, or what else there is.
+    pub command: String,
+    /// Words after it that are no options.
+    pub rest: Vec<String>,
+    /// The seed of the first trial.
+    pub seed: u64,
+    /// How many trials, if not those of the tier.
+    pub trials: Option<u64>,
+    /// For how long at most, if not that of the tier.
+    pub time_limit: Option<Duration>,
+    /// The broken twin to catch.
+    pub twin: Option<String>,
+}
+
+/// The text for those who ask, or who got it wrong.
+pub const USAGE: &str = "\
+usage: duroxide-torture COMMAND [--seed N] [--trials N] [--time-limit SECONDS] [--twin NAME]
+
+commands:
+  ci         all harnesses in their short tier, their twins, and the seeds of old bugs
+  nightly    all harnesses in their long tier
+  twins      only the deliberately broken twins: each must be caught
+  list       the harnesses, with their twins
+  trace      everything that happens in the simulation of a seed
+  HARNESS    one harness; prints one line of JSON, and how to repeat what it found
+
+A harness takes the seeds from --seed on, one for each trial.";
+
+impl Arguments {
+    /// Reads the command line.
+    ///
+    /// # Errors
+    /// Says what it does not understand.
+    pub fn parse(words: impl IntoIterator<Item = String>) -> Result<Self, String> {
+        let mut words = words.into_iter();
+        let command = words.next().ok_or("a command is missing")?;
+        let mut arguments =
+            Self { command, rest: Vec::new(), seed: 1, trials: None, time_limit: None, twin: None };
+        while let Some(word) = words.next() {
+            let mut value = || words.next().ok_or(format!("{word} needs a value"));
+            match word.as_str() {
+                "--seed" => arguments.seed = number(&word, &value()?)?,
+                "--trials" => arguments.trials = Some(number(&word, &value()?)?),
+                "--time-limit" => {
+                    arguments.time_limit = Some(Duration::from_secs(number(&word, &value()?)?));
+                }
+                "--twin" => arguments.twin = Some(value()?),
+                _ if word.starts_with("--") => return Err(format!("there is no option {word}")),
+                _ => arguments.rest.push(word),
+            }
+        }
+        Ok(arguments)
+    }
+}
+
+fn number(option: &str, text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("{option} needs a number, not {text:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Result<Arguments, String> {
+        Arguments::parse(line.split_whitespace().map(str::to_string))
+    }
+
+    #[test]
+    fn options_may_come_in_any_order() {
+        let arguments = parsed("sim --trials 3 --seed 7 --time-limit 9 --twin fires-early").unwrap();
+        assert_eq!((arguments.command.as_str(), arguments.seed, arguments.trials), ("sim", 7, Some(3)));
+        assert_eq!(arguments.time_limit, Some(Duration::from_secs(9)));
+        assert_eq!(arguments.twin.as_deref(), Some("fires-early"));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_with_a_reason() {
+        for (line, reason) in [
+            ("", "command"),
+            ("sim --seed", "needs a value"),
+            ("sim --seed many", "needs a number"),
+            ("sim --speed 3", "no option --speed"),
+        ] {
+            let refused = parsed(line).unwrap_err();
+            assert!(refused.contains(reason), "{line}: {refused}");
+        }
+    }
+}

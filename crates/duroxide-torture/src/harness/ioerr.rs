@@ -1,0 +1,200 @@
+//! `ioerr`: the Nth call to the disk fails, for every N: with an error of the device, after half of a write, or for lack of
+//! room that comes back later. Whatever was acknowledged is there, and no instance fails for an error that passes.
+//!
+//! The trial of a seed is one N of one of two workloads: calls on the store, and whole orchestrations.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use duroxide::providers::SystemClock;
+use duroxide::providers::sqlite::{DiskUnderTest, SqliteProvider};
+use duroxide::runtime::Runtime;
+use duroxide::{Client, OrchestrationRegistry, RuntimeOptions};
+use powerloss_vfs::{CallFault, Disk, Survivors, VFS_NAME};
+
+use super::{Harness, Tier};
+use crate::checker::{Ended, Invariant, Trace, Violation, check};
+use crate::panics::caught;
+use crate::power_loss::{Image, Machine, run_activity, run_instance};
+use crate::report::{Figures, Trial};
+use crate::shared::program::{self, Forecast, Input, ORCHESTRATION, Step};
+
+/// The harness.
+pub const HARNESS: Harness = Harness {
+    name: "ioerr",
+    about: "an I/O error, half a write or a full disk at the Nth call, for every N of two workloads",
+    trial,
+    twins: &["swallows-errors"],
+    twin_trials: 60,
+    ci: Tier { trials: 2_000, time_limit: Duration::from_secs(30) },
+    nightly: Tier { trials: 20_000, time_limit: Duration::from_secs(60 * 60) },
+    is_parallel: true,
+};
+
+/// The faults of a trial; each N meets all of them.
+const FAULTS: [(CallFault, u64); 5] = [
+    (CallFault::IoError, 1),
+    (CallFault::IoError, 9),
+    (CallFault::ShortWrite, 1),
+    (CallFault::DiskFull, 1),
+    (CallFault::DiskFull, 40),
+];
+/// One trial of so many runs whole orchestrations, which takes longer.
+const WHOLE_EVERY: u64 = 10;
+
+fn trial(seed: u64, twin: Option<&str>) -> Trial {
+    if twin.is_some() {
+        return swallowing_writer(seed);
+    }
+    let (whole, number) = (seed.is_multiple_of(WHOLE_EVERY), seed);
+    let (fault, length) = FAULTS[(number % FAULTS.len() as u64) as usize];
+    let n = number / FAULTS.len() as u64;
+    let figures = Mutex::new(Figures::from([("most_n", n)]));
+    let found = caught(|| match whole {
+        true => whole_orchestrations(n / 2 * 7, fault, length, &figures),
+        false => calls(n, fault, length, &figures),
+    });
+    let mut figures = figures.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    figures.insert(if whole { "whole_runs" } else { "call_runs" }, 1);
+    Trial::new(found.unwrap_or_else(|panic| vec![panic]), figures)
+}
+
+/// Calls on the store. Each is tried again while the store says that it may succeed later.
+fn calls(n: u64, fault: CallFault, length: u64, figures: &Mutex<Figures>) -> Vec<Violation> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let machine = Machine::new();
+        let open = async || machine.builder().log_pages(30, 4_000).open(&machine.url()).await;
+        let mut store = open().await.unwrap();
+        let begin = machine.disk.calls();
+        machine.disk.fail_calls(n..n + length, fault);
+        let mut acknowledged = Vec::new();
+        for round in 0..5 {
+            let name = format!("i{round}");
+            let worked = match round {
+                2 => run_activity(&store, &name, &mut acknowledged).await,
+                _ => run_instance(&store, &name, &mut acknowledged).await,
+            };
+            if worked.is_err() {
+                *figures.lock().unwrap().entry("refusals").or_default() += 1;
+                drop(store);
+                // The disk is well again, or will be in a few calls.
+                store = reopened(open).await;
+            }
+        }
+        let reached = machine.disk.calls() - begin > n;
+        figures.lock().unwrap().insert("reached", u64::from(reached));
+        drop(store);
+        let image = Image::of(&machine.disk, Survivors::Nothing);
+        let missing = image.missing(&acknowledged);
+        let lost = |fact| {
+            let what = format!("{fact:?} was acknowledged and is gone; call {n} had failed with {fault:?}");
+            Violation::of_store(Invariant::NothingLost, what)
+        };
+        missing.into_iter().map(lost).collect()
+    })
+}
+
+async fn reopened<E: std::fmt::Display>(open: impl AsyncFn() -> Result<SqliteProvider, E>) -> SqliteProvider {
+    let mut refusal = String::new();
+    for _ in 0..60 {
+        match open().await {
+            Ok(store) => return store,
+            Err(error) => refusal = error.to_string(),
+        }
+    }
+    panic!("the store cannot be opened again: {refusal}")
+}
+
+struct Watched(Arc<Disk>);
+
+impl DiskUnderTest for Watched {
+    fn vfs(&self) -> &str {
+        VFS_NAME
+    }
+
+    fn write(&self, path: &std::path::Path, offset: u64, bytes: &[u8]) -> std::io::Result<()> {
+        self.0.write(path, offset, bytes)
+    }
+
+    fn sync(&self, path: &std::path::Path) -> std::io::Result<()> {
+        self.0.sync(path)
+    }
+}
+
+/// The program of the whole runs: activities in turn and at once, a timer, a child, a value, a next execution.
+fn steps() -> Vec<Step> {
+    let label = |n: u32| format!("s{n}");
+    vec![
+        Step::Activity(label(1)),
+        Step::FanOut(vec![label(2), label(3)]),
+        Step::Timer(5),
+        Step::SetKv("k".into(), label(4)),
+        Step::Child(None, vec![Step::Activity(label(5))]),
+        Step::ContinueAsNew,
+        Step::ReadKv("k".into()),
+        Step::Activity(label(6)),
+    ]
+}
+
+/// Whole orchestrations, by a runtime that hears of the errors and has to get over them.
+fn whole_orchestrations(n: u64, fault: CallFault, length: u64, figures: &Mutex<Figures>) -> Vec<Violation> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let directory = tempfile::tempdir().unwrap();
+        let disk = Disk::new(directory.path());
+        let url = format!("sqlite:{}?mode=rwc", disk.directory().join("store.db").display());
+        let builder = SqliteProvider::builder().disk(Arc::new(Watched(disk.clone())));
+        let store = Arc::new(builder.open(&url).await.unwrap());
+        let client = Client::new(store.clone());
+        let mut forecast = Forecast::default();
+        for instance in ["a", "b"] {
+            forecast.add(instance, &steps());
+            client.start_orchestration(instance, ORCHESTRATION, Input::text(&steps())).await.unwrap();
+        }
+        let begin = disk.calls();
+        disk.fail_calls(n..n + length, fault);
+        let code = OrchestrationRegistry::builder().register(program::ORCHESTRATION, program::run).build();
+        let runs = Arc::default();
+        let activities = super::programs::activities(&runs, false);
+        let options = RuntimeOptions { max_attempts: 1_000, ..RuntimeOptions::default() };
+        let worker = Runtime::start_with_options(store, activities, code.clone(), options).await;
+        for instance in forecast.endings.keys() {
+            let _ = client.wait_for_orchestration(instance, Duration::from_secs(30)).await;
+        }
+        // The rest of the faults, if the work was done before they came, must not hit the reader.
+        disk.fail_calls(0..0, fault);
+        figures.lock().unwrap().insert("reached", u64::from(disk.calls() - begin > n));
+        let mut trace = Trace::default();
+        trace.expect(&forecast);
+        runs.lock().unwrap().iter().cloned().for_each(|run| trace.note_run(run));
+        let ended = match Ended::read(&client, &SystemClock, Duration::from_secs(20)).await {
+            Ok(ended) => ended,
+            Err(error) => {
+                worker.shutdown(Some(0)).await;
+                let what = format!("the store cannot be read after call {n} failed with {fault:?}: {error}");
+                return vec![Violation::of_store(Invariant::Liveness, what)];
+            }
+        };
+        worker.shutdown(Some(0)).await;
+        check(&trace, &ended, &code)
+    })
+}
+
+/// A twin of the store's writer that goes on when a commit has failed.
+fn swallowing_writer(seed: u64) -> Trial {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = Disk::new(directory.path());
+    let path = disk.directory().join("store.db");
+    let connection = rusqlite::Connection::open(format!("file:{}?vfs={VFS_NAME}", path.display())).unwrap();
+    connection.execute_batch("PRAGMA journal_mode = WAL; CREATE TABLE t (n);").unwrap();
+    disk.fail_calls(seed..seed + 1, CallFault::IoError);
+    for n in 0..10 {
+        let _ = connection.execute("INSERT INTO t VALUES (?1)", [n]);
+    }
+    disk.fail_calls(0..0, CallFault::IoError);
+    let there = connection.query_row("SELECT count(*) FROM t", [], |row| row.get::<_, i64>(0)).unwrap_or(0);
+    let what = || format!("{} of 10 acknowledged rows are gone", 10 - there);
+    let lost = (there < 10).then(|| Violation::of_store(Invariant::NothingLost, what()));
+    Trial::new(lost.into_iter().collect(), Figures::new())
+}

@@ -1,0 +1,149 @@
+//! `model`: random sequences of calls on a store, every answer and everything readable compared with the reference.
+//!
+//! The SQLite store takes part in two ways: in memory, and as several handles on one file, some of which are opened in the
+//! middle and some of which never come back, as processes that died.
+
+use std::ops::Deref;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use duroxide::providers::memory::MemoryProvider;
+use duroxide::providers::sqlite::SqliteProvider;
+use duroxide::providers::{ExtendedProvider, ManualClock, Provider, ProviderAdmin};
+use proptest::strategy::{Strategy, ValueTree};
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+
+use super::{Harness, Tier};
+use crate::checker::{Invariant, Violation};
+use crate::faulty::{Fault, FaultyProvider};
+use crate::forwarding::forwarding_provider;
+use crate::report::{Figures, Trial};
+use crate::shared::random::Random;
+use crate::{compare, steps};
+
+/// The harness.
+pub const HARNESS: Harness = Harness {
+    name: "model",
+    about: "random calls on the SQLite store, in memory and through several handles on a file, against the reference",
+    trial,
+    twins: &[
+        "loses-messages",
+        "keeps-cancelled-activities",
+        "counts-ignored-attempts",
+        "forgets-delays",
+        "shares-sessions",
+        "holds-turns-too-long",
+        "forgets-key-times",
+        "loses-failures",
+        "ignores-versions",
+    ],
+    twin_trials: 32,
+    ci: Tier { trials: 160, time_limit: Duration::from_secs(40) },
+    nightly: Tier { trials: 50_000, time_limit: Duration::from_secs(60 * 60) },
+    is_parallel: true,
+};
+
+fn trial(seed: u64, twin: Option<&str>) -> Trial {
+    let sequence = [sequence(seed), steps::drain()].concat();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let is_file = seed.is_multiple_of(2);
+    let compared = runtime.block_on(async {
+        let clock = Arc::new(ManualClock::default());
+        let reference = Arc::new(MemoryProvider::with_clock(clock.clone()));
+        let store: Arc<dyn Provider> = match twin.and_then(fault) {
+            Some(fault) => Arc::new(FaultyProvider::new(MemoryProvider::with_clock(clock.clone()), fault)),
+            None if is_file => Arc::new(SharedFile::new(directory.path().join("store.db"), clock.clone())),
+            None => Arc::new(
+                SqliteProvider::builder().clock(clock.clone()).open("sqlite::memory:").await.unwrap(),
+            ),
+        };
+        compare::run(reference, store, &clock, &sequence).await
+    });
+    let figures = Figures::from([
+        ("operations", sequence.len() as u64),
+        (if is_file { "sequences_on_files" } else { "sequences_in_memory" }, 1),
+    ]);
+    let violations = compared.err().map(|difference| Violation::of_store(Invariant::RightAnswer, difference));
+    Trial::new(violations.into_iter().collect(), figures)
+}
+
+fn fault(name: &str) -> Option<Fault> {
+    HARNESS.twins.iter().position(|twin| *twin == name).and_then(|place| Fault::ALL.get(place).copied())
+}
+
+fn sequence(seed: u64) -> Vec<steps::Step> {
+    let mut dice = Random::new(seed);
+    let bytes: Vec<u8> = (0..32).map(|_| dice.below(256) as u8).collect();
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+    let mut runner = TestRunner::new_with_rng(Config::default(), rng);
+    steps::sequence().new_tree(&mut runner).unwrap().current()
+}
+
+/// After so many calls the oldest handle is not used any more, and another one is opened.
+const CALLS_OF_A_HANDLE: usize = 900;
+const HANDLES: usize = 4;
+
+/// A file that several handles use in turn.
+struct SharedFile {
+    handles: Handles,
+}
+
+struct Handles {
+    path: PathBuf,
+    clock: Arc<ManualClock>,
+    opened: [OnceLock<SqliteProvider>; HANDLES],
+    calls: AtomicUsize,
+}
+
+impl SharedFile {
+    fn new(path: PathBuf, clock: Arc<ManualClock>) -> Self {
+        Self { handles: Handles { path, clock, opened: Default::default(), calls: AtomicUsize::new(0) } }
+    }
+}
+
+impl Handles {
+    fn next(&self) -> &SqliteProvider {
+        let call = self.calls.fetch_add(1, Ordering::Relaxed);
+        // Two at a time; each that was given up stays open, for a process that died closes nothing in order.
+        let oldest = (call / CALLS_OF_A_HANDLE).min(HANDLES - 2);
+        let handle = oldest + call % 2;
+        self.opened[handle].get_or_init(|| {
+            let open = || {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+                let url = format!("sqlite:{}?mode=rwc", self.path.display());
+                runtime.block_on(SqliteProvider::builder().clock(self.clock.clone()).open(&url)).unwrap()
+            };
+            // A runtime cannot block inside another one, so it gets a thread of its own.
+            std::thread::scope(|scope| scope.spawn(open).join().unwrap())
+        })
+    }
+}
+
+impl Deref for Handles {
+    type Target = SqliteProvider;
+
+    fn deref(&self) -> &SqliteProvider {
+        self.next()
+    }
+}
+
+forwarding_provider! {
+    SharedFile => handles;
+    forwards: [
+        fetch_orchestration_item, ack_orchestration_item, abandon_orchestration_item, renew_orchestration_item_lock,
+        read, read_with_execution, append_with_execution, enqueue_for_worker, fetch_work_item, ack_work_item,
+        renew_work_item_lock, abandon_work_item, renew_session_lock, cleanup_orphaned_sessions,
+        enqueue_for_orchestrator, get_custom_status, get_kv_value, get_kv_all_values, get_instance_stats,
+    ];
+
+    fn as_management_capability(&self) -> Option<&dyn ProviderAdmin> {
+        self.handles.next().as_management_capability()
+    }
+
+    fn as_extended(&self) -> Option<&dyn ExtendedProvider> {
+        self.handles.next().as_extended()
+    }
+}

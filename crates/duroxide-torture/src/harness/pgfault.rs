@@ -1,0 +1,221 @@
+//! `pgfault`: whole orchestrations on a PostgreSQL server, while connections are cut (also in the middle of commits), bytes
+//! are late or stand still, backends are terminated, tables are locked, the server is read-only for a while or crashes.
+//!
+//! Standbys that are promoted, poolers and encrypted connections have tests of their own beside the store.
+
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use duroxide::providers::{Clock, Provider, ProviderAdmin, ProviderError, SystemClock, WorkItem};
+use duroxide::runtime::Runtime;
+use duroxide::{Client, OrchestrationRegistry, RuntimeOptions};
+use duroxide_pg::PostgresProvider;
+
+use super::{Harness, Tier};
+use crate::checker::{Ended, Run, Trace, check};
+use crate::forwarding::forwarding_provider;
+use crate::report::{Figures, Trial};
+use crate::shared::cluster::{Cluster, Kind};
+use crate::shared::program::{self, Forecast, Generator, Input, ORCHESTRATION, QUEUE, Step, message};
+use crate::shared::proxy::{NextCommit, Proxy, Weather};
+use crate::shared::random::Random;
+
+/// The harness.
+pub const HARNESS: Harness = Harness {
+    name: "pgfault",
+    about: "cut connections, lost answers, slow networks, terminated backends, locks and crashes of a PostgreSQL server",
+    trial,
+    twins: &["loses-acknowledged"],
+    twin_trials: 1,
+    ci: Tier { trials: 3, time_limit: Duration::from_secs(25) },
+    nightly: Tier { trials: 200, time_limit: Duration::from_secs(60 * 60) },
+    is_parallel: false,
+};
+
+const INSTANCES: usize = 24;
+const FAULTS: usize = 10;
+/// Everything ends so long after the last fault.
+const LIVENESS_BOUND: Duration = Duration::from_secs(60);
+
+/// The server of this process, which syncs every commit. It goes when the process has ended.
+pub(super) fn server() -> &'static Cluster {
+    static SERVER: OnceLock<Cluster> = OnceLock::new();
+    SERVER.get_or_init(|| Cluster::own(Kind::Durable, &[]))
+}
+
+fn trial(seed: u64, twin: Option<&str>) -> Trial {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(run(seed, twin.is_some()))
+}
+
+/// Nobody answers requests here.
+fn without_requests(step: Step) -> Step {
+    match step {
+        Step::OutsideSignal(label) => Step::Activity(label),
+        Step::AwaitCancel(_) => Step::Timer(3),
+        step => step,
+    }
+}
+
+async fn run(seed: u64, is_broken: bool) -> Trial {
+    let mut dice = Random::new(seed);
+    let server = server();
+    let schema = format!("t_{}", uuid::Uuid::new_v4().simple());
+    let proxy = Proxy::new(server.port()).await;
+    let open = async |url: String| -> Arc<PostgresProvider> {
+        let builder = PostgresProvider::builder().schema(&schema).retry_for(Duration::from_secs(20));
+        Arc::new(builder.open(&url).await.unwrap())
+    };
+    let store = open(server.url_through(proxy.port())).await;
+    let runs: Arc<Mutex<Vec<Run>>> = Arc::default();
+    let code = OrchestrationRegistry::builder().register(program::ORCHESTRATION, program::run).build();
+    let options = RuntimeOptions {
+        worker_concurrency: 8,
+        worker_lock_timeout: Duration::from_secs(3),
+        orchestrator_lock_timeout: Duration::from_secs(3),
+        max_attempts: 1_000,
+        activity_cancellation_grace_period: Duration::from_millis(500),
+        ..RuntimeOptions::default()
+    };
+    let activities = super::programs::activities(&runs, false);
+    let worker = Runtime::start_with_options(store.clone(), activities, code.clone(), options).await;
+
+    let sender: Arc<dyn Provider> = open(server.url()).await;
+    let sender: Arc<dyn Provider> = if is_broken { Arc::new(LosesAcknowledged::new(sender)) } else { sender };
+    let client = Client::new(sender);
+    let (mut forecast, mut trace) = (Forecast::default(), Trace::default());
+    let mut cases = Vec::new();
+    for n in 0..INSTANCES {
+        let instance = format!("i{n}");
+        let steps = Generator::new(&mut dice, &instance).program();
+        let steps: Vec<Step> = steps.into_iter().map(without_requests).collect();
+        forecast.add(&instance, &steps);
+        cases.push((instance, steps));
+    }
+    let starting = async {
+        for (instance, steps) in &cases {
+            insist(async || client.start_orchestration(instance, ORCHESTRATION, Input::text(steps)).await)
+                .await;
+            for data in (0..program::messages(steps)).map(message) {
+                insist(async || client.enqueue_event(instance, QUEUE, &data).await).await;
+                trace.note_sent(instance, QUEUE, &data);
+            }
+            SystemClock.sleep(Duration::from_millis(60)).await;
+        }
+    };
+    let (figures, ()) = tokio::join!(storm(server, &proxy, &schema, &mut dice), starting);
+    trace.expect(&forecast);
+    let deadline = SystemClock.monotonic() + if is_broken { Duration::from_secs(5) } else { LIVENESS_BOUND };
+    for instance in forecast.endings.keys() {
+        let left = deadline.saturating_sub(SystemClock.monotonic());
+        let _ = client.wait_for_orchestration(instance, left).await;
+    }
+    let left = deadline.saturating_sub(SystemClock.monotonic());
+    let ended = Ended::read(&client, &SystemClock, left).await.unwrap();
+    worker.shutdown(Some(0)).await;
+    runs.lock().unwrap().iter().cloned().for_each(|run| trace.note_run(run));
+    Trial::new(check(&trace, &ended, &code), figures)
+}
+
+/// Tries again while the server is away. The sender is connected directly, so that only crashes reach it: and what a crash
+/// of the server leaves unanswered, the sender asks about before it sends again.
+async fn insist<T>(mut call: impl AsyncFnMut() -> Result<T, duroxide::ClientError>) {
+    for _ in 0..100 {
+        if call().await.is_ok() {
+            return;
+        }
+        SystemClock.sleep(Duration::from_millis(100)).await;
+    }
+    panic!("the server does not come back");
+}
+
+/// One fault after the other, at moments that the dice pick.
+async fn storm(server: &Cluster, proxy: &Proxy, schema: &str, dice: &mut Random) -> Figures {
+    let mut figures = Figures::new();
+    for _ in 0..FAULTS {
+        SystemClock.sleep(Duration::from_millis(20 + dice.below(250))).await;
+        let figure = match dice.below(9) {
+            0 => {
+                proxy.cut();
+                "cuts"
+            }
+            1 => {
+                proxy.hang_up();
+                "half_open"
+            }
+            2..=4 => {
+                let how = [NextCommit::LoseAnswer, NextCommit::LoseRequest, NextCommit::LoseHalf];
+                proxy.spoil_next_commit(how[dice.below(3) as usize]);
+                "spoiled_commits"
+            }
+            5 => {
+                proxy.set_weather(Weather::Slow(Duration::from_millis(30)));
+                SystemClock.sleep(Duration::from_millis(400)).await;
+                proxy.set_weather(Weather::Fair);
+                "slow_networks"
+            }
+            6 => {
+                proxy.set_weather(Weather::Frozen);
+                SystemClock.sleep(Duration::from_millis(500 + dice.below(4_000))).await;
+                proxy.set_weather(Weather::Fair);
+                "frozen_networks"
+            }
+            7 => {
+                let all =
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()";
+                execute(server, all).await;
+                "terminations"
+            }
+            _ => {
+                let lock = format!(
+                    "BEGIN; LOCK TABLE {schema}.history IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep(0.5); COMMIT"
+                );
+                execute(server, &lock).await;
+                "locks"
+            }
+        };
+        *figures.entry(figure).or_default() += 1;
+    }
+    figures
+}
+
+async fn execute(server: &Cluster, sql: &str) {
+    let (client, connection) = tokio_postgres::connect(&server.url(), tokio_postgres::NoTls).await.unwrap();
+    let connection = tokio::spawn(connection);
+    client.batch_execute(sql).await.unwrap();
+    drop(client);
+    let _ = connection.await;
+}
+
+/// A twin of the store that acknowledges messages and loses some.
+struct LosesAcknowledged {
+    inner: Arc<dyn Provider>,
+    count: std::sync::atomic::AtomicU64,
+}
+
+impl LosesAcknowledged {
+    fn new(inner: Arc<dyn Provider>) -> Self {
+        Self { inner, count: std::sync::atomic::AtomicU64::new(0) }
+    }
+}
+
+forwarding_provider! {
+    LosesAcknowledged => inner;
+    forwards: [
+        fetch_orchestration_item, ack_orchestration_item, abandon_orchestration_item,
+        renew_orchestration_item_lock, read, read_with_execution, append_with_execution, enqueue_for_worker,
+        fetch_work_item, ack_work_item, renew_work_item_lock, abandon_work_item, renew_session_lock,
+        cleanup_orphaned_sessions, get_custom_status, get_kv_value, get_kv_all_values, get_instance_stats,
+    ];
+
+    async fn enqueue_for_orchestrator(&self, item: WorkItem, delay: Option<Duration>) -> Result<(), ProviderError> {
+        if self.count.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % 6 == 5 {
+            return Ok(());
+        }
+        self.inner.enqueue_for_orchestrator(item, delay).await
+    }
+
+    fn as_management_capability(&self) -> Option<&dyn ProviderAdmin> {
+        self.inner.as_management_capability()
+    }
+}

@@ -1,0 +1,33 @@
+//! `sim`: the whole runtime on simulated time, over a store that fails; see [`crate::sim`].
+
+use std::time::Duration;
+
+use super::{Harness, Tier};
+use crate::report::Trial;
+use crate::sim::twin::Twin;
+use crate::sim::{IS_REPEATABLE, simulate};
+
+/// Every so many seeds the same seed runs twice, to see whether it decides everything.
+const TWICE_EVERY: u64 = 16;
+
+/// The harness.
+pub const HARNESS: Harness = Harness {
+    name: "sim",
+    about: "the real runtime on simulated time over a store that fails, delays and loses answers",
+    trial,
+    twins: &Twin::NAMES,
+    twin_trials: 20,
+    ci: Tier { trials: 600, time_limit: Duration::from_secs(70) },
+    nightly: Tier { trials: 200_000, time_limit: Duration::from_secs(2 * 60 * 60) },
+    is_parallel: true,
+};
+
+fn trial(seed: u64, twin: Option<&str>) -> Trial {
+    let mut simulated = simulate(seed, twin.and_then(Twin::named), false);
+    if IS_REPEATABLE && seed.is_multiple_of(TWICE_EVERY) && twin.is_none() {
+        let again = simulate(seed, None, false);
+        simulated.figures.insert("seeds_run_twice", 1);
+        simulated.figures.insert("seeds_alike", u64::from(again.hash == simulated.hash));
+    }
+    Trial::new(simulated.violations, simulated.figures)
+}

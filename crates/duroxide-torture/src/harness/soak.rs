@@ -1,0 +1,138 @@
+//! `soak`: steady load on a SQLite file, with ended instances removed after a while. Memory, file, tables and latency must
+//! be as flat in the last third as in the second.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use duroxide::providers::sqlite::SqliteProvider;
+use duroxide::providers::{Clock, InstanceFilter, SystemClock};
+use duroxide::runtime::Runtime;
+use duroxide::{
+    ActivityContext, ActivityRegistry, Client, OrchestrationContext, OrchestrationRegistry, RuntimeOptions,
+};
+
+use super::{Harness, Tier};
+use crate::checker::{Invariant, Violation};
+use crate::report::{Figures, Trial};
+
+/// The harness.
+pub const HARNESS: Harness = Harness {
+    name: "soak",
+    about: "steady load with retention: memory, file and latency stay flat",
+    trial,
+    twins: &["keeps-everything"],
+    twin_trials: 1,
+    ci: Tier { trials: 1, time_limit: Duration::from_secs(10) },
+    nightly: Tier { trials: 1, time_limit: Duration::from_secs(60 * 60) },
+    is_parallel: false,
+};
+
+/// How long the soak takes; the command line sets it.
+pub static SECONDS: AtomicU64 = AtomicU64::new(12);
+
+const BETWEEN_BATCHES: Duration = Duration::from_millis(100);
+const BATCH: usize = 20;
+/// For how long ended instances are kept.
+const RETENTION: Duration = Duration::from_secs(1);
+const PAYLOAD: usize = 2_000;
+/// What a third may differ by without any growth: allocators and the log breathe.
+const SLACK_BYTES: u64 = 8 << 20;
+
+/// What was measured in a third of the time.
+#[derive(Default, Clone, Copy)]
+struct Third {
+    memory: u64,
+    file: u64,
+    slowest_ms: u64,
+    instances: u64,
+}
+
+fn trial(_seed: u64, twin: Option<&str>) -> Trial {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let length = Duration::from_secs(SECONDS.load(Ordering::Relaxed));
+    let thirds = runtime.block_on(soak(length, twin.is_some()));
+    let [_, second, third] = thirds;
+    let mut violations = Vec::new();
+    let mut flat = |what: &str, before: u64, after: u64, slack: u64| {
+        if after > before + before / 5 + slack {
+            let text = format!("{what} grew from {before} to {after} under steady load");
+            violations.push(Violation::of_store(Invariant::Liveness, text));
+        }
+    };
+    flat("memory", second.memory, third.memory, SLACK_BYTES);
+    flat("the file", second.file, third.file, SLACK_BYTES / 4);
+    flat("the number of instances", second.instances, third.instances, 4 * BATCH as u64 * 10);
+    flat("the longest latency (ms)", second.slowest_ms, third.slowest_ms, 2_000);
+    let figures = Figures::from([
+        ("seconds", length.as_secs()),
+        ("most_memory_bytes", third.memory),
+        ("most_file_bytes", third.file),
+        ("most_instances", third.instances),
+        ("longest_latency_ms", third.slowest_ms),
+    ]);
+    Trial::new(violations, figures)
+}
+
+async fn soak(length: Duration, keeps_everything: bool) -> [Third; 3] {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store.db");
+    let store =
+        Arc::new(SqliteProvider::new(&format!("sqlite:{}?mode=rwc", path.display()), None).await.unwrap());
+    let code = OrchestrationRegistry::builder()
+        .register("Steady", |ctx: OrchestrationContext, input: String| async move {
+            let first = ctx.schedule_activity("Echo", input).await?;
+            ctx.schedule_timer(Duration::from_millis(5)).await;
+            ctx.schedule_activity("Echo", first).await
+        })
+        .build();
+    let activities = ActivityRegistry::builder()
+        .register("Echo", |_: ActivityContext, text: String| async move { Ok(text) })
+        .build();
+    let options = RuntimeOptions { worker_concurrency: 8, ..RuntimeOptions::default() };
+    let runtime = Runtime::start_with_options(store.clone(), activities, code, options).await;
+    let client = Client::new(store);
+    let begin = SystemClock.monotonic();
+    let mut thirds = [Third::default(); 3];
+    let mut number = 0;
+    loop {
+        let batch = SystemClock.monotonic();
+        let elapsed = batch - begin;
+        if elapsed >= length {
+            break;
+        }
+        let third = &mut thirds[((elapsed.as_millis() * 3 / length.as_millis()) as usize).min(2)];
+        let mut waits = tokio::task::JoinSet::new();
+        for _ in 0..BATCH {
+            number += 1;
+            let (client, instance) = (client.clone(), format!("s{number}"));
+            waits.spawn(async move {
+                client.start_orchestration(&instance, "Steady", "x".repeat(PAYLOAD)).await.unwrap();
+                client.wait_for_orchestration(&instance, Duration::from_secs(30)).await.unwrap();
+            });
+        }
+        waits.join_all().await;
+        let took = SystemClock.monotonic() - batch;
+        third.slowest_ms = third.slowest_ms.max(took.as_millis() as u64);
+        if !keeps_everything {
+            let ended_before = SystemClock.now_ms() - RETENTION.as_millis() as u64;
+            let filter = InstanceFilter { completed_before: Some(ended_before), ..InstanceFilter::default() };
+            client.delete_instance_bulk(filter).await.unwrap();
+        }
+        third.memory = third.memory.max(resident_bytes());
+        let log = path.with_extension("db-wal");
+        let size = |path: &std::path::Path| std::fs::metadata(path).map_or(0, |file| file.len());
+        third.file = third.file.max(size(&path) + size(&log));
+        third.instances = third.instances.max(client.get_system_metrics().await.unwrap().total_instances);
+        SystemClock.sleep(BETWEEN_BATCHES.saturating_sub(took)).await;
+    }
+    runtime.shutdown(Some(0)).await;
+    thirds
+}
+
+/// How much memory this process has, by Linux's account; 0 elsewhere.
+fn resident_bytes() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
+    pages.unwrap_or(0) * 4096
+}

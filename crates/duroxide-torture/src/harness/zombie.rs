@@ -1,0 +1,163 @@
+//! `zombie`: worker processes on a SQLite file that are stopped (SIGSTOP) for longer than their leases, while others take
+//! over, and go on (SIGCONT) as if nothing had happened. What they still want to write is refused, and they work on.
+
+use std::io::Read;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use duroxide::providers::sqlite::SqliteProvider;
+use duroxide::providers::{Provider, SystemClock};
+use duroxide::runtime::Runtime;
+use duroxide::{Client, OrchestrationRegistry, RuntimeOptions};
+use tempfile::TempDir;
+
+use super::kill9::{ledger, program_file};
+use super::{Harness, Tier};
+use crate::checker::{Ended, Trace, check};
+use crate::report::{Figures, Trial};
+use crate::shared::program::{self, Forecast, Generator, Input, ORCHESTRATION, Step};
+use crate::shared::random::Random;
+use crate::shared::worker;
+
+/// The harness.
+pub const HARNESS: Harness = Harness {
+    name: "zombie",
+    about: "workers on a SQLite file, stopped for longer than their leases, and then going on",
+    trial,
+    twins: &["ignores-leases"],
+    twin_trials: 2,
+    ci: Tier { trials: 2, time_limit: Duration::from_secs(20) },
+    nightly: Tier { trials: 250, time_limit: Duration::from_secs(60 * 60) },
+    is_parallel: false,
+};
+
+/// The hidden subcommand of the workers.
+pub const WORKER: &str = "worker-of-zombie";
+const LEASE: Duration = Duration::from_secs(1);
+const STOPS: usize = 4;
+const INSTANCES: usize = 30;
+
+/// The worker's side.
+pub fn work(file: &str, ledger: &str, is_broken: bool) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let store = Arc::new(SqliteProvider::new(&url(Path::new(file)), None).await.unwrap());
+        let store: Arc<dyn Provider> =
+            if is_broken { Arc::new(super::broken_worker::IgnoresLeases::new(store)) } else { store };
+        let options = RuntimeOptions {
+            dispatcher_min_poll_interval: Duration::from_millis(5),
+            worker_concurrency: 4,
+            worker_lock_timeout: LEASE,
+            orchestrator_lock_timeout: LEASE,
+            max_attempts: 1_000,
+            activity_cancellation_grace_period: Duration::from_millis(500),
+            ..RuntimeOptions::default()
+        };
+        let code = OrchestrationRegistry::builder().register(program::ORCHESTRATION, program::run).build();
+        let activities = worker::activities(Path::new(ledger));
+        let runtime = Runtime::start_with_options(store, activities, code, options).await;
+        let wait_for_the_end = || std::io::stdin().read_to_end(&mut Vec::new());
+        tokio::task::spawn_blocking(wait_for_the_end).await.unwrap().unwrap();
+        runtime.shutdown(None).await;
+    });
+}
+
+fn url(file: &Path) -> String {
+    format!("sqlite:{}?mode=rwc", file.display())
+}
+
+/// Nobody answers requests here.
+fn without_requests(step: Step) -> Step {
+    match step {
+        Step::OutsideSignal(label) => Step::Activity(label),
+        Step::Dequeue | Step::AwaitCancel(_) => Step::Timer(3),
+        step => step,
+    }
+}
+
+fn trial(seed: u64, twin: Option<&str>) -> Trial {
+    let mut dice = Random::new(seed);
+    let files = TempDir::new().unwrap();
+    let (file, ledger_file) = (files.path().join("store.db"), files.path().join("ledger"));
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let client = runtime
+        .block_on(async { Client::new(Arc::new(SqliteProvider::new(&url(&file), None).await.unwrap())) });
+    let mut forecast = Forecast::default();
+    runtime.block_on(async {
+        for n in 0..INSTANCES {
+            let instance = format!("i{n}");
+            let steps = Generator::new(&mut dice, &instance).program();
+            let steps: Vec<Step> = steps.into_iter().map(without_requests).collect();
+            forecast.add(&instance, &steps);
+            client.start_orchestration(&instance, ORCHESTRATION, Input::text(&steps)).await.unwrap();
+        }
+    });
+    let mut workers: Vec<Zombie> = (0..2).map(|_| Zombie::spawn(&file, &ledger_file, twin)).collect();
+    for stop in 0..STOPS {
+        let victim = &mut workers[stop % 2];
+        std::thread::sleep(Duration::from_millis(100 + dice.below(400)));
+        victim.send("-STOP");
+        std::thread::sleep(LEASE + Duration::from_millis(300 + dice.below(700)));
+        victim.send("-CONT");
+    }
+    let ended = runtime.block_on(async {
+        for instance in forecast.endings.keys() {
+            let _ = client.wait_for_orchestration(instance, Duration::from_secs(60)).await;
+        }
+        Ended::read(&client, &SystemClock, Duration::from_secs(20)).await.unwrap()
+    });
+    let alive = workers.iter_mut().map(Zombie::is_alive).filter(|is_alive| *is_alive).count();
+    workers.into_iter().for_each(Zombie::kill);
+    let mut trace = Trace::default();
+    trace.expect(&forecast);
+    let runs = ledger(&ledger_file);
+    let again = runs.iter().filter(|run| run.attempt > 1).count();
+    // A zombie notices only when it comes to write that its activity has ended elsewhere, so times say nothing here.
+    for mut run in runs {
+        run.began_ms = None;
+        trace.note_run(run);
+    }
+    let code = OrchestrationRegistry::builder().register(program::ORCHESTRATION, program::run).build();
+    let mut violations = check(&trace, &ended, &code);
+    if alive < 2 {
+        let what = "a worker that was stopped and let go on has died";
+        violations.push(crate::checker::Violation::of_store(crate::checker::Invariant::LoudFailure, what));
+    }
+    let figures = Figures::from([
+        ("stops", STOPS as u64),
+        ("instances", ended.statuses.len() as u64),
+        ("activities_delivered_again", again as u64),
+    ]);
+    Trial::new(violations, figures)
+}
+
+struct Zombie(Child);
+
+impl Zombie {
+    fn spawn(file: &Path, ledger: &Path, twin: Option<&str>) -> Self {
+        let process = Command::new(program_file())
+            .arg(WORKER)
+            .args([file, ledger])
+            .args(twin)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn();
+        Self(process.unwrap())
+    }
+
+    fn send(&self, signal: &str) {
+        let sent = Command::new("kill").args([signal, &self.0.id().to_string()]).status().unwrap();
+        assert!(sent.success(), "kill {signal}");
+    }
+
+    fn is_alive(&mut self) -> bool {
+        self.0.try_wait().unwrap().is_none()
+    }
+
+    fn kill(mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}

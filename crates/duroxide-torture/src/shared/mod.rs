@@ -1,0 +1,14 @@
+//! What the harnesses share with the stores' own tests: the sources stay where those tests have them.
+
+#![allow(missing_docs, dead_code, reason = "written for tests; each harness uses its part")]
+
+#[path = "../../../duroxide-pg/tests/support/cluster.rs"]
+pub mod cluster;
+#[path = "../../../duroxide/tests/kill9/program.rs"]
+pub mod program;
+#[path = "../../../duroxide-pg/tests/support/proxy.rs"]
+pub mod proxy;
+#[path = "../../../duroxide/tests/kill9/random.rs"]
+pub mod random;
+#[path = "../../../duroxide/tests/kill9/worker.rs"]
+pub mod worker;

@@ -1,0 +1,109 @@
+//! The harnesses find nothing in a short run, and each catches its twins, which are broken on purpose.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use duroxide_torture::harness::{ALL, Harness, Tier, kill9, soak};
+
+fn run(name: &str, trials: u64, twin: Option<&str>) -> duroxide_torture::report::Report {
+    // The workers of some harnesses are processes of the program.
+    kill9::PROGRAM.get_or_init(|| PathBuf::from(env!("CARGO_BIN_EXE_duroxide-torture")));
+    let tier = Tier { trials, time_limit: Duration::MAX };
+    Harness::named(name).unwrap().run(1, tier, twin)
+}
+
+fn assert_sound(name: &str, trials: u64) {
+    let report = run(name, trials, None);
+    assert!(report.is_good(), "{}\n{}", report.line(), report.reproductions().join("\n"));
+}
+
+fn assert_caught(name: &str, trials: u64) {
+    for twin in Harness::named(name).unwrap().twins {
+        let report = run(name, trials, Some(twin));
+        assert!(report.is_good(), "{name}: {twin} was not caught in {trials} trials");
+    }
+}
+
+#[test]
+fn every_harness_but_the_one_with_a_server_of_its_own_has_a_twin() {
+    let without: Vec<&str> =
+        ALL.iter().filter(|harness| harness.twins.is_empty()).map(|harness| harness.name).collect();
+    assert_eq!(without, ["kill9-pg"]);
+}
+
+#[test]
+fn the_simulation_finds_nothing_and_catches_its_twins() {
+    assert_sound("sim", 12);
+    assert_caught("sim", 24);
+}
+
+#[test]
+fn a_simulation_reaches_every_kind_of_trouble() {
+    let report = run("sim", 40, None);
+    for figure in [
+        "activities_delivered_again",
+        "clock_jumps",
+        "deaths",
+        "failed_after",
+        "failed_before",
+        "late_answers",
+        "late_effects",
+        "refused_writes",
+        "step_conflicts",
+        "steps",
+        "turns_delivered_again",
+    ] {
+        assert!(report.figures.get(figure).is_some_and(|count| *count > 0), "{figure}: {:?}", report.figures);
+    }
+}
+
+#[test]
+fn programs_with_crashes_end_right_and_broken_ones_are_caught() {
+    assert_sound("programs", 3);
+    assert_caught("programs", 6);
+}
+
+#[test]
+fn the_stores_are_like_the_reference_and_a_broken_one_is_not() {
+    assert_sound("model", 2);
+    assert!(run("model", 12, Some("loses-messages")).is_good());
+}
+
+#[test]
+fn power_cuts_lose_nothing_but_of_twins() {
+    assert_sound("powerloss", 4);
+    assert_caught("powerloss", 6);
+}
+
+#[test]
+fn errors_of_the_disk_lose_nothing_but_of_a_twin() {
+    assert_sound("ioerr", 30);
+    assert_caught("ioerr", 40);
+}
+
+#[test]
+fn damage_is_loud_except_in_a_twin() {
+    assert_sound("corrupt", 8);
+    assert_caught("corrupt", 6);
+}
+
+#[test]
+fn killed_workers_lose_nothing_but_of_a_twin() {
+    assert_sound("kill9", 1);
+    assert_caught("kill9", 1);
+}
+
+#[test]
+fn workers_that_were_stopped_write_nothing_but_in_a_twin() {
+    assert_sound("zombie", 1);
+    assert_caught("zombie", 3);
+}
+
+#[test]
+fn steady_load_grows_nothing_but_in_a_twin() {
+    soak::SECONDS.store(9, std::sync::atomic::Ordering::Relaxed);
+    assert_sound("soak", 1);
+    assert_caught("soak", 1);
+}
