@@ -5,7 +5,7 @@
 
 use duroxide::prelude::*;
 use duroxide::testing::{Mock, TestEnv};
-use duroxide::{DuroxideBuilder, Retryable};
+use duroxide::{DuroxideBuilder, FailureKind, Retryable, RunError};
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -87,13 +87,13 @@ async fn the_error_of_a_mock_is_retried_as_that_of_the_activity() {
     let declined = TestEnv::of(shop()).mock_with(charge, |_| Err(ChargeError::Declined(7))).start().await;
     let instance = declined.client().start(fulfil, "o-1", order()).await.unwrap();
     let failed = declined.run(instance.result()).await.unwrap_err();
-    assert_eq!(failed, duroxide::RunError::Failed(ChargeError::Declined(7)));
+    assert_eq!(failed, RunError::Failed(ChargeError::Declined(7)));
     assert_eq!(declined.calls(charge).len(), 1, "a declined card is not tried again");
 
     let down = TestEnv::of(shop()).mock_with(charge, |_| Err(ChargeError::BankIsDown)).start().await;
     let instance = down.client().start(fulfil, "o-1", order()).await.unwrap();
     let failed = down.run(instance.result()).await.unwrap_err();
-    assert_eq!(failed, duroxide::RunError::Failed(ChargeError::BankIsDown));
+    assert_eq!(failed, RunError::Failed(ChargeError::BankIsDown));
     let results: Vec<_> = down.calls(charge).into_iter().map(|call| call.result).collect();
     assert_eq!(results, vec![Some(Err(ChargeError::BankIsDown)); 3]);
     assert_eq!(down.elapsed(), mins(2));
@@ -109,4 +109,39 @@ async fn services_of_the_application_are_there_and_untyped_mocks_take_functions_
     let instance = env.client().start(fulfil, "o-1", order()).await.unwrap();
     assert_eq!(env.run(instance.result()).await.unwrap(), "receipt for apple");
     assert_eq!(env.elapsed(), hours(3));
+}
+
+#[orchestration]
+async fn careful(ctx: OrchestrationContext, item: String) -> Result<u32, Failure> {
+    let reserved = ctx.saga(async |saga| {
+        saga.undo(open_shop(&ctx));
+        let reserved =
+            reserve(&ctx, item.clone(), 1).await.map_err(|text| Failure::new(FailureKind::Other, text))?;
+        saga.undo(reserve(&ctx, item.clone(), 0));
+        ctx.timer(hours(1)).await;
+        if item == "pear" { Err(Failure::new(FailureKind::Other, "no pears")) } else { Ok(reserved) }
+    });
+    reserved.await
+}
+
+// semantics: CANCEL-8
+#[tokio::test]
+async fn a_call_that_undoes_is_made_only_if_the_scope_does_not_succeed_and_the_last_first() {
+    let setup = || TestEnv::of(shop().orchestration(careful));
+    let env = setup().start().await;
+    let good = env.client().start(careful, "good", "apple".to_string()).await.unwrap();
+    assert_eq!(env.run(good.result()).await.unwrap(), 6);
+    assert_eq!((env.calls(reserve).len(), env.calls(open_shop).len()), (1, 0));
+
+    let bad = env.client().start(careful, "bad", "pear".to_string()).await.unwrap();
+    assert!(env.run(bad.result()).await.is_err());
+    let undone: Vec<String> = env.all_calls().into_iter().skip(2).map(|call| call.name).collect();
+    assert_eq!(undone, ["reserve", "open_shop"]);
+
+    let late = env.client().start(careful, "late", "apple".to_string()).await.unwrap();
+    env.after(mins(30), |client| async move { client.cancel("late").reason("enough").await.unwrap() });
+    let Err(RunError::Failed(failure)) = env.run(late.result()).await else { panic!("it was cancelled") };
+    assert_eq!((failure.kind(), failure.message()), (FailureKind::Cancelled, "canceled: enough"));
+    let undone: Vec<String> = env.all_calls().into_iter().skip(5).map(|call| call.name).collect();
+    assert_eq!(undone, ["reserve", "open_shop"]);
 }

@@ -42,6 +42,12 @@ impl DuroxideBuilder {
     }
 
     /// Registers a function made by `#[activity]`.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # #[activity] async fn greet(name: String) -> Result<String, String> { Ok(name) }
+    /// let app = Duroxide::open("memory:").activity(greet);
+    /// ```
     pub fn activity<Args, F: ActivityFn<Args>>(mut self, function: F) -> Self {
         let _ = function;
         self.activities.push(ActivityEntry::of::<F::Activity>());
@@ -49,6 +55,12 @@ impl DuroxideBuilder {
     }
 
     /// Registers a function made by `#[orchestration]`. Several versions of one name may be registered, in any order.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # #[orchestration] async fn hello(_ctx: OrchestrationContext, name: String) -> Result<String, String> { Ok(name) }
+    /// let app = Duroxide::open("memory:").orchestration(hello);
+    /// ```
     pub fn orchestration<Args, F: OrchestrationFn<Args>>(mut self, function: F) -> Self {
         let _ = function;
         self.orchestrations.push(OrchestrationEntry::of::<F::Orchestration>());
@@ -56,11 +68,29 @@ impl DuroxideBuilder {
     }
 
     /// Gives activities a service: they find it by its type, as an argument `State<T>` or with `ctx.state::<T>()`.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// struct Prices(Vec<u32>);
+    ///
+    /// #[activity]
+    /// async fn price(State(prices): State<Prices>, item: usize) -> Result<u32, String> {
+    ///     prices.0.get(item).copied().ok_or(format!("no item {item}"))
+    /// }
+    ///
+    /// let app = Duroxide::open("memory:").state(Prices(vec![3, 5])).activity(price);
+    /// ```
     pub fn state<T: Send + Sync + 'static>(self, state: T) -> Self {
         self.shared_state(Arc::new(state))
     }
 
     /// As [`state`](Self::state), with a service that the program shares with them.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// let prices = std::sync::Arc::new(vec![3_u32, 5]);
+    /// let app = Duroxide::open("memory:").shared_state(prices.clone());
+    /// ```
     pub fn shared_state<T: Send + Sync + 'static>(mut self, state: Arc<T>) -> Self {
         self.states.insert(state);
         self
@@ -88,6 +118,11 @@ impl DuroxideBuilder {
     }
 
     /// Sets how many activities run at once; 64 by default.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// let app = Duroxide::open("memory:").max_activities(8);
+    /// ```
     pub fn max_activities(mut self, count: usize) -> Self {
         self.options.worker_concurrency = count;
         self
@@ -106,6 +141,16 @@ impl DuroxideBuilder {
     }
 
     /// Opens the store, checks that everything is there, and starts the runtime.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # #[orchestration] async fn hello(_ctx: OrchestrationContext, name: String) -> Result<String, String> { Ok(name) }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let app = Duroxide::open("memory:").orchestration(hello).start().await?;
+    /// app.shutdown().await;
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// If the store cannot be opened, a service is missing, or a name is registered twice. Nothing runs then.

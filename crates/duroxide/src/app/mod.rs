@@ -91,27 +91,75 @@ impl Duroxide {
     }
 
     /// Returns the client of this application. The application itself derefs to it.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let app = Duroxide::open("memory:").start().await?;
+    /// let client: Client = app.client().clone();
+    /// # app.shutdown().await;
+    /// # Ok(()) }
+    /// ```
     pub fn client(&self) -> &Client {
         &self.client
     }
 
     /// Returns the runtime of this application.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let app = Duroxide::open("memory:").start().await?;
+    /// let runtime = app.runtime().clone();
+    /// # app.shutdown().await;
+    /// # Ok(()) }
+    /// ```
     pub fn runtime(&self) -> &Arc<Runtime> {
         &self.runtime
     }
 
     /// Returns the store of this application.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let app = Duroxide::open("memory:").start().await?;
+    /// let store = app.store().clone(); // for a dashboard
+    /// # app.shutdown().await;
+    /// # Ok(()) }
+    /// ```
     pub fn store(&self) -> &Arc<dyn Provider> {
         &self.store
     }
 
     /// Ends the application in order: takes no new work, gives running work ten seconds to end, aborts the rest, and
     /// returns when nothing runs any more. What was aborted runs again elsewhere, or at the next start.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let app = Duroxide::open("memory:").start().await?;
+    /// app.shutdown().await;
+    /// # Ok(()) }
+    /// ```
     pub async fn shutdown(&self) {
         self.shutdown_within(GRACE).await;
     }
 
     /// As [`shutdown`](Self::shutdown), with another time for running work to end.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let app = Duroxide::open("memory:").start().await?;
+    /// app.shutdown_within(secs(60)).await;
+    /// # Ok(()) }
+    /// ```
     pub async fn shutdown_within(&self, grace: Duration) {
         let grace = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
         self.runtime.clone().shutdown(Some(grace)).await;

@@ -107,12 +107,27 @@ impl Client {
     }
 
     /// Counts instances, exactly up to `bound`. Ignores order, cursor and limit of the query.
+    ///
+    /// ```no_run
+    /// # use duroxide::InstanceState;
+    /// # use duroxide::providers::InstanceQuery;
+    /// # async fn run(client: duroxide::Client) -> Result<(), duroxide::ClientError> {
+    /// let failed = client.count(&InstanceQuery::new().state(InstanceState::Failed), 10_000).await?;
+    /// # Ok(()) }
+    /// ```
     pub async fn count(&self, query: &InstanceQuery, bound: u64) -> Result<Count, ClientError> {
         Ok(self.inspector("count")?.count(query, bound).await?)
     }
 
     /// Describes an instance: its state, why it is blocked if it is, what it waits for, its last errors. Cuts texts to
     /// `cut` bytes.
+    ///
+    /// ```no_run
+    /// # async fn run(client: duroxide::Client) -> Result<(), duroxide::ClientError> {
+    /// let order = client.describe("order-7", 1_000).await?;
+    /// println!("{}: {:?}", order.row.state, order.waits);
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// [`ClientError::InstanceNotFound`] if there is no such instance.
@@ -122,6 +137,12 @@ impl Client {
     }
 
     /// Tells what an instance waits for, or why it cannot go on.
+    ///
+    /// ```no_run
+    /// # async fn run(client: duroxide::Client) -> Result<(), duroxide::ClientError> {
+    /// println!("{:?}", client.waits("order-7").await?);
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// [`ClientError::InstanceNotFound`] if there is no such instance.
@@ -145,11 +166,24 @@ impl Client {
     }
 
     /// Reads a part of a history, with payloads cut.
+    ///
+    /// ```no_run
+    /// # use duroxide::providers::EventRequest;
+    /// # async fn run(client: duroxide::Client) -> Result<(), duroxide::ClientError> {
+    /// let events = client.read_events(&EventRequest::of("order-7")).await?;
+    /// # Ok(()) }
+    /// ```
     pub async fn read_events(&self, request: &EventRequest) -> Result<Vec<EventView>, ClientError> {
         Ok(self.inspector("read_events")?.read_events(request).await?)
     }
 
     /// Lists executions of an instance with their sizes, the newest first: those before `before`, if given.
+    ///
+    /// ```no_run
+    /// # async fn run(client: duroxide::Client) -> Result<(), duroxide::ClientError> {
+    /// let newest = client.list_execution_page("monitor", None, 10).await?;
+    /// # Ok(()) }
+    /// ```
     pub async fn list_execution_page(
         &self,
         instance: &str,
@@ -161,6 +195,12 @@ impl Client {
 
     /// Lists values of an instance's key-value store, ordered by key: those after `after`, if given. Cuts values to `cut`
     /// bytes.
+    ///
+    /// ```no_run
+    /// # async fn run(client: duroxide::Client) -> Result<(), duroxide::ClientError> {
+    /// let values = client.list_values("order-7", None, 100, 1_000).await?;
+    /// # Ok(()) }
+    /// ```
     pub async fn list_values(
         &self,
         instance: &str,
@@ -172,6 +212,12 @@ impl Client {
     }
 
     /// Lists the messages that are queued for an instance, oldest first. Cuts payloads to `cut` bytes.
+    ///
+    /// ```no_run
+    /// # async fn run(client: duroxide::Client) -> Result<(), duroxide::ClientError> {
+    /// let messages = client.list_queued_messages("order-7", 100, 1_000).await?;
+    /// # Ok(()) }
+    /// ```
     pub async fn list_queued_messages(
         &self,
         instance: &str,
@@ -182,6 +228,12 @@ impl Client {
     }
 
     /// Lists the activities of an instance that are queued or leased, oldest first.
+    ///
+    /// ```no_run
+    /// # async fn run(client: duroxide::Client) -> Result<(), duroxide::ClientError> {
+    /// let activities = client.list_queued_activities("order-7", 100).await?;
+    /// # Ok(()) }
+    /// ```
     pub async fn list_queued_activities(
         &self,
         instance: &str,
@@ -191,6 +243,13 @@ impl Client {
     }
 
     /// Lists what is ready in a queue, oldest first: messages or activities.
+    ///
+    /// ```no_run
+    /// # use duroxide::providers::WorkQueue;
+    /// # async fn run(client: duroxide::Client) -> Result<(), duroxide::ClientError> {
+    /// let (_, activities) = client.list_ready(WorkQueue::Worker, 100).await?;
+    /// # Ok(()) }
+    /// ```
     pub async fn list_ready(
         &self,
         queue: WorkQueue,
@@ -200,6 +259,12 @@ impl Client {
     }
 
     /// Lists the children of an instance, the oldest first: a page of a [listing](Self::list).
+    ///
+    /// ```no_run
+    /// # async fn run(client: duroxide::Client) -> Result<(), duroxide::ClientError> {
+    /// let children = client.list_children("order-7", None, 100).await?;
+    /// # Ok(()) }
+    /// ```
     pub async fn list_children(
         &self,
         instance: &str,
@@ -212,11 +277,25 @@ impl Client {
     }
 
     /// Counts instances by state.
+    ///
+    /// ```no_run
+    /// # async fn run(client: duroxide::Client) -> Result<(), duroxide::ClientError> {
+    /// println!("{:?}", client.state_totals().await?);
+    /// # Ok(()) }
+    /// ```
     pub async fn state_totals(&self) -> Result<StateTotals, ClientError> {
         Ok(self.inspector("state_totals")?.state_totals().await?)
     }
 
     /// Describes the queues: the messages for instances, and the activities of each tag, with how many workers serve each.
+    ///
+    /// ```no_run
+    /// # async fn run(client: duroxide::Client) -> Result<(), duroxide::ClientError> {
+    /// for queue in client.queue_states().await? {
+    ///     println!("{queue:?}");
+    /// }
+    /// # Ok(()) }
+    /// ```
     pub async fn queue_states(&self) -> Result<Vec<QueueState>, ClientError> {
         let store = self.inspector("queue_states")?;
         let workers = store.list_workers().await?;
@@ -224,22 +303,49 @@ impl Client {
     }
 
     /// Tells how many instances began and ended in each of the last `minutes` minutes, up to a day.
+    ///
+    /// ```no_run
+    /// # async fn run(client: duroxide::Client) -> Result<(), duroxide::ClientError> {
+    /// let last_hour = client.minute_rates(60).await?;
+    /// # Ok(()) }
+    /// ```
     pub async fn minute_rates(&self, minutes: u32) -> Result<Vec<MinuteRates>, ClientError> {
         Ok(self.inspector("minute_rates")?.minute_rates(minutes).await?)
     }
 
     /// Lists the runtimes that are alive.
+    ///
+    /// ```no_run
+    /// # async fn run(client: duroxide::Client) -> Result<(), duroxide::ClientError> {
+    /// println!("{} workers are alive", client.list_workers().await?.len());
+    /// # Ok(()) }
+    /// ```
     pub async fn list_workers(&self) -> Result<Vec<WorkerInfo>, ClientError> {
         Ok(self.inspector("list_workers")?.list_workers().await?)
     }
 
     /// Lists what runtimes could not do and will try again, with the reasons: turns and activities that no runtime has
     /// registered, and activities that are set aside because neither their result nor their failure can be stored.
+    ///
+    /// ```no_run
+    /// # async fn run(client: duroxide::Client) -> Result<(), duroxide::ClientError> {
+    /// for obstacle in client.list_obstacles(100).await? {
+    ///     println!("{obstacle:?}");
+    /// }
+    /// # Ok(()) }
+    /// ```
     pub async fn list_obstacles(&self, limit: usize) -> Result<Vec<Obstacle>, ClientError> {
         Ok(self.inspector("list_obstacles")?.list_obstacles(None, limit).await?)
     }
 
     /// Returns totals, queues, rates of the last `minutes` minutes, workers, and orchestrations in trouble.
+    ///
+    /// ```no_run
+    /// # async fn run(client: duroxide::Client) -> Result<(), duroxide::ClientError> {
+    /// let overview = client.overview(60).await?;
+    /// println!("{:?}", overview.totals);
+    /// # Ok(()) }
+    /// ```
     pub async fn overview(&self, minutes: u32) -> Result<StoreOverview, ClientError> {
         let store = self.inspector("overview")?;
         let workers = store.list_workers().await?;
@@ -253,6 +359,12 @@ impl Client {
     }
 
     /// Tells whether the store can be looked into.
+    ///
+    /// ```no_run
+    /// # async fn run(client: duroxide::Client) -> Result<(), duroxide::ClientError> {
+    /// assert!(client.has_inspector());
+    /// # Ok(()) }
+    /// ```
     pub fn has_inspector(&self) -> bool {
         self.extended().is_some_and(|store| store.as_inspector().is_some())
     }

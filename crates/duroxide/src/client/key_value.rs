@@ -11,6 +11,12 @@ use crate::model::{codec, requests};
 impl Client {
     /// Reads a value as of the last committed turn; `None` if there is none, also for an unknown instance.
     ///
+    /// ```no_run
+    /// # async fn run(client: duroxide::Client) -> Result<(), duroxide::ClientError> {
+    /// let page = client.get_kv_value("import-1", "page").await?;
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// [`ClientError::Provider`] if the store fails.
     pub async fn get_kv_value(&self, instance: &str, key: &str) -> Result<Option<String>, ClientError> {
@@ -18,6 +24,12 @@ impl Client {
     }
 
     /// Reads and decodes a value that was set as JSON.
+    ///
+    /// ```no_run
+    /// # async fn run(client: duroxide::Client) -> Result<(), duroxide::ClientError> {
+    /// let page: Option<u32> = client.get_kv_value_typed("import-1", "page").await?;
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// Also [`ClientError::InvalidInput`] if the value does not decode.
@@ -33,6 +45,12 @@ impl Client {
     /// Reads all values as of the last committed turn, except answers to requests; empty for an unknown instance. The map
     /// iterates in no particular order; [`get_kv_all_values_sorted`](Self::get_kv_all_values_sorted) sorts by key.
     ///
+    /// ```no_run
+    /// # async fn run(client: duroxide::Client) -> Result<(), duroxide::ClientError> {
+    /// println!("{:?}", client.get_kv_all_values("import-1").await?.get("page"));
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// [`ClientError::Provider`] if the store fails.
     pub async fn get_kv_all_values(&self, instance: &str) -> Result<HashMap<String, String>, ClientError> {
@@ -42,6 +60,14 @@ impl Client {
     }
 
     /// Reads all values as of the last committed turn, in the order of their keys; empty for an unknown instance.
+    ///
+    /// ```no_run
+    /// # async fn run(client: duroxide::Client) -> Result<(), duroxide::ClientError> {
+    /// for (key, value) in client.get_kv_all_values_sorted("import-1").await? {
+    ///     println!("{key}: {value}");
+    /// }
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// [`ClientError::Provider`] if the store fails.
@@ -53,6 +79,13 @@ impl Client {
     }
 
     /// Waits until a key has a value, and decodes it.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # async fn run(client: duroxide::Client) -> Result<(), duroxide::ClientError> {
+    /// let url: String = client.wait_for_kv_value_typed("upload-1", "url", Duration::from_secs(10)).await?;
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// As [`wait_for_kv_value`](Self::wait_for_kv_value); also [`ClientError::InvalidInput`] if the value does not

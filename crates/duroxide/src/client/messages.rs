@@ -46,6 +46,12 @@ impl Client {
     /// A signal for an instance that does not exist waits up to a day for the start and arrives together with it:
     /// before any wait is open.
     ///
+    /// ```no_run
+    /// # async fn run(client: duroxide::Client) -> Result<(), duroxide::ClientError> {
+    /// client.raise_event("order-7", "approved", "Ada").await?;
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// [`ClientError::Provider`] if the store fails.
     pub async fn raise_event(
@@ -59,6 +65,12 @@ impl Client {
     }
 
     /// Raises a signal with a value.
+    ///
+    /// ```no_run
+    /// # async fn run(client: duroxide::Client) -> Result<(), duroxide::ClientError> {
+    /// client.raise_event_typed("order-7", "approved", &("Ada", 7)).await?;
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// Also [`ClientError::InvalidInput`] if the value does not encode.
@@ -80,6 +92,12 @@ impl Client {
     /// started later never sees it. A sender that may come before the start parks the message
     /// ([`EnqueueOptions::park_until_started`]) or [brings the start along](Self::start_with_message).
     ///
+    /// ```no_run
+    /// # async fn run(client: duroxide::Client) -> Result<(), duroxide::ClientError> {
+    /// client.enqueue_event("basket-7", "items", "apple").await?;
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// [`ClientError::Provider`] if the store fails.
     pub async fn enqueue_event(
@@ -94,6 +112,12 @@ impl Client {
 
     /// Puts a value into one of the instance's queues, as [`enqueue_event`](Self::enqueue_event) does.
     ///
+    /// ```no_run
+    /// # async fn run(client: duroxide::Client) -> Result<(), duroxide::ClientError> {
+    /// client.enqueue_event_typed("basket-7", "items", &("apple", 3)).await?;
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// Also [`ClientError::InvalidInput`] if the value does not encode.
     pub async fn enqueue_event_typed<T: Serialize>(
@@ -107,6 +131,14 @@ impl Client {
     }
 
     /// As [`enqueue_event`](Self::enqueue_event), with options.
+    ///
+    /// ```no_run
+    /// # use duroxide::client::EnqueueOptions;
+    /// # async fn run(client: duroxide::Client) -> Result<(), duroxide::ClientError> {
+    /// let options = EnqueueOptions::new().park_until_started();
+    /// client.enqueue_event_with("basket-7", "items", "apple", options).await?;
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// Also [`ClientError::InvalidInput`] if the store cannot do what an option asks for.
@@ -133,6 +165,14 @@ impl Client {
     }
 
     /// As [`enqueue_event_with`](Self::enqueue_event_with), with a value.
+    ///
+    /// ```no_run
+    /// # use duroxide::client::EnqueueOptions;
+    /// # async fn run(client: duroxide::Client) -> Result<(), duroxide::ClientError> {
+    /// let options = EnqueueOptions::new().park_until_started();
+    /// client.enqueue_event_typed_with("basket-7", "items", &("apple", 3), options).await?;
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// Also [`ClientError::InvalidInput`] if the value does not encode.
@@ -180,6 +220,12 @@ impl Client {
 
     /// Asks to cancel an instance. It ends as failed with this reason; a finished one does not change. One that
     /// [listens](crate::OrchestrationContext::cancelled) cleans up first; [`cancel`](Self::cancel) bounds that.
+    ///
+    /// ```no_run
+    /// # async fn run(client: duroxide::Client) -> Result<(), duroxide::ClientError> {
+    /// client.cancel_instance("order-7", "the customer called").await?;
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// [`ClientError::Provider`] if the store fails.

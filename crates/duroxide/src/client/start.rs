@@ -62,6 +62,15 @@ impl StartedInstance {
 
     /// Waits for the result. If the id was taken, this is the result of the instance that had it.
     ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use duroxide::StartOptions;
+    /// # async fn run(client: duroxide::Client) -> Result<(), duroxide::ClientError> {
+    /// let order = client.start_orchestration_with("order-7", "Order", "3 apples", StartOptions::new()).await?;
+    /// println!("{:?}", order.wait(Duration::from_secs(60)).await?);
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// As [`Client::wait_for_orchestration`].
     pub async fn wait(&self, timeout: Duration) -> Result<OrchestrationStatus, ClientError> {
@@ -76,6 +85,12 @@ impl Client {
     /// An id that is taken is not an error: the call then changes nothing, and the old result stands.
     /// [`start_orchestration_with`](Self::start_orchestration_with) tells which happened.
     ///
+    /// ```no_run
+    /// # async fn run(client: duroxide::Client) -> Result<(), duroxide::ClientError> {
+    /// client.start_orchestration("order-7", "Order", "3 apples").await?;
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// [`ClientError::InvalidInput`] if the id has the form of a child's; [`ClientError::Provider`] if the store fails.
     pub async fn start_orchestration(
@@ -88,6 +103,12 @@ impl Client {
     }
 
     /// As [`start_orchestration`](Self::start_orchestration), with exactly this version.
+    ///
+    /// ```no_run
+    /// # async fn run(client: duroxide::Client) -> Result<(), duroxide::ClientError> {
+    /// client.start_orchestration_versioned("order-7", "Order", "2.0.0", "3 apples").await?;
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// As [`start_orchestration`](Self::start_orchestration).
@@ -104,6 +125,12 @@ impl Client {
 
     /// As [`start_orchestration`](Self::start_orchestration), with a value as input.
     ///
+    /// ```no_run
+    /// # async fn run(client: duroxide::Client) -> Result<(), duroxide::ClientError> {
+    /// client.start_orchestration_typed("order-7", "Order", ("apples", 3)).await?;
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// Also [`ClientError::InvalidInput`] if the value does not encode.
     pub async fn start_orchestration_typed<In: Serialize>(
@@ -117,6 +144,12 @@ impl Client {
     }
 
     /// As [`start_orchestration_versioned`](Self::start_orchestration_versioned), with a value as input.
+    ///
+    /// ```no_run
+    /// # async fn run(client: duroxide::Client) -> Result<(), duroxide::ClientError> {
+    /// client.start_orchestration_versioned_typed("order-7", "Order", "2.0.0", ("apples", 3)).await?;
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// Also [`ClientError::InvalidInput`] if the value does not encode.
@@ -137,6 +170,14 @@ impl Client {
     /// id. So the same call from several places, or again after a crash, runs the orchestration once and gives every
     /// caller its result. A store that cannot check and enqueue in one step answers [`StartOutcome::Unknown`]; the call
     /// is harmless all the same.
+    ///
+    /// ```no_run
+    /// # use duroxide::StartOptions;
+    /// # async fn run(client: duroxide::Client) -> Result<(), duroxide::ClientError> {
+    /// let order = client.start_orchestration_with("order-7", "Order", "3 apples", StartOptions::new()).await?;
+    /// println!("{}", if order.is_new() { "started" } else { "there was one" });
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// As [`start_orchestration`](Self::start_orchestration).
@@ -178,6 +219,15 @@ impl Client {
     ///
     /// The version of [`StartOptions`] and the input count only if this call starts the instance.
     ///
+    /// ```no_run
+    /// # use duroxide::StartOptions;
+    /// # async fn run(client: duroxide::Client) -> Result<(), duroxide::ClientError> {
+    /// let options = StartOptions::new();
+    /// let sent = client.start_with_message("basket-7", "Basket", "Ada", "items", "apple", options).await?;
+    /// println!("{sent:?}");
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// [`ClientError::InvalidInput`] if the id has the form of a child's, or if the store cannot do this in one commit;
     /// [`ClientError::Provider`] if the store fails.
@@ -201,6 +251,15 @@ impl Client {
     }
 
     /// As [`start_with_message`](Self::start_with_message), with values as input and message.
+    ///
+    /// ```no_run
+    /// # use duroxide::StartOptions;
+    /// # async fn run(client: duroxide::Client) -> Result<(), duroxide::ClientError> {
+    /// let options = StartOptions::new();
+    /// let sent = client.start_with_message_typed("basket-7", "Basket", 7, "items", &"apple", options).await?;
+    /// println!("{sent:?}");
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// Also [`ClientError::InvalidInput`] if a value does not encode.

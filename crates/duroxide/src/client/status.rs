@@ -16,6 +16,12 @@ impl Client {
     /// has no other word. [`get_instance_info`](Self::get_instance_info) tells an instance whose start is queued, which
     /// is `Pending`, from one that does not exist. The status is `Running` between two executions.
     ///
+    /// ```no_run
+    /// # async fn run(client: duroxide::Client) -> Result<(), duroxide::ClientError> {
+    /// println!("{:?}", client.get_orchestration_status("order-7").await?);
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// [`ClientError::Provider`] if the store fails.
     pub async fn get_orchestration_status(&self, instance: &str) -> Result<OrchestrationStatus, ClientError> {
@@ -26,6 +32,12 @@ impl Client {
     }
 
     /// Returns figures about an instance; `None` if it is unknown.
+    ///
+    /// ```no_run
+    /// # async fn run(client: duroxide::Client) -> Result<(), duroxide::ClientError> {
+    /// println!("{:?}", client.get_orchestration_stats("order-7").await?);
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// [`ClientError::Provider`] if the store fails.

@@ -131,6 +131,13 @@ impl Wait {
 impl Client {
     /// Waits until an instance has completed or failed.
     ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # async fn run(client: duroxide::Client) -> Result<(), duroxide::ClientError> {
+    /// let ended = client.wait_for_orchestration("order-7", Duration::from_secs(60)).await?;
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// [`ClientError::Timeout`] if it did neither in time, also for an instance that was never started;
     /// [`ClientError::Provider`] if the store fails for good, or still fails when the time is up.
@@ -144,6 +151,16 @@ impl Client {
     }
 
     /// Waits for an instance and decodes its output; the inner error is the text of a failed orchestration.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # async fn run(client: duroxide::Client) -> Result<(), duroxide::ClientError> {
+    /// match client.wait_for_orchestration_typed::<u32>("order-7", Duration::from_secs(60)).await? {
+    ///     Ok(count) => println!("{count}"),
+    ///     Err(error) => println!("failed: {error}"),
+    /// }
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// Also [`ClientError::InvalidInput`] if the output does not decode.
@@ -170,6 +187,14 @@ impl Client {
     ///
     /// `poll_interval` matters only for a store that cannot be watched.
     ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # async fn run(client: duroxide::Client) -> Result<(), duroxide::ClientError> {
+    /// let (poll, most) = (Duration::from_millis(100), Duration::from_secs(60));
+    /// println!("{:?}", client.wait_for_status_change("batch-1", 0, poll, most).await?);
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// [`ClientError::Timeout`] if nothing changed in time; [`ClientError::Provider`] if the store fails for good.
     pub async fn wait_for_status_change(
@@ -188,6 +213,13 @@ impl Client {
     }
 
     /// Waits until a key has a value.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # async fn run(client: duroxide::Client) -> Result<(), duroxide::ClientError> {
+    /// let url = client.wait_for_kv_value("upload-1", "url", Duration::from_secs(10)).await?;
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// [`ClientError::Timeout`] if the key got none in time; [`ClientError::Provider`] if the store fails for good.

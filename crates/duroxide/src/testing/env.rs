@@ -101,26 +101,104 @@ impl TestEnv {
     }
 
     /// Returns a client. Its waits end only inside [`run`](Self::run), because only there does time pass.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # use duroxide::testing::{Mock, TestEnv};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let remind = |ctx: OrchestrationContext, who: String| async move {
+    /// #     ctx.schedule_timer(days(30)).await;
+    /// #     ctx.schedule_activity("SendMail", who).await
+    /// # };
+    /// let env = TestEnv::builder().orchestration("Remind", remind).mock("SendMail", Mock::returns("sent")).start().await;
+    /// env.start("r-1", "Remind", "ada").await;
+    /// let status = env.client().get_orchestration_status("r-1").await.unwrap();
+    /// # }
+    /// ```
     pub fn client(&self) -> Client {
         self.driver().client.clone()
     }
 
     /// Returns the store.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # use duroxide::testing::{Mock, TestEnv};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let remind = |ctx: OrchestrationContext, who: String| async move {
+    /// #     ctx.schedule_timer(days(30)).await;
+    /// #     ctx.schedule_activity("SendMail", who).await
+    /// # };
+    /// let env = TestEnv::builder().orchestration("Remind", remind).mock("SendMail", Mock::returns("sent")).start().await;
+    /// env.start("r-1", "Remind", "ada").await;
+    /// let store = env.store(); // for a client or a dashboard of your own
+    /// # }
+    /// ```
     pub fn store(&self) -> Arc<dyn Provider> {
         self.driver().store.clone()
     }
 
     /// Returns the clock, which moves only while the environment waits.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # use duroxide::testing::{Mock, TestEnv};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let remind = |ctx: OrchestrationContext, who: String| async move {
+    /// #     ctx.schedule_timer(days(30)).await;
+    /// #     ctx.schedule_activity("SendMail", who).await
+    /// # };
+    /// let env = TestEnv::builder().orchestration("Remind", remind).mock("SendMail", Mock::returns("sent")).start().await;
+    /// env.start("r-1", "Remind", "ada").await;
+    /// let clock = env.clock();
+    /// env.output("r-1").await;
+    /// assert_eq!(clock.monotonic(), days(30));
+    /// # }
+    /// ```
     pub fn clock(&self) -> Arc<dyn Clock> {
         Arc::new(self.driver().waiting.clone())
     }
 
     /// Returns how much time has passed since the environment was started.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # use duroxide::testing::{Mock, TestEnv};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let remind = |ctx: OrchestrationContext, who: String| async move {
+    /// #     ctx.schedule_timer(days(30)).await;
+    /// #     ctx.schedule_activity("SendMail", who).await
+    /// # };
+    /// let env = TestEnv::builder().orchestration("Remind", remind).mock("SendMail", Mock::returns("sent")).start().await;
+    /// env.start("r-1", "Remind", "ada").await;
+    /// env.output("r-1").await;
+    /// assert_eq!(env.elapsed(), days(30));
+    /// # }
+    /// ```
     pub fn elapsed(&self) -> Duration {
         self.driver().time.monotonic()
     }
 
     /// Starts an instance.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # use duroxide::testing::{Mock, TestEnv};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let remind = |ctx: OrchestrationContext, who: String| async move {
+    /// #     ctx.schedule_timer(days(30)).await;
+    /// #     ctx.schedule_activity("SendMail", who).await
+    /// # };
+    /// let env = TestEnv::builder().orchestration("Remind", remind).mock("SendMail", Mock::returns("sent")).start().await;
+    /// env.start("r-1", "Remind", "ada").await;
+    /// assert_eq!(env.output("r-1").await, "sent");
+    /// # }
+    /// ```
     ///
     /// # Panics
     /// If the store refuses the start.
@@ -130,6 +208,21 @@ impl TestEnv {
     }
 
     /// Raises a signal now.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # use duroxide::testing::{Mock, TestEnv};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let remind = |ctx: OrchestrationContext, who: String| async move {
+    /// #     ctx.schedule_timer(days(30)).await;
+    /// #     ctx.schedule_activity("SendMail", who).await
+    /// # };
+    /// let env = TestEnv::builder().orchestration("Remind", remind).mock("SendMail", Mock::returns("sent")).start().await;
+    /// env.start("r-1", "Remind", "ada").await;
+    /// env.raise("r-1", "nobody-waits", "data").await;
+    /// # }
+    /// ```
     ///
     /// # Panics
     /// If the store refuses it.
@@ -162,6 +255,22 @@ impl TestEnv {
     }
 
     /// Raises a signal after `delay`.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # use duroxide::testing::{Mock, TestEnv};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let remind = |ctx: OrchestrationContext, who: String| async move {
+    /// #     ctx.schedule_timer(days(30)).await;
+    /// #     ctx.schedule_activity("SendMail", who).await
+    /// # };
+    /// let env = TestEnv::builder().orchestration("Remind", remind).mock("SendMail", Mock::returns("sent")).start().await;
+    /// env.start("r-1", "Remind", "ada").await;
+    /// env.raise_after(days(2), "r-1", "nobody-waits", "data");
+    /// assert_eq!(env.output("r-1").await, "sent");
+    /// # }
+    /// ```
     pub fn raise_after(
         &self,
         delay: Duration,
@@ -176,6 +285,21 @@ impl TestEnv {
     }
 
     /// Waits until an instance completes, and returns its output.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # use duroxide::testing::{Mock, TestEnv};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let remind = |ctx: OrchestrationContext, who: String| async move {
+    /// #     ctx.schedule_timer(days(30)).await;
+    /// #     ctx.schedule_activity("SendMail", who).await
+    /// # };
+    /// let env = TestEnv::builder().orchestration("Remind", remind).mock("SendMail", Mock::returns("sent")).start().await;
+    /// env.start("r-1", "Remind", "ada").await;
+    /// assert_eq!(env.output("r-1").await, "sent");
+    /// # }
+    /// ```
     ///
     /// # Panics
     /// If it fails, is blocked, or waits for something that never comes. The text says which, and lists its steps.
@@ -200,6 +324,22 @@ impl TestEnv {
 
     /// Waits until an instance fails, and returns the error's text.
     ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # use duroxide::testing::{Mock, TestEnv};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let remind = |ctx: OrchestrationContext, who: String| async move {
+    /// #     ctx.schedule_timer(days(30)).await;
+    /// #     ctx.schedule_activity("SendMail", who).await
+    /// # };
+    /// let env = TestEnv::builder().orchestration("Remind", remind).mock("SendMail", Mock::returns("sent")).start().await;
+    /// env.start("r-1", "Remind", "ada").await;
+    /// env.client().cancel("r-1").reason("enough").await.unwrap();
+    /// assert_eq!(env.failure("r-1").await, "canceled: enough");
+    /// # }
+    /// ```
+    ///
     /// # Panics
     /// If it completes, is blocked, or waits for something that never comes.
     #[track_caller]
@@ -217,6 +357,22 @@ impl TestEnv {
     }
 
     /// Waits until an instance completes or fails.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # use duroxide::testing::{Mock, TestEnv};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let remind = |ctx: OrchestrationContext, who: String| async move {
+    /// #     ctx.schedule_timer(days(30)).await;
+    /// #     ctx.schedule_activity("SendMail", who).await
+    /// # };
+    /// let env = TestEnv::builder().orchestration("Remind", remind).mock("SendMail", Mock::returns("sent")).start().await;
+    /// env.start("r-1", "Remind", "ada").await;
+    /// let ended = env.end("r-1").await.unwrap();
+    /// assert!(matches!(ended, OrchestrationStatus::Completed { .. }));
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// Why it will do neither: it is blocked, or nothing is left that could happen.
@@ -240,17 +396,65 @@ impl TestEnv {
     }
 
     /// Returns why an instance is blocked, as things are now; `None` if it is not.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # use duroxide::testing::{Mock, TestEnv};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let remind = |ctx: OrchestrationContext, who: String| async move {
+    /// #     ctx.schedule_timer(days(30)).await;
+    /// #     ctx.schedule_activity("SendMail", who).await
+    /// # };
+    /// let env = TestEnv::builder().orchestration("Remind", remind).mock("SendMail", Mock::returns("sent")).start().await;
+    /// env.start("r-1", "Remind", "ada").await;
+    /// env.settle().await;
+    /// assert_eq!(env.blocked("r-1").await, None);
+    /// # }
+    /// ```
     pub async fn blocked(&self, instance: &str) -> Option<String> {
         let blocked = self.driver().store.list_blocked(usize::MAX).await.unwrap_or_default();
         blocked.into_iter().find(|blocked| blocked.instance == instance).map(|blocked| blocked.reason)
     }
 
     /// Waits until nothing runs and nothing is ready. No time passes.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # use duroxide::testing::{Mock, TestEnv};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let remind = |ctx: OrchestrationContext, who: String| async move {
+    /// #     ctx.schedule_timer(days(30)).await;
+    /// #     ctx.schedule_activity("SendMail", who).await
+    /// # };
+    /// let env = TestEnv::builder().orchestration("Remind", remind).mock("SendMail", Mock::returns("sent")).start().await;
+    /// env.start("r-1", "Remind", "ada").await;
+    /// env.settle().await;
+    /// assert_eq!(env.elapsed(), secs(0)); // it waits for its timer, and no time has passed
+    /// # }
+    /// ```
     pub async fn settle(&self) {
         self.driver().quiet().await;
     }
 
     /// Lets time pass, with everything that falls due on the way.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # use duroxide::testing::{Mock, TestEnv};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let remind = |ctx: OrchestrationContext, who: String| async move {
+    /// #     ctx.schedule_timer(days(30)).await;
+    /// #     ctx.schedule_activity("SendMail", who).await
+    /// # };
+    /// let env = TestEnv::builder().orchestration("Remind", remind).mock("SendMail", Mock::returns("sent")).start().await;
+    /// env.start("r-1", "Remind", "ada").await;
+    /// env.sleep(days(29)).await;
+    /// assert!(env.calls("SendMail").is_empty());
+    /// # }
+    /// ```
     pub async fn sleep(&self, duration: Duration) {
         let until = self.elapsed().saturating_add(duration);
         // Time skips to the end of this wait, and no further.
@@ -260,6 +464,23 @@ impl TestEnv {
 
     /// Runs a future, such as a call of a client that waits. Time skips ahead whenever the future waits and nothing
     /// happens.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # use duroxide::testing::{Mock, TestEnv};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let remind = |ctx: OrchestrationContext, who: String| async move {
+    /// #     ctx.schedule_timer(days(30)).await;
+    /// #     ctx.schedule_activity("SendMail", who).await
+    /// # };
+    /// let env = TestEnv::builder().orchestration("Remind", remind).mock("SendMail", Mock::returns("sent")).start().await;
+    /// env.start("r-1", "Remind", "ada").await;
+    /// let client = env.client();
+    /// let sent = env.run(client.wait_for_orchestration_typed::<String>("r-1", days(31))).await.unwrap();
+    /// assert_eq!(sent.unwrap(), "sent");
+    /// # }
+    /// ```
     pub async fn run<T>(&self, future: impl Future<Output = T>) -> T {
         self.driver().run(future).await
     }
@@ -267,6 +488,22 @@ impl TestEnv {
     /// Returns the calls of an activity so far, real or mocked, in the order in which they began.
     ///
     /// By the function with `#[activity]`, the records are [typed](super::TypedCall); by the recorded name, they are texts.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # use duroxide::testing::{Mock, TestEnv};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let remind = |ctx: OrchestrationContext, who: String| async move {
+    /// #     ctx.schedule_timer(days(30)).await;
+    /// #     ctx.schedule_activity("SendMail", who).await
+    /// # };
+    /// let env = TestEnv::builder().orchestration("Remind", remind).mock("SendMail", Mock::returns("sent")).start().await;
+    /// env.start("r-1", "Remind", "ada").await;
+    /// env.output("r-1").await;
+    /// assert_eq!(env.calls("SendMail")[0].input, "ada");
+    /// # }
+    /// ```
     ///
     /// # Panics
     /// If an input is not of the type that the function has today.
@@ -277,11 +514,43 @@ impl TestEnv {
     }
 
     /// Returns the calls of all activities so far, in the order in which they began.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # use duroxide::testing::{Mock, TestEnv};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let remind = |ctx: OrchestrationContext, who: String| async move {
+    /// #     ctx.schedule_timer(days(30)).await;
+    /// #     ctx.schedule_activity("SendMail", who).await
+    /// # };
+    /// let env = TestEnv::builder().orchestration("Remind", remind).mock("SendMail", Mock::returns("sent")).start().await;
+    /// env.start("r-1", "Remind", "ada").await;
+    /// env.output("r-1").await;
+    /// assert_eq!(env.all_calls().len(), 1);
+    /// # }
+    /// ```
     pub fn all_calls(&self) -> Vec<ActivityCall> {
         self.driver().calls.all()
     }
 
     /// Returns the history of an instance's current execution.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # use duroxide::testing::{Mock, TestEnv};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let remind = |ctx: OrchestrationContext, who: String| async move {
+    /// #     ctx.schedule_timer(days(30)).await;
+    /// #     ctx.schedule_activity("SendMail", who).await
+    /// # };
+    /// let env = TestEnv::builder().orchestration("Remind", remind).mock("SendMail", Mock::returns("sent")).start().await;
+    /// env.start("r-1", "Remind", "ada").await;
+    /// env.output("r-1").await;
+    /// assert_eq!(env.history("r-1").await.timers(), [days(30)]);
+    /// # }
+    /// ```
     ///
     /// # Panics
     /// If the history cannot be read.
@@ -303,6 +572,23 @@ impl TestEnv {
     }
 
     /// Kills the runtime with everything that it holds in memory, and starts another, as after a crash.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # use duroxide::testing::{Mock, TestEnv};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let remind = |ctx: OrchestrationContext, who: String| async move {
+    /// #     ctx.schedule_timer(days(30)).await;
+    /// #     ctx.schedule_activity("SendMail", who).await
+    /// # };
+    /// let env = TestEnv::builder().orchestration("Remind", remind).mock("SendMail", Mock::returns("sent")).start().await;
+    /// env.start("r-1", "Remind", "ada").await;
+    /// env.sleep(days(7)).await;
+    /// env.crash().await;
+    /// assert_eq!(env.output("r-1").await, "sent");
+    /// # }
+    /// ```
     pub async fn crash(&self) {
         self.shared.crash().await;
     }

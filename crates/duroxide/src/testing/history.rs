@@ -53,6 +53,22 @@ impl RecordedHistory {
 
     /// Returns what the code asked for, in the order in which it asked, in words: `activity 'Charge'`, `a timer`, `a wait
     /// for 'Approved'`, `child orchestration 'Ship'`.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # use duroxide::testing::{Mock, TestEnv};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let remind = |ctx: OrchestrationContext, who: String| async move {
+    /// #     ctx.schedule_timer(days(30)).await;
+    /// #     ctx.schedule_activity("SendMail", who).await
+    /// # };
+    /// let env = TestEnv::builder().orchestration("Remind", remind).mock("SendMail", Mock::returns("sent")).start().await;
+    /// env.start("r-1", "Remind", "ada").await;
+    /// env.output("r-1").await;
+    /// println!("{:?}", env.history("r-1").await.steps());
+    /// # }
+    /// ```
     pub fn steps(&self) -> Vec<String> {
         self.iter()
             .filter(|event| records_action(&event.kind))
@@ -61,6 +77,22 @@ impl RecordedHistory {
     }
 
     /// Returns the names of the activities that the code asked for, in that order.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # use duroxide::testing::{Mock, TestEnv};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let remind = |ctx: OrchestrationContext, who: String| async move {
+    /// #     ctx.schedule_timer(days(30)).await;
+    /// #     ctx.schedule_activity("SendMail", who).await
+    /// # };
+    /// let env = TestEnv::builder().orchestration("Remind", remind).mock("SendMail", Mock::returns("sent")).start().await;
+    /// env.start("r-1", "Remind", "ada").await;
+    /// env.output("r-1").await;
+    /// assert_eq!(env.history("r-1").await.activities(), ["SendMail"]);
+    /// # }
+    /// ```
     pub fn activities(&self) -> Vec<&str> {
         self.iter()
             .filter_map(|event| match &event.kind {
@@ -71,6 +103,22 @@ impl RecordedHistory {
     }
 
     /// Returns how long the timers were set to run, in the order of the calls.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # use duroxide::testing::{Mock, TestEnv};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let remind = |ctx: OrchestrationContext, who: String| async move {
+    /// #     ctx.schedule_timer(days(30)).await;
+    /// #     ctx.schedule_activity("SendMail", who).await
+    /// # };
+    /// let env = TestEnv::builder().orchestration("Remind", remind).mock("SendMail", Mock::returns("sent")).start().await;
+    /// env.start("r-1", "Remind", "ada").await;
+    /// env.output("r-1").await;
+    /// assert_eq!(env.history("r-1").await.timers(), [days(30)]);
+    /// # }
+    /// ```
     pub fn timers(&self) -> Vec<Duration> {
         self.iter()
             .filter_map(|event| match event.kind {
@@ -103,6 +151,22 @@ impl RecordedHistory {
 
     /// Checks that the code asked for an activity so many times.
     ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # use duroxide::testing::{Mock, TestEnv};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let remind = |ctx: OrchestrationContext, who: String| async move {
+    /// #     ctx.schedule_timer(days(30)).await;
+    /// #     ctx.schedule_activity("SendMail", who).await
+    /// # };
+    /// let env = TestEnv::builder().orchestration("Remind", remind).mock("SendMail", Mock::returns("sent")).start().await;
+    /// env.start("r-1", "Remind", "ada").await;
+    /// env.output("r-1").await;
+    /// env.history("r-1").await.assert_activity_count("SendMail", 1);
+    /// # }
+    /// ```
+    ///
     /// # Panics
     /// If it did not.
     #[track_caller]
@@ -112,6 +176,22 @@ impl RecordedHistory {
     }
 
     /// Returns the events as JSON, as [`replay`](super::replay()) reads them.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # use duroxide::testing::{Mock, TestEnv};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let remind = |ctx: OrchestrationContext, who: String| async move {
+    /// #     ctx.schedule_timer(days(30)).await;
+    /// #     ctx.schedule_activity("SendMail", who).await
+    /// # };
+    /// let env = TestEnv::builder().orchestration("Remind", remind).mock("SendMail", Mock::returns("sent")).start().await;
+    /// env.start("r-1", "Remind", "ada").await;
+    /// env.output("r-1").await;
+    /// let json = env.history("r-1").await.to_json(); // for `replay`, tomorrow
+    /// # }
+    /// ```
     ///
     /// # Panics
     /// Never for events that a store has kept.

@@ -94,33 +94,87 @@ impl<A: Activity> ActivityCall<A> {
     ///
     /// There is no other attempt after an error that is [not retryable](super::Retryable), nor after an input that does not
     /// decode.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # #[activity] async fn charge(cents: u64) -> Result<u64, String> { Ok(cents) }
+    /// # #[orchestration] async fn pay(ctx: OrchestrationContext) -> Result<u64, String> {
+    /// charge(&ctx, 300).retry(RetryPolicy::exponential(5)).await
+    /// # }
+    /// # let _ = Duroxide::open("memory:").activity(charge).orchestration(pay);
+    /// ```
     pub fn retry(self, policy: RetryPolicy) -> Self {
         self.plan("retry()", |plan| plan.retry = Some(policy))
     }
 
     /// Makes one attempt, whatever the activity says.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # #[activity] async fn charge(cents: u64) -> Result<u64, String> { Ok(cents) }
+    /// # #[orchestration] async fn pay(ctx: OrchestrationContext) -> Result<u64, String> {
+    /// charge(&ctx, 300).no_retry().await
+    /// # }
+    /// # let _ = Duroxide::open("memory:").activity(charge).orchestration(pay);
+    /// ```
     pub fn no_retry(self) -> Self {
         self.plan("no_retry()", |plan| plan.retry = None)
     }
 
     /// Bounds each attempt. An attempt that takes longer is cancelled and counts as failed
     /// ([`FailureKind::TimedOut`]).
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # #[activity] async fn charge(cents: u64) -> Result<u64, String> { Ok(cents) }
+    /// # #[orchestration] async fn pay(ctx: OrchestrationContext) -> Result<u64, String> {
+    /// charge(&ctx, 300).timeout(secs(30)).await
+    /// # }
+    /// # let _ = Duroxide::open("memory:").activity(charge).orchestration(pay);
+    /// ```
     pub fn timeout(self, timeout: Duration) -> Self {
         self.plan("timeout()", |plan| plan.timeout = Some(timeout))
     }
 
     /// Bounds the call as a whole: all attempts and the pauses between them.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # #[activity] async fn charge(cents: u64) -> Result<u64, String> { Ok(cents) }
+    /// # #[orchestration] async fn pay(ctx: OrchestrationContext) -> Result<u64, String> {
+    /// charge(&ctx, 300).retry(RetryPolicy::exponential(5)).total_timeout(mins(2)).await
+    /// # }
+    /// # let _ = Duroxide::open("memory:").activity(charge).orchestration(pay);
+    /// ```
     pub fn total_timeout(self, timeout: Duration) -> Self {
         self.plan("total_timeout()", |plan| plan.total_timeout = Some(timeout))
     }
 
     /// Runs the activity on the worker that owns a session; an unowned session goes to the worker that takes it first.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # #[activity] async fn charge(cents: u64) -> Result<u64, String> { Ok(cents) }
+    /// # #[orchestration] async fn pay(ctx: OrchestrationContext) -> Result<u64, String> {
+    /// charge(&ctx, 300).session("gpu-1").await
+    /// # }
+    /// # let _ = Duroxide::open("memory:").activity(charge).orchestration(pay);
+    /// ```
     pub fn session(self, session_id: impl Into<String>) -> Self {
         let session_id = session_id.into();
         self.plan("session()", |plan| plan.session_id = Some(session_id))
     }
 
     /// Sends the activity only to workers that serve this tag.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # #[activity] async fn charge(cents: u64) -> Result<u64, String> { Ok(cents) }
+    /// # #[orchestration] async fn pay(ctx: OrchestrationContext) -> Result<u64, String> {
+    /// charge(&ctx, 300).tag("gpu").await
+    /// # }
+    /// # let _ = Duroxide::open("memory:").activity(charge).orchestration(pay);
+    /// ```
     pub fn tag(self, tag: impl Into<String>) -> Self {
         let tag = tag.into();
         self.plan("tag()", |plan| plan.tag = Some(tag))

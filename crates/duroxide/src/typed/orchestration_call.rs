@@ -90,29 +90,76 @@ impl<O: Orchestration> OrchestrationCall<O> {
     /// Runs the child under this id. Without one, the library makes an id from the parent's.
     ///
     /// The result is a [`Failure`] if the id begins with `sub::` or is taken.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # #[orchestration] async fn ship(_ctx: OrchestrationContext, item: String) -> Result<String, String> { Ok(item) }
+    /// # #[orchestration] async fn order(ctx: OrchestrationContext, item: String) -> Result<String, String> {
+    /// ship(&ctx, item).id("shipment-7").await
+    /// # }
+    /// # let _ = Duroxide::open("memory:").orchestration(ship).orchestration(order);
+    /// ```
     pub fn id(self, instance: impl Into<String>) -> Self {
         let instance = instance.into();
         self.plan("id()", |plan| plan.instance = Some(instance))
     }
 
     /// Runs another version than the one of the function that the code names.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # #[orchestration] async fn ship(_ctx: OrchestrationContext, item: String) -> Result<String, String> { Ok(item) }
+    /// # #[orchestration] async fn order(ctx: OrchestrationContext, item: String) -> Result<String, String> {
+    /// ship(&ctx, item).version("1.2.0").await
+    /// # }
+    /// # let _ = Duroxide::open("memory:").orchestration(ship).orchestration(order);
+    /// ```
     pub fn version(self, version: impl Into<String>) -> Self {
         let version = version.into();
         self.plan("version()", |plan| plan.version = Some(version))
     }
 
     /// Runs the version that the registry of the process chooses that starts it: the latest, unless it has a policy.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # #[orchestration] async fn ship(_ctx: OrchestrationContext, item: String) -> Result<String, String> { Ok(item) }
+    /// # #[orchestration] async fn order(ctx: OrchestrationContext, item: String) -> Result<String, String> {
+    /// ship(&ctx, item).any_version().await
+    /// # }
+    /// # let _ = Duroxide::open("memory:").orchestration(ship).orchestration(order);
+    /// ```
     pub fn any_version(self) -> Self {
         self.plan("any_version()", |plan| plan.version = None)
     }
 
     /// Bounds the child: when the time is up, it is cancelled, and the result is a [`Failure`] of the kind
     /// [`TimedOut`](FailureKind::TimedOut).
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # #[orchestration] async fn ship(_ctx: OrchestrationContext, item: String) -> Result<String, String> { Ok(item) }
+    /// # #[orchestration] async fn order(ctx: OrchestrationContext, item: String) -> Result<String, String> {
+    /// ship(&ctx, item).timeout(days(3)).await
+    /// # }
+    /// # let _ = Duroxide::open("memory:").orchestration(ship).orchestration(order);
+    /// ```
     pub fn timeout(self, timeout: Duration) -> Self {
         self.plan("timeout()", |plan| plan.timeout = Some(timeout))
     }
 
     /// Starts the child now, so that it runs while the code goes on.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # #[orchestration] async fn ship(_ctx: OrchestrationContext, item: String) -> Result<String, String> { Ok(item) }
+    /// # #[orchestration] async fn order(ctx: OrchestrationContext, item: String) -> Result<String, String> {
+    /// let parcel = ship(&ctx, item).start();
+    /// ctx.timer(secs(1)).await;               // the child runs meanwhile
+    /// parcel.await
+    /// # }
+    /// # let _ = Duroxide::open("memory:").orchestration(ship).orchestration(order);
+    /// ```
     pub fn start(mut self) -> Self {
         self.schedule();
         self
@@ -121,6 +168,16 @@ impl<O: Orchestration> OrchestrationCall<O> {
     /// Starts the orchestration as an instance of its own, and does not wait for it.
     ///
     /// If the id is taken, nothing happens.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # #[orchestration] async fn ship(_ctx: OrchestrationContext, item: String) -> Result<String, String> { Ok(item) }
+    /// # #[orchestration] async fn order(ctx: OrchestrationContext, item: String) -> Result<String, String> {
+    /// ship(&ctx, item).detached("shipment-7");
+    /// Ok("on its way".to_string())
+    /// # }
+    /// # let _ = Duroxide::open("memory:").orchestration(ship).orchestration(order);
+    /// ```
     ///
     /// # Panics
     /// If the id is reserved for children (`sub::`), or the input cannot be serialized.

@@ -81,17 +81,41 @@ impl<T, E> InstanceHandle<T, E> {
 
 impl<T: DeserializeOwned, E: StepError> InstanceHandle<T, E> {
     /// Returns the id of the instance.
+    ///
+    /// ```no_run
+    /// # use duroxide::prelude::*;
+    /// # use duroxide::InstanceHandle;
+    /// # async fn run(order: InstanceHandle<String, String>) -> Result<(), Box<dyn std::error::Error>> {
+    /// println!("{}", order.id());
+    /// # Ok(()) }
+    /// ```
     pub fn id(&self) -> &str {
         &self.instance
     }
 
     /// Tells whether the start that returned this handle made the instance. If not, its id was taken, and the result is
     /// that of the instance that has it.
+    ///
+    /// ```no_run
+    /// # use duroxide::prelude::*;
+    /// # use duroxide::InstanceHandle;
+    /// # async fn run(order: InstanceHandle<String, String>) -> Result<(), Box<dyn std::error::Error>> {
+    /// println!("{}", if order.is_new() { "started" } else { "there was one" });
+    /// # Ok(()) }
+    /// ```
     pub fn is_new(&self) -> bool {
         self.outcome == StartOutcome::New
     }
 
     /// Waits for the result, however long that takes.
+    ///
+    /// ```no_run
+    /// # use duroxide::prelude::*;
+    /// # use duroxide::InstanceHandle;
+    /// # async fn run(order: InstanceHandle<String, String>) -> Result<(), Box<dyn std::error::Error>> {
+    /// println!("{}", order.result().await?);
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// The error of the orchestration, or that of the store.
@@ -100,6 +124,14 @@ impl<T: DeserializeOwned, E: StepError> InstanceHandle<T, E> {
     }
 
     /// Waits for the result.
+    ///
+    /// ```no_run
+    /// # use duroxide::prelude::*;
+    /// # use duroxide::InstanceHandle;
+    /// # async fn run(order: InstanceHandle<String, String>) -> Result<(), Box<dyn std::error::Error>> {
+    /// println!("{}", order.result_within(secs(60)).await?);
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// [`RunError::Timeout`] if there is none in time; otherwise as [`result`](Self::result).
@@ -120,6 +152,14 @@ impl<T: DeserializeOwned, E: StepError> InstanceHandle<T, E> {
 
     /// Raises an event; see [`OrchestrationContext::event`](crate::OrchestrationContext::event).
     ///
+    /// ```no_run
+    /// # use duroxide::prelude::*;
+    /// # use duroxide::InstanceHandle;
+    /// # async fn run(order: InstanceHandle<String, String>) -> Result<(), Box<dyn std::error::Error>> {
+    /// order.raise("approved", &"Ada").await?;
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// As [`Client::raise_event_typed`].
     pub async fn raise<D: Serialize>(&self, event: &str, data: &D) -> Result<(), ClientError> {
@@ -127,6 +167,14 @@ impl<T: DeserializeOwned, E: StepError> InstanceHandle<T, E> {
     }
 
     /// Puts a message into a queue; see [`OrchestrationContext::queue`](crate::OrchestrationContext::queue).
+    ///
+    /// ```no_run
+    /// # use duroxide::prelude::*;
+    /// # use duroxide::InstanceHandle;
+    /// # async fn run(order: InstanceHandle<String, String>) -> Result<(), Box<dyn std::error::Error>> {
+    /// order.enqueue("items", &"apple").await?;
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// As [`Client::enqueue_event_typed`].
@@ -136,6 +184,14 @@ impl<T: DeserializeOwned, E: StepError> InstanceHandle<T, E> {
 
     /// Puts a message into a queue, unless the instance has ended or does not exist; see [`Client::send`].
     ///
+    /// ```no_run
+    /// # use duroxide::prelude::*;
+    /// # use duroxide::InstanceHandle;
+    /// # async fn run(order: InstanceHandle<String, String>) -> Result<(), Box<dyn std::error::Error>> {
+    /// order.send("items", "apple").await?;
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// As [`Client::send`].
     pub async fn send<D: Serialize + ?Sized>(&self, queue: &str, data: &D) -> Result<(), SendError> {
@@ -143,6 +199,14 @@ impl<T: DeserializeOwned, E: StepError> InstanceHandle<T, E> {
     }
 
     /// Raises an event, unless the instance has ended or does not exist; see [`Client::signal`].
+    ///
+    /// ```no_run
+    /// # use duroxide::prelude::*;
+    /// # use duroxide::InstanceHandle;
+    /// # async fn run(order: InstanceHandle<String, String>) -> Result<(), Box<dyn std::error::Error>> {
+    /// order.signal("approved", "Ada").await?;
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// As [`Client::send`].
@@ -152,6 +216,14 @@ impl<T: DeserializeOwned, E: StepError> InstanceHandle<T, E> {
 
     /// Asks to cancel the instance.
     ///
+    /// ```no_run
+    /// # use duroxide::prelude::*;
+    /// # use duroxide::InstanceHandle;
+    /// # async fn run(order: InstanceHandle<String, String>) -> Result<(), Box<dyn std::error::Error>> {
+    /// order.cancel("the customer called").await?;
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// As [`Client::cancel_instance`].
     pub async fn cancel(&self, reason: impl Into<String>) -> Result<(), ClientError> {
@@ -159,6 +231,14 @@ impl<T: DeserializeOwned, E: StepError> InstanceHandle<T, E> {
     }
 
     /// Returns what the orchestration last said of itself; see [`Client::query`].
+    ///
+    /// ```no_run
+    /// # use duroxide::prelude::*;
+    /// # use duroxide::InstanceHandle;
+    /// # async fn run(order: InstanceHandle<String, String>) -> Result<(), Box<dyn std::error::Error>> {
+    /// let done: Option<u32> = order.query().await?;
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// As [`Client::query`].
