@@ -39,7 +39,9 @@ fn activity(attribute: TokenStream, item: TokenStream) -> syn::Result<TokenStrea
         #visibility fn #name(
             __ctx: &#krate::OrchestrationContext,
             #parameters
-        ) -> #krate::ActivityCall<impl #krate::Activity<Output = #output, Error = #error> + use<>> {
+        ) -> #krate::ActivityCall<
+            impl #krate::Activity<Args = #arguments_type, Output = #output, Error = #error> + use<>,
+        > {
             struct #activity;
             impl #krate::Activity for #activity {
                 const NAME: &'static str = #recorded_name;

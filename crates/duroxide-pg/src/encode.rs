@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use duroxide::Event;
+use duroxide::model::{ActivityOptions, ActivityProgress};
 use duroxide::providers::inspect::{self, KvChange};
 use duroxide::providers::rows::{ActivityRow, EventRow, MessageRow, PinnedVersion, lease_token, row_number};
 use duroxide::providers::{
@@ -76,8 +77,10 @@ pub(crate) fn activity(
     limits: &StoreLimits,
     operation: &str,
     item: &WorkItem,
+    options: Option<&ActivityOptions>,
+    progress: Option<&ActivityProgress>,
 ) -> Result<NewActivity, ProviderError> {
-    let row = ActivityRow::encode(limits, operation, item)?;
+    let row = ActivityRow::encode_with(limits, operation, item, options, progress)?;
     let tag_bytes = row.tag.as_deref().map_or(0, str::len);
     if tag_bytes > MAX_TAG_BYTES {
         return Err(refusal::too_large(operation, "tag", tag_bytes, MAX_TAG_BYTES));
@@ -180,7 +183,7 @@ impl TurnCommit {
         let TurnToStore { lock_token: token, execution_id, history_delta: delta, metadata, .. } = turn;
         let changes = inspect::delta_changes(delta);
         let column = |text: &Option<String>| text.as_deref().map(|text| stored(text).into_owned());
-        let activity = |item| activity(limits, operation, item);
+        let activity = |item| activity(limits, operation, item, turn.options_of(item), None);
         let message = |item| message(limits, operation, item);
         let pinned = |version| PinnedVersion::encode(operation, version);
         let cancelled: Vec<_> = turn.cancelled_activities.iter().filter_map(identity).collect();

@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use duroxide::Event;
 use duroxide::providers::inspect::{self, MessageClass};
 use duroxide::providers::{
-    AwaitedInstance, AwaitedLook, BlockedInstance, Clock, DeliveryOutcome, DroppedMessages, Durable,
-    ExtendedProvider, HistoryPart, Inspector, InstanceClaim, InstanceMetadata, InstanceRequest,
+    AttemptToStore, AwaitedInstance, AwaitedLook, BlockedInstance, Clock, DeliveryOutcome, DroppedMessages,
+    Durable, ExtendedProvider, HistoryPart, Inspector, InstanceClaim, InstanceMetadata, InstanceRequest,
     InstanceWatch, KvEntry, LeaseState, LocalExchange, ParkedMessage, ProviderError, QuarantineEntry,
     QuarantinePurge, QuarantineRetry, QuarantinedRow, RunningActivities, RunningInstances, RunningMark,
     StartOutcome, StepOutcome, StepSupport, StepToStore, StoredResult, StoredTurn, TagFilter, TurnToStore,
@@ -163,6 +163,22 @@ impl ExtendedProvider for PostgresProvider {
         claim: Option<&WorkRequest<'_>>,
     ) -> Result<StepOutcome, ProviderError> {
         self.commit_step(step, claim).await
+    }
+
+    fn keeps_attempts(&self) -> bool {
+        true
+    }
+
+    async fn store_progress(
+        &self,
+        activity: AttemptToStore<'_>,
+        give_back_after: Option<Duration>,
+    ) -> Result<(), ProviderError> {
+        self.store_attempt(activity, give_back_after).await
+    }
+
+    async fn complete_activity(&self, entry: u64, completion: WorkItem) -> Result<bool, ProviderError> {
+        self.complete_from_elsewhere(entry, &completion).await
     }
 
     fn local_exchange(&self) -> Option<Arc<LocalExchange>> {

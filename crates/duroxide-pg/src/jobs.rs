@@ -64,22 +64,16 @@ pub(crate) struct TurnStored {
     pub(crate) work: Option<FetchedWork>,
 }
 
-/// A turn that is stored together with its cause, without a lease.
-pub(crate) struct StepToCommit {
+/// A turn without a lease, and its instance as the caller holds it.
+pub(crate) struct HeldTurn {
     pub(crate) turn: TurnCommit,
-    /// The instance as the caller holds it: which creation of its id it is, 0 if that is to be free, and where its
-    /// history ends.
+    /// Which creation of its id the instance is, 0 if that is to be free, and where its history ends.
     pub(crate) incarnation: u64,
     pub(crate) execution_id: i64,
     pub(crate) last_event_id: i64,
-    /// The activities whose results are the cause, with their leases.
-    pub(crate) results: Vec<(i64, String)>,
-    /// The text of the timer that is the cause.
-    pub(crate) timer: Option<String>,
-    pub(crate) claim: Option<WorkOrder>,
 }
 
-impl StepToCommit {
+impl HeldTurn {
     /// Tells whether the turn changes nothing about its instance but when it was last changed.
     pub(crate) fn is_plain(&self) -> bool {
         let turn = &self.turn;
@@ -91,11 +85,35 @@ impl StepToCommit {
     }
 }
 
+/// Turns that are stored together with the cause of the first.
+pub(crate) struct StepToCommit {
+    pub(crate) first: HeldTurn,
+    /// The turns that follow from it at once, in their order.
+    pub(crate) then: Vec<HeldTurn>,
+    /// The activities whose results are the cause, with their leases.
+    pub(crate) results: Vec<(i64, String)>,
+    /// The text of the timer that is the cause.
+    pub(crate) timer: Option<String>,
+    pub(crate) claim: Option<WorkOrder>,
+}
+
+impl StepToCommit {
+    /// Returns all turns, in their order.
+    pub(crate) fn turns(&self) -> impl Iterator<Item = &HeldTurn> {
+        std::iter::once(&self.first).chain(&self.then)
+    }
+
+    /// Tells whether one of the turns is of this instance.
+    pub(crate) fn has(&self, instance: &str) -> bool {
+        self.turns().any(|held| held.turn.instance == instance)
+    }
+}
+
 /// What became of a step.
 pub(crate) enum StepStored {
     Stored {
-        /// The incarnation of the instance; 0 if the answer was lost.
-        incarnation: u64,
+        /// The incarnation of each turn's instance; 0 if the answer was lost.
+        incarnations: Vec<u64>,
         /// The activities that the commit leased; `None` if the caller has to ask for itself.
         work: Option<FetchedWork>,
     },
@@ -198,7 +216,7 @@ impl Job {
     pub(crate) fn subject(&self) -> Option<Subject> {
         let instance = match self {
             Self::AckTurn(pending) => return Some(Subject::Turn(pending.request.turn.instance.clone())),
-            Self::Step(pending) => return Some(Subject::Turn(pending.request.turn.instance.clone())),
+            Self::Step(pending) => return Some(Subject::Turn(pending.request.first.turn.instance.clone())),
             Self::AckWork(pending) => return Some(Subject::Work(pending.request.ack.id)),
             Self::Message(pending) => &pending.request.instance,
             Self::Activity(pending) => &pending.request.instance,
@@ -213,7 +231,7 @@ impl Job {
     pub(crate) fn size(&self) -> usize {
         match self {
             Self::AckTurn(pending) => pending.request.turn.size(),
-            Self::Step(pending) => pending.request.turn.size(),
+            Self::Step(pending) => pending.request.turns().map(|held| held.turn.size()).sum(),
             Self::AckWork(pending) => {
                 pending.request.ack.completion.as_ref().map_or(0, |message| message.text.len())
             }

@@ -63,6 +63,7 @@
 
 mod address;
 mod admin;
+mod attempts;
 mod batch;
 mod blocked;
 mod claims;

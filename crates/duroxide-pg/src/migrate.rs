@@ -48,7 +48,7 @@ macro_rules! migration {
     };
 }
 
-const MIGRATIONS: [Migration; 18] = [
+const MIGRATIONS: [Migration; 20] = [
     migration!(1, "0001_tables"),
     migration!(2, "0002_scheduling"),
     migration!(3, "0003_turns"),
@@ -67,6 +67,8 @@ const MIGRATIONS: [Migration; 18] = [
     migration!(16, "0016_listing", needs_at_least 11),
     migration!(17, "0017_holders", needs_at_least 11),
     migration!(18, "0018_steps", needs_at_least 11),
+    migration!(19, "0019_attempts", needs_at_least 11),
+    migration!(20, "0020_rounds", needs_at_least 11),
 ];
 
 /// The migration since which the ledger says which builds may still run. Builds that do not know it refuse every newer

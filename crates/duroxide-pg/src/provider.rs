@@ -82,6 +82,7 @@ impl Provider for PostgresProvider {
             execution_id,
             history_delta: &history_delta,
             worker_items: &worker_items,
+            activity_options: &[],
             orchestrator_items: &orchestrator_items,
             metadata: &metadata,
             cancelled_activities: &cancelled_activities,
@@ -169,7 +170,7 @@ impl Provider for PostgresProvider {
 
     async fn enqueue_for_worker(&self, item: WorkItem) -> Result<(), ProviderError> {
         const OPERATION: &str = "enqueue_for_worker";
-        let activity = encode::activity(&self.shared.limits, OPERATION, &item)?;
+        let activity = encode::activity(&self.shared.limits, OPERATION, &item, None, None)?;
         self.commit_early(OPERATION, activity, Job::Activity).await
     }
 

@@ -140,7 +140,10 @@ impl PostgresProvider {
                 retries.add_message(id, encode::message(limits, OPERATION, &item).map_err(refused)?);
             }
             WorkQueue::Worker => {
-                retries.add_activity(id, encode::activity(limits, OPERATION, &item).map_err(refused)?);
+                retries.add_activity(
+                    id,
+                    encode::activity(limits, OPERATION, &item, None, None).map_err(refused)?,
+                );
             }
         }
         Ok(())

@@ -79,6 +79,7 @@ async fn store_step(
     metadata: &ExecutionMetadata,
 ) -> StepOutcome {
     let turn = TurnToStore {
+        activity_options: &[],
         lock_token: "",
         execution_id: 1,
         history_delta,

@@ -171,6 +171,7 @@ async fn a_turn_is_stored_though_an_activity_cannot_be_claimed_along_with_it() {
     store.enqueue_for_worker(activity("bad")).await.unwrap();
 
     let turn = TurnToStore {
+        activity_options: &[],
         lock_token: &claim.lock_token,
         execution_id: 1,
         history_delta: &[started_event("good")],

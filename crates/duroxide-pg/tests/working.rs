@@ -4,6 +4,7 @@
 
 mod support;
 
+mod attempts;
 mod bloat;
 mod bulk_removal;
 mod claims;
@@ -16,6 +17,8 @@ mod locks;
 mod long_reads;
 mod many_waiters;
 mod parking;
+mod requests;
+mod runtime_steps;
 mod session_seats;
 mod steps;
 mod store_model;

@@ -73,6 +73,7 @@
 //! |---|---|
 //! | write an orchestration | `#[orchestration]`, [`OrchestrationContext`], [`OrchestrationCall`], `join!`, `select!` |
 //! | write an activity | `#[activity]`, [`ActivityCall`], [`ActivityContext`], [`State`], [`RetryPolicy`] |
+//! | ask an orchestration, and answer | [`Client::ask`], [`Request`], [`OrchestrationContext::request`] |
 //! | tell errors apart | [`StepError`], [`Failure`], [`AnyError`] |
 //! | run both | [`Duroxide`]; or [`OrchestrationRegistry`], [`ActivityRegistry`], [`Runtime`], [`RuntimeOptions`] |
 //! | start, signal, await and manage instances | [`Client`], [`InstanceHandle`] |
@@ -113,13 +114,13 @@ pub mod runtime;
 pub mod testing;
 pub mod typed;
 
-pub use activity::{ActivityContext, State, StateKey};
+pub use activity::{ActivityContext, AttemptError, State, StateKey};
 pub use app::{Duroxide, DuroxideBuilder, StartError};
-pub use client::{Client, ClientError, StartOptions, StartedInstance};
+pub use client::{Client, ClientError, CompleteError, StartOptions, StartedInstance};
 pub use model::{
-    Action, AppErrorKind, ConfigErrorKind, ErrorDetails, Event, EventKind, INITIAL_EVENT_ID,
-    INITIAL_EXECUTION_ID, InstanceState, PoisonMessageType, SUB_ORCH_AUTO_PREFIX, SystemStats,
-    build_child_instance_id, is_auto_generated_sub_orch_id,
+    Action, ActivityOptions, AppErrorKind, CompletionToken, ConfigErrorKind, ErrorDetails, Event, EventKind,
+    INITIAL_EVENT_ID, INITIAL_EXECUTION_ID, InstanceState, PoisonMessageType, SUB_ORCH_AUTO_PREFIX,
+    StoredRetry, SystemStats, build_child_instance_id, is_auto_generated_sub_orch_id,
 };
 pub use orchestration::{
     BackoffStrategy, Cancellation, Cancelled, DurableFuture, Either2, Either3, LogLevel,
@@ -140,9 +141,9 @@ pub use runtime::{
 
 pub use typed::durations::{days, hours, millis, mins, secs};
 pub use typed::{
-    Activity, ActivityCall, AnyError, Either4, Either5, Either6, Either7, Either8, Either9, Either10,
-    Either11, Either12, Failure, FailureKind, InstanceHandle, Orchestration, OrchestrationCall, Retryable,
-    RunError, StepError,
+    Activity, ActivityCall, AnyError, Ask, Either4, Either5, Either6, Either7, Either8, Either9, Either10,
+    Either11, Either12, Failure, FailureKind, InstanceHandle, NextRequest, Orchestration, OrchestrationCall,
+    ReceivedRequest, Request, Retryable, RunError, StepError,
 };
 
 #[cfg(feature = "macros")]
@@ -178,6 +179,14 @@ mod guide {
     struct Versions;
     #[doc = include_str!("../../../docs/guide/src/compensation.md")]
     struct Compensation;
+    #[doc = include_str!("../../../docs/guide/src/cancellation.md")]
+    struct Cancellation;
+    #[cfg(feature = "testing")]
+    #[doc = include_str!("../../../docs/guide/src/testing.md")]
+    struct Testing;
+    #[cfg(feature = "testing")]
+    #[doc = include_str!("../../../docs/guide/src/service.md")]
+    struct Service;
     #[doc = include_str!("../../../docs/guide/src/sessions-and-tags.md")]
     struct SessionsAndTags;
     #[doc = include_str!("../../../docs/guide/src/values-and-status.md")]

@@ -3,7 +3,7 @@
 pub use crate::{
     ActivityContext, ActivityRegistry, BackoffStrategy, Client, ClientError, Duroxide, Either2, Either3,
     Failure, OrchestrationContext, OrchestrationRegistry, OrchestrationStatus, RetryPolicy, Runtime,
-    RuntimeOptions, StartOptions, State, days, hours, millis, mins, secs,
+    RuntimeOptions, StartOptions, State, StoredRetry, days, hours, millis, mins, secs,
 };
 
 #[doc(no_inline)]

@@ -6,6 +6,7 @@ mod runtime_support;
 mod support;
 mod typed_support;
 
+mod activity_attempts_typed;
 mod authoring_futures;
 mod authoring_state;
 mod authoring_steps;
@@ -15,8 +16,10 @@ mod decode_errors;
 mod orchestration_zoo;
 mod patched_code;
 mod registry;
+mod requests;
 mod testing_crashes;
 mod testing_env;
+mod testing_typed;
 mod typed_app;
 mod typed_calls;
 mod typed_errors;

@@ -235,6 +235,7 @@ async fn what_is_stored_and_handed_over_passes_through_as_one_call() {
     let (_, token, _) =
         measured.store.fetch_orchestration_item(LEASE, Duration::ZERO, None).await.unwrap().unwrap();
     let turn = TurnToStore {
+        activity_options: &[],
         lock_token: &token,
         execution_id: 1,
         history_delta: &first_turn("i"),

@@ -6,6 +6,7 @@ mod runtime_support;
 #[path = "support/sqlite_store.rs"]
 mod sqlite_store;
 
+mod activity_attempts;
 mod runtime_activities;
 mod runtime_basics;
 mod runtime_details;
@@ -17,5 +18,6 @@ mod runtime_retries;
 mod runtime_shutdown;
 mod runtime_sqlite;
 mod runtime_steps;
+mod runtime_timers;
 mod runtime_turn_leases;
 mod runtime_turns;

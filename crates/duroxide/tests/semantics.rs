@@ -62,9 +62,11 @@ fn places() -> [(&'static str, PathBuf); 4] {
 fn module(prefix: &str, directory: &Path, file: &Path) -> String {
     let path = file.strip_prefix(directory).unwrap().with_extension("");
     let mut parts: Vec<_> = path.iter().map(|part| part.to_str().unwrap()).collect();
-    parts.pop_if(|last| *last == "mod");
+    if parts.len() > 1 {
+        parts.pop_if(|last| *last == "mod");
+    }
     // A check of the kit is known by its module, whichever file of it holds the check.
-    let parts = if prefix == "kit::" { &parts[..1] } else { &parts[..] };
+    let parts = if prefix == "kit::" { &parts[..parts.len().min(1)] } else { &parts[..] };
     format!("{prefix}{}", parts.join("::"))
 }
 

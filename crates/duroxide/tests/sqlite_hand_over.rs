@@ -40,6 +40,7 @@ async fn store_turn(
     claim: Option<&WorkRequest<'_>>,
 ) -> Result<StoredTurn, ProviderError> {
     let turn = TurnToStore {
+        activity_options: &[],
         lock_token: token,
         execution_id: 1,
         history_delta: &[started_event(instance, 1)],

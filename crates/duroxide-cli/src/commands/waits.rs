@@ -61,6 +61,7 @@ fn stage(activity: &ActivityWait) -> Cell {
         ActivityStage::Queued => Cell::painted("queued", Paint::Yellow),
         ActivityStage::Delayed => Cell::painted("delayed", Paint::Yellow),
         ActivityStage::Running => Cell::painted("running", Paint::Blue),
+        ActivityStage::Awaited => Cell::painted("awaited", Paint::Yellow),
         ActivityStage::Finished => Cell::painted("finished", Paint::Green),
         ActivityStage::Missing => Cell::painted("missing", Paint::Magenta),
         _ => Cell::maybe(None::<&str>),

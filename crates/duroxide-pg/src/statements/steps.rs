@@ -1,5 +1,8 @@
 //! Steps: turns that are stored together with their causes, without a lease: `store_steps_1`, and `store_step_1` for a lone one
 //! of the most common kind.
+//!
+//! Steps of several turns go in rounds, a call of `store_round_1` for each: first the first turns of all steps, then the second
+//! ones, and so on, in one transaction.
 
 use duroxide::providers::LONGEST_OVERTAKING;
 use tokio_postgres::Row;
@@ -12,14 +15,21 @@ use crate::encode::NewActivity;
 use crate::error::Failure;
 use crate::fetch::{Activities, StoredWork, WorkOrder};
 use crate::gather::{Claimed, Order};
-use crate::jobs::{Job, Pending, StepStored, StepToCommit};
-use crate::pipeline::Sent;
+use crate::jobs::{HeldTurn, Job, Pending, StepStored, StepToCommit};
+use crate::pipeline::{Sent, in_order};
 use crate::server_identity::{incarnation, stored_incarnation};
 use crate::shared::{Shared, whole_ms};
 
 const SQL: &str = "SELECT * FROM store_steps_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17,
     $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39, $40, $41,
     $42, $43, $44, $45, $46, $47, $48, $49, $50, $51, $52, $53, $54, $55, $56, $57, $58, $59)";
+
+const ROUND_SQL: &str = "SELECT * FROM store_round_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17,
+    $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39, $40, $41,
+    $42, $43, $44, $45, $46, $47, $48, $49, $50, $51, $52, $53, $54, $55, $56, $57, $58, $59, $60, $61)";
+
+/// The code with which a round fails if a turn of it does not fit. Nothing of the transaction remains.
+const LATER_TURN_REFUSED: &str = "DX002";
 
 const LONE_SQL: &str =
     "SELECT * FROM store_step_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17,
@@ -54,8 +64,9 @@ pub(crate) struct Steps {
     steps: Vec<Pending<StepToCommit, StepStored>>,
     /// The activities that callers order along with their steps, as far as they want the same kind.
     order: Option<WorkOrder>,
-    /// The outcome of each step, with the instance's incarnation.
-    verdicts: Vec<(Verdict, u64)>,
+    verdicts: Vec<Verdict>,
+    /// What the function tells beside the verdict of each step: for each of its turns, the instance's incarnation.
+    details: Vec<Vec<u64>>,
     server: u64,
     work: Option<Activities>,
 }
@@ -63,6 +74,9 @@ pub(crate) struct Steps {
 #[derive(Default)]
 struct Columns<'a> {
     careful: bool,
+    round: i32,
+    /// For each turn, the position of its step.
+    step: Vec<i32>,
     held: Vec<i64>,
     held_execution: Vec<i64>,
     held_event: Vec<i64>,
@@ -81,35 +95,55 @@ struct Columns<'a> {
 }
 
 impl<'a> Columns<'a> {
-    fn new(statement: &'a Steps, shared: &Shared, server: u64, careful: bool) -> Self {
+    fn new(statement: &'a Steps, shared: &Shared, server: u64, careful: bool, round: usize) -> Self {
         let overtaking_ms = whole_ms(LONGEST_OVERTAKING);
-        let mut columns = Self { careful, are_plain: true, overtaking_ms, ..Self::default() };
+        let round_number = i32::try_from(round + 1).unwrap_or(i32::MAX);
+        let mut columns =
+            Self { careful, round: round_number, are_plain: true, overtaking_ms, ..Self::default() };
+        for (place, held) in statement.round(round) {
+            let cause = statement.steps.get(place).filter(|_| round == 0).map(|step| &step.request);
+            columns.step.push(i32::try_from(place + 1).unwrap_or(i32::MAX));
+            columns.held.push(stored_incarnation(server, held.incarnation).unwrap_or(OF_ANOTHER_SERVER));
+            columns.held_execution.push(held.execution_id);
+            columns.held_event.push(held.last_event_id);
+            columns.timer.push(cause.and_then(|cause| cause.timer.as_deref()));
+            columns.are_plain &= held.is_plain();
+            columns.steps.push(&held.turn);
+        }
+        if round == 0 {
+            columns.push_results(statement, shared);
+        }
+        if let Some(order) = &statement.order {
+            columns.claim_max = i32::try_from(statement.share_of_round(order, round)).unwrap_or(i32::MAX);
+            columns.claim_ms = order.lease_ms;
+            columns.claim_routes = order.routes.as_deref();
+            columns.claim_seed = &order.seed;
+        }
+        columns
+    }
+
+    fn push_results(&mut self, statement: &'a Steps, shared: &Shared) {
         let mut results = Vec::new();
         for (place, Pending { request, arrived, .. }) in (1..).zip(&statement.steps) {
-            columns.held.push(stored_incarnation(server, request.incarnation).unwrap_or(OF_ANOTHER_SERVER));
-            columns.held_execution.push(request.execution_id);
-            columns.held_event.push(request.last_event_id);
-            columns.timer.push(request.timer.as_deref());
-            columns.are_plain &= request.is_plain();
-            columns.steps.push(&request.turn);
             let waited = shared.time.waited_ms(*arrived);
             results.extend(request.results.iter().map(|(id, token)| (*id, place, token.as_str(), waited)));
         }
         // In the order in which others lock them.
         results.sort_unstable();
         for (id, step, token, waited) in results {
-            columns.result_step.push(step);
-            columns.result_id.push(id);
-            columns.result_token.push(token);
-            columns.result_waited.push(waited);
+            self.result_step.push(step);
+            self.result_id.push(id);
+            self.result_token.push(token);
+            self.result_waited.push(waited);
         }
-        if let Some(order) = &statement.order {
-            columns.claim_max = order.stored_max();
-            columns.claim_ms = order.lease_ms;
-            columns.claim_routes = order.routes.as_deref();
-            columns.claim_seed = &order.seed;
-        }
-        columns
+    }
+
+    /// The parameters of a round.
+    fn round_params(&self) -> Vec<Param<'_>> {
+        let mut all = self.params();
+        // Behind `p_careful`.
+        all.splice(1..1, params![p_round: self.round, p_step: self.step]);
+        all
     }
 
     fn params(&self) -> Vec<Param<'_>> {
@@ -172,7 +206,7 @@ struct LoneColumns<'a> {
 
 impl<'a> LoneColumns<'a> {
     fn new(lone: Lone<'a>, shared: &Shared, server: u64) -> Self {
-        let StepToCommit { turn, incarnation, last_event_id, .. } = &lone.step.request;
+        let HeldTurn { turn, incarnation, last_event_id, .. } = &lone.step.request.first;
         Self {
             instance: &turn.instance,
             held: stored_incarnation(server, *incarnation).unwrap_or(OF_ANOTHER_SERVER),
@@ -220,26 +254,31 @@ impl<'a> LoneColumns<'a> {
 }
 
 #[cfg(feature = "test-hooks")]
-pub(super) fn signatures() -> [super::Signature; 2] {
+pub(super) fn signatures() -> [super::Signature; 3] {
     let many = super::Signature::of(SQL, Columns::default().params());
-    [many, super::Signature::of(LONE_SQL, LoneColumns::default().params())]
+    let round = super::Signature::of(ROUND_SQL, Columns::default().round_params());
+    [many, round, super::Signature::of(LONE_SQL, LoneColumns::default().params())]
 }
 
 impl Steps {
     pub(super) fn new(step: Pending<StepToCommit, StepStored>) -> Self {
         let order = step.request.claim.clone();
-        Self { steps: vec![step], order, verdicts: Vec::new(), server: 0, work: None }
+        let (verdicts, details) = (Vec::new(), Vec::new());
+        Self { steps: vec![step], order, verdicts, details, server: 0, work: None }
     }
 
     /// Returns the step if it is the only one, and of the most common kind: the result of one activity, and a turn that
     /// changes nothing but history and new activities, which all fit the order.
     fn lone(&self) -> Option<Lone<'_>> {
         let ([step], Some(order)) = (self.steps.as_slice(), &self.order) else { return None };
-        let StepToCommit { turn, results, timer, .. } = &step.request;
-        let ([result], [route], None) = (results.as_slice(), order.routes.as_deref()?, timer) else {
+        let StepToCommit { first, then, results, timer, .. } = &step.request;
+        let ([result], [route], None, []) =
+            (results.as_slice(), order.routes.as_deref()?, timer, then.as_slice())
+        else {
             return None;
         };
-        let is_usual = step.request.is_plain()
+        let turn = &first.turn;
+        let is_usual = first.is_plain()
             && !turn.values.cleared
             && (turn.values.values.is_empty() && turn.cancelled.is_empty() && turn.messages.is_empty())
             && (1..=order.max).contains(&turn.activities.len());
@@ -250,30 +289,77 @@ impl Steps {
         (is_usual && turn.activities.iter().all(fits)).then_some(Lone { step, result, order })
     }
 
-    fn has(&self, instance: &str) -> bool {
-        self.steps.iter().any(|step| step.request.turn.instance == instance)
+    /// How many turns the longest step has.
+    fn rounds(&self) -> usize {
+        self.steps.iter().map(|step| 1 + step.request.then.len()).max().unwrap_or(0)
     }
 
-    fn verdict(&self, position: usize) -> (Verdict, u64) {
+    /// The turns of a round, each with the place of its step, in the order in which they take their locks.
+    fn round<'a>(&'a self, round: usize) -> Vec<(usize, &'a HeldTurn)> {
+        let nth = |(place, step): (usize, &'a Pending<StepToCommit, StepStored>)| {
+            Some((place, step.request.turns().nth(round)?))
+        };
+        let mut turns: Vec<(usize, &HeldTurn)> = self.steps.iter().enumerate().filter_map(nth).collect();
+        if round > 0 {
+            turns.sort_by(|(_, one), (_, other)| one.turn.instance.cmp(&other.turn.instance));
+        }
+        turns
+    }
+
+    /// How many activities a round leases: its own, as far as the order goes; the last one leases what is left of it.
+    fn share_of_round(&self, order: &WorkOrder, round: usize) -> usize {
+        let own = |round: usize| {
+            self.round(round).iter().map(|(_, held)| held.turn.activities.len()).sum::<usize>()
+        };
+        let left = (0..round).fold(order.max, |left, earlier| left.saturating_sub(own(earlier)));
+        if round + 1 == self.rounds() { left } else { left.min(own(round)) }
+    }
+
+    fn has(&self, instance: &str) -> bool {
+        self.steps.iter().any(|step| step.request.has(instance))
+    }
+
+    fn verdict(&self, position: usize) -> Verdict {
         self.verdicts.get(position).copied().unwrap_or_default()
     }
 
     fn add_effects(&self, reading: &mut Reading<'_>) {
         for (position, step) in self.steps.iter().enumerate() {
-            if self.verdict(position).0 == Verdict::Stored {
-                add_effects(&step.request.turn, reading);
+            if self.verdict(position) == Verdict::Stored {
+                step.request.turns().for_each(|held| add_effects(&held.turn, reading));
             }
         }
     }
 
+    /// Reads the answer of a round: verdicts in the first one, details, whom to tell. Returns what it has leased.
+    fn read_round(&mut self, round: usize, row: &Row, reading: &mut Reading<'_>) -> Vec<StoredWork> {
+        let codes: Vec<i32> = row.get("verdicts");
+        let details: Vec<Option<i64>> = row.get("details");
+        if round == 0 {
+            self.verdicts = codes.into_iter().map(Verdict::read).collect();
+            self.details = vec![Vec::new(); self.steps.len()];
+        }
+        let places: Vec<usize> = self.round(round).into_iter().map(|(place, _)| place).collect();
+        for (place, detail) in places.into_iter().zip(details) {
+            if let Some(known) = self.details.get_mut(place) {
+                known.push(detail.unwrap_or(0).unsigned_abs());
+            }
+        }
+        reading.effects.instances_touched |= row.get::<_, bool>("some_told");
+        reading.effects.work_ready |= row.get::<_, bool>("some_ready");
+        let next_due: Option<i64> = row.get("next_due");
+        reading.effects.next_due = reading.effects.next_due.into_iter().chain(next_due).min();
+        self.order.as_ref().map(|order| self.read_claims(round, row, &order.seed)).unwrap_or_default()
+    }
+
     /// Reads the activities that were leased along: new ones, whose texts are here, and older ones.
-    fn read_claims(&self, row: &Row, seed: &str) -> Vec<StoredWork> {
+    fn read_claims(&self, round: usize, row: &Row, seed: &str) -> Vec<StoredWork> {
         let numbers = |name: &str| row.get::<_, Option<Vec<i64>>>(name).unwrap_or_default();
         let token = |id: i64| format!("lock_{seed}_{id}");
-        let texts: Vec<&str> = self
-            .steps
+        let turns = self.round(round);
+        let texts: Vec<&str> = turns
             .iter()
-            .flat_map(|step| &step.request.turn.activities)
+            .flat_map(|(_, held)| &held.turn.activities)
             .map(|activity| activity.text.as_str())
             .collect();
         let places: Vec<i32> = row.get::<_, Option<Vec<i32>>>("places").unwrap_or_default();
@@ -294,7 +380,12 @@ impl Statement for Steps {
     }
 
     fn sql(&self) -> Vec<&'static str> {
-        if self.lone().is_some() { vec![SQL, LONE_SQL] } else { vec![SQL] }
+        match self.rounds() {
+            // What is tried one by one goes alone.
+            0 | 1 if self.lone().is_some() => vec![SQL, LONE_SQL],
+            0 | 1 => vec![SQL],
+            _ => vec![ROUND_SQL],
+        }
     }
 
     fn len(&self) -> usize {
@@ -304,7 +395,7 @@ impl Statement for Steps {
     fn keeps_out(&self, job: &Job) -> bool {
         match job {
             Job::AckTurn(turn) => self.has(&turn.request.turn.instance),
-            Job::Step(step) => self.has(&step.request.turn.instance),
+            Job::Step(step) => step.request.turns().any(|held| self.has(&held.turn.instance)),
             _ => false,
         }
     }
@@ -323,37 +414,41 @@ impl Statement for Steps {
     }
 
     fn sort(&mut self) {
-        self.steps.sort_by(|one, other| one.request.turn.instance.cmp(&other.request.turn.instance));
+        let instance = |step: &Pending<StepToCommit, StepStored>| step.request.first.turn.instance.clone();
+        self.steps.sort_by_cached_key(instance);
+    }
+
+    fn notes_batch(&self) -> bool {
+        self.rounds() <= 1
     }
 
     fn send<'a>(&'a self, sending: Sending<'a>) -> Sent<'a> {
         Box::pin(async move {
+            let (shared, server) = (sending.shared, sending.session.server());
             if let Some(lone) = self.lone().filter(|_| !sending.careful) {
-                let columns = LoneColumns::new(lone, sending.shared, sending.session.server());
-                return sending.call(LONE_SQL, columns.params()).await;
+                return sending.call(LONE_SQL, LoneColumns::new(lone, shared, server).params()).await;
             }
-            let columns = Columns::new(self, sending.shared, sending.session.server(), sending.careful);
-            sending.call(SQL, columns.params()).await
+            let columns = |round| Columns::new(self, shared, server, sending.careful, round);
+            if self.rounds() <= 1 {
+                return sending.call(SQL, columns(0).params()).await;
+            }
+            let rounds: Vec<Columns<'_>> = (0..self.rounds()).map(columns).collect();
+            let calls = rounds.iter().map(|round| -> Sent<'_> {
+                Box::pin(async move { sending.call(ROUND_SQL, round.round_params()).await })
+            });
+            let answers = in_order(calls.collect()).await;
+            let rows: Result<Vec<Vec<Row>>, _> = answers.into_iter().collect();
+            Ok(rows?.into_iter().flatten().collect())
         })
     }
 
     fn read(&mut self, rows: Vec<Row>, reading: &mut Reading<'_>) {
-        let Some(row) = rows.first() else { return };
-        let codes: Vec<i32> = row.get("verdicts");
-        let details: Vec<Option<i64>> = row.get("details");
-        let detail = |position: usize| details.get(position).copied().flatten().unwrap_or(0).unsigned_abs();
-        self.verdicts = codes
-            .into_iter()
-            .enumerate()
-            .map(|(position, code)| (Verdict::read(code), detail(position)))
-            .collect();
+        let mut claims = Vec::new();
+        for (round, row) in rows.iter().enumerate() {
+            claims.extend(self.read_round(round, row, reading));
+        }
         self.server = reading.server;
-        reading.effects.instances_touched |= row.get::<_, bool>("some_told");
-        reading.effects.work_ready |= row.get::<_, bool>("some_ready");
-        let next_due: Option<i64> = row.get("next_due");
-        reading.effects.next_due = reading.effects.next_due.into_iter().chain(next_due).min();
         if let Some(order) = &self.order {
-            let claims = self.read_claims(row, &order.seed);
             if !claims.is_empty() {
                 note_ends(reading, order);
             }
@@ -363,7 +458,7 @@ impl Statement for Steps {
     }
 
     fn recall(&mut self, memory: &BatchMemory, reading: &mut Reading<'_>) {
-        self.verdicts = memory.step_verdicts.iter().map(|code| (Verdict::read(*code), 0)).collect();
+        self.verdicts = memory.step_verdicts.iter().map(|code| Verdict::read(*code)).collect();
         self.server = reading.server;
         self.add_effects(reading);
     }
@@ -379,25 +474,33 @@ impl Statement for Steps {
     fn answer(mut self: Box<Self>) {
         let key = self.order.as_ref().map(Order::key);
         for (position, step) in std::mem::take(&mut self.steps).into_iter().enumerate() {
-            let (verdict, detail) = self.verdict(position);
-            let StepToCommit { turn, claim, .. } = step.request;
-            match verdict {
+            let details = self.details.get(position).cloned().unwrap_or_default();
+            let StepToCommit { first, then, claim, .. } = step.request;
+            match self.verdict(position) {
                 Verdict::EventTaken => {
-                    step.reply.give(Err(event_taken("store_step", detail, &turn).into()));
+                    let event = details.first().copied().unwrap_or(0);
+                    step.reply.give(Err(event_taken("store_step", event, &first.turn).into()));
                 }
                 Verdict::Conflict => step.reply.give(Ok(StepStored::Conflict)),
                 Verdict::Stored => {
-                    let incarnation = incarnation(self.server, detail);
+                    let known = details.into_iter().chain(std::iter::repeat(0)).take(1 + then.len());
+                    let incarnations = known.map(|detail| incarnation(self.server, detail)).collect();
                     let order = claim.filter(|order| key.as_deref() == Some(order.key().as_str()));
                     let work = order.and_then(|order| Some(self.work.as_mut()?.share(order.max)));
-                    step.reply.give(Ok(StepStored::Stored { incarnation, work }));
+                    step.reply.give(Ok(StepStored::Stored { incarnations, work }));
                 }
             }
         }
     }
 
     fn fail(self: Box<Self>, failure: &Failure) {
-        self.steps.into_iter().for_each(|step| step.reply.give(Err(failure.clone().into())));
+        let is_refused = failure.code.as_ref().is_some_and(|code| code.code() == LATER_TURN_REFUSED);
+        for step in self.steps {
+            match is_refused && !step.request.then.is_empty() {
+                true => step.reply.give(Ok(StepStored::Conflict)),
+                false => step.reply.give(Err(failure.clone().into())),
+            }
+        }
     }
 
     fn into_jobs(self: Box<Self>) -> Vec<Job> {

@@ -180,7 +180,7 @@ impl Statement for Turns {
     fn keeps_out(&self, job: &Job) -> bool {
         match job {
             Job::AckTurn(turn) => self.has(&turn.request.turn.instance),
-            Job::Step(step) => self.has(&step.request.turn.instance),
+            Job::Step(step) => step.request.turns().any(|held| self.has(&held.turn.instance)),
             _ => false,
         }
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
+use super::attempt::{AttemptFacts, AttemptSigns};
 use super::state::{State, StateKey, States};
 use crate::client::Client;
 use crate::providers::Provider;
@@ -27,16 +28,16 @@ pub(crate) struct ActivityIdentity {
 /// The identity of a running activity, and its tools besides its own work.
 ///
 /// An activity may run more than once: the runtime runs it again if the process dies before the result is stored. Where
-/// that matters, pass a key that names the step to the service that does the work, so that it recognises the second
-/// request. (With a [`RetryPolicy`](crate::RetryPolicy) each attempt is a step of its own; then pass a key in the
-/// input.)
+/// that matters, pass the [`idempotency_key`](Self::idempotency_key) to the service that does the work, so that it
+/// recognises the second request. (With a [`RetryPolicy`](crate::RetryPolicy) each attempt is a step of its own; then pass
+/// a key in the input.)
 ///
 /// ```
 /// use duroxide::ActivityContext;
 ///
 /// # async fn charge_card(key: &str, card: &str) -> Result<String, String> { Ok(format!("{key} {card}")) }
 /// async fn charge(ctx: ActivityContext, card: String) -> Result<String, String> {
-///     let key = format!("{}-{}-{}", ctx.instance_id(), ctx.execution_id(), ctx.activity_id());
+///     let key = ctx.idempotency_key();
 ///     tokio::select! {
 ///         receipt = charge_card(&key, &card) => receipt,
 ///         // The orchestration was cancelled, or no longer waits for this activity.
@@ -51,6 +52,8 @@ pub struct ActivityContext {
     cancellation: CancellationToken,
     store: Arc<dyn Provider>,
     states: States,
+    pub(super) facts: AttemptFacts,
+    pub(super) signs: Arc<AttemptSigns>,
 }
 
 impl ActivityContext {
@@ -59,7 +62,20 @@ impl ActivityContext {
         cancellation: CancellationToken,
         store: Arc<dyn Provider>,
     ) -> Self {
-        Self { identity: Arc::new(identity), cancellation, store, states: States::default() }
+        Self {
+            identity: Arc::new(identity),
+            cancellation,
+            store,
+            states: States::default(),
+            facts: AttemptFacts::default(),
+            signs: Arc::default(),
+        }
+    }
+
+    /// Connects the activity with the worker that runs it.
+    pub(crate) fn with_attempt(mut self, facts: AttemptFacts, signs: Arc<AttemptSigns>) -> Self {
+        (self.facts, self.signs) = (facts, signs);
+        self
     }
 
     /// Hands the activity the services that the application gave at start.
@@ -126,13 +142,14 @@ impl ActivityContext {
 
     /// Returns the id of the event that scheduled this activity.
     ///
-    /// Together with instance and execution, this id names the step, also when the step runs again after a crash: a
-    /// good idempotency key for calls to other systems. Each attempt of a retry policy is a step of its own.
+    /// Together with instance and execution, this id names the step, also when the step runs again after a crash. Each
+    /// attempt of a retry policy is a step of its own.
     pub fn activity_id(&self) -> u64 {
         self.identity.activity_id
     }
 
-    /// Returns how often the store has handed this step to a worker, this time included; 1 the first time.
+    /// Returns which attempt at this step this is: how often workers have begun it, this time included; 1 the first time.
+    /// Attempts that ended with their process count.
     pub fn attempt(&self) -> u32 {
         self.identity.attempt
     }

@@ -146,7 +146,8 @@ impl DuroxideBuilder {
         }
     }
 
-    fn registries(&self) -> Result<(ActivityRegistry, OrchestrationRegistry), StartError> {
+    /// The functions as registries, with the services that there are.
+    pub(crate) fn registries(&self) -> Result<(ActivityRegistry, OrchestrationRegistry), StartError> {
         let activities = self.activities.iter().fold(ActivityRegistry::builder(), |builder, activity| {
             activity.register(builder, self.states.clone())
         });

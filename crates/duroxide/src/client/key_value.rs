@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 
 use super::{Client, ClientError};
-use crate::model::codec;
+use crate::model::{codec, requests};
 
 impl Client {
     /// Reads a value as of the last committed turn; `None` if there is none, also for an unknown instance.
@@ -30,13 +30,15 @@ impl Client {
         value.map(|value| decode(instance, key, &value)).transpose()
     }
 
-    /// Reads all values as of the last committed turn; empty for an unknown instance. The map iterates in no particular
-    /// order; [`get_kv_all_values_sorted`](Self::get_kv_all_values_sorted) sorts by key.
+    /// Reads all values as of the last committed turn, except answers to requests; empty for an unknown instance. The map
+    /// iterates in no particular order; [`get_kv_all_values_sorted`](Self::get_kv_all_values_sorted) sorts by key.
     ///
     /// # Errors
     /// [`ClientError::Provider`] if the store fails.
     pub async fn get_kv_all_values(&self, instance: &str) -> Result<HashMap<String, String>, ClientError> {
-        Ok(self.store.get_kv_all_values(instance).await?)
+        let mut values = self.store.get_kv_all_values(instance).await?;
+        values.retain(|key, _| !requests::is_reserved(key));
+        Ok(values)
     }
 
     /// Reads all values as of the last committed turn, in the order of their keys; empty for an unknown instance.

@@ -1,4 +1,4 @@
-//! Sending messages to instances. None of these checks that the instance exists.
+//! Sending messages to instances. None of these checks that the instance exists; those of `send` do.
 
 use serde::Serialize;
 
@@ -55,7 +55,7 @@ impl Client {
         data: impl Into<String>,
     ) -> Result<(), ClientError> {
         let (instance, name, data) = (instance.into(), event_name.into(), data.into());
-        self.send(WorkItem::ExternalRaised { instance, name, data }).await
+        self.send_unseen(WorkItem::ExternalRaised { instance, name, data }).await
     }
 
     /// Raises a signal with a value.
@@ -89,7 +89,7 @@ impl Client {
         data: impl Into<String>,
     ) -> Result<(), ClientError> {
         let (instance, name, data) = (instance.into(), queue.into(), data.into());
-        self.send(WorkItem::QueueMessage { instance, name, data }).await
+        self.send_unseen(WorkItem::QueueMessage { instance, name, data }).await
     }
 
     /// Puts a value into one of the instance's queues, as [`enqueue_event`](Self::enqueue_event) does.
@@ -120,7 +120,7 @@ impl Client {
         let (instance, name, data) = (instance.into(), queue.into(), data.into());
         let message = WorkItem::QueueMessage { instance, name, data };
         if !options.park_until_started {
-            return self.send(message).await;
+            return self.send_unseen(message).await;
         }
         let parked = match self.extended() {
             Some(store) => {
@@ -174,7 +174,8 @@ impl Client {
         data: impl Into<String>,
     ) -> Result<(), ClientError> {
         let (instance, name) = (instance.into(), event_name.into());
-        self.send(WorkItem::ExternalRaised2 { instance, name, topic: topic.into(), data: data.into() }).await
+        self.send_unseen(WorkItem::ExternalRaised2 { instance, name, topic: topic.into(), data: data.into() })
+            .await
     }
 
     /// Asks to cancel an instance. It ends as failed with this reason; a finished one does not change. One that
@@ -187,7 +188,7 @@ impl Client {
         instance: impl Into<String>,
         reason: impl Into<String>,
     ) -> Result<(), ClientError> {
-        self.send(WorkItem::CancelInstance { instance: instance.into(), reason: reason.into() }).await
+        self.send_unseen(WorkItem::CancelInstance { instance: instance.into(), reason: reason.into() }).await
     }
 
     /// Tells the runtimes of this process that a message for an instance is on its way.
@@ -203,7 +204,8 @@ impl Client {
         }
     }
 
-    async fn send(&self, message: WorkItem) -> Result<(), ClientError> {
+    /// Sends a message without a look at who could take it.
+    pub(super) async fn send_unseen(&self, message: WorkItem) -> Result<(), ClientError> {
         self.note_message(&message);
         Ok(self.store.enqueue_for_orchestrator(message, None).await?)
     }

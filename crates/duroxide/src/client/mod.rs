@@ -2,12 +2,16 @@
 //!
 //! A client talks to the store only, never to a runtime: the two may live in different processes.
 
+mod ask;
 mod cancel;
+mod complete;
 mod error;
 mod inspect;
 mod key_value;
 mod management;
 mod messages;
+mod presence;
+mod send;
 mod start;
 mod status;
 mod wait;
@@ -17,10 +21,14 @@ use std::sync::Arc;
 use crate::model::{Clock, SystemClock};
 use crate::providers::{ExtendedProvider, Provider};
 
+pub use ask::AskError;
+pub(crate) use ask::Question;
 pub use cancel::Cancel;
+pub use complete::CompleteError;
 pub use error::ClientError;
 pub use inspect::{InstanceDescription, StoreOverview, TroubledOrchestration};
 pub use messages::EnqueueOptions;
+pub use send::SendError;
 pub use start::{StartOptions, StartedInstance};
 
 const TARGET: &str = "duroxide::client";

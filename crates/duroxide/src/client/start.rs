@@ -257,6 +257,6 @@ fn start_item(
     })
 }
 
-pub(super) fn encode(value: &impl Serialize) -> Result<String, ClientError> {
+pub(super) fn encode<T: Serialize + ?Sized>(value: &T) -> Result<String, ClientError> {
     codec::encode(value).map_err(|error| ClientError::invalid(format!("encode: {error}")))
 }

@@ -16,13 +16,14 @@ use crate::providers::{AwaitedInstance, AwaitedLook, Cause, Change, EndWaiter, I
 
 /// The pauses between two looks at a store that cannot be watched, or that failed: 5, 10, 20, 40, 80, 100, 100 ... ms.
 #[derive(Debug, Clone, Copy)]
-struct Pauses {
+pub(super) struct Pauses {
     next: Duration,
     longest: Duration,
 }
 
 impl Pauses {
-    const GROWING: Self = Self { next: Duration::from_millis(5), longest: Duration::from_millis(100) };
+    pub(super) const GROWING: Self =
+        Self { next: Duration::from_millis(5), longest: Duration::from_millis(100) };
 
     fn every(pause: Duration) -> Self {
         Self { next: pause, longest: pause }
@@ -36,8 +37,8 @@ impl Pauses {
 }
 
 /// A wait: looks at the store at once, after every wake-up, and a last time when the time is up.
-struct Wait {
-    watch: Option<InstanceWatch>,
+pub(super) struct Wait {
+    pub(super) watch: Option<InstanceWatch>,
     /// Through which a runtime of this process tells how the instance ended.
     end: Option<EndWaiter>,
     pauses: Pauses,
@@ -51,7 +52,10 @@ struct Wait {
 impl Wait {
     /// Ends the wait if this look at the store found something, failed for good, or was the last. Otherwise waits for
     /// the next look.
-    async fn after<T>(&mut self, look: Result<Option<T>, ClientError>) -> Option<Result<T, ClientError>> {
+    pub(super) async fn after<T>(
+        &mut self,
+        look: Result<Option<T>, ClientError>,
+    ) -> Option<Result<T, ClientError>> {
         let failure = match look {
             Ok(Some(found)) => return Some(Ok(found)),
             Ok(None) => None,
@@ -95,7 +99,11 @@ impl Wait {
     }
 
     /// Makes a look: one that waits its turn, until there is a reason not to, or one at once.
-    async fn look<T>(&mut self, in_turn: impl Future<Output = T>, at_once: impl Future<Output = T>) -> T {
+    pub(super) async fn look<T>(
+        &mut self,
+        in_turn: impl Future<Output = T>,
+        at_once: impl Future<Output = T>,
+    ) -> T {
         if self.cause == Cause::Suspicion {
             let hurry = async {
                 match &mut self.watch {
@@ -253,7 +261,7 @@ impl Client {
     }
 
     /// Watching begins before the first look, so that nothing falls between look and wait.
-    fn begin_wait(&self, instance: &str, pauses: Pauses, timeout: Duration) -> Wait {
+    pub(super) fn begin_wait(&self, instance: &str, pauses: Pauses, timeout: Duration) -> Wait {
         let clock = self.clock.clone();
         let watch = self.extended().map(|store| store.watch_instance(instance));
         let exchange = self.extended().and_then(|store| store.local_exchange());

@@ -61,6 +61,11 @@ pub(crate) fn words(text: &str) -> &str {
     split(text).0
 }
 
+/// Tells whether whoever failed knows that another attempt cannot help.
+pub(crate) fn is_final(text: &str) -> bool {
+    split(text).1.is_some_and(|value| value.is_final)
+}
+
 /// Reads a recorded failure as an error of a type.
 pub(crate) fn decode<E: DeserializeOwned>(text: &str) -> TypedError<E> {
     let (words, value) = split(text);

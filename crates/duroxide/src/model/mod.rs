@@ -5,10 +5,13 @@
 //! `tests/stored_format.rs`.
 
 mod action;
+mod activity_options;
+mod activity_record;
 mod block_reason;
 pub(crate) mod cancellation;
 pub(crate) mod clock;
 pub(crate) mod codec;
+mod completion_token;
 mod error_details;
 pub(crate) mod error_text;
 mod event;
@@ -20,6 +23,7 @@ pub mod limits;
 pub(crate) mod payload;
 mod queued;
 mod quote;
+pub(crate) mod requests;
 mod stats;
 mod status;
 mod waits;
@@ -27,9 +31,13 @@ mod work_item;
 mod worker_info;
 
 pub use action::Action;
+pub(crate) use activity_options::ACTIVITY_TIMED_OUT;
+pub use activity_options::{ActivityOptions, StoredRetry};
+pub use activity_record::{ActivityProgress, ActivityRecord};
 pub(crate) use block_reason::{BlockCause, BlockReason};
 pub(crate) use clock::whole_ms;
 pub use clock::{Clock, ClockSleep, ManualClock, SystemClock};
+pub use completion_token::{CompletionToken, InvalidCompletionToken};
 pub(crate) use error_details::poison_message;
 pub use error_details::{AppErrorKind, ConfigErrorKind, ErrorDetails, PoisonMessageType};
 pub use event::{Event, EventKind};

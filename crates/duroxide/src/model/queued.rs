@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{ErrorDetails, WorkItem, cut_text, kind_of};
+use super::{ActivityRecord, ErrorDetails, WorkItem, cut_text, error_text, kind_of};
 
 /// An activity in the worker queue: to be run, or being run.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -30,6 +30,15 @@ pub struct QueuedActivity {
     pub delayed_until_ms: Option<u64>,
     /// Until when a worker has leased it, if one has, in milliseconds since the epoch.
     pub leased_until_ms: Option<u64>,
+    /// How many attempts reported a failure, and the store kept the activity for another.
+    #[serde(default)]
+    pub failed_attempts: u32,
+    /// The error of the last of them.
+    #[serde(default)]
+    pub last_error: Option<String>,
+    /// Whether its result comes from elsewhere, by a completion token.
+    #[serde(default)]
+    pub is_awaited: bool,
     /// The size of the stored row in bytes.
     pub size_bytes: u64,
 }
@@ -40,6 +49,13 @@ impl QueuedActivity {
         self.size_bytes = text.len() as u64;
         if let Ok(WorkItem::ActivityExecute { name, tag, session_id, .. }) = serde_json::from_slice(text) {
             (self.name, self.tag, self.session_id) = (name, tag, session_id);
+            let progress = ActivityRecord::read(self.id, text).ok().and_then(|record| record.progress);
+            if let Some(progress) = progress {
+                self.failed_attempts = progress.failed_attempts;
+                self.last_error =
+                    progress.last_error.as_deref().map(|error| error_text::words(error).to_string());
+                self.is_awaited = progress.awaited_until_ms.is_some();
+            }
         }
     }
 }

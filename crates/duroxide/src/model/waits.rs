@@ -94,6 +94,8 @@ pub enum ActivityStage {
     Delayed,
     /// A worker has leased it.
     Running,
+    /// Its code has said that the result comes from elsewhere, by a completion token.
+    Awaited,
     /// It has ended, and its result waits for the instance's next turn.
     Finished,
     /// It is in no queue: its row was set aside because it does not decode, or was removed.
@@ -425,12 +427,16 @@ fn advance(sources: &WaitSources<'_>, wait: &mut ActivityWait, event_id: u64, ro
         wait.stage_since_ms = ended.map(|message| message.enqueued_at_ms);
         return;
     };
-    wait.attempt = row.attempts;
+    wait.attempt = row.failed_attempts.saturating_add(row.attempts);
+    if row.last_error.is_some() {
+        wait.last_error.clone_from(&row.last_error);
+    }
     let leased = row.leased_until_ms.filter(|until| *until > sources.now_ms);
     let delayed = row.delayed_until_ms.filter(|until| *until > sources.now_ms);
     let runner = runner(sources, event_id).filter(|_| leased.is_some());
     (wait.stage, wait.leased_until_ms, wait.delayed_until_ms) = match (leased, delayed) {
         (Some(_), _) => (ActivityStage::Running, leased, None),
+        (None, Some(_)) if row.is_awaited => (ActivityStage::Awaited, None, delayed),
         (None, Some(_)) => (ActivityStage::Delayed, None, delayed),
         (None, None) => (ActivityStage::Queued, None, None),
     };

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::model::{Action, codec};
+use crate::model::{Action, ActivityOptions, codec};
 use crate::replay::{CompletionResult, Request};
 
 use super::typed::{RecordedOutcome, encode_input};
@@ -85,10 +85,15 @@ impl OrchestrationContext {
         input: String,
         session_id: Option<String>,
         tag: Option<String>,
+        options: Option<ActivityOptions>,
     ) -> DurableFuture<RecordedOutcome> {
         let step = self.activity_step(name.to_string(), input, session_id, RecordedOutcome::new);
-        match tag {
+        let step = match tag {
             Some(tag) => step.with_tag(tag),
+            None => step,
+        };
+        match options {
+            Some(options) => step.with_options(options),
             None => step,
         }
     }

@@ -6,12 +6,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use serde::{Deserialize, Serialize};
+
 use crate::replay::SharedState;
 
 use super::OrchestrationContext;
 
-/// Why an instance was cancelled.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Why an instance was cancelled. It can be part of a typed error: `Cancelled(#[from] Cancellation)`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cancellation {
     /// What the caller gave as the reason.
     pub reason: String,

@@ -44,6 +44,7 @@ impl OrchestrationContext {
 
     #[track_caller]
     pub(crate) fn next_execution<T>(&self, input: String, version: Option<String>) -> Pending<T> {
+        self.shared_state().hand_open_requests_over();
         self.shared_state().decide(Action::ContinueAsNew { input, version });
         pending()
     }

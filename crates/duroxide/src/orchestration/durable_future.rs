@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use crate::model::ActivityOptions;
 use crate::replay::{CompletionResult, SharedState};
 
 /// What a durable future waits for.
@@ -112,6 +113,30 @@ impl<T: Send + 'static> DurableFuture<T> {
         if !shared_state.set_tag(*token, tag.into()) {
             panic!(
                 "with_tag(): token {token} not found in emitted_actions; \
+                 call it right after scheduling, before the orchestration awaits anything"
+            );
+        }
+        self
+    }
+
+    /// Says how the activity is to be run: retries in the store, timeouts.
+    ///
+    /// The history does not record the options, so a later build may ask for others. If the store cannot keep them, the
+    /// activity fails with a text that names them. It must be called right after scheduling, before the orchestration
+    /// awaits anything. The last call counts.
+    ///
+    /// # Panics
+    /// If the future is not that of an activity, or the engine has already taken the activity over.
+    pub fn with_options(self, options: ActivityOptions) -> Self {
+        let Step::Open(OpenStep { shared_state, token, kind }) = &self.step else {
+            panic!("with_options() can only be called on activity futures, got a rejected request");
+        };
+        if !matches!(kind, ScheduleKind::Activity { .. }) {
+            panic!("with_options() can only be called on activity futures, got {kind:?}");
+        }
+        if !shared_state.set_options(*token, options) {
+            panic!(
+                "with_options(): token {token} not found in emitted_actions; \
                  call it right after scheduling, before the orchestration awaits anything"
             );
         }

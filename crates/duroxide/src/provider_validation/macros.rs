@@ -279,6 +279,14 @@ macro_rules! __validation_of_our_own {
             a_continued_execution_leaves_its_timers_behind, the_end_of_an_older_execution_takes_nothing,
             activities_of_an_ended_instance_stay_until_they_are_cancelled,
         }
+        $crate::__validation_module! { $factory; attempts;
+            options_come_with_every_claim, what_an_attempt_leaves_behind_comes_with_the_next,
+            an_attempt_that_is_given_back_waits_and_does_not_count, heartbeats_keep_the_lease,
+            the_report_of_a_lost_attempt_is_refused, a_report_beyond_the_limits_changes_nothing,
+            an_activity_is_completed_from_elsewhere_once, a_running_activity_is_completed_from_elsewhere,
+            another_entry_is_not_completed, only_completions_come_from_elsewhere,
+            an_activity_of_a_session_is_completed_from_elsewhere,
+        }
         $crate::__validation_module! { $factory; deliveries;
             a_parked_queue_message_comes_with_the_start,
             a_message_that_may_wait_is_delivered_at_once_if_it_can_be,

@@ -45,6 +45,7 @@ pub mod race_replay;
 pub mod sessions;
 pub mod tag_filtering;
 
+pub mod attempts;
 pub mod bad_input;
 pub mod batch_fetch;
 pub mod blocking;

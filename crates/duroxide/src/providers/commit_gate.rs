@@ -12,6 +12,8 @@ pub(crate) enum CommitKind {
     Turn(Vec<Event>),
     /// The result of an activity.
     Result(Option<WorkItem>),
+    /// What an attempt of the activity of this name leaves behind.
+    Attempt(String),
     /// A turn, together with the results that caused it, if any did.
     Step {
         /// The events of the turn.
@@ -33,6 +35,13 @@ impl CommitKind {
         };
         let events = step.turns.iter().flat_map(|turn| turn.turn.history_delta.iter().cloned()).collect();
         Self::Step { events, results }
+    }
+
+    pub fn of_attempt(item: &WorkItem) -> Self {
+        match item {
+            WorkItem::ActivityExecute { name, .. } => Self::Attempt(name.clone()),
+            _ => Self::Attempt(String::new()),
+        }
     }
 
     pub fn of_result(completion: Option<&WorkItem>) -> Self {

@@ -20,7 +20,9 @@ use super::{
     RunningActivities, RunningMark, SessionFetchConfig, StepOutcome, StepSupport, StepToStore, StoredResult,
     StoredTurn, TagFilter, TurnToStore, WorkSignal, refusal,
 };
-use crate::model::{Clock, Event, INITIAL_EXECUTION_ID, KvEntry, WorkItem};
+use crate::model::{
+    ActivityOptions, ActivityProgress, ActivityRecord, Clock, Event, INITIAL_EXECUTION_ID, KvEntry, WorkItem,
+};
 
 /// Signals, batch fetches, partial histories and cheap reads.
 #[async_trait]
@@ -230,6 +232,41 @@ pub trait ExtendedProvider: Send + Sync {
         Err(refusal::not_supported("enqueue_start_with_message"))
     }
 
+    /// Tells whether the store keeps how activities are to be run ([`TurnToStore::activity_options`]), and what their
+    /// attempts leave behind: whether it has [`store_progress`](Self::store_progress) and
+    /// [`complete_activity`](Self::complete_activity), and tells the [entry](ActivityRecord::entry) of each activity.
+    ///
+    /// The options of an activity come with every claim of it ([`WorkClaim::record`]). The plain
+    /// [`fetch_work_item`](super::Provider::fetch_work_item) does not return them.
+    fn keeps_attempts(&self) -> bool {
+        false
+    }
+
+    /// Keeps what an attempt leaves behind. With a delay, gives the activity back as well: the attempt does not count, and
+    /// callers can claim the activity again when the delay is over.
+    ///
+    /// All of it is one step, and durable. As with [`abandon_work_item`](super::Provider::abandon_work_item), the lease may
+    /// have run out as long as no other caller has taken over; otherwise the store refuses
+    /// ([`refusal::unknown_work_token`]) and changes nothing.
+    async fn store_progress(
+        &self,
+        activity: AttemptToStore<'_>,
+        give_back_after: Option<Duration>,
+    ) -> Result<(), ProviderError> {
+        let _ = (activity, give_back_after);
+        Err(refusal::not_supported("store_progress"))
+    }
+
+    /// Ends an activity from elsewhere: removes it, whether or not a worker runs it, and enqueues its completion.
+    ///
+    /// Both are one step, and durable. Returns `false` and does nothing if there is no such activity, or if it is another
+    /// [entry](ActivityRecord::entry): it has ended, was cancelled, or its instance is gone. So of several callers one
+    /// ends it. The store refuses anything but the completion or failure of this activity.
+    async fn complete_activity(&self, entry: u64, completion: WorkItem) -> Result<bool, ProviderError> {
+        let _ = (entry, completion);
+        Err(refusal::not_supported("complete_activity"))
+    }
+
     /// Lists messages that the store dropped because their instance did not exist, up to `limit`, and counts them.
     ///
     /// These are messages from senders: queue messages, and messages parked for too long; stale completions are not
@@ -417,8 +454,24 @@ pub struct WorkClaim {
     pub item: WorkItem,
     /// The lease.
     pub lock_token: String,
-    /// How often callers have claimed the activity, this claim included.
+    /// How often callers have claimed the activity, this claim included. Attempts that
+    /// [reported their failure](ExtendedProvider::store_progress) do not count.
     pub attempt_count: u32,
+    /// What the store keeps beside the activity.
+    pub record: ActivityRecord,
+}
+
+/// What an attempt leaves behind for the next one.
+#[derive(Debug, Clone, Copy)]
+pub struct AttemptToStore<'a> {
+    /// The lease on the activity.
+    pub lock_token: &'a str,
+    /// The activity, as it was claimed.
+    pub item: &'a WorkItem,
+    /// How it is to be run, as it was claimed.
+    pub options: Option<&'a ActivityOptions>,
+    /// What its attempts leave behind.
+    pub progress: &'a ActivityProgress,
 }
 
 /// The state of a lease, as the store sees it.

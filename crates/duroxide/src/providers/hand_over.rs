@@ -8,7 +8,7 @@
 use tokio::sync::oneshot;
 
 use super::{ExecutionMetadata, InstanceClaim, ProviderError, ScheduledActivityIdentifier, WorkClaim};
-use crate::model::{Event, WorkItem};
+use crate::model::{ActivityOptions, Event, WorkItem};
 
 /// The arguments of [`ack_orchestration_item`](super::Provider::ack_orchestration_item), borrowed.
 #[derive(Debug, Clone, Copy)]
@@ -21,12 +21,23 @@ pub struct TurnToStore<'a> {
     pub history_delta: &'a [Event],
     /// New activities.
     pub worker_items: &'a [WorkItem],
+    /// How new activities are to be run, by their ids within the execution; for those that ask for anything. Empty unless the
+    /// store [keeps attempts](super::ExtendedProvider::keeps_attempts).
+    pub activity_options: &'a [(u64, ActivityOptions)],
     /// New messages.
     pub orchestrator_items: &'a [WorkItem],
     /// The changes of instance and execution.
     pub metadata: &'a ExecutionMetadata,
     /// Activities that the orchestration no longer waits for.
     pub cancelled_activities: &'a [ScheduledActivityIdentifier],
+}
+
+impl<'a> TurnToStore<'a> {
+    /// Returns how a new activity is to be run, if it asks for anything.
+    pub fn options_of(&self, item: &WorkItem) -> Option<&'a ActivityOptions> {
+        let WorkItem::ActivityExecute { id: activity_id, .. } = item else { return None };
+        self.activity_options.iter().find(|(id, _)| id == activity_id).map(|(_, options)| options)
+    }
 }
 
 /// A turn that was stored.

@@ -254,6 +254,18 @@ pub fn is_activity_completion(item: &WorkItem) -> bool {
     matches!(item, WorkItem::ActivityCompleted { .. } | WorkItem::ActivityFailed { .. })
 }
 
+/// Returns the activity that a completion or failure is of; `None` for any other message.
+pub fn completed_activity(item: &WorkItem) -> Option<super::ScheduledActivityIdentifier> {
+    match item {
+        WorkItem::ActivityCompleted { instance, execution_id, id, .. }
+        | WorkItem::ActivityFailed { instance, execution_id, id, .. } => {
+            let (instance, execution_id, activity_id) = (instance.clone(), *execution_id, *id);
+            Some(super::ScheduledActivityIdentifier { instance, execution_id, activity_id })
+        }
+        _ => None,
+    }
+}
+
 /// Tells whether an encoded event records that its execution ended because a caller cancelled it.
 pub fn is_cancellation(event: &super::rows::EventRow) -> bool {
     event.event_type == "OrchestrationFailed" && {

@@ -8,10 +8,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::{
-    AwaitedInstance, AwaitedLook, BlockedInstance, DeliveryOutcome, DispatcherCapabilityFilter,
-    DroppedMessages, ExecutionMetadata, ExtendedProvider, HistoryPart, Inspector, InstanceClaim,
-    InstanceMetadata, InstanceRequest, InstanceWatch, InstanceWatchers, LeaseState, LocalExchange,
-    OrchestrationItem, ParkedMessage, Provider, ProviderAdmin, ProviderError, QuarantineEntry,
+    AttemptToStore, AwaitedInstance, AwaitedLook, BlockedInstance, DeliveryOutcome,
+    DispatcherCapabilityFilter, DroppedMessages, ExecutionMetadata, ExtendedProvider, HistoryPart, Inspector,
+    InstanceClaim, InstanceMetadata, InstanceRequest, InstanceWatch, InstanceWatchers, LeaseState,
+    LocalExchange, OrchestrationItem, ParkedMessage, Provider, ProviderAdmin, ProviderError, QuarantineEntry,
     QuarantinePurge, QuarantineRetry, QuarantinedRow, RunningActivities, RunningInstances, RunningMark,
     ScheduledActivityIdentifier, SessionFetchConfig, StartOutcome, StepOutcome, StepSupport, StepToStore,
     StoredResult, StoredTurn, TagFilter, TurnToStore, WorkClaim, WorkQueue, WorkRequest, WorkSignal,
@@ -408,6 +408,30 @@ impl ExtendedProvider for InstrumentedProvider {
             |outcome| matches!(outcome, StepOutcome::Stored(_)),
         );
         commit.await
+    }
+
+    fn keeps_attempts(&self) -> bool {
+        self.inner.as_extended().is_some_and(ExtendedProvider::keeps_attempts)
+    }
+
+    async fn store_progress(
+        &self,
+        activity: AttemptToStore<'_>,
+        give_back_after: Option<Duration>,
+    ) -> Result<(), ProviderError> {
+        let extended = self.extended("store_progress")?;
+        let commit = self.measure("store_progress", extended.store_progress(activity, give_back_after));
+        #[cfg(feature = "testing")]
+        if give_back_after.is_some() {
+            let kind = || super::CommitKind::of_attempt(activity.item);
+            return self.gated(kind, commit, |_| true).await;
+        }
+        commit.await
+    }
+
+    async fn complete_activity(&self, entry: u64, completion: WorkItem) -> Result<bool, ProviderError> {
+        let extended = self.extended("complete_activity")?;
+        self.measure("complete_activity", extended.complete_activity(entry, completion)).await
     }
 
     fn local_exchange(&self) -> Option<Arc<LocalExchange>> {

@@ -52,9 +52,9 @@ pub(crate) use commit_gate::{CommitGate, CommitKind};
 pub use delivery::{DeliveryOutcome, DroppedMessage, DroppedMessages};
 pub use error::ProviderError;
 pub use extended::{
-    BlockedInstance, DEFAULT_PARKING_TIME, ExtendedProvider, HistoryPart, InstanceClaim, InstanceMetadata,
-    InstanceRequest, LeaseState, ParkedMessage, QuarantinedRow, RunningInstances, StartOutcome, WorkClaim,
-    WorkQueue, WorkRequest,
+    AttemptToStore, BlockedInstance, DEFAULT_PARKING_TIME, ExtendedProvider, HistoryPart, InstanceClaim,
+    InstanceMetadata, InstanceRequest, LeaseState, ParkedMessage, QuarantinedRow, RunningInstances,
+    StartOutcome, WorkClaim, WorkQueue, WorkRequest,
 };
 pub use filters::{DispatcherCapabilityFilter, SemverRange, TagFilter, current_build_version};
 pub(crate) use gathered_looks::{Cause, GatheredLooks};

@@ -51,6 +51,11 @@ pub fn unknown_work_token() -> ProviderError {
     refuse("abandon_work_item", "Invalid lock token or already acked")
 }
 
+/// Tells whether a store refused because the caller does not hold the activity.
+pub fn is_unknown_work_token(error: &ProviderError) -> bool {
+    !error.retryable && error.message == unknown_work_token().message
+}
+
 /// A worker may only report the completion or failure of its activity.
 pub fn wrong_completion() -> ProviderError {
     refuse("ack_work_item", "Invalid completion type for worker ack")

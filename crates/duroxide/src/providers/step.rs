@@ -28,7 +28,8 @@ pub struct StepSupport {
     pub starts: bool,
     /// Steps that are caused by a timer.
     pub timers: bool,
-    /// The most turns in one step. With more than one, steps may also be caused by a lease.
+    /// The most turns in one step. With more than one, steps may also be caused by a lease, if the store does not refuse
+    /// those ([`not_supported`](super::refusal::not_supported)).
     pub turns: usize,
 }
 

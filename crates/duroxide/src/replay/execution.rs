@@ -130,7 +130,7 @@ impl Execution {
             }
             let requests = self.replayer.take_unmatched();
             let nothing_new = requests.is_empty();
-            for Unmatched { token, mut action, at_ms, place } in requests {
+            for Unmatched { token, mut action, options, at_ms, place } in requests {
                 recording::move_timer(&mut action, at_ms, now_ms);
                 let event_id = self.journal.take_event_id();
                 if let Some(kind) = recording::record(&mut action, event_id, self.journal.execution_id()) {
@@ -149,6 +149,9 @@ impl Execution {
                         turn.events.push(self.journal.record(Some(event_id), now_ms, result));
                         continue;
                     }
+                }
+                if let Some(options) = options {
+                    turn.activity_options.push((event_id, options.scheduled_at(now_ms)));
                 }
                 turn.actions.push(action);
             }
@@ -375,6 +378,7 @@ impl Turn {
             result,
             events: Vec::new(),
             actions: Vec::new(),
+            activity_options: Vec::new(),
             cancelled_activities: Vec::new(),
             cancelled_children: Vec::new(),
             awaits_foreign: false,

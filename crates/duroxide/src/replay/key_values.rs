@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, HashMap};
 
 use crate::model::KvEntry;
+use crate::model::requests::{is_answer, is_reserved};
 
 /// Values by key, and when each was written.
 ///
 /// The times are the recorded ones also while the writing code runs again, so that pruning by age decides the same in
-/// every replay.
+/// every replay. What concerns requests is under keys of its own, which the code does not see and cannot remove.
 #[derive(Debug, Default)]
 pub(crate) struct KeyValues {
     values: BTreeMap<String, Value>,
@@ -50,15 +51,15 @@ impl KeyValues {
     }
 
     pub(crate) fn all(&self) -> BTreeMap<String, String> {
-        self.values.iter().map(|(key, value)| (key.clone(), value.entry.value.clone())).collect()
+        self.own().map(|(key, value)| (key.clone(), value.entry.value.clone())).collect()
     }
 
     pub(crate) fn keys(&self) -> Vec<String> {
-        self.values.keys().cloned().collect()
+        self.own().map(|(key, _)| key.clone()).collect()
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.values.len()
+        self.own().count()
     }
 
     pub(crate) fn remove(&mut self, key: &str) {
@@ -71,7 +72,27 @@ impl KeyValues {
 
     /// The keys written before a time, in key order.
     pub(crate) fn older_than(&self, ms: u64) -> Vec<String> {
-        let old = self.values.iter().filter(|(_, value)| value.entry.last_updated_at_ms < ms);
+        let old = self.own().filter(|(_, value)| value.entry.last_updated_at_ms < ms);
         old.map(|(key, _)| key.clone()).collect()
+    }
+
+    /// Tells whether there is anything that the code does not see.
+    pub(crate) fn has_reserved(&self) -> bool {
+        self.values.keys().any(|key| is_reserved(key))
+    }
+
+    /// The keys of the oldest answers, so many that `kept` remain.
+    pub(crate) fn answers_beyond(&self, kept: usize) -> Vec<String> {
+        let answers = self.values.iter().filter(|(key, _)| is_answer(key));
+        let mut by_age: Vec<(u64, &String)> =
+            answers.map(|(key, value)| (value.entry.last_updated_at_ms, key)).collect();
+        by_age.sort_unstable();
+        let excess = by_age.len().saturating_sub(kept);
+        by_age.into_iter().take(excess).map(|(_, key)| key.clone()).collect()
+    }
+
+    /// The values of the code.
+    fn own(&self) -> impl Iterator<Item = (&String, &Value)> {
+        self.values.iter().filter(|(key, _)| !is_reserved(key))
     }
 }

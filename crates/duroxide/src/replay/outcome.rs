@@ -1,6 +1,6 @@
 //! The outcome of a turn.
 
-use crate::model::{Action, AppErrorKind, ConfigErrorKind, ErrorDetails, Event};
+use crate::model::{Action, ActivityOptions, AppErrorKind, ConfigErrorKind, ErrorDetails, Event};
 
 /// How a turn left its execution.
 #[derive(Debug)]
@@ -34,6 +34,8 @@ pub(crate) struct Turn {
     pub(crate) events: Vec<Event>,
     /// The new requests, with the ids of their events.
     pub(crate) actions: Vec<Action>,
+    /// How new activities are to be run, where the code asked for anything: by the ids of their schedule events.
+    pub(crate) activity_options: Vec<(u64, ActivityOptions)>,
     /// Activities whose futures the code dropped: the ids of their schedule events.
     pub(crate) cancelled_activities: Vec<u64>,
     /// Children whose futures the code dropped: their ids as recorded.

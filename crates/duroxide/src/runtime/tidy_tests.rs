@@ -13,8 +13,8 @@ use crate::orchestration::OrchestrationContext;
 use crate::providers::memory::MemoryProvider;
 use crate::registry::{ActivityRegistry, OrchestrationRegistry};
 
-/// The two dispatchers, each with its supervisor.
-const OWN_TASKS: usize = 4;
+/// The two dispatchers and the one that takes timers, each with its supervisor.
+const OWN_TASKS: usize = 6;
 const SOON: Duration = Duration::from_secs(60);
 
 /// Everything that an orchestration can leave behind: a session, a child, a lost activity, a lost timer, a signal.

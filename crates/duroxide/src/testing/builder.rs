@@ -10,12 +10,15 @@ use super::clock::WaitingClock;
 use super::crash::{CrashFinding, CrashPlan, CrashReport, crash_everywhere};
 use super::env::{Parts, TestEnv};
 use super::mock::Mock;
+use super::typed::{ActivityName, Arguments};
 use crate::activity::ActivityContext;
+use crate::app::DuroxideBuilder;
 use crate::orchestration::OrchestrationContext;
 use crate::providers::TagFilter;
 use crate::providers::memory::MemoryProvider;
 use crate::registry::{ActivityHandler, ActivityRegistry, OrchestrationRegistry};
 use crate::runtime::{OnForeignWait, OnMismatch, OnUnregistered, RuntimeOptions, TurnCheck};
+use crate::typed::{Activity, ActivityFn};
 
 /// How long leases last in a test. A runtime renews them, and a crash ends them at once.
 const LEASE: Duration = Duration::from_secs(60 * 60);
@@ -96,11 +99,68 @@ impl TestEnvBuilder {
         self.activities(ActivityRegistry::builder().register(name, f).build())
     }
 
-    /// Puts a mock in the place of an activity, registered or not.
+    /// Puts a mock in the place of an activity, registered or not: a function with `#[activity]`, or a recorded name.
     #[must_use]
-    pub fn mock(mut self, activity: impl Into<String>, mock: Mock) -> Self {
-        self.mocks.insert(activity.into(), mock);
+    pub fn mock<Marker>(mut self, activity: impl ActivityName<Marker>, mock: Mock) -> Self {
+        self.mocks.insert(activity.activity_name(), mock);
         self
+    }
+
+    /// Puts a function in the place of an activity, with the types of the activity; see [`Mock::of`].
+    ///
+    /// ```
+    /// use duroxide::prelude::*;
+    /// use duroxide::testing::TestEnv;
+    ///
+    /// #[activity]
+    /// async fn charge(card: String, cents: u64) -> Result<String, String> {
+    ///     Err(format!("there is no bank for {card} and {cents}"))
+    /// }
+    ///
+    /// #[orchestration]
+    /// async fn pay(ctx: OrchestrationContext, card: String) -> Result<String, String> {
+    ///     charge(&ctx, card, 300).await
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let env = TestEnv::of(Duroxide::open("memory:").activity(charge).orchestration(pay))
+    ///     .mock_with(charge, |(card, cents)| Ok(format!("{cents} from {card}")))
+    ///     .start()
+    ///     .await;
+    /// let payment = env.client().start(pay, "p-1", "visa".to_string()).await.unwrap();
+    /// assert_eq!(env.run(payment.result()).await.unwrap(), "300 from visa");
+    /// assert_eq!(env.calls(charge)[0].input, ("visa".to_string(), 300));
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn mock_with<Args, F: ActivityFn<Args>>(
+        self,
+        activity: F,
+        answer: impl Fn(
+            <<F::Activity as Activity>::Args as Arguments>::Input,
+        ) -> Result<<F::Activity as Activity>::Output, <F::Activity as Activity>::Error>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Self
+    where
+        <F::Activity as Activity>::Args: Arguments,
+    {
+        self.mock(activity, Mock::of(activity, answer))
+    }
+
+    /// Adds the functions and services of an application, as the program registers them. Its store and options stay out.
+    ///
+    /// # Panics
+    /// If a name is registered twice.
+    #[must_use]
+    #[track_caller]
+    pub fn app(self, app: DuroxideBuilder) -> Self {
+        match app.registries() {
+            Ok((activities, orchestrations)) => self.activities(activities).orchestrations(orchestrations),
+            Err(error) => panic!("the application cannot be registered: {error}"),
+        }
     }
 
     /// Changes the options of the runtime, which begin with those that suit a test.

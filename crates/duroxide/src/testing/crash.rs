@@ -234,7 +234,7 @@ impl CrashGate {
     fn is_reached(&self, commit: &CommitKind, is_stored: bool) -> bool {
         let mut progress = self.plan.progress();
         let results = match commit {
-            CommitKind::Turn(_) => 0,
+            CommitKind::Turn(_) | CommitKind::Attempt(_) => 0,
             CommitKind::Result(_) => 1,
             CommitKind::Step { results, .. } => results.len(),
         };
@@ -289,6 +289,7 @@ fn describe(commit: &CommitKind) -> String {
             None => "turn without events".to_string(),
         },
         CommitKind::Result(Some(completion)) => result(completion),
+        CommitKind::Attempt(activity) => format!("attempt of activity '{activity}' that is not the last"),
         CommitKind::Result(None) => "end of an activity that nobody wants".to_string(),
     }
 }

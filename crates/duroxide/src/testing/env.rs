@@ -11,6 +11,8 @@ use super::crash::CrashPlan;
 use super::driver::Driver;
 use super::history::RecordedHistory;
 use super::script::Script;
+use super::typed::ActivityName;
+use crate::app::DuroxideBuilder;
 use crate::client::Client;
 use crate::model::{Clock, ManualClock, OrchestrationStatus};
 use crate::providers::instrumented::InstrumentedProvider;
@@ -60,6 +62,29 @@ impl TestEnv {
     /// Says what the environment consists of.
     pub fn builder() -> TestEnvBuilder {
         TestEnvBuilder::default()
+    }
+
+    /// Says that the environment consists of the functions and services of an application, as the program registers them.
+    ///
+    /// ```
+    /// use duroxide::{Duroxide, DuroxideBuilder};
+    /// use duroxide::testing::TestEnv;
+    ///
+    /// fn functions(app: DuroxideBuilder) -> DuroxideBuilder {
+    ///     app // .activity(charge).orchestration(fulfil).state(services)
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let env = TestEnv::of(functions(Duroxide::open("memory:"))).start().await;
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    /// If a name is registered twice.
+    #[track_caller]
+    pub fn of(app: DuroxideBuilder) -> TestEnvBuilder {
+        Self::builder().app(app)
     }
 
     pub(super) async fn start_parts(parts: Parts) -> Self {
@@ -240,8 +265,15 @@ impl TestEnv {
     }
 
     /// Returns the calls of an activity so far, real or mocked, in the order in which they began.
-    pub fn calls(&self, activity: &str) -> Vec<ActivityCall> {
-        self.all_calls().into_iter().filter(|call| call.name == activity).collect()
+    ///
+    /// By the function with `#[activity]`, the records are [typed](super::TypedCall); by the recorded name, they are texts.
+    ///
+    /// # Panics
+    /// If an input is not of the type that the function has today.
+    pub fn calls<Marker, N: ActivityName<Marker>>(&self, activity: N) -> Vec<N::Call> {
+        let name = activity.activity_name();
+        let calls = self.all_calls().into_iter().filter(|call| call.name == name);
+        calls.map(|call| activity.call(call)).collect()
     }
 
     /// Returns the calls of all activities so far, in the order in which they began.

@@ -27,6 +27,9 @@
 //! # }
 //! ```
 //!
+//! [`TestEnv::of`] takes the functions of an application as the program registers them, and [`mock_with`](TestEnvBuilder::mock_with)
+//! and [`calls`](TestEnv::calls) take `#[activity]` functions, with their types.
+//!
 //! Time passes only inside the calls that wait: [`output`](TestEnv::output), [`failure`](TestEnv::failure),
 //! [`end`](TestEnv::end), [`sleep`](TestEnv::sleep), [`settle`](TestEnv::settle) and [`run`](TestEnv::run). It never passes
 //! while a turn or an activity runs. An activity that takes long is a [mock](Mock::after) that does.
@@ -44,6 +47,7 @@ mod history;
 mod mock;
 mod replay;
 mod script;
+mod typed;
 
 pub use builder::TestEnvBuilder;
 pub use calls::ActivityCall;
@@ -52,3 +56,4 @@ pub use env::TestEnv;
 pub use history::RecordedHistory;
 pub use mock::Mock;
 pub use replay::{ReplayDifference, replay};
+pub use typed::{ActivityName, Arguments, ByFunction, ByText, TypedCall};

@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::model::error_text::{self, TypedError};
+use crate::model::{ActivityOptions, StoredRetry};
 use crate::orchestration::{DurableFuture, Either2, OrchestrationContext, RecordedOutcome, RetryPolicy};
 
 use super::{Activity, Failure, FailureKind};
@@ -61,6 +62,8 @@ struct Plan {
     total_timeout: Option<Duration>,
     session_id: Option<String>,
     tag: Option<String>,
+    /// What the store is to do: retries and timeouts that add nothing to the history.
+    options: Option<Box<ActivityOptions>>,
 }
 
 impl<A: Activity> ActivityCall<A> {
@@ -74,6 +77,7 @@ impl<A: Activity> ActivityCall<A> {
                 total_timeout: None,
                 session_id: None,
                 tag: None,
+                options: None,
             }),
         }
     }
@@ -120,6 +124,51 @@ impl<A: Activity> ActivityCall<A> {
     pub fn tag(self, tag: impl Into<String>) -> Self {
         let tag = tag.into();
         self.plan("tag()", |plan| plan.tag = Some(tag))
+    }
+
+    /// Lets the store keep the activity between attempts, instead of the orchestration: however many attempts there are,
+    /// the history records one schedule and one outcome. Takes the place of [`retry`](Self::retry), also of the one that
+    /// the activity asks for by itself.
+    ///
+    /// It changes what the history records. An orchestration that is under way and recorded attempts of `retry` needs
+    /// [`patched`](crate::OrchestrationContext::patched) or a new version to change over.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # #[activity] async fn charge(order: u32) -> Result<u32, String> { Ok(order) }
+    /// #[orchestration]
+    /// async fn fulfil(ctx: OrchestrationContext, order: u32) -> Result<u32, String> {
+    ///     charge(&ctx, order)
+    ///         .retry_in_store(StoredRetry::attempts(1_000).longest_pause(mins(5)))
+    ///         .start_to_close(mins(2))            // each attempt
+    ///         .heartbeat(secs(20))                // between two signs of life
+    ///         .await
+    /// }
+    /// # let _ = Duroxide::open("memory:").activity(charge).orchestration(fulfil);
+    /// ```
+    pub fn retry_in_store(self, retry: StoredRetry) -> Self {
+        self.plan("retry_in_store()", |plan| {
+            plan.retry = None;
+            plan.change_options(|options| options.retry(retry));
+        })
+    }
+
+    /// Bounds each attempt, as [`timeout`](Self::timeout) does, without a timer in the history: the worker keeps the time.
+    pub fn start_to_close(self, timeout: Duration) -> Self {
+        self.plan("start_to_close()", |plan| plan.change_options(|options| options.start_to_close(timeout)))
+    }
+
+    /// Bounds the time until a worker begins the first attempt. An activity that begins later fails without being run.
+    pub fn schedule_to_start(self, timeout: Duration) -> Self {
+        self.plan("schedule_to_start()", |plan| {
+            plan.change_options(|options| options.schedule_to_start(timeout))
+        })
+    }
+
+    /// Bounds the time between two [heartbeats](crate::ActivityContext::heartbeat). An attempt that is silent for longer
+    /// has failed.
+    pub fn heartbeat(self, timeout: Duration) -> Self {
+        self.plan("heartbeat()", |plan| plan.change_options(|options| options.heartbeat(timeout)))
     }
 
     /// Schedules the activity now, so that it runs while the code goes on.
@@ -181,8 +230,13 @@ impl Plan {
         self.timeout.or_else(|| self.retry.as_ref()?.timeout)
     }
 
+    fn change_options(&mut self, change: impl FnOnce(ActivityOptions) -> ActivityOptions) {
+        self.options = Some(Box::new(change(*self.options.take().unwrap_or_default())));
+    }
+
     fn attempt(&self, name: &str, input: String) -> DurableFuture<RecordedOutcome> {
-        self.ctx.recorded_activity(name, input, self.session_id.clone(), self.tag.clone())
+        let (session_id, tag) = (self.session_id.clone(), self.tag.clone());
+        self.ctx.recorded_activity(name, input, session_id, tag, self.options.as_deref().cloned())
     }
 
     fn limited_attempt(&self, name: &str, input: &str) -> LimitedAttempt {

@@ -5,6 +5,9 @@ use std::fmt::Display;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::model::ACTIVITY_TIMED_OUT;
+use crate::orchestration::Cancellation;
+
 /// A value that can be an argument or a result: it is recorded as JSON and read again.
 ///
 /// Every type that serde can write and read is one, if it owns its data and may move to another thread.
@@ -135,16 +138,24 @@ impl Failure {
     }
 
     /// Sorts a text that the machinery recorded.
-    pub(super) fn recorded(message: String) -> Self {
+    pub(crate) fn recorded(message: String) -> Self {
         let panicked = ["activity panicked", "orchestration panicked: "];
         let kind = if panicked.iter().any(|words| message.starts_with(words)) {
             FailureKind::Panicked
+        } else if message.starts_with(ACTIVITY_TIMED_OUT) {
+            FailureKind::TimedOut
         } else if message.starts_with("canceled: ") {
             FailureKind::Cancelled
         } else {
             FailureKind::Other
         };
         Self::new(kind, message)
+    }
+}
+
+impl From<Cancellation> for Failure {
+    fn from(cancellation: Cancellation) -> Self {
+        Self::new(FailureKind::Cancelled, cancellation.to_string())
     }
 }
 

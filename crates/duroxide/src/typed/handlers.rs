@@ -57,15 +57,31 @@ impl OrchestrationEntry {
 }
 
 async fn run_activity<A: Activity>(ctx: ActivityContext, input: String) -> Result<String, String> {
-    let step = ctx.clone();
-    let payload =
-        |which| codec::activity_payload(which, step.activity_name(), step.activity_id(), step.instance_id());
-    let args = A::Args::decode(&input).map_err(|error| error.0.of(&payload("input")))?;
-    match A::body(ctx, args).await {
+    let args = A::Args::decode(&input).map_err(|error| error.0.of(&payload(&ctx, "input")))?;
+    let outcome = A::body(ctx.clone(), args).await;
+    encode_outcome::<A>(&ctx, outcome)
+}
+
+fn payload(ctx: &ActivityContext, which: &str) -> String {
+    codec::activity_payload(which, ctx.activity_name(), ctx.activity_id(), ctx.instance_id())
+}
+
+/// Writes the outcome of an activity as it is recorded.
+pub(crate) fn encode_outcome<A: Activity>(
+    ctx: &ActivityContext,
+    outcome: Result<A::Output, A::Error>,
+) -> Result<String, String> {
+    match outcome {
         Ok(output) => codec::encode_exactly::<A::Output, _>(&output)
-            .map_err(|error| format!("{} does not encode: {error}", payload("output"))),
+            .map_err(|error| format!("{} does not encode: {error}", payload(ctx, "output"))),
         Err(error) => Err(error_text::encode(&error, !A::is_retryable(&error))),
     }
+}
+
+/// Reads the arguments of an activity. The error is the reason.
+#[cfg(feature = "testing")]
+pub(crate) fn decode_arguments<A: Activity>(input: &str) -> Result<A::Args, String> {
+    A::Args::decode(input).map_err(|error| error.0.of(&format!("input of activity '{}'", A::NAME)))
 }
 
 async fn run_orchestration<O: Orchestration>(

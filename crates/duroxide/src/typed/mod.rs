@@ -13,7 +13,9 @@
 //! | `functions`, `run` | functions as values: to register, to start, to test |
 //! | `handlers` | functions as handlers of a registry |
 //! | `context` | timers, events, queues, values and status with types |
-//! | `starts` | starting and asking with types: [`InstanceHandle`] |
+//! | `starts` | starting and looking with types: [`InstanceHandle`] |
+//! | `requests`, `ask` | requests that an orchestration answers: [`Request`], [`ReceivedRequest`], [`Ask`] |
+//! | `saga` | calls that undo something |
 //! | `either` | the winners of a race of more than three |
 //! | `durations` | `secs`, `mins`, `hours`, `days` |
 
@@ -21,6 +23,8 @@ mod activity;
 mod activity_call;
 mod any_error;
 mod arguments;
+mod ask;
+mod completions;
 mod context;
 pub(crate) mod durations;
 mod either;
@@ -31,18 +35,24 @@ mod handlers;
 pub mod macros;
 mod orchestration;
 mod orchestration_call;
+mod requests;
 mod run;
+mod saga;
 mod starts;
 
 pub use activity::Activity;
 pub use activity_call::ActivityCall;
 pub use any_error::AnyError;
 pub use arguments::ArgList;
+pub use ask::Ask;
 pub use either::{Either4, Either5, Either6, Either7, Either8, Either9, Either10, Either11, Either12};
 pub use errors::{Failure, FailureKind, Payload, Retryable, StepError};
 pub use functions::{ActivityFn, OrchestrationFn};
 pub(crate) use handlers::{ActivityEntry, OrchestrationEntry};
+#[cfg(feature = "testing")]
+pub(crate) use handlers::{decode_arguments, encode_outcome};
 pub use orchestration::Orchestration;
 pub use orchestration_call::OrchestrationCall;
+pub use requests::{NextRequest, ReceivedRequest, Request};
 pub use run::{Run0, Run1, Run2, Run3, Run4, Run5, Run6, Run7, Run8};
 pub use starts::{InstanceHandle, RunError};

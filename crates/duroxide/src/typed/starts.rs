@@ -7,10 +7,10 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::client::{Client, ClientError, StartOptions};
+use crate::client::{Client, ClientError, SendError, StartOptions};
 use crate::model::error_text::{self, TypedError};
 use crate::model::{OrchestrationStatus, codec};
-use crate::providers::StartOutcome;
+use crate::providers::{DeliveryOutcome, StartOutcome};
 
 use super::{Failure, Orchestration, OrchestrationFn, StepError};
 
@@ -69,6 +69,16 @@ pub enum RunError<E> {
     Client(String),
 }
 
+impl<T, E> InstanceHandle<T, E> {
+    pub(super) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    pub(super) fn instance_id(&self) -> &str {
+        &self.instance
+    }
+}
+
 impl<T: DeserializeOwned, E: StepError> InstanceHandle<T, E> {
     /// Returns the id of the instance.
     pub fn id(&self) -> &str {
@@ -124,6 +134,22 @@ impl<T: DeserializeOwned, E: StepError> InstanceHandle<T, E> {
         self.client.enqueue_event_typed(&*self.instance, queue, data).await
     }
 
+    /// Puts a message into a queue, unless the instance has ended or does not exist; see [`Client::send`].
+    ///
+    /// # Errors
+    /// As [`Client::send`].
+    pub async fn send<D: Serialize + ?Sized>(&self, queue: &str, data: &D) -> Result<(), SendError> {
+        self.client.send(&*self.instance, queue, data).await
+    }
+
+    /// Raises an event, unless the instance has ended or does not exist; see [`Client::signal`].
+    ///
+    /// # Errors
+    /// As [`Client::send`].
+    pub async fn signal<D: Serialize + ?Sized>(&self, event: &str, data: &D) -> Result<(), SendError> {
+        self.client.signal(&*self.instance, event, data).await
+    }
+
     /// Asks to cancel the instance.
     ///
     /// # Errors
@@ -143,6 +169,19 @@ impl<T: DeserializeOwned, E: StepError> InstanceHandle<T, E> {
 
 /// A handle on an instance of the orchestration of a function.
 type HandleOf<O> = InstanceHandle<<O as Orchestration>::Output, <O as Orchestration>::Error>;
+
+fn options_of<O: Orchestration>() -> StartOptions {
+    StartOptions::new().version(O::VERSION)
+}
+
+fn encode_input<Args, F: OrchestrationFn<Args>>(
+    orchestration: F,
+    input: F::Input,
+) -> Result<String, ClientError> {
+    orchestration.encode(input).map_err(|reason| ClientError::InvalidInput {
+        message: format!("input of orchestration '{}' does not encode: {reason}", F::Orchestration::NAME),
+    })
+}
 
 /// The typed interface.
 impl Client {
@@ -173,13 +212,56 @@ impl Client {
         instance: impl Into<String>,
         input: F::Input,
     ) -> Result<HandleOf<F::Orchestration>, ClientError> {
-        let (name, version) = (F::Orchestration::NAME, F::Orchestration::VERSION);
-        let input = orchestration.encode(input).map_err(|reason| ClientError::InvalidInput {
-            message: format!("input of orchestration '{name}' does not encode: {reason}"),
-        })?;
-        let options = StartOptions::new().version(version);
+        let (name, options) = (F::Orchestration::NAME, options_of::<F::Orchestration>());
+        let input = encode_input(orchestration, input)?;
         let started = self.start_orchestration_with(instance, name, input, options).await?;
         Ok(self.handle(started.instance_id(), started.outcome()))
+    }
+
+    /// Sends a message to an instance, and starts the instance if its id is free, in one commit; see
+    /// [`start_with_message`](Self::start_with_message). Of several callers one starts, and all deliver.
+    ///
+    /// The function and the input count only if this call starts the instance; the handle
+    /// [tells](InstanceHandle::is_new) whether it did.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// #[orchestration]
+    /// async fn basket(ctx: OrchestrationContext, customer: String) -> Result<String, Failure> {
+    ///     let first = ctx.queue::<String>("items").await?;
+    ///     Ok(format!("{customer} wants {first}"))
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let app = Duroxide::open("memory:").orchestration(basket).start().await?;
+    /// let basket = app.start_and_send(basket, "basket-7", "Ada".to_string(), "items", "apple").await?;
+    /// assert!(basket.is_new());
+    /// assert_eq!(basket.result().await?, "Ada wants apple");
+    /// # app.shutdown().await;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`SendError::Ended`] if the instance has completed or failed: then nothing was sent. Otherwise as
+    /// [`start`](Self::start).
+    pub async fn start_and_send<Args, F: OrchestrationFn<Args>, D: Serialize + ?Sized>(
+        &self,
+        orchestration: F,
+        instance: impl Into<String>,
+        input: F::Input,
+        queue: impl Into<String>,
+        data: &D,
+    ) -> Result<HandleOf<F::Orchestration>, SendError> {
+        let (name, options) = (F::Orchestration::NAME, options_of::<F::Orchestration>());
+        let (instance, input) = (instance.into(), encode_input(orchestration, input)?);
+        let data = codec::encode(data)
+            .map_err(|error| ClientError::InvalidInput { message: format!("encode: {error}") })?;
+        match self.start_with_message(&*instance, name, input, queue, data, options).await? {
+            DeliveryOutcome::Started => Ok(self.handle(&instance, StartOutcome::New)),
+            DeliveryOutcome::Delivered => Ok(self.handle(&instance, StartOutcome::Existing)),
+            DeliveryOutcome::Ended => Err(SendError::Ended { instance }),
+        }
     }
 
     /// Returns a handle on an instance that was started before, here or elsewhere.

@@ -21,6 +21,9 @@ pub enum Call {
     RenewWork,
     RenewTurn,
     Recover,
+    Progress,
+    /// After the call took effect in the store, and before its caller hears of it.
+    ProgressDone,
     AbandonTurn,
     Read,
     KvValue,
@@ -372,6 +375,24 @@ impl ExtendedProvider for Faulty {
             stored.durable = Durable::when(told);
         }
         Ok(stored)
+    }
+
+    fn keeps_attempts(&self) -> bool {
+        self.ext().keeps_attempts()
+    }
+
+    async fn store_progress(
+        &self,
+        activity: AttemptToStore<'_>,
+        give_back_after: Option<Duration>,
+    ) -> Result<(), ProviderError> {
+        self.before(Call::Progress).await?;
+        self.ext().store_progress(activity, give_back_after).await?;
+        self.before(Call::ProgressDone).await
+    }
+
+    async fn complete_activity(&self, entry: u64, completion: WorkItem) -> Result<bool, ProviderError> {
+        self.ext().complete_activity(entry, completion).await
     }
 
     async fn recover_lease(

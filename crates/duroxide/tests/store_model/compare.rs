@@ -158,6 +158,7 @@ struct Commit {
 impl Commit {
     fn to_store<'a>(&'a self, grant: &'a TurnGrant, turn: &'a Turn) -> TurnToStore<'a> {
         TurnToStore {
+            activity_options: &[],
             lock_token: &grant.token,
             execution_id: self.execution_id,
             history_delta: &self.events,
@@ -257,8 +258,12 @@ impl Call<'_> {
                     &claimant.tags,
                 );
                 claimed_work(fetched.await.map(|fetched| {
-                    let claim =
-                        |(item, lock_token, attempt_count)| WorkClaim { item, lock_token, attempt_count };
+                    let claim = |(item, lock_token, attempt_count)| WorkClaim {
+                        item,
+                        lock_token,
+                        attempt_count,
+                        record: Default::default(),
+                    };
                     fetched.map(claim).into_iter().collect()
                 }))
             }

@@ -190,6 +190,7 @@ async fn store_turn(
 ) -> Result<Option<WorkClaim>, Refused> {
     let activities = Vec::from_iter(has_activity.then(|| activity(&claim.instance, 2)));
     let turn = TurnToStore {
+        activity_options: &[],
         lock_token: &claim.lock_token,
         execution_id: 1,
         history_delta: &[started_event(&claim.instance, event_id)],

@@ -108,7 +108,8 @@ impl From<duroxide::model::Wait> for Wait {
 
 fn stage_word(stage: ActivityStage) -> &'static str {
     match stage {
-        ActivityStage::Delayed => "delayed",
+        // One whose result comes from elsewhere is looked at again at a later time, too.
+        ActivityStage::Delayed | ActivityStage::Awaited => "delayed",
         ActivityStage::Running => "running",
         ActivityStage::Finished => "finished",
         ActivityStage::Missing => "missing",

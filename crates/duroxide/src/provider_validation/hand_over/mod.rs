@@ -39,6 +39,7 @@ async fn try_store_turn(
     claim: Option<&WorkRequest<'_>>,
 ) -> Result<StoredTurn, ProviderError> {
     let turn = TurnToStore {
+        activity_options: &[],
         lock_token: token,
         execution_id: commit.execution_id,
         history_delta: &commit.events,

@@ -68,6 +68,7 @@ impl Held {
 
 fn as_turn<'a>(commit: &'a Commit, lock_token: &'a str) -> TurnToStore<'a> {
     TurnToStore {
+        activity_options: &[],
         lock_token,
         execution_id: commit.execution_id,
         history_delta: &commit.events,

@@ -8,7 +8,7 @@ use super::{Held, able, activity_completed, as_turn, completion, ids, opening, r
 use crate::model::WorkItem;
 use crate::providers::{
     ExtendedProvider, FinishedActivity, ProviderError, StepCause, StepOutcome, StepToStore, StepTurn,
-    WorkClaim, WorkRequest,
+    WorkClaim, WorkRequest, refusal,
 };
 
 async fn store_all(
@@ -105,7 +105,8 @@ pub async fn a_later_turn_sees_what_an_earlier_one_did(factory: &dyn ProviderFac
     super::expect_untouched(&store, &held, &first).await;
 }
 
-/// A child's last turn, under its lease, and the turn of its parent are one commit.
+/// A child's last turn, under its lease, and the turn of its parent are one commit, if the store takes steps that are caused by
+/// a lease.
 pub async fn a_parent_goes_on_in_the_step_of_its_child(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let Some(extended) = able(&store, |support| support.turns > 1) else { return };
@@ -119,7 +120,12 @@ pub async fn a_parent_goes_on_in_the_step_of_its_child(factory: &dyn ProviderFac
     let parent = Commit::of_events(vec![super::activity_scheduled("parent", 3)]);
     let free = Held::free("child");
     let turns = [(&free, turn.token.as_str(), &child), (&held, "", &parent)];
-    super::stored(store_all(extended, StepCause::Lease, &turns, None).await);
+    let outcome = store_all(extended, StepCause::Lease, &turns, None).await;
+    if outcome.as_ref().is_err_and(|error| error.message == refusal::not_supported("store_step").message) {
+        store.ack(&turn, child).await;
+        return;
+    }
+    super::stored(outcome);
     assert_refused(store.try_ack(&turn.token, Commit::default()).await, "the lease is over");
     store.expect_no_turn("the messages of the lease were taken").await;
     assert_eq!(store.history("parent").await.len(), 3);

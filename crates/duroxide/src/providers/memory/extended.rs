@@ -11,7 +11,7 @@ use crate::model::{Clock, Event, ExecutionStatus, WorkItem};
 use crate::providers::awaited::AnswerSize;
 use crate::providers::inspect::{self, MessageClass};
 use crate::providers::{
-    AwaitedInstance, AwaitedLook, BlockedInstance, DeliveryOutcome, DroppedMessages, Durable,
+    AttemptToStore, AwaitedInstance, AwaitedLook, BlockedInstance, DeliveryOutcome, DroppedMessages, Durable,
     ExtendedProvider, HistoryPart, Inspector, InstanceClaim, InstanceMetadata, InstanceRequest,
     InstanceWatch, LeaseState, LocalExchange, ParkedMessage, ProviderError, QuarantineEntry, QuarantinePurge,
     QuarantineRetry, QuarantinedRow, RunningActivities, RunningInstances, StartOutcome, StepOutcome,
@@ -106,6 +106,22 @@ impl ExtendedProvider for MemoryProvider {
             step.turns.iter().for_each(|turn| self.watchers.notify(turn.held.instance));
         }
         Ok(outcome)
+    }
+
+    fn keeps_attempts(&self) -> bool {
+        true
+    }
+
+    async fn store_progress(
+        &self,
+        activity: AttemptToStore<'_>,
+        give_back_after: Option<Duration>,
+    ) -> Result<(), ProviderError> {
+        self.change(|state, now| state.store_progress(activity, give_back_after, now))
+    }
+
+    async fn complete_activity(&self, entry: u64, completion: WorkItem) -> Result<bool, ProviderError> {
+        self.change(|state, now| state.complete_from_elsewhere(entry, &completion, now))
     }
 
     fn local_exchange(&self) -> Option<Arc<LocalExchange>> {

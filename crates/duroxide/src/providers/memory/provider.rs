@@ -56,6 +56,7 @@ impl Provider for MemoryProvider {
             execution_id,
             history_delta: &history_delta,
             worker_items: &worker_items,
+            activity_options: &[],
             orchestrator_items: &orchestrator_items,
             metadata: &metadata,
             cancelled_activities: &cancelled_activities,

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::dropped::Dropped;
 use super::inspection::Observed;
 use super::key_values::KeyValues;
-use crate::model::{WorkItem, whole_ms};
+use crate::model::{ActivityOptions, ActivityProgress, ActivityRecord, WorkItem, whole_ms};
 use crate::providers::inspect::MessageClass;
 use crate::providers::{
     BlockedInstance, DEFAULT_PARKING_TIME, ProviderError, QuarantineEntry, ScheduledActivityIdentifier,
@@ -215,6 +215,16 @@ impl State {
         item: &WorkItem,
         now: u64,
     ) -> Result<Activity, ProviderError> {
+        self.new_activity_with(operation, item, None, now)
+    }
+
+    pub fn new_activity_with(
+        &self,
+        operation: &str,
+        item: &WorkItem,
+        options: Option<&ActivityOptions>,
+        now: u64,
+    ) -> Result<Activity, ProviderError> {
         let route = self.limits.route_activity(operation, item)?;
         Ok(Activity {
             id: self.next_id(),
@@ -225,7 +235,7 @@ impl State {
             },
             session_id: route.session_id.map(str::to_string),
             tag: route.tag.map(str::to_string),
-            payload: self.encode(operation, item)?,
+            payload: self.encode_activity(operation, item, options, None)?,
             entered_at: now,
             visible_at: 0,
             attempts: 0,
@@ -236,6 +246,20 @@ impl State {
     fn next_id(&self) -> u64 {
         self.last_row.set(self.last_row.get() + 1);
         self.last_row.get()
+    }
+
+    /// Encodes an activity with what is kept beside it.
+    pub fn encode_activity(
+        &self,
+        operation: &str,
+        item: &WorkItem,
+        options: Option<&ActivityOptions>,
+        progress: Option<&ActivityProgress>,
+    ) -> Result<String, ProviderError> {
+        let encoded = ActivityRecord::encode(item, options, progress)
+            .map_err(|error| ProviderError::permanent(operation, format!("cannot be encoded: {error}")))?;
+        self.limits.check_payload(operation, &encoded)?;
+        Ok(encoded)
     }
 
     /// Encodes an event or a work item as it is stored.

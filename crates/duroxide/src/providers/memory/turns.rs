@@ -242,7 +242,10 @@ impl State {
         now: u64,
     ) -> Result<NewRows, ProviderError> {
         let events = self.encode_events(operation, instance, turn.execution_id, turn.history_delta)?;
-        let activities = turn.worker_items.iter().map(|item| self.new_activity(operation, item, now));
+        let activities = turn
+            .worker_items
+            .iter()
+            .map(|item| self.new_activity_with(operation, item, turn.options_of(item), now));
         let activities = activities.collect::<Result<Vec<_>, _>>()?;
         let messages = turn.orchestrator_items.iter();
         let messages = messages.map(|item| self.new_message(operation, item, None, now));

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::state::{Activity, Session, State, StoredLease, time_after, visible_from};
-use crate::model::WorkItem;
+use crate::model::{ActivityRecord, WorkItem};
 use crate::providers::{
-    ProviderError, SessionFetchConfig, WorkClaim, WorkQueue, WorkRequest, inspect, refusal,
+    AttemptToStore, ProviderError, SessionFetchConfig, WorkClaim, WorkQueue, WorkRequest, inspect, refusal,
 };
 
 impl State {
@@ -21,7 +21,8 @@ impl State {
                 position += 1;
                 continue;
             }
-            match serde_json::from_str(&activity.payload) {
+            let record = ActivityRecord::read(activity.id, activity.payload.as_bytes());
+            match record.and_then(|_| serde_json::from_str(&activity.payload)) {
                 Ok(item) => {
                     has_session_item |= is_of_session;
                     claims.push(self.claim_activity(position, item, request, now));
@@ -71,7 +72,10 @@ impl State {
         if let (Some(session_id), Some(claimant)) = (activity.session_id.clone(), request.session) {
             self.claim_session(session_id, claimant, now);
         }
-        WorkClaim { item, lock_token, attempt_count }
+        let activity = &self.activities[position];
+        // A text that does not decode is set aside before it comes to this.
+        let record = ActivityRecord::read(activity.id, activity.payload.as_bytes()).unwrap_or_default();
+        WorkClaim { item, lock_token, attempt_count, record }
     }
 
     /// Makes a free session the claimant's, or prolongs its own. The later end counts: an expired lease
@@ -161,6 +165,41 @@ impl State {
             activity.attempts = activity.attempts.saturating_sub(1);
         }
         Ok(())
+    }
+
+    /// Keeps what an attempt leaves behind, and gives the activity back if its caller says so.
+    pub fn store_progress(
+        &mut self,
+        attempt: AttemptToStore<'_>,
+        give_back_after: Option<Duration>,
+        now: u64,
+    ) -> Result<(), ProviderError> {
+        let AttemptToStore { lock_token, item, options, progress } = attempt;
+        let payload = self.encode_activity("store_progress", item, options, Some(progress))?;
+        let activity = self.activities.iter_mut().find(|activity| has_token(activity, lock_token));
+        let activity = activity.ok_or_else(refusal::unknown_work_token)?;
+        activity.payload = payload;
+        match give_back_after {
+            None => Ok(()),
+            delay => self.abandon_activity(lock_token, delay, true, now),
+        }
+    }
+
+    /// Ends an activity from elsewhere; tells whether it was there.
+    pub fn complete_from_elsewhere(
+        &mut self,
+        entry: u64,
+        completion: &WorkItem,
+        now: u64,
+    ) -> Result<bool, ProviderError> {
+        const OPERATION: &str = "complete_activity";
+        let identity = inspect::completed_activity(completion).ok_or_else(refusal::wrong_completion)?;
+        let message = self.new_message(OPERATION, completion, None, now)?;
+        let is_it = |activity: &Activity| activity.id == entry && activity.identity == identity;
+        let Some(position) = self.activities.iter().position(is_it) else { return Ok(false) };
+        self.activities.remove(position);
+        self.messages.push(message);
+        Ok(true)
     }
 
     /// Finds the activity under a live lease.

@@ -1,6 +1,6 @@
 //! Decodes leased rows after the transaction, and describes rows that do not decode.
 
-use crate::model::{Event, WorkItem};
+use crate::model::{ActivityRecord, Event, WorkItem};
 use crate::providers::inspect::{self, Origin};
 use crate::providers::{InstanceClaim, WorkClaim};
 
@@ -61,7 +61,12 @@ pub fn decode_activity(
     text: impl AsRef<[u8]>,
 ) -> Result<WorkClaim, UndecodableRow> {
     match serde_json::from_slice(text.as_ref()) {
-        Ok(item @ WorkItem::ActivityExecute { .. }) => Ok(WorkClaim { item, lock_token, attempt_count }),
+        Ok(item @ WorkItem::ActivityExecute { .. }) => {
+            match ActivityRecord::read(u64::try_from(id).unwrap_or(0), text.as_ref()) {
+                Ok(record) => Ok(WorkClaim { item, lock_token, attempt_count, record }),
+                Err(error) => Err(UndecodableRow { id, reason: error.to_string() }),
+            }
+        }
         Ok(_) => Err(UndecodableRow { id, reason: "not an activity".into() }),
         Err(error) => Err(UndecodableRow { id, reason: error.to_string() }),
     }

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::model::{Event, WorkItem};
+use crate::model::{ActivityOptions, ActivityProgress, ActivityRecord, Event, WorkItem};
 use crate::providers::inspect::MessageClass;
 use crate::providers::{ProviderError, StoreLimits, inspect, refusal};
 
@@ -62,6 +62,21 @@ impl ActivityRow {
     /// A refusal that names `operation`, if the item is no activity, is beyond the limits, or has an id that is too
     /// large for a row.
     pub fn encode(limits: &StoreLimits, operation: &str, item: &WorkItem) -> Result<Self, ProviderError> {
+        Self::encode_with(limits, operation, item, None, None)
+    }
+
+    /// Checks and encodes an activity with what the store keeps beside it: two more fields of its JSON, which builds that do
+    /// not know them ignore.
+    ///
+    /// # Errors
+    /// As for [`encode`](Self::encode).
+    pub fn encode_with(
+        limits: &StoreLimits,
+        operation: &str,
+        item: &WorkItem,
+        options: Option<&ActivityOptions>,
+        progress: Option<&ActivityProgress>,
+    ) -> Result<Self, ProviderError> {
         let route = limits.route_activity(operation, item)?;
         Ok(Self {
             instance: route.instance.to_string(),
@@ -69,7 +84,7 @@ impl ActivityRow {
             activity_id: row_number(operation, "activity id", route.activity_id)?,
             session_id: route.session_id.map(str::to_string),
             tag: route.tag.map(str::to_string),
-            text: json(limits, operation, item)?,
+            text: checked(limits, operation, ActivityRecord::encode(item, options, progress))?,
         })
     }
 }
@@ -144,8 +159,15 @@ pub fn row_number(operation: &str, what: &str, number: u64) -> Result<i64, Provi
 }
 
 fn json(limits: &StoreLimits, operation: &str, value: &impl Serialize) -> Result<String, ProviderError> {
-    let text = serde_json::to_string(value)
-        .map_err(|error| ProviderError::permanent(operation, error.to_string()))?;
+    checked(limits, operation, serde_json::to_string(value))
+}
+
+fn checked(
+    limits: &StoreLimits,
+    operation: &str,
+    encoded: Result<String, serde_json::Error>,
+) -> Result<String, ProviderError> {
+    let text = encoded.map_err(|error| ProviderError::permanent(operation, error.to_string()))?;
     limits.check_payload(operation, &text)?;
     Ok(text)
 }

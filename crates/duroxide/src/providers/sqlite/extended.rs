@@ -16,12 +16,12 @@ use crate::model::{Clock, Event, WorkItem, whole_ms};
 use crate::providers::awaited::AnswerSize;
 use crate::providers::rows::lease_token;
 use crate::providers::{
-    AwaitedInstance, AwaitedLook, BlockedInstance, DeliveryOutcome, DroppedMessages, ExtendedProvider,
-    HistoryPart, Inspector, InstanceClaim, InstanceMetadata, InstanceRequest, InstanceWatch, LeaseState,
-    LocalExchange, ParkedMessage, ProviderError, QuarantineEntry, QuarantinePurge, QuarantineRetry,
-    QuarantinedRow, RunningActivities, RunningInstances, RunningMark, StartOutcome, StepOutcome, StepSupport,
-    StepToStore, StoredResult, StoredTurn, TurnToStore, WorkClaim, WorkQueue, WorkRequest, WorkSignal,
-    refusal,
+    AttemptToStore, AwaitedInstance, AwaitedLook, BlockedInstance, DeliveryOutcome, DroppedMessages,
+    ExtendedProvider, HistoryPart, Inspector, InstanceClaim, InstanceMetadata, InstanceRequest,
+    InstanceWatch, LeaseState, LocalExchange, ParkedMessage, ProviderError, QuarantineEntry, QuarantinePurge,
+    QuarantineRetry, QuarantinedRow, RunningActivities, RunningInstances, RunningMark, StartOutcome,
+    StepOutcome, StepSupport, StepToStore, StoredResult, StoredTurn, TurnToStore, WorkClaim, WorkQueue,
+    WorkRequest, WorkSignal, refusal,
 };
 
 #[async_trait]
@@ -91,6 +91,22 @@ impl ExtendedProvider for SqliteProvider {
         claim: Option<&WorkRequest<'_>>,
     ) -> Result<StepOutcome, ProviderError> {
         self.store_step_and_claim(step, claim).await
+    }
+
+    fn keeps_attempts(&self) -> bool {
+        true
+    }
+
+    async fn store_progress(
+        &self,
+        activity: AttemptToStore<'_>,
+        give_back_after: Option<Duration>,
+    ) -> Result<(), ProviderError> {
+        self.store_attempt(activity, give_back_after).await
+    }
+
+    async fn complete_activity(&self, entry: u64, completion: WorkItem) -> Result<bool, ProviderError> {
+        self.complete_from_elsewhere(entry, &completion).await
     }
 
     fn local_exchange(&self) -> Option<Arc<LocalExchange>> {

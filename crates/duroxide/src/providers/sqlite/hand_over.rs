@@ -62,7 +62,7 @@ impl SqliteProvider {
     pub(super) fn encode_turn(&self, turn: TurnToStore<'_>) -> Result<TurnCommit, ProviderError> {
         let limits = &self.shared.limits;
         let pinned = turn.metadata.pinned_duroxide_version.as_ref();
-        let activity = |item| ActivityRow::encode(limits, ACK_TURN, item);
+        let activity = |item| ActivityRow::encode_with(limits, ACK_TURN, item, turn.options_of(item), None);
         let message = |item| MessageRow::encode(limits, ACK_TURN, item);
         Ok(TurnCommit {
             token: turn.lock_token.to_string(),

@@ -23,6 +23,7 @@
 //! | `provider`, `admin`, `extended` | the traits |
 
 mod admin;
+mod attempts;
 mod backup;
 mod blocked;
 mod claims;

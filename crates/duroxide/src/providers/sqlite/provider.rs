@@ -71,6 +71,7 @@ impl Provider for SqliteProvider {
             execution_id,
             history_delta: &history_delta,
             worker_items: &worker_items,
+            activity_options: &[],
             orchestrator_items: &orchestrator_items,
             metadata: &metadata,
             cancelled_activities: &cancelled_activities,

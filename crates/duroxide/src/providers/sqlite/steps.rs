@@ -16,8 +16,8 @@ use super::turns::{self, TurnCommit};
 use super::work::{self, StoredWork, WorkOrder};
 use super::write_transaction::WriteTransaction;
 use super::{history, leased_messages, messages};
-use crate::model::whole_ms;
-use crate::providers::rows::{ActivityRow, MessageRow, row_number};
+use crate::model::{ActivityRecord, whole_ms};
+use crate::providers::rows::{ActivityRow, MessageRow, lease_token, row_number};
 use crate::providers::{
     LONGEST_OVERTAKING, ProviderError, StepCause, StepOutcome, StepSupport, StepToStore, StoredStep,
     WorkClaim, WorkRequest, refusal,
@@ -95,10 +95,13 @@ impl SqliteProvider {
         };
         let (written, leased) = self.writer.submit_and_claim(STORE, JobClass::Data, store, claim).await?;
         let Some(Written { incarnations, handed_over }) = written else { return Ok(StepOutcome::Conflict) };
-        let new = handed_over.into_iter().map(|((turn, place), lock_token)| WorkClaim {
-            item: step.turns[turn].turn.worker_items[place].clone(),
-            lock_token,
-            attempt_count: 1,
+        let new = handed_over.into_iter().map(|((turn, place), lock_token)| {
+            let turn = &step.turns[turn].turn;
+            let item = turn.worker_items[place].clone();
+            let entry = lease_token::leased_by(&lock_token).and_then(|id| id.parse().ok()).unwrap_or(0);
+            let options = turn.options_of(&item).cloned().map(Box::new);
+            let record = ActivityRecord { entry, options, progress: None };
+            WorkClaim { item, lock_token, attempt_count: 1, record }
         });
         let mut claims: Vec<WorkClaim> = new.collect();
         claims.extend(self.hand_over(STORE, leased).await);

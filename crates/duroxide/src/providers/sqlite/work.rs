@@ -458,6 +458,13 @@ pub(super) fn renew(
     Ok(())
 }
 
+/// Writes the text of an activity anew. As with `abandon`, the lease may have run out.
+pub(super) fn rewrite(tx: &mut WriteTransaction<'_, '_>, token: &str, text: &str) -> Result<(), StoreError> {
+    let held = held_work(tx, token)?.ok_or_else(refusal::unknown_work_token)?;
+    tx.execute("UPDATE worker_queue SET work_item = ?2 WHERE id = ?1", params![held.id, text])?;
+    Ok(())
+}
+
 /// Gives an activity back. The holder can still give back an expired lease as long as no other worker has taken over.
 pub(super) fn abandon(
     tx: &mut WriteTransaction<'_, '_>,

@@ -14,7 +14,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use crate::model::{Action, AppErrorKind, ErrorDetails, Event, EventKind};
+use crate::model::{Action, ActivityOptions, AppErrorKind, ErrorDetails, Event, EventKind};
 
 use super::dropped_futures::DroppedFutures;
 use super::journal::Answerable;
@@ -42,6 +42,8 @@ pub(crate) enum ProgramEnd {
 pub(crate) struct Unmatched {
     pub(crate) token: u64,
     pub(crate) action: Action,
+    /// How the activity is to be run, if the code asked for anything.
+    pub(crate) options: Option<Box<ActivityOptions>>,
     /// When it was made.
     pub(crate) at_ms: u64,
     /// The line of the code that made it.
@@ -301,9 +303,10 @@ impl Replayer {
     fn collect_requests(&mut self) {
         let at_ms = self.now_ms;
         let emitted = self.shared_state.drain_emitted().into_iter();
-        self.unmatched.extend(emitted.map(|Emitted { token, action, place }| Unmatched {
+        self.unmatched.extend(emitted.map(|Emitted { token, action, options, place }| Unmatched {
             token,
             action,
+            options,
             at_ms,
             place,
         }));

@@ -2,7 +2,7 @@
 
 use std::task::{Poll, Waker};
 
-use crate::model::{Action, clock};
+use crate::model::{Action, ActivityOptions, clock};
 use crate::replay::key_values::KeyValues;
 use crate::replay::recording::{self, LATEST_TIME_MS};
 use crate::replay::{CompletionResult, DecodeWords};
@@ -50,6 +50,19 @@ impl SharedState {
         match action {
             Some(Emitted { action: Action::CallActivity { tag, .. }, .. }) => {
                 *tag = Some(new_tag);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Sets the options of an activity that the engine has not taken over yet; tells whether it did.
+    pub(crate) fn set_options(&self, token: u64, new_options: ActivityOptions) -> bool {
+        let mut state = self.lock();
+        let action = state.emitted.iter_mut().rev().find(|emitted| emitted.token == token);
+        match action {
+            Some(Emitted { action: Action::CallActivity { .. }, options, .. }) => {
+                *options = Some(Box::new(new_options)).filter(|options| !options.is_empty());
                 true
             }
             _ => false,
@@ -119,6 +132,14 @@ impl SharedState {
     #[track_caller]
     pub(crate) fn clear_all_kv(&self) {
         let mut state = self.lock();
+        if state.kv.has_reserved() {
+            // Answers are not the code's to remove.
+            for key in state.kv.keys() {
+                state.kv.remove(&key);
+                state.emit(|_| Action::ClearKeyValue { key });
+            }
+            return;
+        }
         state.kv.clear();
         state.emit(|_| Action::ClearKeyValues);
     }

@@ -7,6 +7,7 @@
 mod author;
 mod engine;
 mod polling;
+mod requests;
 mod state;
 
 use std::sync::atomic::{AtomicUsize, Ordering};

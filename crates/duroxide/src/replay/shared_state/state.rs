@@ -5,13 +5,14 @@ use std::panic::Location;
 use std::sync::Weak;
 use std::task::Waker;
 
-use crate::model::Action;
+use crate::model::{Action, ActivityOptions};
 use crate::replay::key_values::KeyValues;
 use crate::replay::queues::Queues;
 use crate::replay::signals::Signals;
 use crate::replay::wake::{Listener, Node};
 use crate::replay::{CompletionResult, DecodeWords, RacePolicy};
 
+use super::requests::OpenRequests;
 use super::{Cancellable, Request};
 
 #[derive(Debug)]
@@ -40,6 +41,7 @@ pub(super) struct State {
     /// Waits and dequeues that got their signal or message since the engine last asked.
     pub(super) served: Vec<u64>,
     pub(super) kv: KeyValues,
+    pub(super) open_requests: OpenRequests,
     /// Times of recorded writes, by their place among the recorded requests.
     pub(super) recorded_kv_times: HashMap<u64, u64>,
     /// The changes that the history records, or will: see `OrchestrationContext::patched`.
@@ -74,6 +76,8 @@ pub(super) struct Cancellation {
 pub(crate) struct Emitted {
     pub(crate) token: u64,
     pub(crate) action: Action,
+    /// How the activity is to be run, if the code asked for anything.
+    pub(crate) options: Option<Box<ActivityOptions>>,
     /// The line of the code that made it.
     pub(crate) place: &'static Location<'static>,
 }
@@ -121,6 +125,7 @@ impl State {
             queues: Queues::new(policy),
             served: Vec::new(),
             kv: KeyValues::default(),
+            open_requests: OpenRequests::default(),
             recorded_kv_times: HashMap::new(),
             recorded_patches: HashSet::new(),
             patches: HashMap::new(),
@@ -148,7 +153,7 @@ impl State {
         }
         let place = Location::caller();
         self.last_place = Some(place);
-        self.emitted.push(Emitted { token, action, place });
+        self.emitted.push(Emitted { token, action, options: None, place });
         token
     }
 

@@ -9,7 +9,10 @@ use super::parents::{Addressee, Notice};
 use super::refused::{self, NotStored, RefusedTurn, Settled};
 use super::report::Report;
 use super::residents::Resident;
-use crate::model::{ErrorDetails, Event, EventKind, KvEntry, OrchestrationStatus, WorkItem};
+use super::steps;
+use crate::model::{
+    ActivityOptions, AppErrorKind, ErrorDetails, Event, EventKind, KvEntry, OrchestrationStatus, WorkItem,
+};
 use crate::providers::{
     AnnouncedEnd, ExecutionMetadata, ExtendedProvider, ProviderError, ScheduledActivityIdentifier,
     StoredTurn, TurnToStore, refusal,
@@ -26,6 +29,7 @@ pub(super) struct Commit {
     pub execution_id: u64,
     pub events: Vec<Event>,
     pub worker_items: Vec<WorkItem>,
+    pub activity_options: Vec<(u64, ActivityOptions)>,
     pub orchestrator_items: Vec<WorkItem>,
     pub metadata: ExecutionMetadata,
     pub cancelled_activities: Vec<ScheduledActivityIdentifier>,
@@ -81,12 +85,36 @@ impl Commit {
         })
     }
 
+    /// Fails activities that ask for what this store cannot keep: their orchestration gets an error that names it.
+    pub fn refuse_options(&mut self, core: &Core) {
+        if self.activity_options.is_empty()
+            || core.store.as_extended().is_some_and(ExtendedProvider::keeps_attempts)
+        {
+            return;
+        }
+        for (activity_id, options) in std::mem::take(&mut self.activity_options) {
+            let is_it =
+                |item: &WorkItem| matches!(item, WorkItem::ActivityExecute { id, .. } if *id == activity_id);
+            let Some(place) = self.worker_items.iter().position(is_it) else { continue };
+            let WorkItem::ActivityExecute { instance, execution_id, id, .. } =
+                self.worker_items.remove(place)
+            else {
+                continue;
+            };
+            let message = format!("this store cannot keep the options of an activity: {}", options.names());
+            let kind = AppErrorKind::ActivityFailed;
+            let details = ErrorDetails::Application { kind, message, retryable: false };
+            self.orchestrator_items.push(WorkItem::ActivityFailed { instance, execution_id, id, details });
+        }
+    }
+
     /// Makes a commit that only removes the messages of the turn and sends `notices`.
     pub fn drain(claim: &Claim, notices: Vec<Notice>) -> Self {
         Self {
             execution_id: claim.execution_id,
             events: Vec::new(),
             worker_items: Vec::new(),
+            activity_options: Vec::new(),
             orchestrator_items: Vec::new(),
             metadata: ExecutionMetadata::default(),
             cancelled_activities: Vec::new(),
@@ -104,6 +132,8 @@ impl Commit {
 /// Stores a turn, and tells what remains to be done. Returns only when the store has answered for good.
 pub(super) async fn store(core: &Arc<Core>, claim: &Claim, commit: Commit, worker_id: &str) -> Settled {
     let announced = commit.announce_end(core, &claim.instance);
+    let mut commit = commit;
+    commit.refuse_options(core);
     let Commit { execution_id, mut orchestrator_items, notices, fallback, suspended, report, .. } = commit;
     let messages = match messages(core, notices).await {
         Ok(messages) => messages,
@@ -119,6 +149,7 @@ pub(super) async fn store(core: &Arc<Core>, claim: &Claim, commit: Commit, worke
         execution_id,
         events: commit.events,
         worker_items: commit.worker_items,
+        activity_options: commit.activity_options,
         orchestrator_items,
         metadata: commit.metadata,
         cancelled_activities: commit.cancelled_activities,
@@ -137,7 +168,8 @@ pub(super) async fn store(core: &Arc<Core>, claim: &Claim, commit: Commit, worke
                     core.metrics().record_residents_evicted(left as u64);
                 }
             }
-            // Not earlier: these activities may lead to the next turn at once.
+            // Not earlier: these may lead to the next turn at once.
+            steps::note_timers(core, &ack.orchestrator_items);
             worker::receive(core, claims).await;
             report.publish(core, &claim.instance, execution_id, worker_id);
             Settled::Over
@@ -179,6 +211,7 @@ pub(super) struct Ack {
     pub execution_id: u64,
     pub events: Vec<Event>,
     pub worker_items: Vec<WorkItem>,
+    pub activity_options: Vec<(u64, ActivityOptions)>,
     pub orchestrator_items: Vec<WorkItem>,
     pub metadata: ExecutionMetadata,
     pub cancelled_activities: Vec<ScheduledActivityIdentifier>,
@@ -192,6 +225,7 @@ impl Ack {
             execution_id: self.execution_id,
             history_delta: &self.events,
             worker_items: &self.worker_items,
+            activity_options: &self.activity_options,
             orchestrator_items: &self.orchestrator_items,
             metadata: &self.metadata,
             cancelled_activities: &self.cancelled_activities,

@@ -403,6 +403,7 @@ fn conclude(
         execution_id: resident.execution_id,
         events: outcome.events,
         worker_items: outcome.worker_items,
+        activity_options: outcome.activity_options,
         orchestrator_items: outcome.orchestrator_items,
         metadata,
         cancelled_activities: outcome.cancelled_activities,

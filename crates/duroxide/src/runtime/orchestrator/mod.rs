@@ -47,6 +47,8 @@ pub(crate) fn start(core: &Arc<Core>) {
     if core.store.as_extended().is_some() {
         let shared = core.clone();
         core.work.spawn_supervised("orchestration dispatcher", move || signalled::run(shared.clone()));
+        let shared = core.clone();
+        core.work.spawn_supervised("timers", move || steps::run_timers(shared.clone()));
     } else {
         for index in 0..count {
             let shared = core.clone();

@@ -5,7 +5,9 @@ use std::collections::HashSet;
 use super::limits;
 use super::parents::Notice;
 use super::record::Beginning;
-use crate::model::{Action, AppErrorKind, Event, INITIAL_EXECUTION_ID, WorkItem, build_child_instance_id};
+use crate::model::{
+    Action, ActivityOptions, AppErrorKind, Event, INITIAL_EXECUTION_ID, WorkItem, build_child_instance_id,
+};
 use crate::providers::ScheduledActivityIdentifier;
 use crate::replay::{Ending, Execution, Turn, TurnResult, application, carry_forward, legacy_unread};
 
@@ -27,6 +29,8 @@ pub(crate) struct TurnContext<'a> {
 pub(crate) struct Outcome {
     pub events: Vec<Event>,
     pub worker_items: Vec<WorkItem>,
+    /// How new activities are to be run, by their ids, where the code asked for anything.
+    pub activity_options: Vec<(u64, ActivityOptions)>,
     pub orchestrator_items: Vec<WorkItem>,
     pub cancelled_activities: Vec<ScheduledActivityIdentifier>,
     /// The message to the parent, if the instance ended and has one.
@@ -38,6 +42,7 @@ pub(crate) struct Outcome {
 struct CodeOutput {
     events: Vec<Event>,
     actions: Vec<Action>,
+    activity_options: Vec<(u64, ActivityOptions)>,
     dropped_activities: Vec<u64>,
     dropped_children: Vec<String>,
     /// Set if the turn broke a limit: then the runtime neither records nor does any of its requests.
@@ -56,6 +61,7 @@ pub(crate) fn conclude(context: &TurnContext<'_>, execution: &mut Execution, tur
     let code_output = CodeOutput {
         events: turn.events,
         actions: if violation.is_some() { Vec::new() } else { turn.actions },
+        activity_options: turn.activity_options,
         dropped_activities: turn.cancelled_activities,
         dropped_children: turn.cancelled_children,
         voided: violation.is_some(),
@@ -109,6 +115,7 @@ fn go_on(context: &TurnContext<'_>, code_output: CodeOutput) -> Outcome {
         code_output.dropped_children.iter().map(|child| cancel_child(context, child, FUTURE_DROPPED));
     outcome.orchestrator_items.extend(cancels);
     outcome.cancelled_activities = identifiers(context, code_output.dropped_activities);
+    outcome.activity_options = code_output.activity_options;
     outcome.events = code_output.events;
     outcome
 }
@@ -179,6 +186,7 @@ fn end(
     Outcome {
         events,
         worker_items: Vec::new(),
+        activity_options: Vec::new(),
         orchestrator_items,
         cancelled_activities: identifiers(context, given_up),
         notice: notice(context, &ending),

@@ -72,6 +72,11 @@ impl<V> ResidentCache<V> {
         taken.map(|entry| entry.value)
     }
 
+    /// Tells whether an instance is here.
+    pub(super) fn has(&self, instance: &str) -> bool {
+        self.entries.contains_key(instance)
+    }
+
     /// Looks at an instance.
     pub(super) fn get_mut(&mut self, instance: &str) -> Option<&mut V> {
         self.entries.get_mut(instance).map(|entry| &mut entry.value)

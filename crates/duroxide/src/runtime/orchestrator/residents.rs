@@ -78,6 +78,11 @@ impl Residents {
             .take_if(instance, now, |resident| resident.execution_id == execution_id && !resident.has_mail)
     }
 
+    /// Tells whether the instance is here.
+    pub(super) fn has(&self, instance: &str) -> bool {
+        self.lock().has(instance)
+    }
+
     /// Notes that a message for the instance is about to be put into its queue.
     pub(super) fn note_mail(&self, instance: &str) {
         if let Some(resident) = self.lock().get_mut(instance) {

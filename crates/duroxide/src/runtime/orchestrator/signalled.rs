@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::turn::LeasedClaim;
-use super::turn_capacity;
+use super::{steps, turn_capacity};
 use crate::providers::{InstanceClaim, ProviderError, WorkQueue, WorkSignal};
 use crate::runtime::core::{Core, TARGET};
 use crate::runtime::fetch_backoff::{FetchBackoff, LONGEST_SILENCE};
@@ -15,6 +15,7 @@ pub(super) async fn run(core: Arc<Core>) {
     let mut backoff = FetchBackoff::default();
     loop {
         let Some(wanted) = wanted(&core).await else { return };
+        steps::until_timers_are_taken(&core).await;
         signal.mark_seen();
         match claim(&core, wanted).await {
             Ok(claims) => {
@@ -50,12 +51,22 @@ async fn begin_all(core: &Arc<Core>, claims: Vec<InstanceClaim>) {
     if !claims.is_empty() {
         core.metrics().record_orch_dispatcher_items_fetched(claims.len() as u64);
     }
+    let claims = residents_first(core, claims);
     // Turns that workers handed over may have taken the permits meanwhile. A turn that waits for one keeps its lease.
     let leased: Vec<_> = claims.into_iter().map(|claim| LeasedClaim::new(core, claim.into())).collect();
     for claim in leased {
         let Some(permit) = core.turn_capacity.permit().await else { return };
         turn_capacity::begin(core, claim, permit);
     }
+}
+
+/// Puts the instances that are in memory first, among those that were claimed together: the turns of the others may take
+/// their places. The claim was in the order of age, and all of it is taken, so nobody waits longer than for one claim.
+fn residents_first(core: &Core, claims: Vec<InstanceClaim>) -> Vec<InstanceClaim> {
+    let (mut first, others): (Vec<_>, Vec<_>) =
+        claims.into_iter().partition(|claim| core.residents.has(&claim.instance));
+    first.extend(others);
+    first
 }
 
 /// Waits until a claim may find something, or the runtime stops. Begins the turns that the store claims for this

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
 
 use super::turn::{self, LeasedClaim};
 use crate::observability::MetricsProvider;
@@ -43,6 +44,15 @@ impl TurnCapacity {
         let permit = self.slots.clone().acquire_owned().await.ok()?;
         let number = lock(&self.numbers).pop_first().unwrap_or_default();
         Some(TurnSlot { number, numbers: self.numbers.clone(), _permit: permit })
+    }
+
+    /// Waits for a slot; `None` if the runtime stops first.
+    pub(super) async fn slot_unless(&self, stop: &CancellationToken) -> Option<TurnSlot> {
+        tokio::select! {
+            biased;
+            slot = self.slot() => slot,
+            () = stop.cancelled() => None,
+        }
     }
 
     /// Tells how many of the slots run user code.

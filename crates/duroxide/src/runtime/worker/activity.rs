@@ -3,16 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio_util::sync::CancellationToken;
+
+use super::attempt::{self, Interruption};
 use super::claim::{ActivityWork, ClaimedActivity};
 use super::guarded::{Guarded, Panicked};
 use super::result::{self, Verdict};
 use super::slot_queue::{Put, Start, WorkerSlot};
-use crate::activity::{ActivityContext, ActivityIdentity};
+use crate::activity::{ActivityContext, ActivityIdentity, AttemptSigns};
 use crate::model::{
     ErrorDetails, Obstacle, ObstacleKind, PoisonMessageType, RunningActivity, WorkItem, error_text,
     poison_message,
 };
-use crate::providers::RunningMark;
 use crate::runtime::core::{Core, TARGET};
 use crate::runtime::options::{OnUnregistered, attempts_until_poison};
 use crate::runtime::sessions::InSession;
@@ -28,6 +30,10 @@ enum UserCodeEnd {
     Returned(Result<String, String>),
     /// The orchestration no longer wants the result.
     Cancelled,
+    /// It took too long; the text says how.
+    TimedOut(String),
+    /// Its result comes from elsewhere.
+    Pending,
 }
 
 /// Starts an activity, queues it until a slot is free, or gives it back if the queue is closed.
@@ -67,7 +73,21 @@ pub(super) async fn run(core: Arc<Core>, start: Start, session: Option<InSession
             false => postpone_unregistered(&core, &claim).await,
         };
     };
-    let ctx = context(&core, &claim, slot.index()).await;
+    match attempt::start(&core, &claim) {
+        attempt::Start::Run => {}
+        attempt::Start::Awaited => {
+            pass_on(&core, slot);
+            return attempt::await_further(&core, &claim).await;
+        }
+        attempt::Start::Failed { error, may_retry } => {
+            pass_on(&core, slot);
+            return fail_unrun(&core, &claim, error, may_retry).await;
+        }
+    }
+    let signs = Arc::<AttemptSigns>::default();
+    let stop = stop_token(&claim);
+    let ctx = context(&core, &claim, slot.index(), &stop).await;
+    let ctx = ctx.with_attempt(attempt::facts(&core, &claim), signs.clone());
     let worker_id = ctx.worker_id().to_string();
     log_started(&claim, &worker_id);
     let started = core.clock.monotonic();
@@ -76,13 +96,44 @@ pub(super) async fn run(core: Arc<Core>, start: Start, session: Option<InSession
     mark.noted().await;
     let observed = core.observed.run(running(&core, &claim));
     let user_code = Guarded::new(async move { handler.invoke(ctx, input).await });
-    let ended = wait(&core, &claim, user_code, &worker_id).await;
+    let ended = wait(&core, &claim, user_code, &stop, &signs, &worker_id).await;
+    // Before anything else: whatever kills the process from now on, this code has no part in it.
+    drop(mark);
     drop(observed);
     let took = core.clock.monotonic().saturating_sub(started);
     core.slot_queue.pace.record(took);
     core.metrics().record_worker_dispatcher_execution_duration(took.as_millis() as u64);
     pass_on(&core, slot);
-    report(&core, &claim, ended, mark, took, &worker_id).await;
+    let ended = Ended { how: ended, signs, took };
+    report(&core, &claim, ended, &worker_id).await;
+}
+
+/// A run of user code that is over.
+struct Ended {
+    how: UserCodeEnd,
+    signs: Arc<AttemptSigns>,
+    took: Duration,
+}
+
+/// The token by which the code learns that it must stop. An attempt that takes too long is stopped, too, and its activity is
+/// still wanted.
+fn stop_token(claim: &ClaimedActivity) -> CancellationToken {
+    let token = &claim.registration.cancellation.token;
+    match claim.record.options {
+        Some(_) => token.child_token(),
+        None => token.clone(),
+    }
+}
+
+/// Reports an attempt that failed before its code was called.
+async fn fail_unrun(core: &Arc<Core>, claim: &ClaimedActivity, error: String, may_retry: bool) {
+    let signs = AttemptSigns::default();
+    if may_retry && attempt::try_again(core, claim, &signs, &error).await {
+        return;
+    }
+    let completion = result::completion(&claim.work, Err(error));
+    store_or_fail(core, claim, &completion).await;
+    record(core, claim, "app_error", Duration::ZERO);
 }
 
 /// The activity as the heartbeat tells it.
@@ -90,7 +141,7 @@ fn running(core: &Core, claim: &ClaimedActivity) -> RunningActivity {
     let work = &claim.work;
     let mut running =
         RunningActivity::new(work.instance.as_str(), work.execution_id, work.id, work.name.as_str());
-    (running.attempt, running.since_ms) = (claim.attempt_count, core.clock.now_ms());
+    (running.attempt, running.since_ms) = (attempt::number(claim), core.clock.now_ms());
     running
 }
 
@@ -104,7 +155,12 @@ fn pass_on(core: &Arc<Core>, slot: WorkerSlot) {
     }
 }
 
-async fn context(core: &Core, claim: &ClaimedActivity, slot: usize) -> ActivityContext {
+async fn context(
+    core: &Core,
+    claim: &ClaimedActivity,
+    slot: usize,
+    stop: &CancellationToken,
+) -> ActivityContext {
     let work = &claim.work;
     let origin = core.origins.find(&*core.store, &work.instance, work.execution_id).await;
     let identity = ActivityIdentity {
@@ -114,12 +170,12 @@ async fn context(core: &Core, claim: &ClaimedActivity, slot: usize) -> ActivityC
         orchestration_version: origin.version.to_string(),
         activity_name: work.name.clone(),
         activity_id: work.id,
-        attempt: claim.attempt_count,
+        attempt: attempt::number(claim),
         worker_id: core.worker_id(slot),
         session_id: work.session_id.clone(),
         tag: work.tag.clone(),
     };
-    ActivityContext::new(identity, claim.registration.cancellation.token.clone(), core.store.clone())
+    ActivityContext::new(identity, stop.clone(), core.store.clone())
 }
 
 /// Waits for user code. A cancelled activity gets some time to end by itself; then this drops it.
@@ -127,26 +183,39 @@ async fn wait(
     core: &Core,
     claim: &ClaimedActivity,
     mut user_code: Guarded<Result<String, String>>,
+    stop: &CancellationToken,
+    signs: &AttemptSigns,
     worker_id: &str,
 ) -> UserCodeEnd {
     let cancelled = claim.registration.cancellation.token.cancelled();
+    let mut timed_out = None;
     tokio::select! {
         biased;
         () = cancelled => {}
         returned = &mut user_code => {
             return UserCodeEnd::Returned(returned.unwrap_or_else(|panic| Err(describe_panic(panic))));
         }
+        interruption = attempt::interruption(core, claim, signs) => match interruption {
+            Interruption::Pending => return UserCodeEnd::Pending,
+            Interruption::TimedOut(text) => {
+                stop.cancel();
+                timed_out = Some(text);
+            }
+        }
     }
     let grace = core.options.activity_cancellation_grace_period;
     let work = &claim.work;
     tracing::info!(target: TARGET, instance = %work.instance, execution_id = work.execution_id,
         activity_name = %work.name, activity_id = work.id, worker_id, activity_tag = tag(work),
-        grace_ms = grace.as_millis() as u64, "activity is no longer wanted, waiting for it to end");
+        grace_ms = grace.as_millis() as u64, is_timed_out = timed_out.is_some(), "activity is to stop, waiting for it to end");
     tokio::select! {
         _ = &mut user_code => {}
         () = core.clock.sleep(grace) => {}
     }
-    UserCodeEnd::Cancelled
+    match timed_out {
+        Some(text) if !claim.registration.cancellation.token.is_cancelled() => UserCodeEnd::TimedOut(text),
+        _ => UserCodeEnd::Cancelled,
+    }
 }
 
 fn describe_panic(panic: Panicked) -> String {
@@ -156,25 +225,26 @@ fn describe_panic(panic: Panicked) -> String {
     }
 }
 
-async fn report(
-    core: &Arc<Core>,
-    claim: &ClaimedActivity,
-    ended: UserCodeEnd,
-    running: RunningMark,
-    took: Duration,
-    worker_id: &str,
-) {
-    let result = match ended {
-        UserCodeEnd::Cancelled => {
-            drop(running);
-            return discard(core, claim, took).await;
+async fn report(core: &Arc<Core>, claim: &ClaimedActivity, ended: Ended, worker_id: &str) {
+    let Ended { how, signs, took } = ended;
+    let result = match how {
+        UserCodeEnd::Cancelled => return discard(core, claim, took).await,
+        UserCodeEnd::Pending => {
+            record(core, claim, "pending", took);
+            return attempt::await_completion(core, claim, &signs).await;
         }
         UserCodeEnd::Returned(result) => result,
+        UserCodeEnd::TimedOut(text) => Err(text),
     };
     log_ended(claim, &result, took, worker_id);
+    if let Err(error) = &result
+        && attempt::try_again(core, claim, &signs, error).await
+    {
+        return record(core, claim, "app_error", took);
+    }
     let outcome = if result.is_ok() { "success" } else { "app_error" };
     let completion = result::completion(&claim.work, result);
-    let outcome = match store_or_fail(core, claim, &completion, running).await {
+    let outcome = match store_or_fail(core, claim, &completion).await {
         HowStored::AsItIs => outcome,
         HowStored::AsFailure => "app_error",
         HowStored::Not if claim.registration.cancellation.is_removed() => "cancelled",
@@ -192,13 +262,8 @@ enum HowStored {
 }
 
 /// Stores a result. If the store refuses it for good, stores a failure of the activity that says so.
-async fn store_or_fail(
-    core: &Arc<Core>,
-    claim: &ClaimedActivity,
-    completion: &WorkItem,
-    running: RunningMark,
-) -> HowStored {
-    let (work, refusal) = match result::store(core, claim, completion, running).await {
+async fn store_or_fail(core: &Arc<Core>, claim: &ClaimedActivity, completion: &WorkItem) -> HowStored {
+    let (work, refusal) = match result::store(core, claim, completion).await {
         Verdict::Stored => return HowStored::AsItIs,
         Verdict::Gone => return dropped(claim),
         Verdict::Refused(refusal) => (&claim.work, refusal),
@@ -206,7 +271,7 @@ async fn store_or_fail(
     tracing::warn!(target: TARGET, instance = %work.instance, activity_name = %work.name, activity_id = work.id,
         error = %refusal.error, "the store refuses the result; the activity fails");
     let substitute = result::substitute(work, completion, &refusal);
-    match result::store(core, claim, &substitute, RunningMark::none()).await {
+    match result::store(core, claim, &substitute).await {
         Verdict::Stored => HowStored::AsFailure,
         Verdict::Gone => dropped(claim),
         Verdict::Refused(refusal) => {
@@ -259,7 +324,7 @@ async fn poison(core: &Arc<Core>, claim: &ClaimedActivity) {
         },
         message,
     };
-    match store_or_fail(core, claim, &result::failure(work, details), RunningMark::none()).await {
+    match store_or_fail(core, claim, &result::failure(work, details)).await {
         HowStored::AsItIs | HowStored::AsFailure => core.metrics().record_activity_poison(),
         HowStored::Not => {}
     }
@@ -306,7 +371,7 @@ async fn postpone_unregistered(core: &Core, claim: &ClaimedActivity) {
 }
 
 fn record(core: &Core, claim: &ClaimedActivity, outcome: &str, took: Duration) {
-    let retries = claim.attempt_count.saturating_sub(1);
+    let retries = attempt::number(claim).saturating_sub(1);
     core.metrics().record_activity_execution(
         &claim.work.name,
         outcome,

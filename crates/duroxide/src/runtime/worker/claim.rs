@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::model::{WorkItem, kind_of};
+use crate::model::{ActivityRecord, WorkItem, kind_of};
 use crate::providers::{Registration, ScheduledActivityIdentifier, WorkClaim};
 use crate::runtime::core::{Core, TARGET};
 use crate::runtime::leases::Lease;
@@ -40,6 +40,7 @@ pub(super) struct ClaimedActivity {
     pub work: ActivityWork,
     pub token: String,
     pub attempt_count: u32,
+    pub record: ActivityRecord,
     pub registration: Registration,
     _lease: Lease,
 }
@@ -48,7 +49,7 @@ impl ClaimedActivity {
     /// Takes over a claim. Anything but an activity in the worker queue is its sender's mistake: this puts such an item
     /// back with a delay, so that it blocks no other item, and drops it after too many attempts.
     pub async fn take(core: &Core, claim: WorkClaim) -> Option<Self> {
-        let WorkClaim { item, lock_token: token, attempt_count } = claim;
+        let WorkClaim { item, lock_token: token, attempt_count, record } = claim;
         let work = match item {
             WorkItem::ActivityExecute { instance, execution_id, id, name, input, session_id, tag } => {
                 ActivityWork { instance, execution_id, id, name, input, session_id, tag }
@@ -60,7 +61,7 @@ impl ClaimedActivity {
         };
         let registration = core.running.add(work.identifier());
         let lease = core.leases.keep(core.activity_lease(), &token, registration.cancellation.token.clone());
-        Some(Self { work, token, attempt_count, registration, _lease: lease })
+        Some(Self { work, token, attempt_count, record, registration, _lease: lease })
     }
 
     /// Gives the activity back unrun; the attempt does not count.
@@ -99,7 +100,8 @@ impl ClaimedActivity {
         let minute = Duration::from_secs(60);
         let terms = LeaseTerms { kind: LeaseKind::Activity, duration: minute, interval: minute };
         let lease = leases.keep(terms, "token", registration.cancellation.token.clone());
-        Self { work, token: "token".into(), attempt_count: 1, registration, _lease: lease }
+        let record = ActivityRecord::default();
+        Self { work, token: "token".into(), attempt_count: 1, record, registration, _lease: lease }
     }
 }
 

@@ -4,6 +4,7 @@
 //! other ([`polled`]). [`activity`] handles a claimed activity, the same for both.
 
 mod activity;
+mod attempt;
 mod builtin;
 mod claim;
 mod guarded;

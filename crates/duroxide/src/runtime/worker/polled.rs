@@ -62,7 +62,12 @@ async fn fetch(core: &Core, index: usize) -> Result<Option<WorkClaim>, ProviderE
             &options.worker_tag_filter,
         )
         .await?;
-    Ok(fetched.map(|(item, lock_token, attempt_count)| WorkClaim { item, lock_token, attempt_count }))
+    Ok(fetched.map(|(item, lock_token, attempt_count)| WorkClaim {
+        item,
+        lock_token,
+        attempt_count,
+        record: Default::default(),
+    }))
 }
 
 /// Starts an activity and waits until its slot is free; its result may still be on the way then.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::claim::{ActivityWork, ClaimedActivity};
 use crate::model::{AppErrorKind, ErrorDetails, Obstacle, ObstacleKind, QUOTE_LIMIT, WorkItem, quote};
-use crate::providers::{LeaseState, ProviderError, RunningMark};
+use crate::providers::{LeaseState, ProviderError};
 use crate::runtime::core::{Core, TARGET};
 use crate::runtime::orchestrator::{self, Offered, OfferedResult};
 
@@ -54,21 +54,14 @@ impl Failure {
 }
 
 /// Stores a result, however long that takes, unless the activity is lost or the store refuses the result for good.
-///
-/// `running` is the mark of the user's code. It stays for the turn that the result leads to, if that is taken at once.
-pub(super) async fn store(
-    core: &Arc<Core>,
-    claim: &ClaimedActivity,
-    completion: &WorkItem,
-    running: RunningMark,
-) -> Verdict {
+pub(super) async fn store(core: &Arc<Core>, claim: &ClaimedActivity, completion: &WorkItem) -> Verdict {
     let given_up = &claim.registration.cancellation;
     let mut failures = 0;
     let mut refusals = 0;
     // An attempt that failed may have committed all the same. The next attempt then finds the activity gone.
     let mut is_perhaps_stored = false;
     let offered = OfferedResult { token: claim.token.clone(), completion: Arc::new(completion.clone()) };
-    match orchestrator::offer(core, offered, claim.attempt_count, running).await {
+    match orchestrator::offer(core, offered, claim.attempt_count).await {
         Offered::Stored => return Verdict::Stored,
         Offered::NotTaken { is_perhaps_stored: perhaps } => is_perhaps_stored |= perhaps,
     }
@@ -119,7 +112,7 @@ async fn attempt(core: &Arc<Core>, claim: &ClaimedActivity, completion: WorkItem
 
 /// Returns the pause after this many failures in a row. The token picks a point between half and all of the longest
 /// pause, so that the results of an outage do not all come back at once.
-fn pause(token: &str, failures: u32) -> Duration {
+pub(super) fn pause(token: &str, failures: u32) -> Duration {
     let longest = FIRST_PAUSE.saturating_mul(1 << (failures - 1).min(10)).min(LONGEST_PAUSE);
     let mut hasher = DefaultHasher::new();
     (token, failures).hash(&mut hasher);
@@ -127,7 +120,7 @@ fn pause(token: &str, failures: u32) -> Duration {
     longest / 2 + longest / 2 * thousandths / 1000
 }
 
-fn log_failure(claim: &ClaimedActivity, error: &ProviderError, failures: u32) {
+pub(super) fn log_failure(claim: &ClaimedActivity, error: &ProviderError, failures: u32) {
     let work = &claim.work;
     tracing::warn!(target: TARGET, instance = %work.instance, activity_id = work.id, %error, failures,
         "result not stored yet, trying again");

@@ -12,12 +12,15 @@
 //! A turn may lead to others at once: the next execution of an instance that continues as new, the first turn of a child,
 //! the turn of a parent whose child has ended. [`following`] takes them along in the same commit.
 //!
+//! A timer that is due goes the same way, if its instance is in memory ([`timers`]).
+//!
 //! [`under_way`] knows the instances with such a turn. Results that come meanwhile wait for it, and take the next turn
 //! together.
 
 mod following;
 mod results;
 mod starts;
+mod timers;
 mod turns;
 mod under_way;
 
@@ -26,15 +29,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::model::WorkItem;
 use crate::providers::{LocalExchange, Provider, StartTaker, StepSupport};
 use crate::runtime::core::Core;
+use timers::Timers;
 use under_way::UnderWay;
 
 pub(crate) use results::{Offered, OfferedResult, offer};
 pub(crate) use starts::register;
+pub(crate) use timers::run as run_timers;
+pub(super) use timers::{note as note_timers, until_taken as until_timers_are_taken};
 
 /// The steps of a runtime.
 pub(crate) struct Steps {
     support: StepSupport,
     under_way: Arc<UnderWay>,
+    /// The timers that this runtime has set, if the store takes them as causes of steps.
+    timers: Option<Arc<Timers>>,
     exchange: Option<Arc<LocalExchange>>,
     start_taker: Mutex<Option<StartTaker>>,
 }
@@ -42,9 +50,12 @@ pub(crate) struct Steps {
 impl Steps {
     pub(crate) fn new(store: &dyn Provider) -> Self {
         let extended = store.as_extended();
+        let support = extended.map_or(StepSupport::NONE, |store| store.step_support());
+        let timers = extended.filter(|_| support.timers).map(|store| Arc::new(Timers::new(store.clock())));
         Self {
-            support: extended.map_or(StepSupport::NONE, |store| store.step_support()),
+            support,
             under_way: Arc::default(),
+            timers,
             exchange: extended.and_then(|store| store.local_exchange()),
             start_taker: Mutex::default(),
         }
@@ -91,5 +102,35 @@ impl Steps {
     /// instance, the store takes no such turn.
     pub(super) async fn until_idle(&self, instance: &str) {
         self.under_way.until_idle(instance).await;
+    }
+}
+
+/// Tells whether a test holds up the turns of an instance: those go the long way.
+#[cfg(feature = "test-hooks")]
+fn is_held_for_test(instance: &str) -> bool {
+    crate::runtime::test_hooks::get_orch_processing_delay(instance).is_some()
+}
+
+#[cfg(not(feature = "test-hooks"))]
+fn is_held_for_test(_: &str) -> bool {
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::model::{INITIAL_EXECUTION_ID, WorkItem};
+
+    /// The start of an instance.
+    pub(super) fn start(instance: &str) -> WorkItem {
+        WorkItem::StartOrchestration {
+            instance: instance.into(),
+            orchestration: "O".into(),
+            input: String::new(),
+            version: None,
+            parent_instance: None,
+            parent_id: None,
+            parent_execution_id: None,
+            execution_id: INITIAL_EXECUTION_ID,
+        }
     }
 }

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use super::is_held_for_test;
 use super::turns::{self, Taken};
 use super::under_way::{Answer, Entered, Lead, WaitingResult};
 use crate::model::WorkItem;
-use crate::providers::{FinishedActivity, RunningMark, StepCause};
+use crate::providers::{FinishedActivity, StepCause};
 use crate::runtime::core::Core;
 use crate::runtime::orchestrator::claim::Claim;
-use crate::runtime::orchestrator::turn_capacity::{self, TurnSlot};
+use crate::runtime::orchestrator::turn_capacity;
 
 /// The most results that one turn takes.
 const MOST_RESULTS: usize = 256;
@@ -56,52 +57,41 @@ impl OfferedResult {
 ///
 /// Only of the first attempt: if the turn kills the process, the attempt counts as one of the activity, and the next one
 /// goes the long way, where the attempts of the turn itself are counted.
-pub(crate) async fn offer(
-    core: &Arc<Core>,
-    result: OfferedResult,
-    attempt_count: u32,
-    running: RunningMark,
-) -> Offered {
+pub(crate) async fn offer(core: &Arc<Core>, result: OfferedResult, attempt_count: u32) -> Offered {
     if !core.steps.support.results
         || attempt_count != 1
         || core.stop.is_cancelled()
-        || is_held_for_test(&result)
+        || is_held_for_test(result.instance())
     {
         return NOT_TAKEN;
     }
     match core.steps.under_way.enter(&core.residents, &result, core.clock.monotonic()) {
         Entered::NotHere => NOT_TAKEN,
-        Entered::Lead(lead) => take(core, lead, result, running).await,
-        Entered::Waits(answer) => {
-            drop(running);
-            match answer.await {
-                Ok(Answer::Stored) => Offered::Stored,
-                Ok(Answer::NotTaken) => NOT_TAKEN,
-                Ok(Answer::Lead(lead)) => {
-                    let running = core.mark_running(&result.token);
-                    take(core, lead, result, running).await
-                }
-                // The turn was aborted on its way to the store.
-                Err(_) => Offered::NotTaken { is_perhaps_stored: true },
-            }
-        }
+        Entered::Lead(lead) => take(core, lead, result).await,
+        Entered::Waits(answer) => match answer.await {
+            Ok(Answer::Stored) => Offered::Stored,
+            Ok(Answer::NotTaken) => NOT_TAKEN,
+            Ok(Answer::Lead(lead)) => take(core, lead, result).await,
+            // The turn was aborted on its way to the store.
+            Err(_) => Offered::NotTaken { is_perhaps_stored: true },
+        },
     }
 }
 
 /// Takes the next turn of an instance, with this result and those that wait.
-async fn take(core: &Arc<Core>, lead: Lead, result: OfferedResult, running: RunningMark) -> Offered {
+async fn take(core: &Arc<Core>, lead: Lead, result: OfferedResult) -> Offered {
     let Lead { resident, claim: hold } = lead;
     let Some(permit) = turn_capacity::reserve(core) else {
         core.residents.keep(result.instance().to_string(), resident, core.clock.monotonic());
         return NOT_TAKEN;
     };
-    let Some((slot, running)) = slot(core, &result, running).await else { return NOT_TAKEN };
+    let Some(slot) = core.turn_capacity.slot_unless(&core.stop).await else { return NOT_TAKEN };
     let mut others = hold.take_waiting(MOST_RESULTS - 1);
     let results: Vec<OfferedResult> =
         std::iter::once(&result).chain(others.iter().map(|other| &other.result)).cloned().collect();
-    // If the turn kills the process, that is an attempt of all these activities.
-    let mut marks = vec![running];
-    marks.extend(others.iter().map(|other| core.mark_running(&other.result.token)));
+    // If the turn kills the process, that is an attempt of all these activities. Not earlier: while they wait for a slot, no
+    // code of theirs runs.
+    let marks = results.iter().map(|result| core.mark_running(&result.token)).collect();
     let messages = results.iter().map(|result| (*result.completion).clone()).collect();
     let claim = Claim::of_resident(result.instance(), &resident, messages);
     let taken = turns::take_resident(core, claim, resident, hold, slot, marks).await;
@@ -121,20 +111,6 @@ async fn take(core: &Arc<Core>, lead: Lead, result: OfferedResult, running: Runn
     }
 }
 
-/// Waits for a slot. While it waits, no code runs, so the activity has no part in what may kill the process.
-async fn slot(core: &Core, result: &OfferedResult, running: RunningMark) -> Option<(TurnSlot, RunningMark)> {
-    if let Some(slot) = core.turn_capacity.free_slot() {
-        return Some((slot, running));
-    }
-    drop(running);
-    let slot = tokio::select! {
-        biased;
-        slot = core.turn_capacity.slot() => slot?,
-        () = core.stop.cancelled() => return None,
-    };
-    Some((slot, core.mark_running(&result.token)))
-}
-
 /// Tells the other results of a turn what became of them.
 fn answer(others: &mut Vec<WaitingResult>, stored: &Taken) {
     for WaitingResult { answer, .. } in others.drain(..) {
@@ -145,14 +121,4 @@ fn answer(others: &mut Vec<WaitingResult>, stored: &Taken) {
             Taken::Not { is_perhaps_stored: true } => drop(answer),
         }
     }
-}
-
-#[cfg(feature = "test-hooks")]
-fn is_held_for_test(result: &OfferedResult) -> bool {
-    crate::runtime::test_hooks::get_orch_processing_delay(result.instance()).is_some()
-}
-
-#[cfg(not(feature = "test-hooks"))]
-fn is_held_for_test(_: &OfferedResult) -> bool {
-    false
 }

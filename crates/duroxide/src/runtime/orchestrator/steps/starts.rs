@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
+use super::is_held_for_test;
 use super::turns::{self, Taken};
 use crate::model::{Clock, SystemClock, WorkItem};
 use crate::providers::{StepCause, TakenStart, TakesStarts};
@@ -100,14 +101,4 @@ async fn take(core: &Arc<Core>, start: &WorkItem, offer: &Offer) -> TakenStart {
         Taken::Not { is_perhaps_stored: false } => TakenStart::Not,
         Taken::Not { is_perhaps_stored: true } => TakenStart::Perhaps,
     }
-}
-
-#[cfg(feature = "test-hooks")]
-fn is_held_for_test(instance: &str) -> bool {
-    crate::runtime::test_hooks::get_orch_processing_delay(instance).is_some()
-}
-
-#[cfg(not(feature = "test-hooks"))]
-fn is_held_for_test(_: &str) -> bool {
-    false
 }

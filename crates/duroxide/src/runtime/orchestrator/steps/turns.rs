@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::following;
 use super::under_way::Hold;
+use super::{following, timers};
 use crate::model::WorkItem;
 use crate::providers::{
     AnnouncedEnd, ExtendedProvider, HeldInstance, ProviderError, RunningMark, StepCause, StepOutcome,
@@ -121,6 +121,8 @@ pub(super) async fn store(core: &Arc<Core>, cause: StepCause<'_>, turns: Vec<Uns
         core.origins.remember(&turn.claim.instance, commit.execution_id, &report.name, &report.version);
         let UnstoredTurn { claim, commit, hold, worker_id } = turn;
         let announced = commit.announce_end(core, &claim.instance);
+        let mut commit = commit;
+        commit.refuse_options(core);
         let Commit { mut orchestrator_items, notices, suspended, report, .. } = commit;
         afterwards.push(Afterwards { suspended, hold, announced, report, worker_id });
         match commit::messages(core, notices).await {
@@ -134,6 +136,7 @@ pub(super) async fn store(core: &Arc<Core>, cause: StepCause<'_>, turns: Vec<Uns
             execution_id: commit.execution_id,
             events: commit.events,
             worker_items: commit.worker_items,
+            activity_options: commit.activity_options,
             orchestrator_items,
             metadata: commit.metadata,
             cancelled_activities: commit.cancelled_activities,
@@ -240,6 +243,8 @@ impl Afterwards {
                 core.metrics().record_residents_evicted(left as u64);
             }
         }
+        // Not earlier: a timer may be due soon, and finds the instance in memory.
+        timers::note(core, &ack.orchestrator_items);
         StoredReport { report, instance: claim.instance, execution_id: ack.execution_id, worker_id }
     }
 }

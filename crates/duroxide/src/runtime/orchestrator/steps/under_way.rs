@@ -108,6 +108,13 @@ impl UnderWay {
         }
     }
 
+    /// Notes that a message for this execution of an instance is in its queue, if a turn of it is under way.
+    pub(super) fn note_message_for(&self, instance: &str, execution_id: u64) {
+        if let Some(entry) = self.lock().get_mut(instance) {
+            entry.has_mail |= entry.execution_id == execution_id;
+        }
+    }
+
     /// Waits until no turn of the instance is under way here.
     pub(super) async fn until_idle(&self, instance: &str) {
         let idle = {

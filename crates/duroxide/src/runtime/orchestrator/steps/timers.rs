@@ -1,0 +1,250 @@
+//! Timers on the short path: a runtime knows when the timers of its own turns are due, and takes their turns itself.
+//!
+//! The message of a timer is in the queue of its instance, as ever, so nothing is lost with this process. When the timer is
+//! due and its instance is in memory and idle, the runtime takes the turn, and one commit removes the message and stores the
+//! turn. The dispatcher, which the store wakes at the same moment, lets these turns go first, for a moment: otherwise it would
+//! lease the instances just before.
+//!
+//! Whatever is not taken here stays in its queue, where the dispatcher finds it: timers of instances that are not in memory,
+//! that come together with others, or that the store does not take to be due yet.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::is_held_for_test;
+use super::turns::{self, Taken};
+use super::under_way::Lead;
+use crate::model::{Clock, SystemClock, WorkItem};
+use crate::providers::{StepCause, WorkSignal, WorkSignalSource};
+use crate::runtime::core::Core;
+use crate::runtime::orchestrator::claim::Claim;
+use crate::runtime::orchestrator::turn_capacity;
+
+/// The most timers that a runtime knows. The latest ones go first: until they are due, most of their instances have left
+/// memory, or have ended.
+const MOST_KNOWN: usize = 65_536;
+
+/// How long the dispatcher lets the turns of timers go first.
+const LONGEST_HOLD: Duration = Duration::from_millis(10);
+
+/// The timers that this runtime has set, as far as they are not due.
+pub(super) struct Timers {
+    known: Mutex<Known>,
+    /// Wakes when the earliest of them is due.
+    due: WorkSignalSource,
+    /// How many that are due are being taken.
+    being_taken: watch::Sender<usize>,
+}
+
+#[derive(Default)]
+struct Known {
+    /// By the time at which they are due, and then by a number.
+    by_time: BTreeMap<(u64, u64), KnownTimer>,
+    next_number: u64,
+}
+
+/// A timer in the queue of its instance.
+#[derive(Debug, PartialEq, Eq)]
+struct KnownTimer {
+    instance: String,
+    execution_id: u64,
+    id: u64,
+}
+
+impl Timers {
+    pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
+        Self {
+            known: Mutex::default(),
+            due: WorkSignalSource::new(clock),
+            being_taken: watch::Sender::new(0),
+        }
+    }
+
+    /// Takes note of the timers among the messages of a turn that is stored. Those that are due already are the
+    /// dispatcher's.
+    fn note(&self, messages: &[WorkItem], now_ms: u64) {
+        let is_timer = |message: &&WorkItem| matches!(message, WorkItem::TimerFired { .. });
+        if !messages.iter().any(|message| is_timer(&message)) {
+            return;
+        }
+        let mut known = self.lock();
+        for message in messages.iter().filter(is_timer) {
+            let WorkItem::TimerFired { instance, execution_id, id, fire_at_ms } = message else { continue };
+            if *fire_at_ms > now_ms {
+                let number = known.next_number;
+                known.next_number += 1;
+                let timer = KnownTimer { instance: instance.clone(), execution_id: *execution_id, id: *id };
+                known.by_time.insert((*fire_at_ms, number), timer);
+            }
+        }
+        while known.by_time.len() > MOST_KNOWN {
+            known.by_time.pop_last();
+        }
+        self.announce_earliest(&known);
+    }
+
+    /// Removes the timers that are due.
+    fn remove_due(&self, now_ms: u64) -> Vec<(u64, KnownTimer)> {
+        let mut known = self.lock();
+        let mut due = Vec::new();
+        while let Some(first) = known.by_time.first_entry() {
+            if first.key().0 > now_ms {
+                break;
+            }
+            let ((fire_at_ms, _), timer) = first.remove_entry();
+            due.push((fire_at_ms, timer));
+        }
+        if !due.is_empty() {
+            self.announce_earliest(&known);
+        }
+        due
+    }
+
+    /// With the lock held, so that the last word is that of the last change.
+    fn announce_earliest(&self, known: &Known) {
+        self.due.set_next_due(known.by_time.keys().next().map(|(fire_at_ms, _)| *fire_at_ms));
+    }
+
+    fn begin(self: &Arc<Self>) -> BeingTaken {
+        self.being_taken.send_modify(|count| *count += 1);
+        BeingTaken(self.clone())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A timer whose turn is being taken.
+struct BeingTaken(Arc<Timers>);
+
+impl Drop for BeingTaken {
+    fn drop(&mut self) {
+        self.0.being_taken.send_modify(|count| *count -= 1);
+    }
+}
+
+/// Takes note of the timers that a stored turn has set.
+pub(in crate::runtime::orchestrator) fn note(core: &Core, messages: &[WorkItem]) {
+    if let Some(timers) = &core.steps.timers {
+        timers.note(messages, core.clock.now_ms());
+    }
+}
+
+/// Takes the turns of timers when they are due, until the runtime stops.
+pub(crate) async fn run(core: Arc<Core>) {
+    let Some(timers) = &core.steps.timers else { return };
+    let mut signal: WorkSignal = timers.due.subscribe();
+    loop {
+        signal.mark_seen();
+        take_due(&core, timers);
+        tokio::select! {
+            () = core.stop.cancelled() => return,
+            () = signal.wait() => {}
+        }
+    }
+}
+
+/// Lets the turns of timers go first, for a moment. For a dispatcher that is about to claim.
+pub(in crate::runtime::orchestrator) async fn until_taken(core: &Arc<Core>) {
+    let Some(timers) = &core.steps.timers else { return };
+    take_due(core, timers);
+    let mut being_taken = timers.being_taken.subscribe();
+    if *being_taken.borrow() == 0 {
+        return;
+    }
+    tokio::select! {
+        biased;
+        _ = being_taken.wait_for(|count| *count == 0) => {}
+        () = core.stop.cancelled() => {}
+        // By the machine's clock, for user code may take its time.
+        () = SystemClock.sleep(LONGEST_HOLD) => {}
+    }
+}
+
+/// Begins the turns of the timers that are due.
+fn take_due(core: &Arc<Core>, timers: &Arc<Timers>) {
+    let due = timers.remove_due(core.clock.now_ms());
+    let mut per_instance: HashMap<String, usize> = HashMap::new();
+    for (_, timer) in &due {
+        *per_instance.entry(timer.instance.clone()).or_default() += 1;
+    }
+    for (fire_at_ms, timer) in due {
+        // A turn on the short path takes one message, and those that come together belong into one turn.
+        if per_instance.get(&timer.instance) != Some(&1) || is_held_for_test(&timer.instance) {
+            core.steps.note_message(core, &timer.instance);
+            continue;
+        }
+        let (task_core, being_taken) = (core.clone(), timers.begin());
+        core.work.spawn(async move {
+            take(&task_core, fire_at_ms, timer).await;
+            drop(being_taken);
+        });
+    }
+}
+
+/// Takes the turn of one timer, if its instance is in memory and idle.
+async fn take(core: &Arc<Core>, fire_at_ms: u64, timer: KnownTimer) {
+    let KnownTimer { instance, execution_id, id } = timer;
+    let Some(permit) = turn_capacity::reserve(core) else {
+        return core.steps.note_message(core, &instance);
+    };
+    let now = core.clock.monotonic();
+    let entered = core.steps.under_way.enter_alone(&core.residents, &instance, execution_id, now);
+    let Some(Lead { resident, claim: hold }) = entered else {
+        return core.steps.under_way.note_message_for(&instance, execution_id);
+    };
+    let Some(slot) = core.turn_capacity.slot_unless(&core.stop).await else { return };
+    let cause = WorkItem::TimerFired { instance, execution_id, id, fire_at_ms };
+    let WorkItem::TimerFired { instance, .. } = &cause else { return };
+    let claim = Claim::of_resident(instance, &resident, vec![cause.clone()]);
+    // No lease counts this attempt: if the turn kills the process, the next one takes the timer from its queue.
+    let taken = turns::take_resident(core, claim, resident, hold, slot, Vec::new()).await;
+    let stored = match taken {
+        Some(turns) => turns::store(core, StepCause::Timer(&cause), turns).await,
+        None => Taken::Not { is_perhaps_stored: false },
+    };
+    drop(permit);
+    if matches!(stored, Taken::Not { .. }) {
+        tracing::trace!(target: "duroxide::runtime", %instance, "the timer goes through the queue");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::ManualClock;
+
+    fn timer(instance: &str, fire_at_ms: u64) -> WorkItem {
+        WorkItem::TimerFired { instance: instance.into(), execution_id: 1, id: 2, fire_at_ms }
+    }
+
+    fn names(due: Vec<(u64, KnownTimer)>) -> Vec<String> {
+        due.into_iter().map(|(_, timer)| timer.instance).collect()
+    }
+
+    #[test]
+    fn timers_come_out_in_the_order_in_which_they_are_due() {
+        let timers = Timers::new(Arc::new(ManualClock::new(1_000)));
+        let start = crate::runtime::orchestrator::steps::tests::start("i");
+        timers.note(&[timer("c", 3_000), start, timer("a", 1_500), timer("b", 1_500)], 1_000);
+        timers.note(&[timer("due already", 1_000)], 1_000);
+        assert!(timers.remove_due(1_499).is_empty());
+        assert_eq!(names(timers.remove_due(1_500)), ["a", "b"]);
+        assert_eq!(timers.due.next_due_ms(), Some(3_000));
+        assert_eq!(names(timers.remove_due(u64::MAX)), ["c"]);
+        assert_eq!(timers.due.next_due_ms(), None);
+    }
+
+    #[test]
+    fn of_too_many_timers_the_latest_are_forgotten() {
+        let timers = Timers::new(Arc::new(ManualClock::new(0)));
+        let last = MOST_KNOWN as u64 + 10;
+        let messages: Vec<WorkItem> = (1..=last).rev().map(|due| timer("i", due)).collect();
+        timers.note(&messages, 0);
+        assert_eq!(timers.remove_due(u64::MAX).last().unwrap().0, MOST_KNOWN as u64);
+    }
+}
