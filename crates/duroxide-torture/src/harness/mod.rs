@@ -18,7 +18,8 @@ use std::time::Duration;
 
 use duroxide::providers::{Clock, SystemClock};
 
-use crate::report::{Report, Trial, commit};
+use crate::panics::caught;
+use crate::report::{Figures, Report, Trial, commit};
 
 /// How much of a harness to run.
 #[derive(Debug, Clone, Copy)]
@@ -97,7 +98,8 @@ impl Harness {
                     return;
                 }
                 let seed = seed + number;
-                let trial = (self.trial)(seed, twin);
+                let trial = caught(|| (self.trial)(seed, twin))
+                    .unwrap_or_else(|panic| Trial::new(vec![panic], Figures::new()));
                 report.lock().unwrap().add(seed, trial);
             }
         };

@@ -80,9 +80,9 @@ async fn run(seed: u64, is_broken: bool) -> Trial {
     let activities = super::programs::activities(&runs, false);
     let worker = Runtime::start_with_options(store.clone(), activities, code.clone(), options).await;
 
-    let sender: Arc<dyn Provider> = open(server.url()).await;
-    let sender: Arc<dyn Provider> = if is_broken { Arc::new(LosesAcknowledged::new(sender)) } else { sender };
-    let client = Client::new(sender);
+    let direct: Arc<dyn Provider> = open(server.url()).await;
+    let reader = Client::new(direct.clone());
+    let client = Client::new(if is_broken { Arc::new(LosesAcknowledged::new(direct)) } else { direct });
     let (mut forecast, mut trace) = (Forecast::default(), Trace::default());
     let mut cases = Vec::new();
     for n in 0..INSTANCES {
@@ -108,10 +108,10 @@ async fn run(seed: u64, is_broken: bool) -> Trial {
     let deadline = SystemClock.monotonic() + if is_broken { Duration::from_secs(5) } else { LIVENESS_BOUND };
     for instance in forecast.endings.keys() {
         let left = deadline.saturating_sub(SystemClock.monotonic());
-        let _ = client.wait_for_orchestration(instance, left).await;
+        let _ = reader.wait_for_orchestration(instance, left).await;
     }
     let left = deadline.saturating_sub(SystemClock.monotonic());
-    let ended = Ended::read(&client, &SystemClock, left).await.unwrap();
+    let ended = Ended::read(&reader, &SystemClock, left).await.unwrap();
     worker.shutdown(Some(0)).await;
     runs.lock().unwrap().iter().cloned().for_each(|run| trace.note_run(run));
     Trial::new(check(&trace, &ended, &code), figures)

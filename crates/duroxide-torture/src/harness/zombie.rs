@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duroxide::providers::sqlite::SqliteProvider;
-use duroxide::providers::{Provider, SystemClock};
+use duroxide::providers::{Clock, Provider, SystemClock};
 use duroxide::runtime::Runtime;
 use duroxide::{Client, OrchestrationRegistry, RuntimeOptions};
 use tempfile::TempDir;
@@ -37,6 +37,8 @@ pub const HARNESS: Harness = Harness {
 pub const WORKER: &str = "worker-of-zombie";
 const LEASE: Duration = Duration::from_secs(1);
 const STOPS: usize = 4;
+/// Everything ends so long after the last stop.
+const LIVENESS_BOUND: Duration = Duration::from_secs(60);
 const INSTANCES: usize = 30;
 
 /// The worker's side.
@@ -102,11 +104,15 @@ fn trial(seed: u64, twin: Option<&str>) -> Trial {
         std::thread::sleep(LEASE + Duration::from_millis(300 + dice.below(700)));
         victim.send("-CONT");
     }
+    // Of a twin, the rest of the time would tell nothing more.
+    let bound = if twin.is_some() { Duration::from_secs(6) } else { LIVENESS_BOUND };
     let ended = runtime.block_on(async {
+        let deadline = SystemClock.monotonic() + bound;
         for instance in forecast.endings.keys() {
-            let _ = client.wait_for_orchestration(instance, Duration::from_secs(60)).await;
+            let left = deadline.saturating_sub(SystemClock.monotonic());
+            let _ = client.wait_for_orchestration(instance, left).await;
         }
-        Ended::read(&client, &SystemClock, Duration::from_secs(20)).await.unwrap()
+        Ended::read(&client, &SystemClock, bound / 3).await.unwrap()
     });
     let alive = workers.iter_mut().map(Zombie::is_alive).filter(|is_alive| *is_alive).count();
     workers.into_iter().for_each(Zombie::kill);
