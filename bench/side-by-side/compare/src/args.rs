@@ -12,11 +12,43 @@ pub const USAGE: &str = "side-by-side [options]
   --rounds N        how often each workload runs on each side (3)
   --only A,B        only these workloads: chain, parallel, fanout, start, timers, events, children,
                     continue_as_new, payload, recovery, idle, syncs (sqlite), scaling (postgres), bare
-  --against DIR     compares with another checkout of this repository, built for it, instead of the published
-                    crate; --only parallel-10000 is a workload of this comparison only
+  --against WHAT    durare or dbos (postgres): compares with that crate, from the registry, on the workloads that it
+                    has: chain, parallel, fanout, start, timers. Or a directory: with another checkout of this
+                    repository, built for it; --only parallel-10000 is a workload of this comparison only
   --json            the figures of every run as JSON instead of the table
   --svg PATH        also draws the table
   --dir DIR         where the databases go: a disk, not a tmpfs";
+
+/// What ours is compared with.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Against {
+    #[default]
+    Published,
+    /// Another checkout of this repository.
+    Checkout(PathBuf),
+    /// Another crate, whose package beside this one has this name.
+    Peer(&'static str),
+}
+
+impl Against {
+    fn parse(text: String) -> Self {
+        match PEERS.iter().find(|peer| **peer == text) {
+            Some(peer) => Self::Peer(peer),
+            None => Self::Checkout(text.into()),
+        }
+    }
+
+    /// What the table calls it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Published => "published",
+            Self::Checkout(_) => "before",
+            Self::Peer(peer) => peer,
+        }
+    }
+}
+
+const PEERS: [&str; 2] = ["durare", "dbos"];
 
 #[derive(Default)]
 pub struct Args {
@@ -28,8 +60,7 @@ pub struct Args {
     pub only: Vec<String>,
     pub svg: Option<PathBuf>,
     pub dir: Option<PathBuf>,
-    /// Another checkout of this repository, which takes the place of the published crate.
-    pub against: Option<PathBuf>,
+    pub against: Against,
 }
 
 impl Args {
@@ -45,7 +76,7 @@ impl Args {
                 "--rounds" => rounds = Some(value()?.parse()?),
                 "--only" => args.only = value()?.split(',').map(|part| part.trim().to_string()).collect(),
                 "--svg" => args.svg = Some(value()?.into()),
-                "--against" => args.against = Some(value()?.into()),
+                "--against" => args.against = Against::parse(value()?),
                 "--dir" => args.dir = Some(value()?.into()),
                 "--help" | "-h" | "help" => args.is_help = true,
                 other => return Err(format!("there is no option {other}\n{USAGE}").into()),

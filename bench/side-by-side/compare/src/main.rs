@@ -42,7 +42,7 @@ fn compare() -> Outcome<()> {
         return Ok(());
     }
     let cases = plan::cases(&args)?;
-    let programs = Programs::build(args.store, args.against.as_deref())?;
+    let programs = Programs::build(args.store, &args.against)?;
     let dir = machine::WorkDir::new(args.dir.as_deref())?;
     let server = match args.store {
         Store::Sqlite => None,

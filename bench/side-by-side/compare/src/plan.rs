@@ -1,7 +1,7 @@
 //! Which workloads run, how large, on which side, and which of their figures are compared.
 
 use crate::Outcome;
-use crate::args::Args;
+use crate::args::{Against, Args};
 use crate::sides::{Side, Store};
 
 /// One workload of one size.
@@ -82,6 +82,9 @@ const RECOVERY: &[Figure] = &[
 const IDLE: &[Figure] = &[lower("cpu_percent", "CPU", "% of a core")];
 const SYNCS: &[Figure] = &[lower("syncs_per_step", "syncs per step", "")];
 
+/// The workloads that other crates have, too.
+const PEER_WORKLOADS: [&str; 5] = ["chain", "parallel", "fanout", "start", "timers"];
+
 /// The group of cases that count syncs.
 pub const SYNCS_GROUP: &str = "syncs";
 
@@ -137,7 +140,7 @@ pub fn cases(args: &Args) -> Outcome<Vec<Case>> {
     all.push(once(case("idle", "idle", smaller(10_000, 500), IDLE), 240));
     all.push(once(case(SYNCS_GROUP, "chain", smaller(100, 30), SYNCS), 60));
 
-    if args.against.is_some() {
+    if let Against::Checkout(_) = args.against {
         // Both sides are ours, so neither is spared, and every round counts.
         for case in &mut all {
             case.sides = BOTH;
@@ -145,8 +148,16 @@ pub fn cases(args: &Args) -> Outcome<Vec<Case>> {
         }
         all.push(Case { cap_s: 240, ..case("parallel-10000", "parallel", 10_000, parallel) });
     }
+    if let Against::Peer(_) = args.against {
+        // What a peer's programs can express.
+        all.retain(|case| PEER_WORKLOADS.contains(&case.workload) && case.group != SYNCS_GROUP);
+        for case in &mut all {
+            case.sides = BOTH;
+        }
+    }
     match args.store {
         Store::Sqlite => {}
+        Store::Postgres if matches!(args.against, Against::Peer(_)) => all.retain(|case| case.sync == "full"),
         Store::Postgres => {
             // The server syncs every commit, and in a process of its own.
             all.retain(|case| case.sync == "full" && case.group != SYNCS_GROUP);

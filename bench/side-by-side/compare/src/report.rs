@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::args::Args;
+use crate::args::{Against, Args};
 use crate::machine::{cores, median, today};
 use crate::plan::{Better, Case, Figure, SCALING_GROUP};
 use crate::run::{Measured, Run};
@@ -74,8 +74,8 @@ impl Report {
         match server {
             Some(server) => settings.push(("PostgreSQL", server)),
             None => {
-                if args.against.is_none() {
-                    settings.push(("sync level, published", sync_level(&runs, Side::Published)));
+                if !matches!(args.against, Against::Checkout(_)) {
+                    settings.push(("sync level, the other", sync_level(&runs, Side::Published)));
                 }
                 settings.push(("sync level, ours", sync_level(&runs, Side::Ours)));
             }
@@ -90,7 +90,7 @@ impl Report {
         }
         Self {
             store: args.store,
-            other: if args.against.is_some() { "before" } else { "published" },
+            other: args.against.name(),
             settings,
             rows,
             errors: errors(cases, &runs),

@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 use std::str::FromStr;
 
 use crate::Outcome;
+use crate::args::Against;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Store {
@@ -72,8 +73,8 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Builds both, for release. Another checkout of this repository may take the place of the published crate.
-    pub fn build(store: Store, against: Option<&Path>) -> Outcome<Self> {
+    /// Builds both, for release.
+    pub fn build(store: Store, against: &Against) -> Outcome<Self> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let (ours, published) = match store {
             Store::Sqlite => ("ours", "published"),
@@ -81,8 +82,12 @@ impl Programs {
         };
         let one = |root: &Path, name: &str| build(&root.join(name), &format!("side-by-side-{name}"));
         let published = match against {
-            None => one(&root, published)?,
-            Some(checkout) => build_apart(&checkout.join("bench/side-by-side").join(ours), ours)?,
+            Against::Published => one(&root, published)?,
+            Against::Checkout(checkout) => build_apart(&checkout.join("bench/side-by-side").join(ours), ours)?,
+            Against::Peer("dbos") if store == Store::Sqlite => {
+                return Err("dbos runs on PostgreSQL only: --store postgres".into());
+            }
+            Against::Peer(peer) => one(&root, peer)?,
         };
         Ok(Self { published, ours: one(&root, ours)? })
     }
