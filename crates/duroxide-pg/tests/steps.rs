@@ -215,3 +215,96 @@ async fn a_start_in_another_process_meets_the_one_of_a_step() {
     assert_eq!(starting.await.unwrap(), StartOutcome::Existing);
     assert_eq!(world.number("SELECT count(*) FROM orchestrator_queue").await, 0);
 }
+
+/// Takes the turn that the result of an activity causes, and in the same step the first turn of a child.
+async fn go_on_with_child(
+    store: &PostgresProvider,
+    instance: &str,
+    child: &str,
+    step: &StoredStep,
+) -> StepOutcome {
+    let claim = &step.claims[0];
+    let completion = WorkItem::ActivityCompleted {
+        instance: instance.into(),
+        execution_id: 1,
+        id: 2,
+        result: "{}".into(),
+    };
+    let results = [FinishedActivity { lock_token: &claim.lock_token, completion: &completion }];
+    let completed = EventKind::ActivityCompleted { result: "{}".into() };
+    let of_parent = [event(instance, 3, Some(2), completed)];
+    let of_child = [started_event(child), scheduled(child, 2)];
+    let (no_metadata, child_metadata, work_of_child) =
+        (ExecutionMetadata::default(), metadata(), [activity(child, 2)]);
+    let turn = |history_delta, worker_items, metadata| TurnToStore {
+        lock_token: "",
+        execution_id: 1,
+        history_delta,
+        worker_items,
+        orchestrator_items: &[],
+        metadata,
+        cancelled_activities: &[],
+    };
+    let held = |instance, incarnation, last_event_id| HeldInstance {
+        instance,
+        incarnation,
+        execution_id: 1,
+        last_event_id,
+    };
+    let turns = [
+        StepTurn { held: held(instance, step.incarnations[0], 2), turn: turn(&of_parent, &[], &no_metadata) },
+        StepTurn { held: held(child, 0, 0), turn: turn(&of_child, &work_of_child, &child_metadata) },
+    ];
+    let step = StepToStore { cause: StepCause::Results(&results), turns: &turns };
+    store.store_step(step, Some(&work())).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_of_several_turns_whose_answer_was_lost_is_stored_once() {
+    let world = World::new(&[]).await;
+    let store = world.store().await;
+    for how in [NextCommit::LoseAnswer, NextCommit::LoseRequest, NextCommit::LoseHalf] {
+        let (instance, child) = (format!("{how:?}"), format!("{how:?}-child"));
+        let first = stored(open(&store, &instance).await);
+        world.proxy.spoil_next_commit(how);
+        let step = stored(go_on_with_child(&store, &instance, &child, &first).await);
+        assert_eq!(step.incarnations.len(), 2, "{instance}");
+        let lengths = (store.read(&instance).await.unwrap().len(), store.read(&child).await.unwrap().len());
+        assert_eq!(lengths, (3, 2), "{instance}");
+        let claims =
+            if step.claims.is_empty() { store.claim_work(&work()).await.unwrap() } else { step.claims };
+        assert_eq!((ids(&claims), claims[0].attempt_count), (vec![2], 1), "{instance}");
+        let again = go_on_with_child(&store, &instance, &child, &first).await;
+        assert!(matches!(again, StepOutcome::Conflict), "{instance}");
+        store.ack_work_item(&claims[0].lock_token, None).await.unwrap();
+    }
+    assert_eq!(world.proxy.spoiled(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_later_turn_that_does_not_fit_refuses_its_step_and_no_other() {
+    let world = World::new(&[]).await;
+    let store = world.sound_store().await;
+    stored(open(&store, "taken").await);
+    let (mut parents, mut running) = (Vec::new(), tokio::task::JoinSet::new());
+    for number in 0..8 {
+        let parent = format!("parent-{number}");
+        parents.push((parent.clone(), stored(open(&store, &parent).await)));
+    }
+    for (number, (parent, first)) in parents.into_iter().enumerate() {
+        let store = store.clone();
+        let child = if number == 3 { "taken".to_string() } else { format!("child-{number}") };
+        running.spawn(async move {
+            let outcome = go_on_with_child(&store, &parent, &child, &first).await;
+            let events = store.read(&parent).await.unwrap().len();
+            (number, matches!(outcome, StepOutcome::Conflict), events)
+        });
+    }
+    for (number, is_refused, events) in running.join_all().await {
+        assert_eq!((is_refused, events), if number == 3 { (true, 2) } else { (false, 3) }, "parent {number}");
+    }
+    assert_eq!(store.read("taken").await.unwrap().len(), 2);
+    for table in ["instance_schedule", "orchestrator_queue"] {
+        assert_eq!(world.number(&format!("SELECT count(*) FROM {table}")).await, 0, "rows in {table}");
+    }
+}
