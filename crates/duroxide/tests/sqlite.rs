@@ -23,7 +23,6 @@ mod sqlite_migration;
 mod sqlite_open;
 mod sqlite_power_loss;
 mod sqlite_power_loss_open;
-mod sqlite_readable;
 mod sqlite_regressions;
 mod sqlite_scale;
 mod sqlite_session_heads;

@@ -3,7 +3,8 @@
 #![cfg(all(feature = "sqlite", feature = "test-hooks"))]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests, too")]
 
-use crate::sqlite_store as support;
+#[path = "support/sqlite_store.rs"]
+mod support;
 
 use duroxide::providers::{Clock, Provider};
 use support::{LEASE, StoreFile, ack, activity, create, fetch, fetch_work, signal, start, started_event};
