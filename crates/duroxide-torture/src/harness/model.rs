@@ -40,7 +40,7 @@ pub const HARNESS: Harness = Harness {
         "ignores-versions",
     ],
     twin_trials: 32,
-    ci: Tier { trials: 32, time_limit: Duration::from_secs(40) },
+    ci: Tier { trials: 160, time_limit: Duration::from_secs(40) },
     nightly: Tier { trials: 50_000, time_limit: Duration::from_secs(60 * 60) },
     is_parallel: true,
 };

@@ -1,7 +1,7 @@
 //! `pgfault`: whole orchestrations on a PostgreSQL server, while connections are cut (also in the middle of commits), bytes
-//! are late or stand still, backends are terminated, tables are locked, the server is read-only for a while or crashes.
+//! are late or stand still, backends are terminated, tables are locked.
 //!
-//! Standbys that are promoted, poolers and encrypted connections have tests of their own beside the store.
+//! Servers that crash, standbys that are promoted, poolers and encrypted connections have tests of their own beside the store.
 
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;

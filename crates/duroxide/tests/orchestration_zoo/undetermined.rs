@@ -43,7 +43,8 @@ const LINE: &[&str] =
 pub fn cases() -> Vec<Case> {
     let popped = Arc::new(Mutex::new((0..100).collect::<Vec<u32>>()));
     vec![
-        case("activities in the order of a hash map", LINE, |ctx, _| async move {
+        // Two maps of twelve may begin with the same name; then a later turn is the one that differs.
+        case("activities in the order of a hash map", &["mismatch", "activity 'A'", "undetermined.rs:"], |ctx, _| async move {
             for (name, _) in names() { ctx.schedule_activity("A", name).await?; }
             Ok("done".into())
         }),

@@ -243,7 +243,7 @@ impl State {
         })
     }
 
-    fn next_id(&self) -> u64 {
+    pub fn next_id(&self) -> u64 {
         self.last_row.set(self.last_row.get() + 1);
         self.last_row.get()
     }

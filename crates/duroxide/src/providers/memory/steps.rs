@@ -1,6 +1,6 @@
 //! Steps: turns that are stored together with their cause.
 
-use super::state::State;
+use super::state::{Activity, State};
 use crate::model::whole_ms;
 use crate::providers::{
     HeldInstance, LONGEST_OVERTAKING, ProviderError, StepCause, StepOutcome, StepSupport, StepToStore,
@@ -24,6 +24,7 @@ impl State {
         let may_overtake = claim.is_some_and(|request| self.may_be_overtaken(request, now));
         // One turn is checked before it is written. Of several, a later one may turn out not to hold.
         let before = (step.turns.len() > 1).then(|| self.clone());
+        let first_new = self.next_id();
         for (number, turn) in step.turns.iter().enumerate() {
             let cause = (number == 0).then_some(step.cause);
             let taken = self.take_turn(turn, cause, now);
@@ -38,7 +39,8 @@ impl State {
         let incarnation =
             |turn: &StepTurn<'_>| self.instances.get(turn.held.instance).map_or(0, |row| row.incarnation);
         let incarnations = step.turns.iter().map(incarnation).collect();
-        let claims = claim.map(|request| self.claim_after_step(&step, request, may_overtake, now));
+        let claims = claim
+            .map(|request| self.claim_after_step(&step, request, may_overtake.then_some(first_new), now));
         Ok(StepOutcome::Stored(StoredStep { incarnations, claims: claims.unwrap_or_default() }))
     }
 
@@ -137,26 +139,31 @@ impl State {
         oldest.is_none_or(|oldest| now.saturating_sub(oldest.entered_at) < whole_ms(LONGEST_OVERTAKING))
     }
 
-    /// Claims activities: those of the step first, if they may overtake others, then the oldest.
+    /// Claims activities: those of the step first, if they may overtake others, then the oldest. The step's own have an id from
+    /// `first_new` on; an older one of the same instance and number may still be in the queue.
     fn claim_after_step(
         &mut self,
         step: &StepToStore<'_>,
         request: &WorkRequest<'_>,
-        may_overtake: bool,
+        first_new: Option<u64>,
         now: u64,
     ) -> Vec<WorkClaim> {
         let request = WorkRequest { session: None, ..request.clone() };
         let mut claims = Vec::new();
-        let new = step.turns.iter().flat_map(|turn| turn.turn.worker_items);
-        for item in new.filter(|_| may_overtake) {
-            let Ok(wanted) = self.new_activity(STORE, item, now) else { continue };
-            let is_it = |at: &usize| {
-                self.activities[*at].identity == wanted.identity
-                    && self.may_take(&self.activities[*at], &request, now)
-            };
-            let position = (0..self.activities.len()).rev().find(is_it);
-            if let Some(position) = position.filter(|_| claims.len() < request.max) {
-                claims.push(self.claim_activity(position, item.clone(), &request, now));
+        if let Some(first_new) = first_new {
+            for item in step.turns.iter().flat_map(|turn| turn.turn.worker_items) {
+                let Ok(wanted) = self.new_activity(STORE, item, now) else { continue };
+                let is_it = |activity: &Activity| {
+                    activity.id >= first_new
+                        && activity.identity == wanted.identity
+                        && activity.session_id == wanted.session_id
+                        && activity.tag == wanted.tag
+                        && self.may_take(activity, &request, now)
+                };
+                let position = self.activities.iter().position(is_it);
+                if let Some(position) = position.filter(|_| claims.len() < request.max) {
+                    claims.push(self.claim_activity(position, item.clone(), &request, now));
+                }
             }
         }
         let left = WorkRequest { max: request.max - claims.len(), ..request };

@@ -329,12 +329,12 @@ fn standing(tx: &WriteTransaction<'_, '_>, held: &HeldTurn) -> rusqlite::Result<
     };
     let found = match held.incarnation {
         0 => tx.row(
-            "SELECT NOT EXISTS (SELECT 1 FROM instances WHERE instance_id = id)
+            "SELECT ?2 = 0 AND NOT EXISTS (SELECT 1 FROM instances WHERE instance_id = id)
                 AND NOT EXISTS (SELECT 1 FROM history WHERE instance_id = id)
                 AND NOT EXISTS (SELECT 1 FROM executions WHERE instance_id = id),
                 s.instance_id IS NOT NULL, s.lock_token IS NOT NULL, s.ready_seq IS NOT NULL, s.parked, s.due_at
              FROM (SELECT ?1 AS id) LEFT JOIN instance_schedule s ON s.instance_id = id",
-            [&held.instance],
+            params![held.instance, held.last_event_id],
             read,
         )?,
         incarnation => tx.row(
