@@ -240,6 +240,7 @@ async fn go_on_with_child(
         lock_token: "",
         execution_id: 1,
         history_delta,
+        activity_options: &[],
         worker_items,
         orchestrator_items: &[],
         metadata,

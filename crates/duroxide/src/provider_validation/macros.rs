@@ -403,6 +403,7 @@ macro_rules! __validation_of_our_own {
             a_step_needs_the_last_event, a_step_needs_the_execution_and_the_incarnation,
             a_step_needs_the_lease_of_its_activity, a_refused_step_leaves_nothing_behind,
             steps_at_the_same_time_exclude_each_other, a_start_is_stored_with_its_first_turn,
+            a_step_does_not_take_an_older_activity_for_its_own,
             an_instance_may_end_with_its_start, a_start_needs_a_free_id, starts_of_one_id_exclude_each_other,
             a_due_timer_is_stored_with_its_turn, a_timer_that_is_not_alone_goes_the_long_way,
             a_child_begins_in_the_step_of_its_parent, a_step_of_several_turns_is_stored_wholly_or_not_at_all,

@@ -61,6 +61,19 @@ pub async fn a_step_hands_over_only_what_the_caller_may_run(factory: &dyn Provid
     assert_eq!((gpu.id(), gpu.attempts), (4, 1));
 }
 
+/// A step knows its own activities by their entries: an older one in the queue may have the same number.
+pub async fn a_step_does_not_take_an_older_activity_for_its_own(factory: &dyn ProviderFactory) {
+    let store = Store::new(factory).await;
+    let Some(extended) = able(&store, |support| support.results) else { return };
+    let (held, first) = running(&store, extended, "i").await;
+    let older = store.provider.enqueue_for_worker(activity("i", 5)).await;
+    older.expect("enqueue_for_worker should work");
+    let commit = scheduling("i", vec![session_activity("i", 5, "s")]);
+    let step = stored(store_result(extended, &first, &held, &commit, Some(&work(2))).await);
+    let items: Vec<&WorkItem> = step.claims.iter().map(|claim| &claim.item).collect();
+    assert_eq!(items, [&activity("i", 5)], "activities of sessions are not handed over in a step");
+}
+
 /// An activity that the same turn cancels is neither handed over nor there.
 pub async fn a_step_does_not_hand_over_what_it_cancels(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;

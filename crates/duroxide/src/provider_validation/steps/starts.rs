@@ -64,6 +64,10 @@ pub async fn a_start_needs_a_free_id(factory: &dyn ProviderFactory) {
     let (start, commit) = (start_item("told"), opening("told"));
     let outcome = store_one(extended, StepCause::Start(&start), &Held::free("told"), &commit, None).await;
     conflicts(outcome, "a message for it is parked");
+    let (start, commit) = (start_item("free"), opening("free"));
+    let held = Held::free("free").after(1);
+    let outcome = store_one(extended, StepCause::Start(&start), &held, &commit, None).await;
+    conflicts(outcome, "the caller holds an event that is not there");
     store.expect_no_work("no first turn was stored").await;
 }
 
