@@ -83,7 +83,9 @@ impl Programs {
         let one = |root: &Path, name: &str| build(&root.join(name), &format!("side-by-side-{name}"));
         let published = match against {
             Against::Published => one(&root, published)?,
-            Against::Checkout(checkout) => build_apart(&checkout.join("bench/side-by-side").join(ours), ours)?,
+            Against::Checkout(checkout) => {
+                build_apart(&checkout.join("bench/side-by-side").join(ours), ours)?
+            }
             Against::Peer("dbos") if store == Store::Sqlite => {
                 return Err("dbos runs on PostgreSQL only: --store postgres".into());
             }
