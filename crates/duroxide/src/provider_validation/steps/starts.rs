@@ -67,7 +67,8 @@ pub async fn a_start_needs_a_free_id(factory: &dyn ProviderFactory) {
     let (start, commit) = (start_item("free"), opening("free"));
     let held = Held::free("free").after(1);
     let outcome = store_one(extended, StepCause::Start(&start), &held, &commit, None).await;
-    conflicts(outcome, "the caller holds an event that is not there");
+    // A store may also refuse it for good: the first turn has the event that the caller says to hold.
+    assert!(!matches!(outcome, Ok(StepOutcome::Stored(_))), "the caller holds an event that is not there");
     store.expect_no_work("no first turn was stored").await;
 }
 
