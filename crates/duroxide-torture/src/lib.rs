@@ -1,6 +1,6 @@
 //! Tries to break duroxide by every means we know.
 //!
-//! The program `duroxide-torture` has a subcommand for each [harness](harness). A harness takes a seed, breaks things, and
+//! The program `duroxide-torture` has a subcommand for each [harness]. A harness takes a seed, breaks things, and
 //! hands what it was promised and what is left to the one [checker], which knows the rules I1 to I13. The same seed does
 //! the same again. Each harness also has twins, broken on purpose, that it must catch.
 
