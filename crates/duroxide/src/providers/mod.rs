@@ -30,6 +30,7 @@ mod items;
 mod local_exchange;
 pub mod management;
 pub mod memory;
+mod plain;
 mod provider;
 mod quarantine;
 pub mod refusal;
@@ -71,6 +72,7 @@ pub use management::{
     DeleteInstanceResult, ExecutionInfo, InstanceFilter, InstanceInfo, InstanceTree, ManagementProvider,
     PruneOptions, PruneResult, QueueDepths, SystemMetrics,
 };
+pub(crate) use plain::{PlainStore, Polling};
 pub use provider::Provider;
 pub use quarantine::{QuarantineEntry, QuarantinePurge, QuarantineRetry, decode_quarantined};
 pub(crate) use running_activities::Registration;

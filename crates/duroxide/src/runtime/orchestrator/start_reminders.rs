@@ -54,9 +54,8 @@ pub(super) async fn take(core: &Arc<Core>, claim: &mut Claim) -> Vec<WorkItem> {
 
 async fn look(core: Arc<Core>, activity: ScheduledActivityIdentifier) -> Option<WorkItem> {
     let ScheduledActivityIdentifier { instance, activity_id, .. } = &activity;
-    let store = core.store.as_extended()?;
     let now_ms = core.clock.now_ms();
-    let age_ms = match store.fail_unbegun(&activity).await {
+    let age_ms = match core.store.extension().fail_unbegun(&activity).await {
         Ok(UnbegunOutcome::Failed) => {
             tracing::info!(target: TARGET, %instance, activity_id, "no worker began the activity in time");
             return None;

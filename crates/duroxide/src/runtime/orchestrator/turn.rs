@@ -12,7 +12,7 @@ use super::refused::{self, NotStored, Settled};
 use super::start_reminders;
 use super::turn_capacity::TurnSlot;
 use crate::model::WorkItem;
-use crate::providers::{ProviderError, refusal};
+use crate::providers::refusal;
 use crate::runtime::core::{Core, TARGET};
 use crate::runtime::leases::Lease;
 
@@ -52,8 +52,8 @@ impl LeasedClaim {
     }
 }
 
-/// Takes the turn of an instance that was claimed without its history.
-pub(super) async fn claimed(core: Arc<Core>, mut leased: LeasedClaim) {
+/// Takes the turn of a claimed instance, in this slot or in the next that is free.
+pub(super) async fn claimed(core: Arc<Core>, mut leased: LeasedClaim, slot: Option<TurnSlot>) {
     hold_for_test(&core, &leased.claim).await;
     leased.reminders = start_reminders::take(&core, &mut leased.claim).await;
     let state = match recall(&core, &leased.claim).await {
@@ -67,23 +67,14 @@ pub(super) async fn claimed(core: Arc<Core>, mut leased: LeasedClaim) {
             return leased.end(&core, settled);
         }
     };
-    let slot = tokio::select! {
-        biased;
-        slot = core.turn_capacity.slot() => slot,
-        () = core.stop.cancelled() => return leased.give_back(&core).await,
+    let slot = match slot {
+        Some(slot) => slot,
+        None => match core.turn_capacity.slot_unless(&core.stop).await {
+            Some(slot) => slot,
+            None => return leased.give_back(&core).await,
+        },
     };
-    let Some(slot) = slot else { return };
     take(core, leased, state, slot).await;
-}
-
-/// Takes the turn of an instance that was fetched with its history.
-pub(super) async fn fetched(core: Arc<Core>, leased: LeasedClaim, stored: StoredHistory, slot: TurnSlot) {
-    hold_for_test(&core, &leased.claim).await;
-    let mut leased = leased;
-    if matches!(stored, StoredHistory::Undecodable(_)) {
-        leased.claim.status = status(&core, &leased.claim.instance).await;
-    }
-    take(core, leased, InstanceState::Stored(stored), slot).await;
 }
 
 /// Runs the turn in `slot`, which is free again before the commit.
@@ -151,9 +142,7 @@ async fn recall(core: &Core, claim: &Claim) -> Result<InstanceState, NotStored> 
         return Ok(InstanceState::Resident(resident));
     }
     core.metrics().record_instance_rebuilt();
-    let Some(store) = core.store.as_extended() else {
-        return Err(ProviderError::permanent("load_history", "the store has no such ability").into());
-    };
+    let store = core.store.extension();
     let history = match store.load_history(&claim.token, 0).await {
         Err(error) if refusal::is_about_turn_lease(&error) => {
             refused::recover_lease(core, claim, error).await?;
@@ -162,12 +151,6 @@ async fn recall(core: &Core, claim: &Claim) -> Result<InstanceState, NotStored> 
         history => history,
     };
     Ok(InstanceState::Stored(history?.into()))
-}
-
-/// Asks a store of the plain contract for the status of an instance whose history does not decode.
-async fn status(core: &Core, instance: &str) -> Option<String> {
-    let admin = core.store.as_management_capability()?;
-    admin.get_instance_info(instance).await.ok().map(|info| info.status)
 }
 
 async fn abandon(core: &Core, claim: &Claim, delay: Option<Duration>, ignore_attempt: bool) {

@@ -278,5 +278,5 @@ async fn store_once(
 
 /// The store, if it keeps what attempts leave behind.
 fn store(core: &Core) -> Option<&dyn ExtendedProvider> {
-    core.store.as_extended().filter(|store| store.keeps_attempts())
+    Some(core.store.extension()).filter(|store| store.keeps_attempts())
 }

@@ -1,10 +1,14 @@
-//! The worker dispatcher on a store that signals: claims in batches, and waits for signals instead of polling.
+//! The worker dispatcher: claims activities for the slots that it serves, starts them, and waits for a reason to ask again.
+//!
+//! One dispatcher serves all slots on a store that leases many activities at once. A store that leases one at a time may
+//! make each claim wait for work; there each slot has a dispatcher of its own.
 //!
 //! The dispatcher waits for a signal only after the store itself has said that it has nothing for any free slot. Slots
 //! come and go while the dispatcher works: an activity handed over with a turn may take the slot that the dispatcher
 //! was about to ask for. Then the dispatcher has not asked the store, knows nothing, and starts over.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,10 +17,13 @@ use super::claim::ClaimedActivity;
 use super::slot_queue::{Start, WorkerSlot};
 use crate::providers::{ProviderError, SessionFetchConfig, WorkClaim, WorkQueue, WorkRequest, WorkSignal};
 use crate::runtime::core::{Core, TARGET};
-use crate::runtime::fetch_backoff::{FetchBackoff, LONGEST_SILENCE};
+use crate::runtime::fetch_backoff::{FetchBackoff, longest_silence};
 
 /// How long a claimed activity may wait for a slot before the dispatcher gives it back to other runtimes.
 const LONGEST_WAIT_FOR_SLOT: Duration = Duration::from_millis(200);
+
+/// How long an activity waits if its session would be one too many here.
+const SESSION_CAP_DELAY: Duration = Duration::from_millis(100);
 
 /// The outcome of asking the store for activities.
 enum ClaimOutcome {
@@ -30,24 +37,24 @@ enum ClaimOutcome {
 
 pub(super) struct Dispatcher {
     core: Arc<Core>,
+    // The slots that it serves.
+    slots: Range<usize>,
     // The slots that have taken an activity of a session, and so may own one.
     session_owners: BTreeSet<usize>,
     backoff: FetchBackoff,
 }
 
-/// Claims and starts activities until the runtime stops.
-pub(super) async fn run(core: Arc<Core>) {
-    let Some(mut signal) = core.store.as_extended().map(|store| store.work_signal(WorkQueue::Worker)) else {
-        return;
-    };
-    let mut dispatcher = Dispatcher::new(core.clone());
+/// Claims and starts activities for these slots until the runtime stops.
+pub(super) async fn run(core: Arc<Core>, slots: Range<usize>) {
+    let mut signal = core.store.extension().work_signal(WorkQueue::Worker);
+    let mut dispatcher = Dispatcher::new(core.clone(), slots);
     while dispatcher.round(&mut signal).await {}
     give_back(&core, core.slot_queue.close()).await;
 }
 
 impl Dispatcher {
-    pub(super) fn new(core: Arc<Core>) -> Self {
-        Self { core, session_owners: BTreeSet::new(), backoff: FetchBackoff::default() }
+    pub(super) fn new(core: Arc<Core>, slots: Range<usize>) -> Self {
+        Self { core, slots, session_owners: BTreeSet::new(), backoff: FetchBackoff::default() }
     }
 
     /// Claims and starts activities, then waits for a reason to look again. Returns false when the runtime stops.
@@ -62,10 +69,10 @@ impl Dispatcher {
         tokio::select! {
             biased;
             () = core.stop.cancelled() => return false,
-            () = core.slot_queue.until_room() => {}
+            () = core.slot_queue.until_room(&self.slots) => {}
         }
         signal.mark_seen();
-        let free = core.slot_queue.free();
+        let free = core.slot_queue.free(&self.slots);
         self.claim_or_wait(signal, &free).await
     }
 
@@ -106,7 +113,7 @@ impl Dispatcher {
             biased;
             () = core.stop.cancelled() => false,
             () = core.slot_queue.until_empty() => true,
-            () = core.slot_queue.until_room() => true,
+            () = core.slot_queue.until_room(&self.slots) => true,
             () = core.clock.sleep(LONGEST_WAIT_FOR_SLOT) => {
                 let soon = core.slot_queue.started().wrapping_sub(before);
                 let excess = core.slot_queue.keep(soon);
@@ -125,7 +132,7 @@ impl Dispatcher {
         let owner_free = async {
             match self.session_owners.is_empty() {
                 true => std::future::pending().await,
-                false => self.core.slot_queue.until_more_free_than(free).await,
+                false => self.core.slot_queue.until_more_free_than(free, &self.slots).await,
             }
         };
         tokio::select! {
@@ -134,7 +141,7 @@ impl Dispatcher {
             () = self.core.slot_queue.until_any_wait() => true,
             () = owner_free => true,
             () = self.core.sessions.freed() => true,
-            () = self.core.clock.sleep(LONGEST_SILENCE) => true,
+            () = self.core.clock.sleep(longest_silence(&self.core.options)) => true,
         }
     }
 
@@ -168,8 +175,10 @@ impl Dispatcher {
 
     async fn claim_for(&self, index: usize) -> Result<Vec<WorkClaim>, ProviderError> {
         let (core, options) = (&self.core, &self.core.options);
-        let Some(store) = core.store.as_extended() else { return Ok(Vec::new()) };
-        let ahead = core.slot_queue.reserve(usize::MAX);
+        let ahead = match core.store.leases_one_at_a_time() {
+            true => None,
+            false => core.slot_queue.reserve(usize::MAX),
+        };
         let owner_id = core.session_owner(index);
         let owner = SessionFetchConfig { owner_id, lock_timeout: options.session_lock_timeout };
         let request = WorkRequest {
@@ -179,7 +188,7 @@ impl Dispatcher {
             session: core.sessions.has_room().then_some(&owner),
             tag_filter: &options.worker_tag_filter,
         };
-        store.claim_work(&request).await
+        core.store.extension().claim_work(&request).await
     }
 
     /// Picks the slots that ask. Slots without a session are alike to the store, and so are all slots of a named node:
@@ -205,10 +214,11 @@ impl Dispatcher {
                 None => others.push(claim),
             }
         }
-        // Frees the slot before the others look for one, unless the session has it.
-        drop(slot);
+        // Where all slots are served, the first free one is used: this one may own a session, and is free for it then. A
+        // dispatcher of one slot keeps it, or the next might take it first.
+        let mut slot = slot.filter(|_| core.store.leases_one_at_a_time());
         for claim in others {
-            activity::put(&core, claim).await;
+            activity::put(&core, claim, slot.take()).await;
         }
     }
 
@@ -222,11 +232,14 @@ impl Dispatcher {
                 let start = Start { claim, slot, permit: core.slot_queue.permit() };
                 core.work.spawn(activity::run(core.clone(), start, Some(session)));
             }
-            // The store returned two of them in one claim: the second waits.
-            (_, unused) => {
+            // Another slot has taken the last free place for a session.
+            (None, unused) => {
                 *slot = unused;
-                claim.give_back(core, None).await;
+                tracing::debug!(target: TARGET, session = session_id, "no room for another session, giving it back");
+                claim.give_back(core, Some(SESSION_CAP_DELAY)).await;
             }
+            // The store returned two of them in one claim: the second waits.
+            (Some(_), None) => claim.give_back(core, None).await,
         }
     }
 }

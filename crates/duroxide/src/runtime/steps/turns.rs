@@ -6,8 +6,7 @@ use super::under_way::Hold;
 use super::{following, timers};
 use crate::model::WorkItem;
 use crate::providers::{
-    AnnouncedEnd, ExtendedProvider, HeldInstance, ProviderError, RunningMark, StepCause, StepOutcome,
-    StepToStore, StepTurn,
+    AnnouncedEnd, HeldInstance, ProviderError, RunningMark, StepCause, StepOutcome, StepToStore, StepTurn,
 };
 use crate::runtime::core::{Core, TARGET};
 use crate::runtime::orchestrator::check;
@@ -47,7 +46,7 @@ impl UnstoredTurn {
         Claim {
             messages,
             execution_id: self.commit.execution_id,
-            last_event_id: last.or(self.claim.last_event_id),
+            last_event_id: last.unwrap_or(self.claim.last_event_id),
             token: String::new(),
             ..self.claim.clone()
         }
@@ -113,7 +112,6 @@ pub(super) async fn take(
 
 /// Stores turns together with their cause.
 pub(super) async fn store(core: &Arc<Core>, cause: StepCause<'_>, turns: Vec<UnstoredTurn>) -> Taken {
-    let Some(store) = core.store.as_extended() else { return REFUSED };
     let (mut prepared, mut afterwards) = (Vec::with_capacity(turns.len()), Vec::with_capacity(turns.len()));
     for turn in turns {
         // Of every turn: what it asked for may have been taken along.
@@ -143,7 +141,7 @@ pub(super) async fn store(core: &Arc<Core>, cause: StepCause<'_>, turns: Vec<Uns
         };
         prepared.push(PreparedTurn { claim, ack });
     }
-    match commit(core, store, cause, &prepared).await {
+    match commit(core, cause, &prepared).await {
         Ok(StepOutcome::Stored(stored)) => {
             core.metrics().record_orch_dispatcher_items_fetched(prepared.len() as u64);
             let mut reports = Vec::with_capacity(prepared.len());
@@ -178,14 +176,13 @@ fn instance_of(prepared: &[PreparedTurn]) -> &str {
 
 async fn commit(
     core: &Core,
-    store: &dyn ExtendedProvider,
     cause: StepCause<'_>,
     prepared: &[PreparedTurn],
 ) -> Result<StepOutcome, ProviderError> {
     let turns: Vec<StepTurn<'_>> = prepared.iter().map(PreparedTurn::as_step_turn).collect();
     let reserved = worker::reserve(core, prepared.iter().flat_map(|turn| &turn.ack.worker_items));
     let request = reserved.as_ref().map(|reserved| worker::request(core, reserved));
-    store.store_step(StepToStore { cause, turns: &turns }, request.as_ref()).await
+    core.store.extension().store_step(StepToStore { cause, turns: &turns }, request.as_ref()).await
 }
 
 /// A turn as it goes to the store.
@@ -200,7 +197,7 @@ impl PreparedTurn {
             instance: &self.claim.instance,
             incarnation: self.claim.incarnation,
             execution_id: self.claim.execution_id,
-            last_event_id: self.claim.last_event_id.unwrap_or_default(),
+            last_event_id: self.claim.last_event_id,
         };
         StepTurn { held, turn: self.ack.as_turn(&self.claim.token) }
     }

@@ -16,8 +16,8 @@ use crate::runtime::orchestrator::decide::{InstanceState, Rules};
 use crate::runtime::orchestrator::turn_capacity;
 
 /// Offers a runtime to the clients of its store handle, until it is shut down.
-pub(crate) fn register(core: &Arc<Core>) {
-    if !core.steps.support.starts || core.options.orchestration_concurrency == 0 {
+pub(super) fn register(core: &Arc<Core>) {
+    if !core.steps.support.starts {
         return;
     }
     if let Some(exchange) = core.steps.exchange() {

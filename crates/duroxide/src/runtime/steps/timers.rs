@@ -163,14 +163,14 @@ impl Drop for TimerTurn {
 }
 
 /// Takes note of the timers that a stored turn has set.
-pub(in crate::runtime::orchestrator) fn note(core: &Core, messages: &[WorkItem]) {
+pub(crate) fn note(core: &Core, messages: &[WorkItem]) {
     if let Some(timers) = &core.steps.timers {
         timers.note(messages, core.clock.now_ms());
     }
 }
 
 /// Takes the turns of timers when they are due, until the runtime stops.
-pub(crate) async fn run(core: Arc<Core>) {
+pub(super) async fn run(core: Arc<Core>) {
     let Some(timers) = &core.steps.timers else { return };
     let mut signal: WorkSignal = timers.due.subscribe();
     loop {
@@ -184,7 +184,7 @@ pub(crate) async fn run(core: Arc<Core>) {
 }
 
 /// Lets the turns of the timers that are due go first. For a dispatcher that is about to claim.
-pub(in crate::runtime::orchestrator) async fn until_taken(core: &Arc<Core>) {
+pub(crate) async fn until_taken(core: &Arc<Core>) {
     let Some(timers) = &core.steps.timers else { return };
     take_due(core, timers);
     let mut being_taken = timers.being_taken.subscribe();
@@ -273,7 +273,7 @@ mod tests {
     #[test]
     fn timers_come_out_in_the_order_in_which_they_are_due() {
         let timers = Timers::new(Arc::new(ManualClock::new(1_000)));
-        let start = crate::runtime::orchestrator::steps::tests::start("i");
+        let start = crate::runtime::steps::tests::start("i");
         timers.note(&[timer("c", 3_000), start, timer("a", 1_500), timer("b", 1_500)], 1_000);
         timers.note(&[timer("due already", 1_000)], 1_000);
         assert!(timers.remove_due(1_499).is_empty());

@@ -1,5 +1,8 @@
 //! The short path: a turn that is taken before its cause is stored, and stored together with it.
 //!
+//! This module stands between `worker` and `orchestrator`, and has the whole way: a worker hands a result in ([`offer`]), and
+//! gets the activities that follow from it. The turns themselves are those of `orchestrator`.
+//!
 //! When an activity ends in a process that has its instance in memory, nothing has to pass through a queue. The worker
 //! that holds the result takes the turn itself ([`results`]), and one commit removes the activity, appends the history
 //! and enters the next activity, already leased for this process. A client's start goes the same way if a runtime on the
@@ -27,15 +30,23 @@ mod under_way;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::model::WorkItem;
-use crate::providers::{LocalExchange, Provider, StartTaker, StepSupport};
+use crate::providers::{ExtendedProvider, LocalExchange, StartTaker, StepSupport};
 use crate::runtime::core::Core;
 use timers::Timers;
 use under_way::UnderWay;
 
 pub(crate) use results::{Offered, OfferedResult, offer};
-pub(crate) use starts::register;
-pub(crate) use timers::run as run_timers;
-pub(super) use timers::{note as note_timers, until_taken as until_timers_are_taken};
+pub(crate) use timers::{note as note_timers, until_taken as until_timers_are_taken};
+
+/// Takes steps from now on, if the store takes any: starts of clients, and timers that are due.
+pub(crate) fn start(core: &Arc<Core>) {
+    if core.options.orchestration_concurrency == 0 {
+        return;
+    }
+    let shared = core.clone();
+    core.work.spawn_supervised("timers", move || timers::run(shared.clone()));
+    starts::register(core);
+}
 
 /// The steps of a runtime.
 pub(crate) struct Steps {
@@ -48,27 +59,26 @@ pub(crate) struct Steps {
 }
 
 impl Steps {
-    pub(crate) fn new(store: &dyn Provider) -> Self {
-        let extended = store.as_extended();
-        let support = extended.map_or(StepSupport::NONE, |store| store.step_support());
-        let timers = extended.filter(|_| support.timers).map(|store| Arc::new(Timers::new(store.clock())));
+    pub(crate) fn new(store: &dyn ExtendedProvider) -> Self {
+        let support = store.step_support();
+        let timers = support.timers.then(|| Arc::new(Timers::new(store.clock())));
         Self {
             support,
             under_way: Arc::default(),
             timers,
-            exchange: extended.and_then(|store| store.local_exchange()),
+            exchange: store.local_exchange(),
             start_taker: Mutex::default(),
         }
     }
 
     /// Where this runtime meets the clients of its store handle.
-    pub(super) fn exchange(&self) -> Option<&Arc<LocalExchange>> {
+    pub(crate) fn exchange(&self) -> Option<&Arc<LocalExchange>> {
         self.exchange.as_ref()
     }
 
     /// Notes that messages are on their way into the queues of instances: those are not idle, also if they are in memory.
     /// Nothing depends on it but that no turn is taken in vain.
-    pub(super) fn note_messages(&self, core: &Core, messages: &[WorkItem]) {
+    pub(crate) fn note_messages(&self, core: &Core, messages: &[WorkItem]) {
         if self.support == StepSupport::NONE {
             return;
         }
@@ -100,7 +110,7 @@ impl Steps {
 
     /// Waits until no turn of an instance is on the short path. Its outcome is known soon: while somebody has leased the
     /// instance, the store takes no such turn.
-    pub(super) async fn until_idle(&self, instance: &str) {
+    pub(crate) async fn until_idle(&self, instance: &str) {
         self.under_way.until_idle(instance).await;
     }
 }

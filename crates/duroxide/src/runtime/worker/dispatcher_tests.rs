@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::signalled::Dispatcher;
+use super::dispatcher::Dispatcher;
 use crate::activity::ActivityContext;
 use crate::model::{ManualClock, WorkItem};
 use crate::providers::memory::MemoryProvider;
@@ -40,7 +40,7 @@ impl DispatcherTest {
         let core = Arc::new(start::core(store.clone(), activities, orchestrations, options));
         core.slot_queue.open();
         let signal = store.work_signal(WorkQueue::Worker);
-        Self { dispatcher: Dispatcher::new(core.clone()), core, store, signal, ran }
+        Self { dispatcher: Dispatcher::new(core.clone(), 0..slots), core, store, signal, ran }
     }
 
     async fn enqueue(&self, id: u64, session_id: Option<&str>) {
@@ -85,7 +85,7 @@ async fn work_that_was_announced_is_claimed_although_the_free_slot_was_taken_bef
     // The dispatcher has heard of the activity and sees a free slot. Before it takes the slot, an activity handed over
     // with a turn takes it.
     test.signal.mark_seen();
-    let free = test.core.slot_queue.free();
+    let free = test.core.slot_queue.free(&(0..1));
     let handed_over = test.core.slot_queue.take(0).unwrap();
     assert!(
         soon(test.dispatcher.claim_or_wait(&mut test.signal, &free)).await,
@@ -104,7 +104,7 @@ async fn a_slot_that_was_taken_meanwhile_does_not_end_the_question_for_the_other
     test.core.work.ended().await;
     test.enqueue(2, Some("s")).await;
     test.signal.mark_seen();
-    let free = test.core.slot_queue.free();
+    let free = test.core.slot_queue.free(&(0..2));
     let handed_over = test.core.slot_queue.take(0).unwrap();
     // The store has nothing for slot 1, and the dispatcher did not ask for slot 0.
     assert!(soon(test.dispatcher.claim_or_wait(&mut test.signal, &free)).await);
