@@ -3,7 +3,7 @@
 use duroxide_torture::fuzz::TARGETS;
 use duroxide_torture::shared::random::Random;
 
-const DAMAGED: u64 = 3_000;
+const DAMAGED: u64 = 2_000;
 
 #[test]
 fn every_target_takes_its_seeds_and_what_is_left_of_them() {
