@@ -122,6 +122,9 @@ use tokio::sync::mpsc;
 
 #[cfg(feature = "test-hooks")]
 #[doc(hidden)]
+pub use address::hosts_of;
+#[cfg(feature = "test-hooks")]
+#[doc(hidden)]
 pub use admin::bulk_statements;
 pub use error::PgError;
 pub use facts::{PostgresFacts, TableFacts};
