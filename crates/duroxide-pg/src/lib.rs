@@ -98,6 +98,7 @@ mod provider;
 mod quarantine;
 mod reads;
 mod renewals;
+mod sends;
 mod server_identity;
 mod session;
 mod set_aside;

@@ -21,6 +21,7 @@ mod report;
 mod resident_cache;
 mod residents;
 mod signalled;
+mod start_reminders;
 mod steps;
 mod turn;
 mod turn_capacity;

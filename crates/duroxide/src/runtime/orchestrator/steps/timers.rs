@@ -2,13 +2,14 @@
 //!
 //! The message of a timer is in the queue of its instance, as ever, so nothing is lost with this process. When the timer is
 //! due and its instance is in memory and idle, the runtime takes the turn, and one commit removes the message and stores the
-//! turn. The dispatcher, which the store wakes at the same moment, lets these turns go first, for a moment: otherwise it would
-//! lease the instances just before.
+//! turn. The dispatcher, which the store wakes at about the same moment, lets these turns go first: it would lease the
+//! instances just before, and the turns that were taken here would be refused. Whatever it claims afterwards came later than
+//! these timers, so first come is first served. If the store does not get on with them, the dispatcher goes on.
 //!
 //! Whatever is not taken here stays in its queue, where the dispatcher finds it: timers of instances that are not in memory,
 //! that come together with others, or that the store does not take to be due yet.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use tokio::sync::watch;
 use super::is_held_for_test;
 use super::turns::{self, Taken};
 use super::under_way::Lead;
-use crate::model::{Clock, SystemClock, WorkItem};
+use crate::model::{Clock, SystemClock, WorkItem, reminded_activity};
 use crate::providers::{StepCause, WorkSignal, WorkSignalSource};
 use crate::runtime::core::Core;
 use crate::runtime::orchestrator::claim::Claim;
@@ -27,16 +28,32 @@ use crate::runtime::orchestrator::turn_capacity;
 /// memory, or have ended.
 const MOST_KNOWN: usize = 65_536;
 
-/// How long the dispatcher lets the turns of timers go first.
-const LONGEST_HOLD: Duration = Duration::from_millis(10);
+/// How long the dispatcher lets the turns of timers go first while none of them is stored, and at most.
+const LONGEST_STANDSTILL: Duration = Duration::from_millis(50);
+const LONGEST_HOLD: Duration = Duration::from_secs(1);
 
 /// The timers that this runtime has set, as far as they are not due.
 pub(super) struct Timers {
     known: Mutex<Known>,
     /// Wakes when the earliest of them is due.
     due: WorkSignalSource,
-    /// How many that are due are being taken.
-    being_taken: watch::Sender<usize>,
+    /// Those that are due and whose turns are not stored yet.
+    being_taken: watch::Sender<BeingTaken>,
+}
+
+/// The timers whose turns are being taken, by their numbers: a later one has a higher number.
+#[derive(Default)]
+struct BeingTaken {
+    under_way: BTreeSet<u64>,
+    begun: u64,
+    ended: u64,
+}
+
+impl BeingTaken {
+    /// Tells whether one of the first `count` is under way.
+    fn has_any_of_first(&self, count: u64) -> bool {
+        self.under_way.first().is_some_and(|number| *number < count)
+    }
 }
 
 #[derive(Default)]
@@ -59,14 +76,16 @@ impl Timers {
         Self {
             known: Mutex::default(),
             due: WorkSignalSource::new(clock),
-            being_taken: watch::Sender::new(0),
+            being_taken: watch::Sender::default(),
         }
     }
 
     /// Takes note of the timers among the messages of a turn that is stored. Those that are due already are the
     /// dispatcher's.
     fn note(&self, messages: &[WorkItem], now_ms: u64) {
-        let is_timer = |message: &&WorkItem| matches!(message, WorkItem::TimerFired { .. });
+        let is_timer = |message: &&WorkItem| {
+            matches!(message, WorkItem::TimerFired { .. }) && reminded_activity(message).is_none()
+        };
         if !messages.iter().any(|message| is_timer(&message)) {
             return;
         }
@@ -108,9 +127,19 @@ impl Timers {
         self.due.set_next_due(known.by_time.keys().next().map(|(fire_at_ms, _)| *fire_at_ms));
     }
 
-    fn begin(self: &Arc<Self>) -> BeingTaken {
-        self.being_taken.send_modify(|count| *count += 1);
-        BeingTaken(self.clone())
+    fn begin(self: &Arc<Self>) -> TimerTurn {
+        let mut number = 0;
+        self.being_taken.send_modify(|timers| {
+            number = timers.begun;
+            timers.begun += 1;
+            timers.under_way.insert(number);
+        });
+        TimerTurn { timers: self.clone(), number }
+    }
+
+    /// Forgets the first `count` that are under way: nobody waits for them again.
+    fn pass_by_first(&self, count: u64) {
+        self.being_taken.send_modify(|timers| timers.under_way = timers.under_way.split_off(&count));
     }
 
     fn lock(&self) -> MutexGuard<'_, Known> {
@@ -119,11 +148,17 @@ impl Timers {
 }
 
 /// A timer whose turn is being taken.
-struct BeingTaken(Arc<Timers>);
+struct TimerTurn {
+    timers: Arc<Timers>,
+    number: u64,
+}
 
-impl Drop for BeingTaken {
+impl Drop for TimerTurn {
     fn drop(&mut self) {
-        self.0.being_taken.send_modify(|count| *count -= 1);
+        self.timers.being_taken.send_modify(|timers| {
+            timers.under_way.remove(&self.number);
+            timers.ended += 1;
+        });
     }
 }
 
@@ -148,20 +183,29 @@ pub(crate) async fn run(core: Arc<Core>) {
     }
 }
 
-/// Lets the turns of timers go first, for a moment. For a dispatcher that is about to claim.
+/// Lets the turns of the timers that are due go first. For a dispatcher that is about to claim.
 pub(in crate::runtime::orchestrator) async fn until_taken(core: &Arc<Core>) {
     let Some(timers) = &core.steps.timers else { return };
     take_due(core, timers);
     let mut being_taken = timers.being_taken.subscribe();
-    if *being_taken.borrow() == 0 {
-        return;
-    }
-    tokio::select! {
-        biased;
-        _ = being_taken.wait_for(|count| *count == 0) => {}
-        () = core.stop.cancelled() => {}
-        // By the machine's clock, for user code may take its time.
-        () = SystemClock.sleep(LONGEST_HOLD) => {}
+    let first = being_taken.borrow().begun;
+    // By the machine's clock: user code and the store take their time in it.
+    let latest = SystemClock.monotonic().saturating_add(LONGEST_HOLD);
+    loop {
+        let ended = {
+            let now = being_taken.borrow();
+            if !now.has_any_of_first(first) {
+                return;
+            }
+            now.ended
+        };
+        let left = latest.saturating_sub(SystemClock.monotonic());
+        tokio::select! {
+            biased;
+            _ = being_taken.wait_for(|now| now.ended != ended) => {}
+            () = core.stop.cancelled() => return,
+            () = SystemClock.sleep(left.min(LONGEST_STANDSTILL)) => return timers.pass_by_first(first),
+        }
     }
 }
 
@@ -178,10 +222,10 @@ fn take_due(core: &Arc<Core>, timers: &Arc<Timers>) {
             core.steps.note_message(core, &timer.instance);
             continue;
         }
-        let (task_core, being_taken) = (core.clone(), timers.begin());
+        let (task_core, turn) = (core.clone(), timers.begin());
         core.work.spawn(async move {
             take(&task_core, fire_at_ms, timer).await;
-            drop(being_taken);
+            drop(turn);
         });
     }
 }
@@ -237,6 +281,23 @@ mod tests {
         assert_eq!(timers.due.next_due_ms(), Some(3_000));
         assert_eq!(names(timers.remove_due(u64::MAX)), ["c"]);
         assert_eq!(timers.due.next_due_ms(), None);
+    }
+
+    #[test]
+    fn only_timers_that_were_due_before_are_waited_for() {
+        let timers = Arc::new(Timers::new(Arc::new(ManualClock::new(0))));
+        let is_waiting = |first| timers.being_taken.borrow().has_any_of_first(first);
+        let (early, stuck) = (timers.begin(), timers.begin());
+        let first = timers.being_taken.borrow().begun;
+        let late = timers.begin();
+        assert!(is_waiting(first));
+        drop(early);
+        assert!(is_waiting(first));
+        timers.pass_by_first(first);
+        assert!(!is_waiting(first), "nobody waits twice for one that does not get on");
+        assert!(is_waiting(first + 1));
+        drop((stuck, late));
+        assert!(!is_waiting(u64::MAX));
     }
 
     #[test]
