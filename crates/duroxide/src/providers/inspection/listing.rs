@@ -642,6 +642,24 @@ mod tests {
     }
 
     #[test]
+    fn parts_say_their_order_where_the_database_would_sort_them_all_otherwise() {
+        let query = InstanceQuery::new();
+        let part = |name: &str| ListPart { status: "Running".into(), name: name.into(), version: "1".into() };
+        let orders = |dialect, parts: &[ListPart]| {
+            let listing = Listing::new(&query, Some(place(1, 2)), dialect, 7);
+            let page = listing.page(parts, 10, 20).sql;
+            page.matches(" ORDER BY at DESC, seq DESC").count()
+        };
+        assert_eq!(orders(SqlDialect::Postgres, &[part("a"), part("b")]), 3);
+        assert_eq!(
+            orders(SqlDialect::Postgres, &[part("a")]),
+            1,
+            "one order is enough, and two are an error"
+        );
+        assert_eq!(orders(SqlDialect::Sqlite, &[part("a"), part("b")]), 1, "it has no place for more");
+    }
+
+    #[test]
     fn a_query_that_an_index_serves_checks_no_row() {
         let part = |status: &str| ListPart { status: status.into(), name: "n".into(), version: "1".into() };
         let query = InstanceQuery::new().state(InstanceState::Failed).name("n");
