@@ -41,6 +41,7 @@ const PAGES = {
   'raw history': ['instance?id=order-1001&tab=history&history=raw', 'ActivityScheduled'],
   tree: ['instance?id=report-2026-11&tab=tree', 'report-2026-11/east'],
   waiting: ['instance?id=expense-lunch&tab=waiting', 'waits for this event'],
+  'waiting for a completion': ['instance?id=contract-12&tab=waiting', 'awaits its completion from elsewhere'],
   state: ['instance?id=order-1001&tab=state', 'receipt'],
   executions: ['instance?id=meter-7&tab=executions', 'current'],
   blocked: ['instance?id=migrate-legacy', 'Blocked'],
@@ -116,6 +117,7 @@ test('views by what instances wait for, and views of one’s own', async () => {
   await page.getByText('Waiting for an event').click();
   await row('expense-lunch').getByText('waits for event decision').waitFor();
   await row('meter-7').getByText('waits for a message in readings').waitFor();
+  await row('contract-12').getByText('waits for the completion of AskForSignature from elsewhere').waitFor();
   await open('instances?name=Order');
   await page.getByText('Save view').click();
   await page.getByLabel('Name of the view').fill('My orders');

@@ -18,9 +18,12 @@ pub async fn run(args: &Args, report: &mut Report) -> Outcome<()> {
     place.describe(report).await?;
     report.setting("instances", size.unsigned_abs());
     let store = place.store(SCHEMA).await?;
-    fill(&place.beside(SCHEMA).await?, size).await?;
+    let sql = place.beside(SCHEMA).await?;
+    fill(&sql, size).await?;
     let client = Client::new(Arc::new(store));
     pages::measure(&client, size, samples, report).await?;
+    fill_queues(&sql).await?;
+    pages::measure_backlog(&client, samples, report).await?;
     drop(client);
     place.leave(&[SCHEMA]).await
 }
@@ -48,6 +51,30 @@ async fn fill(sql: &tokio_postgres::Client, size: i64) -> Outcome<()> {
          SELECT 1000, count(*), count(*), count(*) FILTER (WHERE status = 'Running'),
              count(*) FILTER (WHERE status = 'Completed'), count(*) FILTER (WHERE status = 'Failed') FROM n;
          ANALYZE instances, executions;"
+    );
+    Ok(sql.batch_execute(&statements).await?)
+}
+
+/// The same queues as in the SQLite benchmark. Half of the messages have been noticed by a claim, the others have not.
+async fn fill_queues(sql: &tokio_postgres::Client) -> Outcome<()> {
+    let first = pages::FIRST_MS;
+    let start = r#"{"StartOrchestration":{"instance":"' || instance_id || '-next","orchestration":"Order1","input":""}}"#;
+    let statements = format!(
+        "CREATE TEMP TABLE w AS SELECT instance_id, row_number() OVER (ORDER BY incarnation DESC) AS n FROM instances
+             WHERE listed_status = 'Running';
+         INSERT INTO orchestrator_queue (instance_id, class, visible_at, created_at, work_item)
+         SELECT instance_id, 'message', CASE WHEN n <= 20000 THEN 0 ELSE now_ms_1(NULL) + 3600000 + n * 500 END, {first}, '{{}}'
+             FROM w;
+         INSERT INTO orchestrator_queue (instance_id, class, created_at, work_item)
+         SELECT instance_id || '-next', 'start', {first}, '{start}' FROM w WHERE n <= 20000;
+         INSERT INTO instance_schedule (instance_id, ready_seq, due_at)
+         SELECT q.instance_id, CASE WHEN q.visible_at = 0 THEN q.id END, nullif(q.visible_at, 0) FROM orchestrator_queue q
+         WHERE q.visible_at > 0 OR q.id % 2 = 0;
+         INSERT INTO arrivals (instances) SELECT ARRAY[q.instance_id] FROM orchestrator_queue q
+         WHERE q.visible_at = 0 AND q.id % 2 = 1;
+         INSERT INTO worker_queue (instance_id, execution_id, activity_id, route, created_at, work_item)
+         SELECT instance_id, 1, 2, CASE WHEN n % 2 = 0 THEN '=gpu' ELSE '' END, {first}, '{{}}' FROM w WHERE n <= 20000;
+         ANALYZE orchestrator_queue, instance_schedule, worker_queue, arrivals;"
     );
     Ok(sql.batch_execute(&statements).await?)
 }

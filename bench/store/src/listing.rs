@@ -21,7 +21,9 @@ pub fn run(args: &Args) -> Outcome<Report> {
         let store = SqliteProvider::new(&url, None).await?;
         fill(&path, size)?;
         let client = Client::new(Arc::new(store));
-        pages::measure(&client, size, samples, &mut report).await
+        pages::measure(&client, size, samples, &mut report).await?;
+        fill_queues(&path)?;
+        pages::measure_backlog(&client, samples, &mut report).await
     })?;
     Ok(report)
 }
@@ -49,8 +51,30 @@ fn fill(path: &std::path::Path, size: i64) -> Outcome<()> {
          UPDATE totals SET instances = {size}, executions = {size},
              running_instances = (SELECT count(*) FROM n WHERE status = 'Running'),
              completed_instances = (SELECT count(*) FROM n WHERE status = 'Completed'),
-             failed_instances = (SELECT count(*) FROM n WHERE status IN ('Failed', 'Cancelled'));
+             failed_instances = (SELECT count(*) FROM n WHERE status IN ('Failed', 'Cancelled')),
+             cancelled_instances = (SELECT count(*) FROM n WHERE status = 'Cancelled');
          COMMIT"
+    ))?;
+    Ok(())
+}
+
+/// Gives the newest 20,000 instances that wait a message each, the others a timer of the next day; queues 20,000 starts and as
+/// many activities.
+fn fill_queues(path: &std::path::Path) -> Outcome<()> {
+    let connection = rusqlite::Connection::open(path)?;
+    let start = r#"{"StartOrchestration":{"instance":"' || instance_id || '-next","orchestration":"Order1","input":""}}"#;
+    connection.execute_batch(&format!(
+        "PRAGMA synchronous = OFF; BEGIN;
+         CREATE TEMP TABLE w AS SELECT instance_id, row_number() OVER (ORDER BY incarnation DESC) AS n FROM instances
+             WHERE listed_status = 'Running';
+         INSERT INTO orchestrator_queue (instance_id, class, visible_at, created_at, work_item)
+         SELECT instance_id, 'message', iif(n <= 20000, 0, unixepoch() * 1000 + 3600000 + n * 500), {first}, '{{}}' FROM w;
+         INSERT INTO orchestrator_queue (instance_id, class, created_at, work_item)
+         SELECT instance_id || '-next', 'start', {first}, '{start}' FROM w WHERE n <= 20000;
+         INSERT INTO worker_queue (instance_id, execution_id, activity_id, tag, created_at, work_item)
+         SELECT instance_id, 1, 2, iif(n % 2 = 0, 'gpu', NULL), {first}, '{{}}' FROM w WHERE n <= 20000;
+         COMMIT",
+        first = pages::FIRST_MS,
     ))?;
     Ok(())
 }

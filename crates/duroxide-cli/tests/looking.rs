@@ -85,6 +85,16 @@ async fn shows() {
 }
 
 #[tokio::test]
+async fn an_activity_that_is_completed_from_elsewhere_is_shown_as_such() {
+    let scene = Scene::awaiting_completions().await;
+    scene.snapshot("show-awaiting", "show contract-1", columns(100)).await;
+    scene.snapshot("show-awaiting-only", "show contract-2 --waiting", columns(100)).await;
+    scene
+        .snapshot("show-awaiting-jsonl", "show contract-1 --waiting --output jsonl", Terminal::default())
+        .await;
+}
+
+#[tokio::test]
 async fn trees() {
     let scene = Scene::full().await;
     scene.snapshot("tree", "tree basket-1", columns(80)).await;

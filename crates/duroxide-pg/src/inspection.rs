@@ -18,26 +18,28 @@ use crate::shared::{clamp, positive};
 use crate::text::{original, stored, stored_owned};
 
 /// The columns that describe a message.
-macro_rules! message {
+macro_rules! message_columns {
     () => {
         "q.id, q.instance_id, q.created_at, q.visible_at, q.attempt_count, q.parked_at, q.work_item"
     };
 }
+pub(crate) use message_columns;
 
 /// The columns that describe an activity.
-macro_rules! activity {
+macro_rules! activity_columns {
     () => {
         "w.id, w.instance_id, w.execution_id, w.activity_id, w.attempt_count, w.created_at, w.visible_at,
         coalesce(w.locked_until, 0), w.work_item"
     };
 }
+pub(crate) use activity_columns;
 
 /// A moment, if it is still to come.
 fn later(at: i64, now: i64) -> Option<u64> {
     (at > now).then(|| positive(at))
 }
 
-fn message(row: &Row, cut: usize, now: i64) -> QueuedMessage {
+pub(crate) fn message(row: &Row, cut: usize, now: i64) -> QueuedMessage {
     let mut message = QueuedMessage::default();
     message.id = number(row, 0);
     message.instance = text(row, 1);
@@ -49,7 +51,7 @@ fn message(row: &Row, cut: usize, now: i64) -> QueuedMessage {
     message
 }
 
-fn activity(row: &Row, now: i64) -> QueuedActivity {
+pub(crate) fn activity(row: &Row, now: i64) -> QueuedActivity {
     let mut activity = QueuedActivity::default();
     activity.id = number(row, 0);
     activity.instance = text(row, 1);
@@ -351,7 +353,7 @@ impl Inspector for PostgresProvider {
     ) -> Result<Vec<QueuedMessage>, ProviderError> {
         const SQL: &str = concat!(
             "SELECT ",
-            message!(),
+            message_columns!(),
             ", now_ms_1($3) FROM orchestrator_queue q WHERE q.instance_id = $1 ORDER BY q.id LIMIT $2"
         );
         let (instance, limit) = (stored(instance).into_owned(), row_limit(limit));
@@ -367,7 +369,7 @@ impl Inspector for PostgresProvider {
     ) -> Result<Vec<QueuedActivity>, ProviderError> {
         const SQL: &str = concat!(
             "SELECT ",
-            activity!(),
+            activity_columns!(),
             ", now_ms_1($3) FROM worker_queue w WHERE w.instance_id = $1 ORDER BY w.id LIMIT $2"
         );
         let (instance, limit) = (stored(instance).into_owned(), row_limit(limit));
@@ -381,30 +383,9 @@ impl Inspector for PostgresProvider {
         queue: WorkQueue,
         limit: usize,
     ) -> Result<(Vec<QueuedMessage>, Vec<QueuedActivity>), ProviderError> {
-        const MESSAGES: &str = concat!(
-            "SELECT ",
-            message!(),
-            ", now_ms_1($2) FROM (SELECT * FROM orchestrator_queue ORDER BY id LIMIT 20000) q
-            WHERE q.parked_at IS NULL AND q.visible_at <= now_ms_1($2) AND NOT EXISTS (
-                SELECT 1 FROM instance_schedule s WHERE s.instance_id = q.instance_id AND s.locked_until > now_ms_1($2))
-            ORDER BY q.id LIMIT $1"
-        );
-        const ACTIVITIES: &str = concat!(
-            "SELECT ",
-            activity!(),
-            ", now_ms_1($2) FROM (SELECT * FROM worker_queue ORDER BY id LIMIT 20000) w
-            WHERE w.due_at IS NULL ORDER BY w.id LIMIT $1"
-        );
-        let (limit, now) = (row_limit(limit), self.shared.time.given_ms());
         match queue {
-            WorkQueue::Orchestrator => {
-                let rows = self.listing("list_ready", MESSAGES, &[&limit, &now]).await?;
-                Ok((rows.iter().map(|row| message(row, 1_000, row.get(7))).collect(), Vec::new()))
-            }
-            WorkQueue::Worker => {
-                let rows = self.listing("list_ready", ACTIVITIES, &[&limit, &now]).await?;
-                Ok((Vec::new(), rows.iter().map(|row| activity(row, row.get(9))).collect()))
-            }
+            WorkQueue::Orchestrator => Ok((self.ready_messages(limit).await?, Vec::new())),
+            WorkQueue::Worker => Ok((Vec::new(), self.ready_activities(limit).await?)),
         }
     }
 

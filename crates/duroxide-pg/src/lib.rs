@@ -96,6 +96,7 @@ mod pooling;
 mod proof;
 mod provider;
 mod quarantine;
+mod queue_states;
 mod reads;
 mod renewals;
 mod sends;

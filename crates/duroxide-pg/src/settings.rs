@@ -111,12 +111,14 @@ impl Settings {
             ];
             all.extend(probes.map(|(name, value)| (name, value.into())));
         }
-        if !matches!(purpose, Purpose::Reads | Purpose::Listings) {
-            // All statements are index probes, whatever the planner thinks of tables that the server has not analysed
-            // yet, and one plan for each is enough.
+        if purpose != Purpose::Reads {
+            // All statements are index probes, whatever the planner thinks of tables that the server has not analysed yet.
             all.extend(
                 ["enable_seqscan", "enable_hashjoin", "enable_mergejoin"].map(|name| (name, "off".into())),
             );
+        }
+        if !matches!(purpose, Purpose::Reads | Purpose::Listings) {
+            // One plan for each is enough.
             all.push(("plan_cache_mode", "force_generic_plan".into()));
             let StoreLimits { max_turn_messages, max_turn_bytes, .. } = limits;
             let messages = i32::try_from((*max_turn_messages).max(1)).unwrap_or(i32::MAX - 1);

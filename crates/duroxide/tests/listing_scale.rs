@@ -5,7 +5,7 @@
 
 use crate::sqlite_store as support;
 
-use duroxide::providers::{Inspector, InstanceQuery, ListSort};
+use duroxide::providers::{Clock, Count, Inspector, InstanceQuery, ListSort};
 use duroxide::{Client, InstanceState};
 use support::StoreFile;
 
@@ -61,4 +61,43 @@ async fn a_page_looks_at_a_bounded_number_of_instances_and_goes_on_behind_them()
     assert_eq!(count.to_string(), "more than 1000");
     let count = client.count(&InstanceQuery::new().id_contains("needle"), 1_000).await.unwrap();
     assert_eq!(count.to_string(), "1", "as many instances as a count looks at");
+}
+
+/// Every waiting instance sleeps for some hours.
+fn put_to_sleep(file: &StoreFile, now: u64) {
+    file.connection()
+        .execute_batch(&format!(
+            "BEGIN;
+             INSERT INTO orchestrator_queue (instance_id, class, visible_at, created_at, work_item)
+             SELECT instance_id, 'message', {now} + 3600000 + incarnation, {now}, '{{}}' FROM instances;
+             COMMIT"
+        ))
+        .unwrap();
+}
+
+// semantics: LOOK-9
+#[tokio::test]
+async fn those_who_sleep_hide_nothing_of_what_is_ready() {
+    let file = StoreFile::new();
+    let store = file.open().await;
+    fill(&file);
+    let now = file.clock.now_ms();
+    put_to_sleep(&file, now);
+    let client = Client::new(store.clone());
+    for instance in ["hay-7", "hay-8"] {
+        client.raise_event(instance, "go", "").await.unwrap();
+    }
+    let totals = store.state_totals().await.unwrap();
+    assert_eq!((totals.running, totals.waiting), (Count::exact(2), Count::exact(44_998)), "{totals:?}");
+    let running = store.list_page(&InstanceQuery::new().state(InstanceState::Running)).await.unwrap();
+    let ids: Vec<&str> = running.rows.iter().map(|row| row.instance.as_str()).collect();
+    assert_eq!(
+        (ids, running.next_cursor),
+        (vec!["hay-8", "hay-7"], None),
+        "without a look at those who sleep"
+    );
+    let messages = store.queue_states().await.unwrap().remove(0);
+    assert_eq!((messages.ready, messages.leased), (Count::exact(2), Count::exact(0)));
+    assert_eq!(messages.delayed.to_string(), "more than 10000");
+    assert_eq!(messages.oldest_ready_ms, Some(now));
 }

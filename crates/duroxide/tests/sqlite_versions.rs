@@ -8,7 +8,7 @@
 use crate::kept_store;
 use crate::sqlite_store as support;
 
-use duroxide::providers::{Inspector, InstanceQuery};
+use duroxide::providers::{Count, Inspector, InstanceQuery};
 use kept_store::OPENED_MS;
 use support::StoreFile;
 
@@ -26,7 +26,7 @@ fn schema(file: &StoreFile) -> Vec<String> {
     file.texts("SELECT type || ' ' || name || ': ' || ifnull(sql, '') FROM sqlite_schema ORDER BY 1")
 }
 
-const KEPT: [&str; 2] = ["schema-1.db", "schema-6.db"];
+const KEPT: [&str; 3] = ["schema-1.db", "schema-6.db", "schema-7.db"];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_runs_in_a_file_of_an_earlier_version_goes_on_to_its_end() {
@@ -66,6 +66,9 @@ async fn a_migrated_file_lists_its_instances_as_they_are() {
                 AND i.root_instance_id IS coalesce(p.root_instance_id, i.parent_instance_id)",
         );
         assert!(instances > 0 && right == instances, "{name}: {right} of {instances}");
+        let cancelled = file.number("SELECT count(*) FROM instances WHERE listed_status = 'Cancelled'");
+        let totals = store.state_totals().await.unwrap();
+        assert_eq!(totals.cancelled, Count::exact(cancelled.unsigned_abs()), "{name}");
         let page = store.list_page(&InstanceQuery::new().limit(1_000)).await.unwrap();
         let rows = page.rows.iter().filter(|row| row.incarnation > 0).count();
         assert_eq!((rows as i64, page.next_cursor), (instances, None), "{name}");

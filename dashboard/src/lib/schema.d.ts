@@ -899,12 +899,15 @@ export interface components {
             session?: string | null;
             /** Format: int64 */
             since_ms: number;
-            /** @description How far an activity is: `queued`, `delayed`, `running`, `finished` or `missing`. */
+            /**
+             * @description How far an activity is: `queued`, `delayed`, `running`, `awaiting_completion` (its result comes from
+             *     elsewhere, by a completion token), `finished` or `missing`.
+             */
             stage?: string | null;
             tag?: string | null;
             /**
              * Format: int64
-             * @description When a timer is due.
+             * @description When a timer is due, or until when the result of an activity may come from elsewhere.
              */
             until_ms?: number | null;
             worker?: string | null;

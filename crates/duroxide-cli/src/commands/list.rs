@@ -10,7 +10,7 @@ use crate::output::{Cell, Column, Look, Output, Paint, Table, ago, grouped, payl
 use crate::store::Store;
 
 /// Instances are counted up to so many.
-const COUNTED: u64 = 100_000;
+const COUNTED: u64 = 10_000;
 
 /// Arguments of `duroxide list`.
 #[derive(Debug, Args)]

@@ -38,18 +38,9 @@ fn page(overview: &StoreOverview, look: Look) -> String {
     let mut page = Page::new(look);
     let totals = &overview.totals;
     page.heading(&format!("{}, {}", counted(totals.instances, "instance"), counted(totals.events, "event")));
-    for (state, count) in [
-        ("pending", totals.pending),
-        ("running", totals.running),
-        ("waiting", totals.waiting),
-        ("blocked", totals.blocked),
-        ("continued", totals.continued),
-        ("completed", totals.completed),
-        ("failed", totals.failed),
-        ("cancelled", totals.cancelled),
-    ] {
-        let paint = (count.value > 0).then(|| Paint::of_state(state)).flatten().or(Some(Paint::Dim));
-        page.painted(state, amount(count), paint);
+    for (state, count) in totals.by_state() {
+        let paint = (count.value > 0).then(|| Paint::of_state(state.as_str())).flatten().or(Some(Paint::Dim));
+        page.painted(state.as_str(), amount(count), paint);
     }
     rates(&mut page, &overview.rates);
     page.heading("Queues");

@@ -61,7 +61,7 @@ fn stage(activity: &ActivityWait) -> Cell {
         ActivityStage::Queued => Cell::painted("queued", Paint::Yellow),
         ActivityStage::Delayed => Cell::painted("delayed", Paint::Yellow),
         ActivityStage::Running => Cell::painted("running", Paint::Blue),
-        ActivityStage::Awaited => Cell::painted("awaited", Paint::Yellow),
+        ActivityStage::Awaited => Cell::painted("awaiting completion", Paint::Cyan),
         ActivityStage::Finished => Cell::painted("finished", Paint::Green),
         ActivityStage::Missing => Cell::painted("missing", Paint::Magenta),
         _ => Cell::maybe(None::<&str>),
@@ -83,8 +83,11 @@ fn activity_detail(activity: &ActivityWait, look: Look) -> Cell {
     if let Some(end) = activity.leased_until_ms {
         parts.push(format!("lease ends {}", until(end, look.now_ms)));
     }
-    if let Some(begin) = activity.delayed_until_ms {
-        parts.push(format!("begins {}", until(begin, look.now_ms)));
+    match (activity.stage, activity.delayed_until_ms) {
+        (ActivityStage::Awaited, Some(end)) => parts.push(format!("times out {}", until(end, look.now_ms))),
+        (ActivityStage::Awaited, None) => parts.push("its result comes from elsewhere".to_string()),
+        (_, Some(begin)) => parts.push(format!("begins {}", until(begin, look.now_ms))),
+        (_, None) => {}
     }
     if let Some(error) = &activity.last_error {
         parts.push(format!("last error: {}", payload(error, 80)));

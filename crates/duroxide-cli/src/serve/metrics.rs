@@ -13,7 +13,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use duroxide::client::StoreOverview;
-use duroxide::providers::{Clock, Count, MinuteRates, SystemClock};
+use duroxide::providers::{Clock, Count, MinuteRates, StateTotals, SystemClock};
 use duroxide::{Client, ClientError};
 use tokio::sync::Semaphore;
 
@@ -174,13 +174,12 @@ fn samples(text: &mut Text, name: &str, figures: &Figures) {
             text.sample(name, &[("version", env!("CARGO_PKG_VERSION"))], 1.0);
         }
         "duroxide_instances" => {
-            for (state, count) in states(overview) {
-                text.sample(name, &[("state", state)], number(count));
+            for (state, count) in totals.by_state() {
+                text.sample(name, &[("state", state.as_str())], number(count));
             }
         }
         "duroxide_active_orchestrations" => {
-            let active = [totals.pending, totals.running, totals.waiting, totals.blocked, totals.continued];
-            text.sample(name, &[], active.into_iter().map(number).sum());
+            text.sample(name, &[], active(totals));
         }
         "duroxide_orchestration_starts_total" => {
             text.sample(name, &[], figures.started as f64);
@@ -239,18 +238,12 @@ fn samples(text: &mut Text, name: &str, figures: &Figures) {
     }
 }
 
-fn states(overview: &StoreOverview) -> [(&'static str, Count); 8] {
-    let totals = &overview.totals;
-    [
-        ("pending", totals.pending),
-        ("running", totals.running),
-        ("waiting", totals.waiting),
-        ("blocked", totals.blocked),
-        ("continued", totals.continued),
-        ("completed", totals.completed),
-        ("failed", totals.failed),
-        ("cancelled", totals.cancelled),
-    ]
+/// Instances that have not ended. Their states may be counted up to a bound only; the totals of the others are exact.
+fn active(totals: &StateTotals) -> f64 {
+    let by_state = totals.by_state();
+    let (ended, going): (Vec<_>, Vec<_>) = by_state.into_iter().partition(|(state, _)| state.is_ended());
+    let sum = |states: Vec<(_, Count)>| states.into_iter().map(|(_, count)| number(count)).sum::<f64>();
+    sum(going).max(totals.instances as f64 - sum(ended) + number(totals.pending))
 }
 
 fn number(count: Count) -> f64 {

@@ -13,6 +13,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use duroxide::ActivityOptions;
+use duroxide::model::{ActivityStage, Wait, WaitFor};
 use duroxide::prelude::*;
 use duroxide::providers::{Clock, ManualClock};
 use duroxide_cli::{Console, Exit};
@@ -85,6 +87,34 @@ impl Scene {
         scene
     }
 
+    /// A store with two instances that wait for activities whose results come from elsewhere; five minutes later.
+    pub async fn awaiting_completions() -> Self {
+        let scene = Self::empty().await;
+        let store = scene.store().await;
+        let client = Client::new(store.clone());
+        let activities = ActivityRegistry::builder()
+            .register("Sign", |ctx: ActivityContext, _: String| async move { ctx.pending().await })
+            .build_result();
+        let orchestrations = OrchestrationRegistry::builder()
+            .register("Contract", |ctx: OrchestrationContext, party: String| async move {
+                let patience = Duration::from_secs(60 * 60);
+                let options = match party.as_str() {
+                    "Acme" => ActivityOptions::new(),
+                    _ => ActivityOptions::new().start_to_close(patience),
+                };
+                ctx.schedule_activity("Sign", party).with_options(options).await
+            })
+            .build_result();
+        let runtime = Runtime::start_with_store(store, activities.unwrap(), orchestrations.unwrap()).await;
+        for (id, party) in [("contract-1", "Acme"), ("contract-2", "Initech")] {
+            client.start_orchestration(id, "Contract", party).await.unwrap();
+            tokio::time::timeout(PATIENCE, until_awaited(&client, id)).await.unwrap();
+        }
+        runtime.shutdown(Some(1_000)).await;
+        scene.clock.advance(Duration::from_secs(5 * 60));
+        scene
+    }
+
     pub fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
@@ -153,6 +183,20 @@ impl Scene {
     pub fn normalised(&self, text: &str) -> String {
         let text = text.replace(&self.directory.path().display().to_string(), "DIR").replace('\u{1b}', "^[");
         without_cursor(&without_sizes(&text))
+    }
+}
+
+async fn until_awaited(client: &Client, instance: &str) {
+    loop {
+        let open = client.waits(instance).await.map(|waits| waits.open).unwrap_or_default();
+        let is_awaited = |wait: &Wait| match &wait.what {
+            WaitFor::Activity(activity) => activity.stage == ActivityStage::Awaited,
+            _ => false,
+        };
+        if open.iter().any(is_awaited) {
+            return;
+        }
+        tokio::task::yield_now().await;
     }
 }
 

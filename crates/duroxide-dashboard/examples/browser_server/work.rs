@@ -88,6 +88,17 @@ async fn gpu(ctx: OrchestrationContext, input: String) -> Result<String, String>
     ctx.schedule_activity("TrainModel", input).with_tag("gpu").await
 }
 
+async fn contract(ctx: OrchestrationContext, party: String) -> Result<String, String> {
+    let signature = ctx.schedule_activity("AskForSignature", party);
+    ctx.set_custom_status("sent out for signature");
+    signature.await
+}
+
+/// Whoever has the token completes it.
+async fn ask_for_signature(ctx: ActivityContext, _party: String) -> Result<String, String> {
+    ctx.pending().await
+}
+
 async fn quick(_ctx: ActivityContext, input: String) -> Result<String, String> {
     tokio::time::sleep(Duration::from_millis(60 + 37 * (input.len() as u64 % 7))).await;
     Ok(input)
@@ -141,6 +152,7 @@ pub fn activities() -> Result<ActivityRegistry, Failure> {
         .register("ChargeCard", charge)
         .register("QueryWarehouse", query)
         .register("Transcode", long)
+        .register("AskForSignature", ask_for_signature)
         .build_result()?)
 }
 
@@ -158,6 +170,7 @@ pub fn orchestrations() -> Result<OrchestrationRegistry, Failure> {
         .register("Backup", backup)
         .register("Video", video)
         .register("Training", gpu)
+        .register("Contract", contract)
         .register("Hello", greet)
         .build_result()?)
 }
@@ -177,6 +190,7 @@ pub async fn begin(client: &Client) -> Result<(), Failure> {
         ("backup-nightly", "Backup", ""),
         ("video-88", "Video", "launch.mov"),
         ("training-3", "Training", "resnet"),
+        ("contract-12", "Contract", "Acme Inc."),
         ("migrate-legacy", "LegacyImport", "{\"from\":\"v1\"}"),
     ] {
         client.start_orchestration(id, name, input).await?;

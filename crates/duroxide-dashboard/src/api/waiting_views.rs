@@ -7,7 +7,7 @@ use futures_util::stream;
 
 use super::error::ApiError;
 use super::instances::WaitsFor;
-use super::shapes::{InstancePage, InstanceRow, Wait, WaitKind};
+use super::shapes::{AWAITING_COMPLETION, InstancePage, InstanceRow, Wait, WaitKind};
 
 /// How many instances one call looks at.
 const LOOKED_AT: usize = 200;
@@ -75,6 +75,9 @@ fn sentence(wait: &Wait, waits: WaitsFor) -> Option<String> {
     match (waits, wait.kind) {
         (WaitsFor::Event, WaitKind::Signal) => Some(format!("waits for event {}", wait.name)),
         (WaitsFor::Event, WaitKind::Queue) => Some(format!("waits for a message in {}", wait.name)),
+        (WaitsFor::Event, WaitKind::Activity) if wait.stage.as_deref() == Some(AWAITING_COMPLETION) => {
+            Some(format!("waits for the completion of {} from elsewhere", wait.name))
+        }
         (WaitsFor::Retry, WaitKind::Activity) => {
             let failures = wait.earlier_failures.unwrap_or(0) + wait.attempt.unwrap_or(0).saturating_sub(1);
             (failures > 0).then(|| match &wait.last_error {

@@ -39,6 +39,9 @@ pub struct QueuedActivity {
     /// Whether its result comes from elsewhere, by a completion token.
     #[serde(default)]
     pub is_awaited: bool,
+    /// Until when that result may come, if not at any time, in milliseconds since the epoch.
+    #[serde(default)]
+    pub awaited_until_ms: Option<u64>,
     /// The size of the stored row in bytes.
     pub size_bytes: u64,
 }
@@ -55,6 +58,7 @@ impl QueuedActivity {
                 self.last_error =
                     progress.last_error.as_deref().map(|error| error_text::words(error).to_string());
                 self.is_awaited = progress.awaited_until_ms.is_some();
+                self.awaited_until_ms = progress.awaited_until_ms.filter(|until_ms| *until_ms > 0);
             }
         }
     }

@@ -74,7 +74,8 @@ pub struct ActivityWait {
     pub leased_by: Option<String>,
     /// Until when the worker's lease lasts, in milliseconds since the epoch.
     pub leased_until_ms: Option<u64>,
-    /// Until when it is delayed, in milliseconds since the epoch.
+    /// Until when it is delayed, in milliseconds since the epoch. If its result comes from elsewhere: until when that may
+    /// come, if not at any time.
     pub delayed_until_ms: Option<u64>,
     /// How often the orchestration has run this activity before in this execution, and it failed.
     pub earlier_failures: u32,
@@ -436,7 +437,7 @@ fn advance(sources: &WaitSources<'_>, wait: &mut ActivityWait, event_id: u64, ro
     let runner = runner(sources, event_id).filter(|_| leased.is_some());
     (wait.stage, wait.leased_until_ms, wait.delayed_until_ms) = match (leased, delayed) {
         (Some(_), _) => (ActivityStage::Running, leased, None),
-        (None, Some(_)) if row.is_awaited => (ActivityStage::Awaited, None, delayed),
+        (None, Some(_)) if row.is_awaited => (ActivityStage::Awaited, None, row.awaited_until_ms),
         (None, Some(_)) => (ActivityStage::Delayed, None, delayed),
         (None, None) => (ActivityStage::Queued, None, None),
     };

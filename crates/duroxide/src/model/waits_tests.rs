@@ -165,6 +165,13 @@ fn queue_rows_tell_how_far_an_activity_has_come() {
     assert_eq!((found.stage, found.leased_by), (ActivityStage::Queued, None));
     let found = seen(Some(QueuedActivity { delayed_until_ms: Some(NOW + 1), ..row(2) }), &[]);
     assert_eq!((found.stage, found.delayed_until_ms), (ActivityStage::Delayed, Some(NOW + 1)));
+
+    // The store looks at it again at some time; only a time-out is of interest.
+    let kept = QueuedActivity { delayed_until_ms: Some(NOW + 9), is_awaited: true, ..row(2) };
+    let found = seen(Some(kept.clone()), &[]);
+    assert_eq!((found.stage, found.delayed_until_ms), (ActivityStage::Awaited, None));
+    let found = seen(Some(QueuedActivity { awaited_until_ms: Some(NOW + 8), ..kept }), &[]);
+    assert_eq!((found.stage, found.delayed_until_ms), (ActivityStage::Awaited, Some(NOW + 8)));
     let found = seen(Some(row(2)), &[]);
     assert_eq!((found.stage, found.stage_since_ms, found.attempt), (ActivityStage::Queued, Some(1_500), 0));
     let done = QueuedMessage {

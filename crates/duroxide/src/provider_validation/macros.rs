@@ -323,6 +323,10 @@ macro_rules! __validation_of_our_own {
             rates_count_instances_that_begin_and_end, workers_are_listed_while_they_report,
             obstacles_block_instances_until_they_are_over, a_deleted_instance_is_listed_no_more,
         }
+        $crate::__validation_module! { $factory; overviews;
+            totals_tell_cancelled_instances_from_failed_ones, what_is_due_is_ready_before_anybody_fetches,
+            a_tag_without_ready_activities_is_told,
+        }
         $crate::__validation_module! { $factory; hand_over;
             a_turn_claims_the_activity_that_it_schedules,
             activities_claimed_with_a_turn_are_claims_like_any_other,

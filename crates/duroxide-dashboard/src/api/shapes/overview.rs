@@ -173,16 +173,7 @@ const MINUTE_MS: u64 = 60_000;
 impl Overview {
     pub(crate) fn of(overview: StoreOverview, quarantined: u64, now_ms: u64) -> Self {
         let totals = overview.totals;
-        let states = [
-            (State::Pending, totals.pending),
-            (State::Running, totals.running),
-            (State::Waiting, totals.waiting),
-            (State::Blocked, totals.blocked),
-            (State::Completed, totals.completed),
-            (State::Failed, totals.failed),
-            (State::Cancelled, totals.cancelled),
-            (State::Continued, totals.continued),
-        ];
+        let states = totals.by_state();
         let mut orchestrations: Vec<String> = overview
             .workers
             .iter()
@@ -208,7 +199,7 @@ impl Overview {
             now_ms,
             states: states
                 .into_iter()
-                .map(|(state, count)| StateCount { state, counted: count.into() })
+                .map(|(state, count)| StateCount { state: state.into(), counted: count.into() })
                 .collect(),
             instances: totals.instances,
             executions: totals.executions,

@@ -26,9 +26,10 @@ pub(crate) struct Wait {
     /// Of the activity, signal, queue or child; empty for a timer.
     pub(crate) name: String,
     pub(crate) since_ms: u64,
-    /// When a timer is due.
+    /// When a timer is due, or until when the result of an activity may come from elsewhere.
     pub(crate) until_ms: Option<u64>,
-    /// How far an activity is: `queued`, `delayed`, `running`, `finished` or `missing`.
+    /// How far an activity is: `queued`, `delayed`, `running`, `awaiting_completion` (its result comes from
+    /// elsewhere, by a completion token), `finished` or `missing`.
     pub(crate) stage: Option<String>,
     /// Since when an activity runs.
     pub(crate) running_since_ms: Option<u64>,
@@ -70,10 +71,12 @@ impl From<duroxide::model::Wait> for Wait {
         match wait.what {
             WaitFor::Activity(activity) => {
                 let is_running = activity.stage == ActivityStage::Running;
+                let is_awaited = activity.stage == ActivityStage::Awaited;
                 view.name = activity.name;
                 view.stage = Some(stage_word(activity.stage).to_string());
                 view.running_since_ms = activity.stage_since_ms.filter(|_| is_running);
-                view.next_attempt_ms = activity.delayed_until_ms;
+                view.until_ms = activity.delayed_until_ms.filter(|_| is_awaited);
+                view.next_attempt_ms = activity.delayed_until_ms.filter(|_| !is_awaited);
                 view.attempt = Some(activity.attempt);
                 view.earlier_failures = Some(activity.earlier_failures);
                 view.tag = activity.tag;
@@ -106,11 +109,14 @@ impl From<duroxide::model::Wait> for Wait {
     }
 }
 
+/// The stage of an activity whose result comes from elsewhere.
+pub(crate) const AWAITING_COMPLETION: &str = "awaiting_completion";
+
 fn stage_word(stage: ActivityStage) -> &'static str {
     match stage {
-        // One whose result comes from elsewhere is looked at again at a later time, too.
-        ActivityStage::Delayed | ActivityStage::Awaited => "delayed",
+        ActivityStage::Delayed => "delayed",
         ActivityStage::Running => "running",
+        ActivityStage::Awaited => AWAITING_COMPLETION,
         ActivityStage::Finished => "finished",
         ActivityStage::Missing => "missing",
         _ => "queued",

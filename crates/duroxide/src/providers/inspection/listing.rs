@@ -102,7 +102,7 @@ pub enum ListSource {
 pub enum ListSet {
     /// Instances that cannot go on.
     Blocked,
-    /// Instances with messages.
+    /// Instances with messages that can be delivered, or are being delivered.
     WithMessages,
     /// Children of an instance.
     Parent,
@@ -199,8 +199,18 @@ impl<'q> Listing<'q> {
         let mut statement = Statement::new(self.dialect);
         statement.push("SELECT count(*) FROM (");
         match set {
-            // The queue has several messages for one instance; its length is known sooner than its instances.
-            ListSet::WithMessages => statement.push("SELECT 1 FROM orchestrator_queue"),
+            ListSet::WithMessages => {
+                let _ = write!(
+                    statement.sql,
+                    "SELECT 1 FROM instance_schedule WHERE ready_seq IS NOT NULL
+                    UNION ALL SELECT 1 FROM instance_schedule WHERE due_at <= {}",
+                    self.leases_end_by()
+                );
+                if self.dialect == SqlDialect::Postgres {
+                    statement
+                        .push(" UNION ALL SELECT 1 FROM arrivals a CROSS JOIN LATERAL unnest(a.instances)");
+                }
+            }
             _ => {
                 statement.push("SELECT 1 FROM instances i WHERE ");
                 let condition = self.set_condition(&mut statement, set);
@@ -280,16 +290,23 @@ impl<'q> Listing<'q> {
             self.push_time_range(statement);
             self.push_place(statement);
         } else {
+            // PostgreSQL merges parts only if each says its order; otherwise it reads and sorts them all. SQLite knows.
+            let says_order = self.dialect == SqlDialect::Postgres && parts.len() > 1;
+            let (open, close) = match says_order {
+                true => ("(", format!(" ORDER BY {})", self.order("at", "seq"))),
+                false => ("", String::new()),
+            };
             for (index, part) in parts.iter().enumerate() {
                 let (status, name) = (statement.text(&part.status), statement.text(&part.name));
                 let version = statement.text(&part.version);
                 let union = if index > 0 { " UNION ALL " } else { "" };
                 let _ = write!(
                     statement.sql,
-                    "{union}{begin}i.listed_status = {status} AND i.orchestration_name = {name} AND i.orchestration_version = {version}"
+                    "{union}{open}{begin}i.listed_status = {status} AND i.orchestration_name = {name} AND i.orchestration_version = {version}"
                 );
                 self.push_time_range(statement);
                 self.push_place(statement);
+                statement.push(&close);
             }
         }
         let _ = write!(statement.sql, " ORDER BY {} {limit}", self.order("at", "seq"));
@@ -352,7 +369,20 @@ impl<'q> Listing<'q> {
                     UNION ALL SELECT o.instance_id FROM obstacles o WHERE o.next_try_at >= {})",
                 self.live_from()
             ),
-            ListSet::WithMessages => "i.instance_id IN (SELECT q.instance_id FROM orchestrator_queue q)".into(),
+            ListSet::WithMessages => {
+                // Most of those that are not in line sleep, and their timers are not among these.
+                let unnoticed = match self.dialect {
+                    SqlDialect::Sqlite => "",
+                    SqlDialect::Postgres => " UNION SELECT unnest(a.instances) FROM arrivals a",
+                };
+                format!(
+                    "i.instance_id IN (SELECT s.instance_id FROM instance_schedule s WHERE s.ready_seq IS NOT NULL
+                    UNION SELECT s.instance_id FROM instance_schedule s
+                        WHERE s.due_at <= {} AND (s.lock_token IS NOT NULL OR s.due_at <= {}){unnoticed})",
+                    self.leases_end_by(),
+                    self.now_ms
+                )
+            }
             ListSet::Parent => {
                 format!("i.parent_instance_id = {}", statement.text(query.parent.as_deref().unwrap_or_default()))
             }
@@ -484,7 +514,15 @@ impl<'q> Listing<'q> {
     fn live_from(&self) -> i64 {
         live_from(self.now_ms)
     }
+
+    fn leases_end_by(&self) -> i64 {
+        self.now_ms.saturating_add(LONGEST_LEASE_MS)
+    }
 }
+
+/// Leases of turns end sooner, unless somebody has set longer ones. Of the rows that wait for a time, a look at those who are
+/// busy considers the next few minutes' only: a million timers may follow.
+pub const LONGEST_LEASE_MS: i64 = 5 * 60 * 1_000;
 
 /// How many characters of a custom status the index has.
 pub const CUSTOM_STATUS_KEY: usize = 100;
@@ -601,6 +639,24 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn parts_say_their_order_where_the_database_would_sort_them_all_otherwise() {
+        let query = InstanceQuery::new();
+        let part = |name: &str| ListPart { status: "Running".into(), name: name.into(), version: "1".into() };
+        let orders = |dialect, parts: &[ListPart]| {
+            let listing = Listing::new(&query, Some(place(1, 2)), dialect, 7);
+            let page = listing.page(parts, 10, 20).sql;
+            page.matches(" ORDER BY at DESC, seq DESC").count()
+        };
+        assert_eq!(orders(SqlDialect::Postgres, &[part("a"), part("b")]), 3);
+        assert_eq!(
+            orders(SqlDialect::Postgres, &[part("a")]),
+            1,
+            "one order is enough, and two are an error"
+        );
+        assert_eq!(orders(SqlDialect::Sqlite, &[part("a"), part("b")]), 1, "it has no place for more");
     }
 
     #[test]

@@ -318,6 +318,20 @@ pub struct StateTotals {
 impl StateTotals {
     /// Up to this, counts that no counter keeps are exact.
     pub const COUNTED_UP_TO: u64 = 10_000;
+
+    /// Returns the counts with their states: first those of instances that have not ended.
+    pub fn by_state(&self) -> [(InstanceState, Count); 8] {
+        [
+            (InstanceState::Pending, self.pending),
+            (InstanceState::Running, self.running),
+            (InstanceState::Waiting, self.waiting),
+            (InstanceState::Blocked, self.blocked),
+            (InstanceState::Continued, self.continued),
+            (InstanceState::Completed, self.completed),
+            (InstanceState::Failed, self.failed),
+            (InstanceState::Cancelled, self.cancelled),
+        ]
+    }
 }
 
 /// How a queue stands.

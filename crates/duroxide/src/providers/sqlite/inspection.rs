@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 
 use super::inbox::JobClass;
-use super::{SqliteProvider, details, list_pages, observed, overviews};
+use super::{SqliteProvider, details, list_pages, observed, overviews, queue_states};
 use crate::model::{EventView, InstanceState, Obstacle, QueuedActivity, QueuedMessage, WorkerInfo};
 use crate::providers::{
     Count, EventRequest, ExecutionSummary, Inspector, InstanceDetail, InstancePage, InstanceQuery, KvView,
@@ -108,7 +108,8 @@ impl Inspector for SqliteProvider {
         limit: usize,
     ) -> Result<(Vec<QueuedMessage>, Vec<QueuedActivity>), ProviderError> {
         let now = self.shared.now_ms();
-        self.read("list_ready", move |connection| Ok(overviews::ready(connection, queue, limit, now)?)).await
+        self.read("list_ready", move |connection| Ok(queue_states::ready(connection, queue, limit, now)?))
+            .await
     }
 
     async fn state_totals(&self) -> Result<StateTotals, ProviderError> {
@@ -118,7 +119,7 @@ impl Inspector for SqliteProvider {
 
     async fn queue_states(&self) -> Result<Vec<QueueState>, ProviderError> {
         let now = self.shared.now_ms();
-        self.read("queue_states", move |connection| Ok(overviews::queues(connection, now)?)).await
+        self.read("queue_states", move |connection| Ok(queue_states::queues(connection, now)?)).await
     }
 
     async fn minute_rates(&self, minutes: u32) -> Result<Vec<MinuteRates>, ProviderError> {

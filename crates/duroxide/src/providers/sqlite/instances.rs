@@ -25,6 +25,7 @@ struct Before {
     incarnation: i64,
     execution_id: i64,
     status: Option<String>,
+    listed_status: String,
     updated_10s: i64,
 }
 
@@ -39,7 +40,7 @@ pub(super) fn update(
         return Ok(Updated { incarnation, class: None, is_current: true });
     }
     let before = tx.row(
-        "SELECT i.incarnation, i.current_execution_id, e.status, i.updated_10s FROM instances i
+        "SELECT i.incarnation, i.current_execution_id, e.status, i.listed_status, i.updated_10s FROM instances i
          LEFT JOIN executions e ON e.instance_id = i.instance_id AND e.execution_id = i.current_execution_id
          WHERE i.instance_id = ?1",
         [instance],
@@ -48,7 +49,8 @@ pub(super) fn update(
                 incarnation: row.get(0)?,
                 execution_id: row.get(1)?,
                 status: shown_optional(row, 2)?,
-                updated_10s: row.get(3)?,
+                listed_status: shown_text(row, 3)?,
+                updated_10s: row.get(4)?,
             })
         },
     )?;
@@ -162,6 +164,7 @@ fn create_row(
     let pinned = turn.pinned.as_ref().map(|pinned| pinned.text.clone());
     let class = pinned.or(recorded_pin).unwrap_or_default();
     let custom_status = &turn.changes.custom_status;
+    let listed = listed_status(turn, &status);
     tx.execute(
         "INSERT INTO instances (instance_id, orchestration_name, orchestration_version, current_execution_id,
             created_at, updated_at, parent_instance_id, pinned_version, custom_status_version, custom_status, listed_status,
@@ -178,14 +181,14 @@ fn create_row(
             class,
             custom_status.is_some(),
             custom_status.as_ref().and_then(Option::as_ref),
-            listed_status(turn, &status),
+            listed,
             now / UPDATED_MS,
         ],
     )?;
     let incarnation = tx.connection().last_insert_rowid();
     let totals = &mut tx.effects.totals;
     totals.instances += 1;
-    totals.count_status(&status, 1);
+    totals.count_status(&status, listed, 1);
     tx.effects.rates.started += 1;
     tx.effects.rates.count_end(&status);
     Ok(Updated { incarnation, class: Some(class), is_current: true })
@@ -246,16 +249,17 @@ fn update_row(
             None => execution_status(tx, instance, execution_id)?.unwrap_or_default(),
         };
         let old_status = before.status.as_deref().unwrap_or_default();
+        let listed = listed_status(turn, &status);
         let totals = &mut tx.effects.totals;
-        totals.count_status(old_status, -1);
-        totals.count_status(&status, 1);
+        totals.count_status(old_status, &before.listed_status, -1);
+        totals.count_status(&status, listed, 1);
         if status != old_status {
             tx.effects.rates.count_end(&status);
         }
         if new_status.is_none() {
             tx.execute(
                 "UPDATE instances SET listed_status = ?2, updated_10s = ?3 WHERE incarnation = ?1",
-                params![before.incarnation, listed_status(turn, &status), now / UPDATED_MS],
+                params![before.incarnation, listed, now / UPDATED_MS],
             )?;
         }
     } else if before.updated_10s != now / UPDATED_MS {

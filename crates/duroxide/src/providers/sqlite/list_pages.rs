@@ -165,7 +165,7 @@ fn parts(connection: &Connection, listing: &Listing<'_>) -> rusqlite::Result<Vec
 }
 
 /// Collects values, each found from the one before.
-fn hops(
+pub(super) fn hops(
     mut next: impl FnMut(Option<&str>) -> rusqlite::Result<Option<Option<String>>>,
 ) -> rusqlite::Result<Vec<String>> {
     let mut values: Vec<String> = Vec::new();

@@ -58,6 +58,7 @@ mod owner_file;
 mod owners;
 mod provider;
 mod quarantine;
+mod queue_states;
 mod readers;
 mod reads;
 mod removal;

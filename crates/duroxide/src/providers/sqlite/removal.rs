@@ -41,8 +41,8 @@ pub(super) fn delete(
 
 /// Tells whether an instance is running, or between two executions with the next one's start still queued.
 fn is_running(tx: &WriteTransaction<'_, '_>, instance: &str) -> Result<bool, StoreError> {
-    let status = current_status(tx, instance)?;
-    Ok(match status.as_deref().and_then(ExecutionStatus::parse) {
+    let statuses = statuses(tx, instance)?;
+    Ok(match statuses.and_then(|(status, _)| ExecutionStatus::parse(&status)) {
         Some(ExecutionStatus::Running) => true,
         Some(ExecutionStatus::ContinuedAsNew) => messages::has_start(tx, instance)?,
         Some(ExecutionStatus::Completed | ExecutionStatus::Failed) | None => false,
@@ -53,13 +53,14 @@ fn exists(tx: &WriteTransaction<'_, '_>, instance: &str) -> rusqlite::Result<boo
     Ok(tx.row("SELECT 1 FROM instances WHERE instance_id = ?1", [instance], |_| Ok(()))?.is_some())
 }
 
-fn current_status(tx: &WriteTransaction<'_, '_>, instance: &str) -> rusqlite::Result<Option<String>> {
+/// The status of the current execution of an instance, empty if that has no row; and the one that it is listed with.
+fn statuses(tx: &WriteTransaction<'_, '_>, instance: &str) -> rusqlite::Result<Option<(String, String)>> {
     tx.row(
-        "SELECT e.status FROM instances i
-         JOIN executions e ON e.instance_id = i.instance_id AND e.execution_id = i.current_execution_id
+        "SELECT ifnull(e.status, ''), i.listed_status FROM instances i
+         LEFT JOIN executions e ON e.instance_id = i.instance_id AND e.execution_id = i.current_execution_id
          WHERE i.instance_id = ?1",
         [instance],
-        |row| row.get(0),
+        |row| Ok((shown_text(row, 0)?, shown_text(row, 1)?)),
     )
 }
 
@@ -76,7 +77,7 @@ fn delete_one(
     instance: &str,
     result: &mut DeleteInstanceResult,
 ) -> Result<(), StoreError> {
-    let status = current_status(tx, instance)?;
+    let (status, listed) = statuses(tx, instance)?.unwrap_or_default();
     let remove = |sql: &'static str| -> rusqlite::Result<u64> { Ok(tx.execute(sql, [instance])? as u64) };
     let events = remove("DELETE FROM history WHERE instance_id = ?1")?;
     let executions = remove("DELETE FROM executions WHERE instance_id = ?1")?;
@@ -96,7 +97,7 @@ fn delete_one(
     totals.instances -= instances as i64;
     totals.executions -= executions as i64;
     totals.events -= events as i64;
-    totals.count_status(status.as_deref().unwrap_or_default(), -1);
+    totals.count_status(&status, &listed, -1);
     tx.effects.changed_instances.push(instance.to_string());
     // This may have freed activities of a session.
     tx.effects.work_ready |= work > 0;

@@ -22,6 +22,7 @@ const STEPS: &[&str] = &[
     include_str!("migrations/0005_dropped_messages.sql"),
     include_str!("migrations/0006_ended_instances.sql"),
     include_str!("migrations/0007_listing.sql"),
+    include_str!("migrations/0008_cancelled.sql"),
 ];
 
 /// Marks a file as ours: "duro" in ASCII.

@@ -10,7 +10,7 @@ use super::error::StoreError;
 use super::observed::BegunAndEnded;
 use super::shared::{Shared, after, clamp_ms};
 use super::statements::Statements;
-use crate::model::ExecutionStatus;
+use crate::model::{ExecutionStatus, InstanceState};
 
 /// The effects of a commit beyond its rows: which signals to send, and by how much the totals move.
 #[derive(Debug, Default)]
@@ -55,17 +55,22 @@ pub(super) struct Totals {
     pub(super) events: i64,
     pub(super) running: i64,
     pub(super) completed: i64,
+    /// Cancelled ones, too.
     pub(super) failed: i64,
+    pub(super) cancelled: i64,
 }
 
 impl Totals {
-    /// Adds (`1`) or removes (`-1`) an instance with this status.
-    pub(super) fn count_status(&mut self, status: &str, by: i64) {
+    /// Adds (`1`) or removes (`-1`) an instance whose current execution has this status, and which is listed as that.
+    pub(super) fn count_status(&mut self, status: &str, listed: &str, by: i64) {
         match ExecutionStatus::parse(status) {
             Some(ExecutionStatus::Running) => self.running += by,
             Some(ExecutionStatus::Completed) => self.completed += by,
             Some(ExecutionStatus::Failed) => self.failed += by,
             Some(ExecutionStatus::ContinuedAsNew) | None => {}
+        }
+        if listed == InstanceState::CANCELLED {
+            self.cancelled += by;
         }
     }
 }
@@ -265,8 +270,16 @@ impl<'c, 's> WriteTransaction<'c, 's> {
         self.execute(
             "UPDATE totals SET instances = instances + ?1, executions = executions + ?2, events = events + ?3,
                 running_instances = running_instances + ?4, completed_instances = completed_instances + ?5,
-                failed_instances = failed_instances + ?6",
-            [totals.instances, totals.executions, totals.events, totals.running, totals.completed, totals.failed],
+                failed_instances = failed_instances + ?6, cancelled_instances = cancelled_instances + ?7",
+            [
+                totals.instances,
+                totals.executions,
+                totals.events,
+                totals.running,
+                totals.completed,
+                totals.failed,
+                totals.cancelled,
+            ],
         )
         .map(drop)
     }
@@ -296,6 +309,7 @@ impl Effects {
         sum.running += add.running;
         sum.completed += add.completed;
         sum.failed += add.failed;
+        sum.cancelled += add.cancelled;
     }
 }
 
