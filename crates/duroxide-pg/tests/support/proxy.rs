@@ -97,6 +97,12 @@ impl Proxy {
         self.state.server.store(server, Ordering::SeqCst);
     }
 
+    /// Closes new connections at once until [`point_to`](Self::point_to) is called; open ones stay.
+    pub fn refuse_new_connections(&self) {
+        // Nobody can listen at port 0, so the proxy reaches no server.
+        self.point_to(0);
+    }
+
     /// Cuts every open connection.
     pub fn cut(&self) {
         self.state.cuts.send_modify(|cuts| *cuts += 1);

@@ -100,6 +100,11 @@ impl World {
         self.connect().await.batch_execute(sql).await.unwrap();
     }
 
+    /// Waits until the server has everything on its disk that was committed until now, also without a sync.
+    pub async fn write_log_to_disk(&self) {
+        self.run("SET synchronous_commit = on; SELECT pg_logical_emit_message(true, 'test', '')").await;
+    }
+
     /// Makes triggers that hold up the statement that fires them, until the test opens the gate.
     pub async fn close_gate(&self, triggers: &[&str]) {
         let gate = "
