@@ -1,6 +1,5 @@
 //! The smallest durable program. With a file (`-- sqlite:hello.db`), a second run finds the first one's result.
 use duroxide::prelude::*;
-
 #[activity]
 async fn greet(name: String) -> Result<String, String> {
     Ok(format!("Hello, {name}!"))

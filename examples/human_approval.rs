@@ -1,53 +1,57 @@
 //! A person decides: the orchestration asks, waits as long as it takes (here up to a day), and shows how it stands.
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use duroxide::prelude::*;
 use serde::{Deserialize, Serialize};
 
-const WAIT: Duration = Duration::from_secs(30);
-
-#[derive(Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Decision {
     by: String,
     approved: bool,
 }
 
-async fn expense(ctx: OrchestrationContext, amount: String) -> Result<String, String> {
-    ctx.schedule_activity("AskManager", &amount).await?;
-    let decision = ctx.schedule_wait_typed::<Decision>("decision");
-    let a_day = ctx.schedule_timer(Duration::from_secs(24 * 60 * 60));
-    ctx.set_custom_status("waiting for a decision");
-    match ctx.select2(decision, a_day).await {
-        Either2::First(Decision { by, approved: true }) => Ok(format!("{amount} paid, approved by {by}")),
-        Either2::First(Decision { by, approved: false }) => Err(format!("{by} said no")),
-        Either2::Second(()) => Err("nobody decided".to_string()),
-    }
+#[derive(Debug, Serialize, Deserialize, thiserror::Error)]
+enum ExpenseError {
+    #[error("{by} said no")]
+    Refused { by: String },
+    #[error("nobody decided in a day")]
+    NobodyDecided,
+    #[error(transparent)]
+    Failed(#[from] Failure),
 }
 
-async fn ask_manager(_ctx: ActivityContext, amount: String) -> Result<String, String> {
-    println!("mail to the manager: may we spend {amount}?");
-    Ok(String::new())
+#[activity(retry = RetryPolicy::exponential(5))]
+async fn ask_manager(purpose: &str) -> Result<(), Failure> {
+    println!("mail to the manager: may we pay for a {purpose}?");
+    Ok(())
+}
+
+#[orchestration]
+async fn expense(ctx: OrchestrationContext, purpose: String) -> Result<String, ExpenseError> {
+    ask_manager(&ctx, &purpose).await?;
+    let decision = ctx.event::<Decision>("decision");
+    ctx.set_status(&"waits for a decision".to_string());
+    select! {
+        decision = decision => match decision? {
+            Decision { by, approved: true } => Ok(format!("the {purpose} is paid, approved by {by}")),
+            Decision { by, .. } => Err(ExpenseError::Refused { by }),
+        },
+        () = ctx.timer(days(1)) => Err(ExpenseError::NobodyDecided),
+    }
 }
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let store = Arc::new(SqliteProvider::new_in_memory().await?);
-    let activities = ActivityRegistry::builder().register("AskManager", ask_manager).build_result()?;
-    let orchestrations = OrchestrationRegistry::builder().register("Expense", expense).build_result()?;
-    let runtime = Runtime::start_with_store(store.clone(), activities, orchestrations).await;
-
-    let client = Client::new(store);
-    for (id, approved) in [("lunch", true), ("yacht", false)] {
-        client.start_orchestration(id, "Expense", id).await?;
-        let asked = client.wait_for_status_change(id, 0, Duration::from_millis(10), WAIT).await?;
-        if let OrchestrationStatus::Running { custom_status: Some(status), .. } = asked {
-            println!("{id}: {status}");
+    let app = Duroxide::open("sqlite::memory:").activity(ask_manager).orchestration(expense).start().await?;
+    for (purpose, approved) in [("lunch", true), ("yacht", false)] {
+        let expense = app.start(expense, purpose, purpose.to_string()).await?;
+        app.wait_for_status_change(purpose, 0, millis(10), secs(30)).await?;
+        println!("{purpose}: {}", expense.query::<String>().await?.unwrap_or_default());
+        expense.signal("decision", &Decision { by: "Grace".to_string(), approved }).await?;
+        match expense.result().await {
+            Ok(text) => println!("{purpose}: {text}"),
+            Err(error) => println!("{purpose}: {error}"),
         }
-        client.raise_event_typed(id, "decision", &Decision { by: "Grace".into(), approved }).await?;
-        println!("{id}: {:?}", client.wait_for_orchestration_typed::<String>(id, WAIT).await?);
     }
-    runtime.shutdown(None).await;
+    app.shutdown().await;
     Ok(())
 }

@@ -1,5 +1,8 @@
 //! Two versions of one orchestration: what runs keeps its version, what starts gets the newest, unless a policy or the
 //! caller says otherwise.
+//!
+//! This example uses the parts by themselves, with names and strings: a store, registries, a runtime and a client. The others
+//! let `Duroxide` put them together.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -13,6 +13,8 @@ use crate::support;
 #[path = "../../duroxide/tests/kill9/check.rs"]
 #[allow(dead_code, reason = "shared with the test of the embedded store")]
 mod check;
+#[path = "../../duroxide/tests/kill9/openings.rs"]
+mod openings;
 #[path = "../../duroxide/tests/kill9/program.rs"]
 #[allow(dead_code, reason = "shared with the test of the embedded store")]
 mod program;

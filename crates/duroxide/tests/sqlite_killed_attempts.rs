@@ -10,10 +10,8 @@ use crate::killed_import::{STANDS_STILL, import};
 use crate::sqlite_store::{FAILURE_BOUND, StoreFile, soon};
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use duroxide::providers::sqlite::SqliteProvider;
-use duroxide::providers::{Clock, SystemClock};
 use duroxide::{Client, OrchestrationStatus};
 
 const URL: &str = "DUROXIDE_TEST_KILLED_ATTEMPT_URL";
@@ -46,7 +44,7 @@ async fn the_attempt_after_a_kill_has_its_number_and_the_last_heartbeat() {
         let is_there =
             format!("SELECT count(*) FROM worker_queue WHERE lock_token IS NOT NULL AND work_item LIKE '{STANDS_STILL}'");
         while file.number(&is_there) == 0 {
-            SystemClock.sleep(Duration::from_millis(10)).await;
+            tokio::task::yield_now().await;
         }
     })
     .await;

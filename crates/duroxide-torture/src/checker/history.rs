@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use duroxide::{Event, EventKind};
 
 use super::{Ended, Invariant, Trace, Violation};
+use crate::shared::openings::{expected_opening, is_cancel, is_work};
 
 /// Checks the history of one execution that has ended.
 pub fn check_history(instance: &str, execution: u64, events: &[Event]) -> Vec<Violation> {
@@ -116,39 +117,4 @@ fn arrival<'a>(event: &'a Event, queue: &str) -> Option<&'a String> {
         EventKind::QueueEventDelivered { name, data } if name == queue => Some(data),
         _ => None,
     }
-}
-
-fn is_work(kind: &EventKind) -> bool {
-    matches!(kind, EventKind::ActivityScheduled { .. } | EventKind::SubOrchestrationScheduled { .. })
-}
-
-fn is_cancel(kind: &EventKind) -> bool {
-    matches!(
-        kind,
-        EventKind::ActivityCancelRequested { .. }
-            | EventKind::SubOrchestrationCancelRequested { .. }
-            | EventKind::ExternalSubscribedCancelled { .. }
-            | EventKind::QueueSubscriptionCancelled { .. }
-            | EventKind::OrchestrationCancelRequested { .. }
-    )
-}
-
-type Opens = fn(&EventKind) -> bool;
-
-/// For an event that ends something: which kind of event it can end.
-fn expected_opening(kind: &EventKind) -> Option<Opens> {
-    Some(match kind {
-        EventKind::ActivityCompleted { .. }
-        | EventKind::ActivityFailed { .. }
-        | EventKind::ActivityCancelRequested { .. } => {
-            |kind| matches!(kind, EventKind::ActivityScheduled { .. })
-        }
-        EventKind::TimerFired { .. } => |kind| matches!(kind, EventKind::TimerCreated { .. }),
-        EventKind::SubOrchestrationCompleted { .. }
-        | EventKind::SubOrchestrationFailed { .. }
-        | EventKind::SubOrchestrationCancelRequested { .. } => {
-            |kind| matches!(kind, EventKind::SubOrchestrationScheduled { .. })
-        }
-        _ => return None,
-    })
 }

@@ -2,10 +2,8 @@
 //! killed and replaced again and again. A ledger outside the store says which activities ran.
 
 use std::collections::BTreeSet;
-use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::process::Command;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -23,6 +21,7 @@ use crate::shared::program::{
     message, messages, signal_data,
 };
 use crate::shared::random::Random;
+use crate::shared::watched_process::WatchedProcess;
 use crate::shared::worker;
 
 /// The harness.
@@ -137,15 +136,15 @@ fn run(seed: u64, twin: Option<&str>, place: &Place, at_once: usize) -> Trial {
     let client = Client::new(runtime.block_on(place.open(false)));
     let application = runtime.spawn(apply(client.clone(), cases));
 
-    let mut workers: Vec<Worker> =
-        (0..at_once).map(|n| Worker::spawn(place, &ledger_file, n, twin)).collect();
+    let mut workers: Vec<WatchedProcess> =
+        (0..at_once).map(|n| spawn_worker(place, &ledger_file, n, twin)).collect();
     let average = (forecast.activities as u64 * 2 * 8 / 10) / KILLS as u64;
     for kill in 0..KILLS {
         let victim = dice.below(at_once as u64) as usize;
-        workers[victim].progress((average / 3 + dice.below(average * 4 / 3)) / at_once as u64);
+        workers[victim].progress((average / 3 + dice.below(average * 4 / 3)) / at_once as u64, QUIET);
         // Not always right after an activity has begun or ended.
         std::thread::sleep(Duration::from_micros(dice.below(20_000)));
-        let next = Worker::spawn(place, &ledger_file, kill + at_once, twin);
+        let next = spawn_worker(place, &ledger_file, kill + at_once, twin);
         std::mem::replace(&mut workers[victim], next).kill();
     }
     let killed = SystemClock.monotonic();
@@ -159,7 +158,7 @@ fn run(seed: u64, twin: Option<&str>, place: &Place, at_once: usize) -> Trial {
         Ended::read(&client, &SystemClock, bound / 3).await.unwrap()
     });
     let calm_ms = (SystemClock.monotonic() - killed).as_millis() as u64;
-    workers.into_iter().for_each(Worker::kill);
+    workers.into_iter().for_each(WatchedProcess::kill);
     application.abort();
     let mut trace = match runtime.block_on(application) {
         Err(error) if error.is_cancelled() => Trace::default(),
@@ -253,52 +252,12 @@ async fn apply(client: Client, cases: Vec<(String, Vec<Step>)>) {
     }
 }
 
-/// A process that works on the store.
-struct Worker {
-    process: Child,
-    progress: Receiver<usize>,
-}
-
-impl Worker {
-    fn spawn(place: &Place, ledger: &Path, round: usize, twin: Option<&str>) -> Self {
-        let mut process = Command::new(program_file())
-            .arg(WORKER)
-            .arg(place.text())
-            .arg(ledger)
-            .arg(round.to_string())
-            .args(twin)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut output = process.stdout.take().unwrap();
-        let (sender, progress) = channel();
-        std::thread::spawn(move || {
-            let mut buffer = [0; 1024];
-            while let Ok(count @ 1..) = output.read(&mut buffer) {
-                let lines = buffer[..count].iter().filter(|byte| **byte == b'\n').count();
-                let _ = sender.send(lines);
-            }
-        });
-        Self { process, progress }
-    }
-
-    /// Waits until so many lines were written, or nothing more comes.
-    fn progress(&self, lines: u64) {
-        let mut seen = 0;
-        while seen < lines {
-            match self.progress.recv_timeout(QUIET) {
-                Ok(more) => seen += more as u64,
-                Err(RecvTimeoutError::Timeout) => return,
-                Err(RecvTimeoutError::Disconnected) => panic!("a worker ended by itself"),
-            }
-        }
-    }
-
-    fn kill(mut self) {
-        self.process.kill().unwrap();
-        self.process.wait().unwrap();
-    }
+/// Starts a process that works on the store.
+fn spawn_worker(place: &Place, ledger: &Path, round: usize, twin: Option<&str>) -> WatchedProcess {
+    let round = round.to_string();
+    WatchedProcess::spawn(
+        Command::new(program_file()).arg(WORKER).arg(place.text()).arg(ledger).arg(round).args(twin),
+    )
 }
 
 /// The program with the workers' side, if it is not this one: tests name it.

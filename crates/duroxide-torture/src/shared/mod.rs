@@ -4,11 +4,15 @@
 
 #[path = "../../../duroxide-pg/tests/support/cluster.rs"]
 pub mod cluster;
+#[path = "../../../duroxide/tests/kill9/openings.rs"]
+pub mod openings;
 #[path = "../../../duroxide/tests/kill9/program.rs"]
 pub mod program;
 #[path = "../../../duroxide-pg/tests/support/proxy.rs"]
 pub mod proxy;
 #[path = "../../../duroxide/tests/kill9/random.rs"]
 pub mod random;
+#[path = "../../../duroxide/tests/kill9/watched_process.rs"]
+pub mod watched_process;
 #[path = "../../../duroxide/tests/kill9/worker.rs"]
 pub mod worker;

@@ -12,6 +12,20 @@ use crate::runtime::{OnForeignWait, OnMismatch, OnUnregistered, Runtime, Runtime
 use crate::typed::{ActivityEntry, ActivityFn, OrchestrationEntry, OrchestrationFn};
 
 /// Collects what an application is made of: functions, services, options. See [`Duroxide::open`].
+///
+/// ```
+/// use duroxide::prelude::*;
+///
+/// use duroxide::DuroxideBuilder;
+///
+/// # #[activity] async fn charge(card: String) -> Result<String, String> { Ok(card) }
+/// # #[orchestration] async fn pay(ctx: OrchestrationContext, card: String) -> Result<String, String> { charge(&ctx, card).await }
+/// /// The program and its tests register the same functions.
+/// fn functions(app: DuroxideBuilder) -> DuroxideBuilder {
+///     app.activity(charge).orchestration(pay)
+/// }
+/// let app = functions(Duroxide::open("memory:")).max_activities(16);
+/// ```
 #[must_use = "an application does nothing until it is started"]
 pub struct DuroxideBuilder {
     source: Source,
@@ -112,6 +126,15 @@ impl DuroxideBuilder {
     }
 
     /// Adds orchestrations of the untyped interface.
+    ///
+    /// ```
+    /// use duroxide::prelude::*;
+    ///
+    /// let old = OrchestrationRegistry::builder()
+    ///     .register("Echo", |_: OrchestrationContext, input: String| async move { Ok(input) })
+    ///     .build();
+    /// let app = Duroxide::open("memory:").orchestrations(old);
+    /// ```
     pub fn orchestrations(mut self, registry: OrchestrationRegistry) -> Self {
         self.untyped_orchestrations.push(registry);
         self

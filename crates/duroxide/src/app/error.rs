@@ -3,6 +3,18 @@
 use std::error::Error;
 
 /// Why an application could not be started. Nothing runs then.
+///
+/// ```
+/// use duroxide::{Duroxide, StartError};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// match Duroxide::open("nonsense:").start().await {
+///     Err(StartError::Store(_)) => println!("is the database there?"),
+///     Err(error) => println!("cannot start: {error}"),
+///     Ok(app) => app.shutdown().await,
+/// }
+/// # }
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {

@@ -69,6 +69,18 @@ impl Duroxide {
     ///
     /// For PostgreSQL, `duroxide-pg` opens the store: `Duroxide::on(duroxide_pg::open(url).await?)`. It opens all of these
     /// URLs, too.
+    ///
+    /// ```
+    /// use duroxide::prelude::*;
+    ///
+    /// # #[orchestration] async fn hello(ctx: OrchestrationContext, name: String) -> Result<String, String> { drop(ctx); Ok(name) }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let app = Duroxide::open("memory:").orchestration(hello).start().await?;
+    /// assert_eq!(app.start(hello, "h-1", "Ada".to_string()).await?.result().await?, "Ada");
+    /// app.shutdown().await;
+    /// # Ok(()) }
+    /// ```
     pub fn open(url: impl Into<String>) -> DuroxideBuilder {
         DuroxideBuilder::new(builder::Source::Url(url.into()))
     }

@@ -36,6 +36,12 @@ impl Client {
 
 impl Cancel {
     /// Says why. The orchestration and whoever looks at the instance see it.
+    ///
+    /// ```
+    /// # async fn run(client: duroxide::Client) -> Result<(), duroxide::ClientError> {
+    /// client.cancel("order-7").reason("the customer called").await?;
+    /// # Ok(()) }
+    /// ```
     pub fn reason(mut self, reason: impl Into<String>) -> Self {
         self.reason = reason.into();
         self
@@ -43,6 +49,12 @@ impl Cancel {
 
     /// Ends the instance after this time, if its own cleanup has not ended it. Zero ends it at once, without cleanup.
     /// Without a grace period the cleanup may take as long as it takes.
+    ///
+    /// ```
+    /// # async fn run(client: duroxide::Client) -> Result<(), duroxide::ClientError> {
+    /// client.cancel("order-7").grace(duroxide::mins(5)).await?;
+    /// # Ok(()) }
+    /// ```
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = Some(grace);
         self

@@ -27,6 +27,30 @@ const LEASE: Duration = Duration::from_secs(60 * 60);
 ///
 /// By default every turn is [taken twice](RuntimeOptions::turn_check) and compared, and an instance that its code cannot
 /// take further is blocked, with the reason in the panic of the call that waits for it.
+///
+/// ```
+/// use duroxide::prelude::*;
+/// use duroxide::testing::{Mock, TestEnv, TestEnvBuilder};
+///
+/// async fn pay(ctx: OrchestrationContext, card: String) -> Result<String, String> {
+///     ctx.schedule_activity("Charge", card).await
+/// }
+///
+/// fn environment() -> TestEnvBuilder {
+///     TestEnv::builder().orchestration("Pay", pay).mock("Charge", Mock::returns("receipt"))
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let env = environment().start().await;
+/// env.start("p-1", "Pay", "visa").await;
+/// assert_eq!(env.output("p-1").await, "receipt");
+/// // A builder makes as many environments as you like.
+/// let declined = environment().mock("Charge", Mock::fails("declined")).start().await;
+/// declined.start("p-1", "Pay", "visa").await;
+/// assert_eq!(declined.failure("p-1").await, "declined");
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct TestEnvBuilder {
     orchestrations: OrchestrationRegistry,
@@ -65,6 +89,23 @@ fn options() -> RuntimeOptions {
 
 impl TestEnvBuilder {
     /// Adds orchestrations, as the program registers them.
+    ///
+    /// ```
+    /// use duroxide::prelude::*;
+    /// use duroxide::testing::TestEnv;
+    ///
+    /// fn registry() -> OrchestrationRegistry {
+    ///     let echo = |_: OrchestrationContext, input: String| async move { Ok(input) };
+    ///     OrchestrationRegistry::builder().register("Echo", echo).build()
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let env = TestEnv::builder().orchestrations(registry()).start().await;
+    /// env.start("e-1", "Echo", "hello").await;
+    /// assert_eq!(env.output("e-1").await, "hello");
+    /// # }
+    /// ```
     #[must_use]
     pub fn orchestrations(mut self, orchestrations: OrchestrationRegistry) -> Self {
         self.orchestrations =
@@ -73,6 +114,19 @@ impl TestEnvBuilder {
     }
 
     /// Adds an orchestration.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # use duroxide::testing::{Mock, TestEnv};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let echo = |_: OrchestrationContext, input: String| async move { Ok(input) };
+    /// let env = TestEnv::builder().orchestration("Echo", echo).start().await;
+    /// env.start("e-1", "Echo", "hello").await;
+    /// assert_eq!(env.output("e-1").await, "hello");
+    /// # let _ = Mock::never();
+    /// # }
+    /// ```
     #[must_use]
     pub fn orchestration<F, Fut>(self, name: impl Into<String>, f: F) -> Self
     where
@@ -83,6 +137,21 @@ impl TestEnvBuilder {
     }
 
     /// Adds activities, as the program registers them.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # use duroxide::testing::{Mock, TestEnv};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let pay = |ctx: OrchestrationContext, card: String| async move { ctx.schedule_activity("Charge", card).await };
+    /// let charge = |_: ActivityContext, card: String| async move { Ok(format!("charged {card}")) };
+    /// let activities = ActivityRegistry::builder().register("Charge", charge).build();
+    /// let env = TestEnv::builder().orchestration("Pay", pay).activities(activities).start().await;
+    /// env.start("p-1", "Pay", "visa").await;
+    /// assert_eq!(env.output("p-1").await, "charged visa");
+    /// # let _ = Mock::never();
+    /// # }
+    /// ```
     #[must_use]
     pub fn activities(mut self, activities: ActivityRegistry) -> Self {
         self.activities = ActivityRegistry::builder_from(&self.activities).merge(activities).build();
@@ -90,6 +159,20 @@ impl TestEnvBuilder {
     }
 
     /// Adds an activity.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # use duroxide::testing::{Mock, TestEnv};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let pay = |ctx: OrchestrationContext, card: String| async move { ctx.schedule_activity("Charge", card).await };
+    /// let charge = |_: ActivityContext, card: String| async move { Ok(format!("charged {card}")) };
+    /// let env = TestEnv::builder().orchestration("Pay", pay).activity("Charge", charge).start().await;
+    /// env.start("p-1", "Pay", "visa").await;
+    /// assert_eq!(env.output("p-1").await, "charged visa");
+    /// # let _ = Mock::never();
+    /// # }
+    /// ```
     #[must_use]
     pub fn activity<F, Fut>(self, name: impl Into<String>, f: F) -> Self
     where
@@ -100,6 +183,18 @@ impl TestEnvBuilder {
     }
 
     /// Puts a mock in the place of an activity, registered or not: a function with `#[activity]`, or a recorded name.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # use duroxide::testing::{Mock, TestEnv};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let pay = |ctx: OrchestrationContext, card: String| async move { ctx.schedule_activity("Charge", card).await };
+    /// let env = TestEnv::builder().orchestration("Pay", pay).mock("Charge", Mock::fails("declined")).start().await;
+    /// env.start("p-1", "Pay", "visa").await;
+    /// assert_eq!(env.failure("p-1").await, "declined");
+    /// # }
+    /// ```
     #[must_use]
     pub fn mock<Marker>(mut self, activity: impl ActivityName<Marker>, mock: Mock) -> Self {
         self.mocks.insert(activity.activity_name(), mock);
@@ -152,6 +247,29 @@ impl TestEnvBuilder {
 
     /// Adds the functions and services of an application, as the program registers them. Its store and options stay out.
     ///
+    /// ```
+    /// use duroxide::prelude::*;
+    /// use duroxide::testing::TestEnv;
+    ///
+    /// #[activity]
+    /// async fn charge(card: String) -> Result<String, String> {
+    ///     Ok(format!("charged {card}"))
+    /// }
+    ///
+    /// #[orchestration]
+    /// async fn pay(ctx: OrchestrationContext, card: String) -> Result<String, String> {
+    ///     charge(&ctx, card).await
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let app = Duroxide::open("sqlite:payments.db").activity(charge).orchestration(pay);
+    /// let env = TestEnv::builder().app(app).start().await; // the file is not touched
+    /// let payment = env.client().start(pay, "p-1", "visa".to_string()).await.unwrap();
+    /// assert_eq!(env.run(payment.result()).await.unwrap(), "charged visa");
+    /// # }
+    /// ```
+    ///
     /// # Panics
     /// If a name is registered twice.
     #[must_use]
@@ -164,6 +282,14 @@ impl TestEnvBuilder {
     }
 
     /// Changes the options of the runtime, which begin with those that suit a test.
+    ///
+    /// ```
+    /// use duroxide::testing::TestEnv;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let env = TestEnv::builder().options(|options| options.max_attempts = 3).start().await;
+    /// # }
+    /// ```
     #[must_use]
     pub fn options(mut self, change: impl FnOnce(&mut RuntimeOptions)) -> Self {
         change(&mut self.options);
@@ -171,11 +297,38 @@ impl TestEnvBuilder {
     }
 
     /// Starts the environment.
+    ///
+    /// ```
+    /// use duroxide::testing::TestEnv;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let env = TestEnv::builder().start().await;
+    /// assert_eq!(env.elapsed(), std::time::Duration::ZERO);
+    /// # }
+    /// ```
     pub async fn start(self) -> TestEnv {
         self.start_with(CrashPlan::none()).await
     }
 
     /// Runs a test on environments like this one, with a crash at every place; see [`crash_everywhere`].
+    ///
+    /// ```
+    /// use duroxide::prelude::*;
+    /// use duroxide::testing::{Mock, TestEnv};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let pay = |ctx: OrchestrationContext, card: String| async move { ctx.schedule_activity("Charge", card).await };
+    /// let builder = TestEnv::builder().orchestration("Pay", pay).mock("Charge", Mock::returns("receipt"));
+    /// let report = builder
+    ///     .crash_everywhere(async |env| {
+    ///         env.start("p-1", "Pay", "visa").await;
+    ///         env.output("p-1").await
+    ///     })
+    ///     .await;
+    /// assert!(report.is_ok());
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// Says where a crash changes the outcome.

@@ -13,6 +13,20 @@ use crate::providers::memory::MemoryProvider;
 use crate::registry::ActivityHandler;
 
 /// One call of an activity, real or mocked.
+///
+/// ```
+/// # use duroxide::prelude::*;
+/// # use duroxide::testing::{Mock, TestEnv};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// # let pay = |ctx: OrchestrationContext, card: String| async move { ctx.schedule_activity("Charge", card).await };
+/// let env = TestEnv::builder().orchestration("Pay", pay).mock("Charge", Mock::returns("receipt")).start().await;
+/// env.start("p-1", "Pay", "visa").await;
+/// env.output("p-1").await;
+/// let calls = env.calls("Charge");
+/// assert_eq!((calls[0].input.as_str(), calls[0].attempt), ("visa", 1));
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ActivityCall {
     /// The name of the activity.
@@ -35,6 +49,21 @@ pub struct ActivityCall {
 
 impl ActivityCall {
     /// Decodes the input.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # use duroxide::testing::{Mock, TestEnv};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let pay = |ctx: OrchestrationContext, _: String| async move {
+    /// #     ctx.schedule_activity_typed::<_, String>("Charge", &("visa", 300)).await
+    /// # };
+    /// let env = TestEnv::builder().orchestration("Pay", pay).mock("Charge", Mock::returns_typed(&"receipt")).start().await;
+    /// env.start("p-1", "Pay", "").await;
+    /// env.output("p-1").await;
+    /// assert_eq!(env.calls("Charge")[0].input_as::<(String, u64)>(), ("visa".to_string(), 300));
+    /// # }
+    /// ```
     ///
     /// # Panics
     /// If it does not decode.

@@ -17,6 +17,22 @@ use crate::model::WorkItem;
 use crate::providers::{CommitGate, CommitKind};
 
 /// How many places a crash was tried at, without a change of the outcome.
+///
+/// ```
+/// use duroxide::prelude::*;
+/// use duroxide::testing::{Mock, TestEnv, crash_everywhere};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// # let pay = |ctx: OrchestrationContext, card: String| async move { ctx.schedule_activity("Charge", card).await };
+/// let builder = || TestEnv::builder().orchestration("Pay", pay).mock("Charge", Mock::returns("receipt"));
+/// let test = async |env: &TestEnv| {
+///     env.start("p-1", "Pay", "visa").await;
+///     env.output("p-1").await
+/// };
+/// println!("{:?}", crash_everywhere(builder, test).await.unwrap());
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CrashReport {
     /// Crashes right after a commit: a turn, or the result of an activity.
@@ -26,6 +42,24 @@ pub struct CrashReport {
 }
 
 /// A crash that changes the outcome.
+///
+/// ```
+/// use duroxide::prelude::*;
+/// use duroxide::testing::{Mock, TestEnv, crash_everywhere};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// # let pay = |ctx: OrchestrationContext, card: String| async move { ctx.schedule_activity("Charge", card).await };
+/// let builder = || TestEnv::builder().orchestration("Pay", pay).mock("Charge", Mock::returns("receipt"));
+/// // Counts the effects, and a charge may run twice: the finding names the step.
+/// let test = async |env: &TestEnv| {
+///     env.start("p-1", "Pay", "visa").await;
+///     env.output("p-1").await;
+///     env.calls("Charge").len()
+/// };
+/// println!("{}", crash_everywhere(builder, test).await.unwrap_err());
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CrashFinding {
     /// Where the crash was.

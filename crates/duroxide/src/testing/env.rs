@@ -24,6 +24,19 @@ use crate::runtime::{Runtime, RuntimeOptions, blocked};
 /// A test environment: the real engine on a store in memory, with time that skips ahead. See the [module](super).
 ///
 /// Dropping it stops its runtime.
+///
+/// ```
+/// # use duroxide::prelude::*;
+/// # use duroxide::testing::{Mock, TestEnv};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// # let pay = |ctx: OrchestrationContext, card: String| async move { ctx.schedule_activity("Charge", card).await };
+/// let env = TestEnv::builder().orchestration("Pay", pay).mock("Charge", Mock::returns("receipt")).start().await;
+/// env.start("p-1", "Pay", "visa").await;
+/// assert_eq!(env.output("p-1").await, "receipt");
+/// assert_eq!(env.calls("Charge").len(), 1);
+/// # }
+/// ```
 pub struct TestEnv {
     shared: Arc<Shared>,
     supervisor: tokio::task::JoinHandle<()>,
@@ -60,6 +73,14 @@ struct Running {
 
 impl TestEnv {
     /// Says what the environment consists of.
+    ///
+    /// ```
+    /// use duroxide::testing::TestEnv;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let env = TestEnv::builder().start().await;
+    /// # }
+    /// ```
     pub fn builder() -> TestEnvBuilder {
         TestEnvBuilder::default()
     }
@@ -559,6 +580,23 @@ impl TestEnv {
     }
 
     /// Exchanges the orchestrations for others, as a deployment does: stops the runtime, and starts one with another build.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # use duroxide::testing::{Mock, TestEnv};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let old = |ctx: OrchestrationContext, _: String| async move { Ok(ctx.schedule_wait("go").await) };
+    /// let env = TestEnv::builder().orchestration("Wait", old).start().await;
+    /// env.start("w-1", "Wait", "").await;
+    /// env.settle().await;
+    /// let new = |ctx: OrchestrationContext, _: String| async move { Ok(format!("went {}", ctx.schedule_wait("go").await)) };
+    /// env.deploy(OrchestrationRegistry::builder().register("Wait", new).build()).await;
+    /// env.client().raise_event("w-1", "go", "home").await.unwrap();
+    /// assert_eq!(env.output("w-1").await, "went home");
+    /// # let _ = Mock::never();
+    /// # }
+    /// ```
     pub async fn deploy(&self, orchestrations: OrchestrationRegistry) {
         let shared = &self.shared;
         let _exchange = shared.exchange.lock().await;

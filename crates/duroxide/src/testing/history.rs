@@ -47,6 +47,21 @@ impl Deref for RecordedHistory {
 
 impl RecordedHistory {
     /// Makes a history of events, such as those that a client read.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # use duroxide::testing::{Mock, TestEnv};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let pay = |ctx: OrchestrationContext, card: String| async move { ctx.schedule_activity("Charge", card).await };
+    /// let env = TestEnv::builder().orchestration("Pay", pay).mock("Charge", Mock::returns("receipt")).start().await;
+    /// env.start("p-1", "Pay", "visa").await;
+    /// env.output("p-1").await;
+    /// let events = env.client().read_execution_history("p-1", 1).await.unwrap();
+    /// let history = duroxide::testing::RecordedHistory::new("p-1", events);
+    /// assert_eq!(history.activities(), ["Charge"]);
+    /// # }
+    /// ```
     pub fn new(instance: impl Into<String>, events: Vec<Event>) -> Self {
         Self { instance: instance.into(), events }
     }
@@ -131,6 +146,19 @@ impl RecordedHistory {
     }
 
     /// Checks that the code asked for exactly these [steps](Self::steps), in this order.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # use duroxide::testing::{Mock, TestEnv};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let pay = |ctx: OrchestrationContext, card: String| async move { ctx.schedule_activity("Charge", card).await };
+    /// let env = TestEnv::builder().orchestration("Pay", pay).mock("Charge", Mock::returns("receipt")).start().await;
+    /// env.start("p-1", "Pay", "visa").await;
+    /// env.output("p-1").await;
+    /// env.history("p-1").await.assert_steps(&["activity 'Charge'"]);
+    /// # }
+    /// ```
     ///
     /// # Panics
     /// If it did not; the text shows both.

@@ -42,12 +42,36 @@ pub struct Mock {
 
 impl Mock {
     /// Returns this text, every time.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # use duroxide::testing::{Mock, TestEnv};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let pay = |ctx: OrchestrationContext, card: String| async move { ctx.schedule_activity("Charge", card).await };
+    /// let env = TestEnv::builder().orchestration("Pay", pay).mock("Charge", Mock::returns("receipt")).start().await;
+    /// env.start("p-1", "Pay", "visa").await;
+    /// assert_eq!(env.output("p-1").await, "receipt");
+    /// # }
+    /// ```
     pub fn returns(output: impl Into<String>) -> Self {
         let output = output.into();
         Self::with(move |_| Ok(output.clone()))
     }
 
     /// Returns this value as JSON, every time.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # use duroxide::testing::{Mock, TestEnv};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let pay = |ctx: OrchestrationContext, card: String| async move { ctx.schedule_activity("Charge", card).await };
+    /// let env = TestEnv::builder().orchestration("Pay", pay).mock("Charge", Mock::returns_typed(&("receipt", 7))).start().await;
+    /// env.start("p-1", "Pay", "visa").await;
+    /// assert_eq!(env.output("p-1").await, r#"["receipt",7]"#);
+    /// # }
+    /// ```
     ///
     /// # Panics
     /// If the value does not encode.
@@ -60,6 +84,18 @@ impl Mock {
     }
 
     /// Fails with this text, every time.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # use duroxide::testing::{Mock, TestEnv};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let pay = |ctx: OrchestrationContext, card: String| async move { ctx.schedule_activity("Charge", card).await };
+    /// let env = TestEnv::builder().orchestration("Pay", pay).mock("Charge", Mock::fails("declined")).start().await;
+    /// env.start("p-1", "Pay", "visa").await;
+    /// assert_eq!(env.failure("p-1").await, "declined");
+    /// # }
+    /// ```
     pub fn fails(error: impl Into<String>) -> Self {
         let error = error.into();
         Self::with(move |_| Err(error.clone()))
@@ -67,6 +103,20 @@ impl Mock {
 
     /// Answers one after the other; the last one for all further calls. A step that is delivered again, because a crash
     /// lost its answer, gets its own answer again.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # use duroxide::testing::{Mock, TestEnv};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let pay = |ctx: OrchestrationContext, card: String| async move { ctx.schedule_activity("Charge", card).await };
+    /// let env = TestEnv::builder().orchestration("Pay", pay).mock("Charge", Mock::sequence([Err("busy"), Ok("receipt")])).start().await;
+    /// env.start("p-1", "Pay", "visa").await;
+    /// env.start("p-2", "Pay", "visa").await;
+    /// let (first, second) = (env.end("p-1").await, env.end("p-2").await);
+    /// println!("one of them fails: {first:?}, {second:?}");
+    /// # }
+    /// ```
     ///
     /// # Panics
     /// If there is no answer.
@@ -91,11 +141,35 @@ impl Mock {
     }
 
     /// Answers what the function returns for the input.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # use duroxide::testing::{Mock, TestEnv};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let pay = |ctx: OrchestrationContext, card: String| async move { ctx.schedule_activity("Charge", card).await };
+    /// let env = TestEnv::builder().orchestration("Pay", pay).mock("Charge", Mock::with(|card| Ok(format!("charged {card}")))).start().await;
+    /// env.start("p-1", "Pay", "visa").await;
+    /// assert_eq!(env.output("p-1").await, "charged visa");
+    /// # }
+    /// ```
     pub fn with(answer: impl Fn(String) -> Result<String, String> + Send + Sync + 'static) -> Self {
         Self::with_context(move |_, input| answer(input))
     }
 
     /// Answers what the function returns for the input, and the step that asks.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # use duroxide::testing::{Mock, TestEnv};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let pay = |ctx: OrchestrationContext, card: String| async move { ctx.schedule_activity("Charge", card).await };
+    /// let env = TestEnv::builder().orchestration("Pay", pay).mock("Charge", Mock::with_context(|ctx, _| Ok(ctx.idempotency_key()))).start().await;
+    /// env.start("p-1", "Pay", "visa").await;
+    /// assert!(!env.output("p-1").await.is_empty());
+    /// # }
+    /// ```
     pub fn with_context(
         answer: impl Fn(&ActivityContext, String) -> Result<String, String> + Send + Sync + 'static,
     ) -> Self {
@@ -108,11 +182,43 @@ impl Mock {
     }
 
     /// Never answers. If the orchestration gives the step up, it ends.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # use duroxide::testing::{Mock, TestEnv};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let pay = |ctx: OrchestrationContext, card: String| async move {
+    /// #     let charge = ctx.schedule_activity("Charge", card);
+    /// #     match ctx.select2(charge, ctx.schedule_timer(hours(1))).await {
+    /// #         Either2::First(receipt) => receipt,
+    /// #         Either2::Second(()) => Err("the bank does not answer".to_string()),
+    /// #     }
+    /// # };
+    /// let env = TestEnv::builder().orchestration("Pay", pay).mock("Charge", Mock::never()).start().await;
+    /// env.start("p-1", "Pay", "visa").await;
+    /// assert_eq!(env.failure("p-1").await, "the bank does not answer");
+    /// assert_eq!(env.elapsed(), hours(1));
+    /// # }
+    /// ```
     pub fn never() -> Self {
         Self { duration: None, ..Self::returns("") }
     }
 
     /// Takes this long, by the test's clock.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # use duroxide::testing::{Mock, TestEnv};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let pay = |ctx: OrchestrationContext, card: String| async move { ctx.schedule_activity("Charge", card).await };
+    /// let env = TestEnv::builder().orchestration("Pay", pay).mock("Charge", Mock::returns("receipt").after(days(3))).start().await;
+    /// env.start("p-1", "Pay", "visa").await;
+    /// assert_eq!(env.output("p-1").await, "receipt");
+    /// assert_eq!(env.elapsed(), days(3));
+    /// # }
+    /// ```
     #[must_use]
     pub fn after(mut self, duration: Duration) -> Self {
         self.duration = Some(duration);

@@ -119,6 +119,30 @@ type OutcomeOf<A> = Result<<A as Activity>::Output, <A as Activity>::Error>;
 /// One call of an activity, real or mocked, with the types of its function.
 ///
 /// It derefs to the [untyped record](ActivityCall), which has the instance, the attempt, the session and the tag.
+///
+/// ```
+/// use duroxide::prelude::*;
+/// use duroxide::testing::TestEnv;
+///
+/// #[activity]
+/// async fn charge(card: String, cents: u64) -> Result<String, String> {
+///     Ok(format!("{cents} from {card}"))
+/// }
+///
+/// #[orchestration]
+/// async fn pay(ctx: OrchestrationContext, card: String) -> Result<String, String> {
+///     charge(&ctx, card, 300).await
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let env = TestEnv::of(Duroxide::open("memory:").activity(charge).orchestration(pay)).start().await;
+/// let payment = env.client().start(pay, "p-1", "visa".to_string()).await.unwrap();
+/// env.run(payment.result()).await.unwrap();
+/// let call = &env.calls(charge)[0];
+/// assert_eq!(call.input, ("visa".to_string(), 300));
+/// # }
+/// ```
 pub struct TypedCall<A: Activity>
 where
     A::Args: Arguments,

@@ -208,11 +208,34 @@ impl<A: Activity> ActivityCall<A> {
     }
 
     /// Bounds each attempt, as [`timeout`](Self::timeout) does, without a timer in the history: the worker keeps the time.
+    ///
+    /// ```
+    /// use duroxide::prelude::*;
+    ///
+    /// # #[activity] async fn charge(card: String) -> Result<String, String> { Ok(card) }
+    /// #[orchestration]
+    /// async fn pay(ctx: OrchestrationContext, card: String) -> Result<String, String> {
+    ///     charge(&ctx, card).start_to_close(mins(2)).await
+    /// }
+    /// # let _ = Duroxide::open("memory:").activity(charge).orchestration(pay);
+    /// ```
     pub fn start_to_close(self, timeout: Duration) -> Self {
         self.plan("start_to_close()", |plan| plan.change_options(|options| options.start_to_close(timeout)))
     }
 
-    /// Bounds the time until a worker begins the first attempt. An activity that begins later fails without being run.
+    /// Bounds the time until a worker begins the first attempt. An activity that nobody has begun by then fails without being
+    /// run, also if no worker serves its tag.
+    ///
+    /// ```
+    /// use duroxide::prelude::*;
+    ///
+    /// # #[activity] async fn charge(card: String) -> Result<String, String> { Ok(card) }
+    /// #[orchestration]
+    /// async fn pay(ctx: OrchestrationContext, card: String) -> Result<String, String> {
+    ///     charge(&ctx, card).tag("bank").schedule_to_start(hours(1)).await
+    /// }
+    /// # let _ = Duroxide::open("memory:").activity(charge).orchestration(pay);
+    /// ```
     pub fn schedule_to_start(self, timeout: Duration) -> Self {
         self.plan("schedule_to_start()", |plan| {
             plan.change_options(|options| options.schedule_to_start(timeout))
@@ -221,6 +244,17 @@ impl<A: Activity> ActivityCall<A> {
 
     /// Bounds the time between two [heartbeats](crate::ActivityContext::heartbeat). An attempt that is silent for longer
     /// has failed.
+    ///
+    /// ```
+    /// use duroxide::prelude::*;
+    ///
+    /// # #[activity] async fn charge(card: String) -> Result<String, String> { Ok(card) }
+    /// #[orchestration]
+    /// async fn pay(ctx: OrchestrationContext, card: String) -> Result<String, String> {
+    ///     charge(&ctx, card).retry_in_store(StoredRetry::attempts(5)).heartbeat(secs(20)).await
+    /// }
+    /// # let _ = Duroxide::open("memory:").activity(charge).orchestration(pay);
+    /// ```
     pub fn heartbeat(self, timeout: Duration) -> Self {
         self.plan("heartbeat()", |plan| plan.change_options(|options| options.heartbeat(timeout)))
     }

@@ -37,6 +37,11 @@ pub struct AnyError {
 
 impl AnyError {
     /// Makes an error of a text.
+    ///
+    /// ```
+    /// use duroxide::AnyError;
+    /// assert_eq!(AnyError::new("no such customer").to_string(), "no such customer");
+    /// ```
     pub fn new(message: impl Into<String>) -> Self {
         Self { message: message.into(), is_final: false }
     }

@@ -80,12 +80,36 @@ impl<R: Request> Ask<R> {
     ///
     /// Up to 200 bytes without control characters; it must be unique among the requests of the instance. Without one, the
     /// request gets a random id.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # use duroxide::Request;
+    /// # use serde::{Deserialize, Serialize};
+    /// # #[derive(Serialize, Deserialize)] struct Approve { by: String }
+    /// # impl Request for Approve { const NAME: &'static str = "approve"; type Reply = bool; }
+    /// # async fn run(client: Client, press: u64) -> Result<(), Box<dyn std::error::Error>> {
+    /// // The button may be pressed, and the call made, more than once.
+    /// let request = Approve { by: "Ada".to_string() };
+    /// let accepted = client.ask("order-7", request).id(format!("button-{press}")).await?;
+    /// # Ok(()) }
+    /// ```
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.id = Some(id.into());
         self
     }
 
     /// Waits this long for an answer; a minute, unless it is called.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # use duroxide::Request;
+    /// # use serde::{Deserialize, Serialize};
+    /// # #[derive(Serialize, Deserialize)] struct Approve { by: String }
+    /// # impl Request for Approve { const NAME: &'static str = "approve"; type Reply = bool; }
+    /// # async fn run(client: Client) -> Result<(), Box<dyn std::error::Error>> {
+    /// let accepted = client.ask("order-7", Approve { by: "Ada".to_string() }).timeout(secs(5)).await?;
+    /// # Ok(()) }
+    /// ```
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self

@@ -159,6 +159,18 @@ impl OrchestrationContext {
 
     /// Returns a value that the instance keeps. The history does not record reads.
     ///
+    /// ```
+    /// use duroxide::prelude::*;
+    ///
+    /// #[orchestration]
+    /// async fn counter(ctx: OrchestrationContext) -> Result<u32, Failure> {
+    ///     let count = ctx.value::<u32>("count")?.unwrap_or(0) + 1;
+    ///     ctx.set_value("count", &count);
+    ///     Ok(count)
+    /// }
+    /// # let _ = Duroxide::open("memory:").orchestration(counter);
+    /// ```
+    ///
     /// # Errors
     /// If the value is no `T`.
     pub fn value<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>, Failure> {

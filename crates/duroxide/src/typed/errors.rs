@@ -120,11 +120,21 @@ impl Failure {
     }
 
     /// Returns why it failed.
+    ///
+    /// ```
+    /// use duroxide::{Failure, FailureKind};
+    /// assert_eq!(Failure::new(FailureKind::TimedOut, "too late").kind(), FailureKind::TimedOut);
+    /// ```
     pub fn kind(&self) -> FailureKind {
         self.kind
     }
 
     /// Returns the text that says what happened.
+    ///
+    /// ```
+    /// use duroxide::{Failure, FailureKind};
+    /// assert_eq!(Failure::new(FailureKind::TimedOut, "too late").message(), "too late");
+    /// ```
     pub fn message(&self) -> &str {
         &self.message
     }

@@ -53,6 +53,22 @@ pub struct ReceivedRequest<R: Request> {
 
 impl<R: Request> ReceivedRequest<R> {
     /// Returns the id that the client gave the request.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # use duroxide::Request;
+    /// # use serde::{Deserialize, Serialize};
+    /// # #[derive(Serialize, Deserialize)] struct Approve { by: String }
+    /// # impl Request for Approve { const NAME: &'static str = "approve"; type Reply = bool; }
+    /// #[orchestration]
+    /// async fn order(ctx: OrchestrationContext) -> Result<String, String> {
+    ///     let request = ctx.request::<Approve>().await;
+    ///     let id = request.id().to_string();
+    ///     request.reply(true);
+    ///     Ok(id)
+    /// }
+    /// # let _ = Duroxide::open("memory:").orchestration(order);
+    /// ```
     pub fn id(&self) -> &str {
         &self.id
     }
@@ -61,12 +77,48 @@ impl<R: Request> ReceivedRequest<R> {
     ///
     /// A reply that cannot be written as JSON, or has more than 64 KiB, reaches the client as
     /// [`AskError::Refused`](crate::client::AskError::Refused) with the reason.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # use duroxide::Request;
+    /// # use serde::{Deserialize, Serialize};
+    /// # #[derive(Serialize, Deserialize)] struct Approve { by: String }
+    /// # impl Request for Approve { const NAME: &'static str = "approve"; type Reply = bool; }
+    /// #[orchestration]
+    /// async fn order(ctx: OrchestrationContext) -> Result<String, String> {
+    ///     let request = ctx.request::<Approve>().await;
+    ///     let by = request.by.clone();
+    ///     request.reply(true);
+    ///     Ok(by)
+    /// }
+    /// # let _ = Duroxide::open("memory:").orchestration(order);
+    /// ```
     #[track_caller]
     pub fn reply(self, reply: R::Reply) {
         answer(&self.ctx, &self.id, reply_text::<R>(&reply));
     }
 
     /// Refuses to answer. The client gets the reason, as [`AskError::Refused`](crate::client::AskError::Refused).
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # use duroxide::Request;
+    /// # use serde::{Deserialize, Serialize};
+    /// # #[derive(Serialize, Deserialize)] struct Approve { by: String }
+    /// # impl Request for Approve { const NAME: &'static str = "approve"; type Reply = bool; }
+    /// #[orchestration]
+    /// async fn order(ctx: OrchestrationContext) -> Result<String, String> {
+    ///     let request = ctx.request::<Approve>().await;
+    ///     if request.by.is_empty() {
+    ///         request.refuse("somebody has to sign it");
+    ///         return Err("nobody signed".to_string());
+    ///     }
+    ///     let by = request.by.clone();
+    ///     request.reply(true);
+    ///     Ok(by)
+    /// }
+    /// # let _ = Duroxide::open("memory:").orchestration(order);
+    /// ```
     #[track_caller]
     pub fn refuse(self, reason: impl Into<String>) {
         answer(&self.ctx, &self.id, Err(reason.into()));

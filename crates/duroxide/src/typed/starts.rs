@@ -54,6 +54,29 @@ impl<T, E> fmt::Debug for InstanceHandle<T, E> {
 }
 
 /// Why there is no result.
+///
+/// ```
+/// use duroxide::RunError;
+/// use duroxide::prelude::*;
+///
+/// #[orchestration]
+/// async fn pay(ctx: OrchestrationContext, cents: u64) -> Result<u64, String> {
+///     # drop(ctx);
+///     Err(format!("{cents} cents are too much"))
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let app = Duroxide::open("memory:").orchestration(pay).start().await?;
+/// match app.start(pay, "p-1", 300).await?.result_within(mins(1)).await {
+///     Ok(paid) => println!("paid {paid}"),
+///     Err(RunError::Failed(error)) => assert_eq!(error, "300 cents are too much"),
+///     Err(RunError::Timeout) => println!("not yet"),
+///     Err(other) => return Err(other.into()),
+/// }
+/// # app.shutdown().await;
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError<E> {

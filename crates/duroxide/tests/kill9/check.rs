@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use duroxide::{Event, EventKind};
 
+use super::openings::{expected_opening, is_cancel, is_work};
+
 /// An activity of one execution: instance, execution, event id.
 pub type StepId = (String, u64, u64);
 
@@ -87,41 +89,6 @@ pub fn check_history(key: &(String, u64), events: &[Event]) -> Vec<String> {
         Some(_) => {}
     }
     wrong
-}
-
-fn is_work(kind: &EventKind) -> bool {
-    matches!(kind, EventKind::ActivityScheduled { .. } | EventKind::SubOrchestrationScheduled { .. })
-}
-
-fn is_cancel(kind: &EventKind) -> bool {
-    matches!(
-        kind,
-        EventKind::ActivityCancelRequested { .. }
-            | EventKind::SubOrchestrationCancelRequested { .. }
-            | EventKind::ExternalSubscribedCancelled { .. }
-            | EventKind::QueueSubscriptionCancelled { .. }
-            | EventKind::OrchestrationCancelRequested { .. }
-    )
-}
-
-type Opens = fn(&EventKind) -> bool;
-
-/// For an event that ends something: which kind of event it can end.
-fn expected_opening(kind: &EventKind) -> Option<Opens> {
-    Some(match kind {
-        EventKind::ActivityCompleted { .. }
-        | EventKind::ActivityFailed { .. }
-        | EventKind::ActivityCancelRequested { .. } => {
-            |kind| matches!(kind, EventKind::ActivityScheduled { .. })
-        }
-        EventKind::TimerFired { .. } => |kind| matches!(kind, EventKind::TimerCreated { .. }),
-        EventKind::SubOrchestrationCompleted { .. }
-        | EventKind::SubOrchestrationFailed { .. }
-        | EventKind::SubOrchestrationCancelRequested { .. } => {
-            |kind| matches!(kind, EventKind::SubOrchestrationScheduled { .. })
-        }
-        _ => return None,
-    })
 }
 
 /// Checks that the history requested every activity that ran, that every activity recorded as ended ran, and that none

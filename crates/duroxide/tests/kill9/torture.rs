@@ -1,11 +1,9 @@
 //! The run: starts the instances, kills the worker again and again, lets it finish, and checks everything that is left.
 
 use std::collections::BTreeMap;
-use std::io::Read;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
 use duroxide::providers::sqlite::SqliteProvider;
@@ -18,6 +16,7 @@ use super::check::{Entry, Histories, check_history, check_ledger, repeated_runs}
 use super::outside::{self, Case};
 use super::program::{Ending, Forecast, Generator, Step};
 use super::random::Random;
+use super::watched_process::WatchedProcess;
 
 pub const CHILD_FILE: &str = "DUROXIDE_TEST_KILL9_FILE";
 pub const CHILD_LEDGER: &str = "DUROXIDE_TEST_KILL9_LEDGER";
@@ -90,7 +89,7 @@ impl Torture {
         let begin = SystemClock.monotonic();
         self.kill_again_and_again();
         let killed = SystemClock.monotonic();
-        let worker = Worker::spawn(&self, self.plan.kills);
+        let worker = spawn_worker(&self, self.plan.kills);
         runtime.block_on(self.check_endings(&client));
         runtime.block_on(self.check_queues(&client));
         let finished = SystemClock.monotonic();
@@ -139,8 +138,8 @@ impl Torture {
         let lines = self.forecast.activities as u64 * 2 * 8 / 10;
         let average = lines / self.plan.kills.max(1) as u64;
         for round in 0..self.plan.kills {
-            let worker = Worker::spawn(self, round);
-            worker.progress(average / 3 + self.random.below(average * 4 / 3));
+            let worker = spawn_worker(self, round);
+            worker.progress(average / 3 + self.random.below(average * 4 / 3), QUIET);
             // Not always right after an activity has begun or ended.
             std::thread::sleep(Duration::from_micros(self.random.below(20_000)));
             worker.kill();
@@ -287,56 +286,13 @@ fn ending(status: &OrchestrationStatus) -> Option<Ending> {
     }
 }
 
-/// A process that works on the store.
-struct Worker {
-    process: Child,
-    progress: Receiver<usize>,
-}
-
-impl Worker {
-    fn spawn(torture: &Torture, round: usize) -> Self {
-        let mut process = Command::new(std::env::current_exe().unwrap())
+/// Starts a process that works on the store.
+fn spawn_worker(torture: &Torture, round: usize) -> WatchedProcess {
+    WatchedProcess::spawn(
+        Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "child_works_until_it_is_killed", "--nocapture"])
             .env(CHILD_FILE, torture.file())
             .env(CHILD_LEDGER, torture.ledger_file())
-            .env(CHILD_ROUND, round.to_string())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut output = process.stdout.take().unwrap();
-        let (sender, progress) = channel();
-        std::thread::spawn(move || {
-            let mut buffer = [0; 1024];
-            while let Ok(count @ 1..) = output.read(&mut buffer) {
-                let lines = buffer[..count].iter().filter(|byte| **byte == b'\n').count();
-                let _ = sender.send(lines);
-            }
-        });
-        Self { process, progress }
-    }
-
-    /// Waits until so many lines were written, or nothing more comes.
-    fn progress(&self, lines: u64) {
-        let mut seen = 0;
-        while seen < lines {
-            match self.progress.recv_timeout(QUIET) {
-                Ok(more) => seen += more as u64,
-                Err(RecvTimeoutError::Timeout) => return,
-                Err(RecvTimeoutError::Disconnected) => panic!("the worker ended by itself"),
-            }
-        }
-    }
-
-    fn kill(mut self) {
-        self.process.kill().unwrap();
-        self.process.wait().unwrap();
-    }
-
-    /// Lets it shut down.
-    fn finish(mut self) {
-        drop(self.process.stdin.take());
-        let status = self.process.wait().unwrap();
-        assert!(status.success(), "the last worker: {status}");
-    }
+            .env(CHILD_ROUND, round.to_string()),
+    )
 }
