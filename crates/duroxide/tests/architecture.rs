@@ -175,6 +175,7 @@ fn the_replay_engine_knows_no_clock() {
 fn nothing_is_global_but_the_origin_of_monotonic_time_and_hooks_for_tests() {
     let may = [
         "duroxide/model/clock.rs",
+        "duroxide/providers/memory/hooks.rs",
         "duroxide/runtime/test_hooks.rs",
         "duroxide/providers/sqlite/work_done.rs",
     ];

@@ -55,7 +55,7 @@ pub const ON_A_SERVER: Harness = Harness {
     trial: on_a_server,
     twins: &[],
     twin_trials: 0,
-    ci: Tier { trials: 6, time_limit: Duration::from_secs(15) },
+    ci: Tier { trials: 1, time_limit: Duration::from_secs(15) },
     nightly: Tier { trials: 20_000, time_limit: Duration::from_secs(60 * 60) },
     is_parallel: false,
 };

@@ -28,7 +28,7 @@ pub const HARNESS: Harness = Harness {
     trial,
     twins: &["loses-acknowledged"],
     twin_trials: 1,
-    ci: Tier { trials: 3, time_limit: Duration::from_secs(35) },
+    ci: Tier { trials: 2, time_limit: Duration::from_secs(35) },
     nightly: Tier { trials: 200, time_limit: Duration::from_secs(60 * 60) },
     is_parallel: false,
 };
