@@ -98,6 +98,7 @@ mod provider;
 mod quarantine;
 mod reads;
 mod renewals;
+mod sends;
 mod server_identity;
 mod session;
 mod set_aside;
@@ -119,6 +120,9 @@ use std::time::Duration;
 use duroxide::providers::InstanceWatchers;
 use tokio::sync::mpsc;
 
+#[cfg(feature = "test-hooks")]
+#[doc(hidden)]
+pub use address::hosts_of;
 #[cfg(feature = "test-hooks")]
 #[doc(hidden)]
 pub use admin::bulk_statements;

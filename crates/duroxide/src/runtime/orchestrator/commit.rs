@@ -9,6 +9,7 @@ use super::parents::{Addressee, Notice};
 use super::refused::{self, NotStored, RefusedTurn, Settled};
 use super::report::Report;
 use super::residents::Resident;
+use super::start_reminders;
 use crate::model::{
     ActivityOptions, AppErrorKind, ErrorDetails, Event, EventKind, KvEntry, OrchestrationStatus, WorkItem,
 };
@@ -84,9 +85,14 @@ impl Commit {
         })
     }
 
-    /// Fails activities that ask for what this store cannot keep: their orchestration gets an error that names it.
-    pub fn refuse_options(&mut self, core: &Core) {
-        if self.activity_options.is_empty() || core.store.extension().keeps_attempts() {
+    /// Sends the reminders that the options of the new activities ask for. Fails activities that ask for what this store
+    /// cannot keep: their orchestration gets an error that names it.
+    pub fn settle_options(&mut self, core: &Core, instance: &str) {
+        if self.activity_options.is_empty() {
+            return;
+        }
+        if core.store.extension().keeps_attempts() {
+            self.orchestrator_items.extend(start_reminders::of_options(instance, &self.activity_options));
             return;
         }
         for (activity_id, options) in std::mem::take(&mut self.activity_options) {
@@ -130,7 +136,7 @@ impl Commit {
 pub(super) async fn store(core: &Arc<Core>, claim: &Claim, commit: Commit, worker_id: &str) -> Settled {
     let announced = commit.announce_end(core, &claim.instance);
     let mut commit = commit;
-    commit.refuse_options(core);
+    commit.settle_options(core, &claim.instance);
     let Commit { execution_id, mut orchestrator_items, notices, fallback, suspended, report, .. } = commit;
     let messages = match messages(core, notices).await {
         Ok(messages) => messages,

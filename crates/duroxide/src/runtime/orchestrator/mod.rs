@@ -19,6 +19,7 @@ mod refused;
 pub(super) mod report;
 mod resident_cache;
 pub(super) mod residents;
+mod start_reminders;
 mod turn;
 pub(super) mod turn_capacity;
 mod turn_messages;

@@ -9,7 +9,9 @@ use super::commit::{self, Commit};
 use super::decide::{Decision, InstanceState, Rules, decide};
 use super::obstacles;
 use super::refused::{self, NotStored, Settled};
+use super::start_reminders;
 use super::turn_capacity::TurnSlot;
+use crate::model::WorkItem;
 use crate::providers::refusal;
 use crate::runtime::core::{Core, TARGET};
 use crate::runtime::leases::Lease;
@@ -18,6 +20,8 @@ use crate::runtime::leases::Lease;
 pub(super) struct LeasedClaim {
     claim: Claim,
     lease: Lease,
+    /// Reminders that go back into the queue together with the turn.
+    reminders: Vec<WorkItem>,
 }
 
 impl LeasedClaim {
@@ -25,7 +29,7 @@ impl LeasedClaim {
         claim.attempt_count = core.postponed.own_attempts(&claim.instance, claim.attempt_count);
         // A turn goes on even if its lease is lost: the store then refuses its commit.
         let lease = core.leases.keep(core.turn_lease(), &claim.token, Default::default());
-        Self { claim, lease }
+        Self { claim, lease, reminders: Vec::new() }
     }
 
     /// Gives the claim back unused; the attempt does not count.
@@ -36,7 +40,7 @@ impl LeasedClaim {
     /// Ends the claim when its turn is settled. One that waits is held meanwhile, so that nothing overtakes its messages.
     fn end(self, core: &Arc<Core>, settled: Settled) {
         let Settled::Waits(wait) = settled else { return };
-        let (Self { claim, lease }, waiting) = (self, core.clone());
+        let (Self { claim, lease, .. }, waiting) = (self, core.clone());
         core.work.spawn(async move {
             tokio::select! {
                 () = waiting.stop.cancelled() => {}
@@ -49,8 +53,9 @@ impl LeasedClaim {
 }
 
 /// Takes the turn of a claimed instance, in this slot or in the next that is free.
-pub(super) async fn claimed(core: Arc<Core>, leased: LeasedClaim, slot: Option<TurnSlot>) {
+pub(super) async fn claimed(core: Arc<Core>, mut leased: LeasedClaim, slot: Option<TurnSlot>) {
     hold_for_test(&core, &leased.claim).await;
+    leased.reminders = start_reminders::take(&core, &mut leased.claim).await;
     let state = match recall(&core, &leased.claim).await {
         Ok(state) => state,
         Err(NotStored::TakenOver) => {
@@ -74,7 +79,7 @@ pub(super) async fn claimed(core: Arc<Core>, leased: LeasedClaim, slot: Option<T
 
 /// Runs the turn in `slot`, which is free again before the commit.
 async fn take(core: Arc<Core>, leased: LeasedClaim, state: InstanceState, slot: TurnSlot) {
-    let LeasedClaim { claim, lease } = leased;
+    let LeasedClaim { claim, lease, reminders } = leased;
     let worker_id = core.turn_worker_id(slot.number);
     let rules = Rules::of(&core);
     let began = core.clock.monotonic();
@@ -103,13 +108,16 @@ async fn take(core: Arc<Core>, leased: LeasedClaim, state: InstanceState, slot: 
             refused::block(&core, &claim, &reason.stored()).await;
             Settled::Over
         }
-        Decision::Commit(commit) => {
+        Decision::Commit(mut commit) => {
             remember_origin(&core, &claim, &commit);
+            if commit.suspended.is_some() {
+                commit.orchestrator_items.extend(reminders);
+            }
             commit::store(&core, &claim, *commit, &worker_id).await
         }
     };
     // Only now: a lease that ends while its ack is under way would let another runtime take the same turn.
-    LeasedClaim { claim, lease }.end(&core, settled);
+    LeasedClaim { claim, lease, reminders: Vec::new() }.end(&core, settled);
 }
 
 /// Remembers which orchestration runs here: the activities and children of this turn will ask for it.

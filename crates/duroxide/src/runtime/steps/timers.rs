@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use super::is_held_for_test;
 use super::turns::{self, Taken};
 use super::under_way::Lead;
-use crate::model::{Clock, SystemClock, WorkItem};
+use crate::model::{Clock, SystemClock, WorkItem, reminded_activity};
 use crate::providers::{StepCause, WorkSignal, WorkSignalSource};
 use crate::runtime::core::Core;
 use crate::runtime::orchestrator::claim::Claim;
@@ -83,7 +83,9 @@ impl Timers {
     /// Takes note of the timers among the messages of a turn that is stored. Those that are due already are the
     /// dispatcher's.
     fn note(&self, messages: &[WorkItem], now_ms: u64) {
-        let is_timer = |message: &&WorkItem| matches!(message, WorkItem::TimerFired { .. });
+        let is_timer = |message: &&WorkItem| {
+            matches!(message, WorkItem::TimerFired { .. }) && reminded_activity(message).is_none()
+        };
         if !messages.iter().any(|message| is_timer(&message)) {
             return;
         }

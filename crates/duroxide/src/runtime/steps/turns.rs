@@ -120,7 +120,7 @@ pub(super) async fn store(core: &Arc<Core>, cause: StepCause<'_>, turns: Vec<Uns
         let UnstoredTurn { claim, commit, hold, worker_id } = turn;
         let announced = commit.announce_end(core, &claim.instance);
         let mut commit = commit;
-        commit.refuse_options(core);
+        commit.settle_options(core, &claim.instance);
         let Commit { mut orchestrator_items, notices, suspended, report, .. } = commit;
         afterwards.push(Afterwards { suspended, hold, announced, report, worker_id });
         match commit::messages(core, notices).await {
