@@ -145,6 +145,13 @@ impl DatabaseAddress {
     }
 }
 
+/// Reads a URL without connecting, and returns how many hosts it names.
+#[cfg(feature = "test-hooks")]
+#[doc(hidden)]
+pub fn hosts_of(url: &str) -> Result<usize, PgError> {
+    DatabaseAddress::parse(url).map(|address| address.hosts.len())
+}
+
 /// Returns which of several hosts to try first: the first one, or any if the URL says so.
 fn first_to_try(config: &Config, count: usize) -> usize {
     if config.get_load_balance_hosts() != LoadBalanceHosts::Random {
@@ -214,15 +221,15 @@ fn is_unix_only(config: &Config) -> bool {
 
 fn decoded(value: &str) -> String {
     let mut bytes = Vec::with_capacity(value.len());
-    let mut rest = value.bytes();
-    while let Some(byte) = rest.next() {
-        if byte != b'%' {
-            bytes.push(byte);
-            continue;
-        }
-        let digits: Vec<u8> = rest.by_ref().take(2).collect();
-        let code = std::str::from_utf8(&digits).ok().and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        bytes.extend(code);
+    let mut rest = value.as_bytes();
+    while let Some((&first, tail)) = rest.split_first() {
+        let digits = tail.get(..2).filter(|digits| digits.iter().all(u8::is_ascii_hexdigit));
+        let code = digits
+            .filter(|_| first == b'%')
+            .and_then(|digits| std::str::from_utf8(digits).ok())
+            .and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        bytes.push(code.unwrap_or(first));
+        rest = if code.is_some() { &tail[2..] } else { tail };
     }
     String::from_utf8_lossy(&bytes).into_owned()
 }
@@ -286,6 +293,20 @@ mod tests {
             DatabaseAddress::parse("postgres://u@h/d?sslrootcert=%2Fetc%2Fca.pem&application_name=x")
                 .unwrap();
         assert_eq!(target.root_certificates.as_deref(), Some("/etc/ca.pem"));
+    }
+
+    #[test]
+    fn what_is_no_escape_stays_as_it_is() {
+        for (text, path) in [
+            ("100%.pem", "100%.pem"),
+            ("%+5", "%+5"),
+            ("a%2", "a%2"),
+            ("%", "%"),
+            ("%%41", "%A"),
+            ("%2541", "%41"),
+        ] {
+            assert_eq!(decoded(text), path);
+        }
     }
 
     #[test]

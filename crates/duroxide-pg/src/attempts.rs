@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use duroxide::providers::{AttemptToStore, ProviderError, WorkItem, inspect, refusal};
+use duroxide::providers::{
+    AttemptToStore, ProviderError, ScheduledActivityIdentifier, UnbegunOutcome, WorkItem, inspect, refusal,
+};
 
 use crate::PostgresProvider;
 use crate::encode::{self, leased_work};
@@ -11,7 +13,16 @@ use crate::shared::whole_ms;
 use crate::text::stored;
 
 const STORE_ATTEMPT: &str = "SELECT store_attempt_1($1, $2, $3, $4, $5)";
+const QUEUED: &str =
+    "SELECT id, attempt_count, lock_token IS NOT NULL, created_at, work_item FROM worker_queue
+    WHERE instance_id = $1 AND execution_id = $2 AND activity_id = $3 ORDER BY id LIMIT 1";
+/// The row is locked, and looked at again, before the function sees it.
+const COMPLETE_UNBEGUN: &str = "SELECT complete_activity_1($1, $2, $3, $4, $5, $6, $7) FROM (
+    SELECT 1 FROM worker_queue WHERE id = $2 AND attempt_count = 0 AND work_item = $8 FOR UPDATE) unbegun";
 const COMPLETE: &str = "SELECT complete_activity_1($1, $2, $3, $4, $5, $6, $7)";
+
+/// How often to look at an activity that changes between look and statement.
+const MOST_LOOKS: usize = 8;
 
 impl PostgresProvider {
     /// Keeps what an attempt leaves behind, and gives the activity back if its caller says so.
@@ -74,5 +85,56 @@ impl PostgresProvider {
             Ok(is_done)
         })
         .await
+    }
+
+    /// Fails an activity that no worker has begun.
+    pub(crate) async fn fail_if_unbegun(
+        &self,
+        activity: &ScheduledActivityIdentifier,
+    ) -> Result<UnbegunOutcome, ProviderError> {
+        const OPERATION: &str = "fail_unbegun";
+        let numbers = [activity.execution_id, activity.activity_id].map(i64::try_from);
+        let [Ok(execution_id), Ok(activity_id)] = numbers else { return Ok(UnbegunOutcome::Settled) };
+        let instance = stored(&activity.instance).into_owned();
+        for _ in 0..MOST_LOOKS {
+            let rows = self.rows(OPERATION, QUEUED, &[&instance, &execution_id, &activity_id]).await?;
+            let Some(row) = rows.first() else { return Ok(UnbegunOutcome::Settled) };
+            let text: String = row.get(4);
+            let Some(failure) = inspect::failure_of_unbegun(text.as_bytes()) else {
+                return Ok(UnbegunOutcome::Settled);
+            };
+            match (row.get::<_, i64>(1), row.get::<_, bool>(2)) {
+                (0, _) => {}
+                (1, true) => {
+                    let entered_at_ms = u64::try_from(row.get::<_, i64>(3)).unwrap_or_default();
+                    return Ok(UnbegunOutcome::Held { entered_at_ms });
+                }
+                _ => return Ok(UnbegunOutcome::Settled),
+            }
+            let message = encode::message(&self.shared.limits, OPERATION, &failure)?;
+            let params: Params = vec![
+                Box::new(self.shared.time.given_ms()),
+                Box::new(row.get::<_, i64>(0)),
+                Box::new(instance.clone()),
+                Box::new(execution_id),
+                Box::new(activity_id),
+                Box::new(message.class),
+                Box::new(message.text),
+                Box::new(text),
+            ];
+            let done = self
+                .call(&self.committer, OPERATION, COMPLETE_UNBEGUN, params, move |rows, effects| {
+                    let is_done = rows.first().is_some_and(|row| row.get(0));
+                    effects.instances_touched |= is_done;
+                    effects.work_ready |= is_done;
+                    Ok(is_done)
+                })
+                .await?;
+            if done {
+                return Ok(UnbegunOutcome::Failed);
+            }
+            // It has changed since the look: somebody has claimed or ended it.
+        }
+        Err(ProviderError::retryable(OPERATION, "the activity is being changed all the time"))
     }
 }

@@ -12,8 +12,9 @@ use duroxide::providers::{
     Durable, ExtendedProvider, HistoryPart, Inspector, InstanceClaim, InstanceMetadata, InstanceRequest,
     InstanceWatch, KvEntry, LeaseState, LocalExchange, ParkedMessage, ProviderError, QuarantineEntry,
     QuarantinePurge, QuarantineRetry, QuarantinedRow, RunningActivities, RunningInstances, RunningMark,
-    StartOutcome, StepOutcome, StepSupport, StepToStore, StoredResult, StoredTurn, TagFilter, TurnToStore,
-    WorkClaim, WorkItem, WorkQueue, WorkRequest, WorkSignal, refusal,
+    ScheduledActivityIdentifier, SendOutcome, StartOutcome, StepOutcome, StepSupport, StepToStore,
+    StoredResult, StoredTurn, TagFilter, TurnToStore, UnbegunOutcome, WorkClaim, WorkItem, WorkQueue,
+    WorkRequest, WorkSignal, refusal,
 };
 
 use crate::PostgresProvider;
@@ -181,6 +182,13 @@ impl ExtendedProvider for PostgresProvider {
         self.complete_from_elsewhere(entry, &completion).await
     }
 
+    async fn fail_unbegun(
+        &self,
+        activity: &ScheduledActivityIdentifier,
+    ) -> Result<UnbegunOutcome, ProviderError> {
+        self.fail_if_unbegun(activity).await
+    }
+
     fn local_exchange(&self) -> Option<Arc<LocalExchange>> {
         Some(self.shared.exchange.clone())
     }
@@ -236,6 +244,10 @@ impl ExtendedProvider for PostgresProvider {
         let start = encode::message(&self.shared.limits, OPERATION, &start)?;
         let message = encode::message(&self.shared.limits, OPERATION, &message)?;
         self.commit_early(OPERATION, StartWithMessage { start, message }, Job::StartWithMessage).await
+    }
+
+    async fn enqueue_if_alive(&self, message: WorkItem) -> Result<SendOutcome, ProviderError> {
+        self.send_if_alive(&message).await
     }
 
     async fn list_dropped(&self, limit: usize) -> Result<DroppedMessages, ProviderError> {

@@ -99,6 +99,7 @@ mod quarantine;
 mod queue_states;
 mod reads;
 mod renewals;
+mod sends;
 mod server_identity;
 mod session;
 mod set_aside;
@@ -120,6 +121,9 @@ use std::time::Duration;
 use duroxide::providers::InstanceWatchers;
 use tokio::sync::mpsc;
 
+#[cfg(feature = "test-hooks")]
+#[doc(hidden)]
+pub use address::hosts_of;
 #[cfg(feature = "test-hooks")]
 #[doc(hidden)]
 pub use admin::bulk_statements;

@@ -7,10 +7,9 @@
 #![cfg(feature = "test")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
-use crate::child_process::run_alone;
+use crate::child_process::{Victim, run_alone};
 use crate::support;
 
-use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -345,28 +344,13 @@ async fn work(store: Arc<PostgresProvider>, takes: Duration) -> Arc<Runtime> {
     Runtime::start_with_options(store, activities, orchestrations, options).await
 }
 
-/// A child process. Dropping it kills it.
-struct Victim(Child);
-
-impl Drop for Victim {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn the_work_of_a_killed_process_goes_on_at_once() {
     const JOBS: usize = 20;
     let world = World::new(&[]).await;
     let client = Client::new(world.sound_store().await);
-    let victim = run_alone(module_path!(), "child_works_until_it_is_killed")
-        .env(CHILD_URL, world.cluster.url())
-        .env(CHILD_SCHEMA, &world.schema)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .spawn();
-    let victim = Victim(victim.unwrap());
+    let mut child = run_alone(module_path!(), "child_works_until_it_is_killed");
+    let victim = Victim::spawn(child.env(CHILD_URL, world.cluster.url()).env(CHILD_SCHEMA, &world.schema));
     for job in 0..JOBS {
         client.start_orchestration(format!("job-{job}"), "Wait", "").await.unwrap();
     }

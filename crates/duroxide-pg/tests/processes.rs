@@ -4,8 +4,11 @@
 
 #[path = "../../duroxide/tests/support/child_process.rs"]
 mod child_process;
+#[path = "../../duroxide/tests/support/killed_import.rs"]
+mod killed_import;
 mod support;
 
 mod dead_holders;
 mod fleet;
+mod killed_attempts;
 mod zombies;

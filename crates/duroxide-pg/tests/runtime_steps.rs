@@ -47,6 +47,10 @@ async fn start(store: Arc<PostgresProvider>) -> Arc<Runtime> {
             }
             Ok("done".to_string())
         })
+        .register("SleepLong", async |ctx: OrchestrationContext, _: String| {
+            ctx.schedule_timer(Duration::from_secs(3_600)).await;
+            Ok("done".to_string())
+        })
         .build();
     Runtime::start_with_store(store, activities, orchestrations).await
 }
@@ -122,4 +126,21 @@ async fn a_timer_is_stored_with_its_turn() {
     let history = Client::new(store).read_execution_history("i", 1).await.unwrap();
     let fired = history.iter().filter(|event| matches!(event.kind, EventKind::TimerFired { .. }));
     assert_eq!(fired.count(), TIMES);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn others_see_a_moment_later_that_a_timer_is_due() {
+    let world = World::new(&[]).await;
+    let store = world.sound_store().await;
+    let runtime = start(store.clone()).await;
+    let client = Client::new(store);
+    // On a busy machine a start may go through the queue, and its timer with it.
+    for number in 0..20 {
+        client.start_orchestration(&format!("i-{number}"), "SleepLong", "").await.unwrap();
+    }
+    world.until("(SELECT count(*) FROM instance_schedule WHERE lock_token IS NULL) = 20").await;
+    let head_start = "SELECT max(s.due_at - q.visible_at)
+        FROM instance_schedule s JOIN orchestrator_queue q USING (instance_id)";
+    assert_eq!(world.number(head_start).await, 20);
+    runtime.shutdown(None).await;
 }

@@ -15,13 +15,15 @@ pub struct Arguments {
     pub trials: Option<u64>,
     /// For how long at most, if not that of the tier.
     pub time_limit: Option<Duration>,
+    /// How much of everything `scale` makes, in millionths of the full size.
+    pub scale: Option<u64>,
     /// The broken twin to catch.
     pub twin: Option<String>,
 }
 
 /// The text for those who ask, or who got it wrong.
 pub const USAGE: &str = "\
-usage: duroxide-torture COMMAND [--seed N] [--trials N] [--time-limit SECONDS] [--twin NAME]
+usage: duroxide-torture COMMAND [--seed N] [--trials N] [--time-limit SECONDS] [--scale SIZE] [--twin NAME]
 
 commands:
   ci         all harnesses in their short tier, their twins, and the seeds of old bugs
@@ -31,7 +33,7 @@ commands:
   trace      everything that happens in the simulation of a seed
   HARNESS    one harness; prints one line of JSON, and how to repeat what it found
 
-A harness takes the seeds from --seed on, one for each trial.";
+A harness takes the seeds from --seed on, one for each trial. --scale is for the harness of that name: 1 is its full size.";
 
 impl Arguments {
     /// Reads the command line.
@@ -41,8 +43,15 @@ impl Arguments {
     pub fn parse(words: impl IntoIterator<Item = String>) -> Result<Self, String> {
         let mut words = words.into_iter();
         let command = words.next().ok_or("a command is missing")?;
-        let mut arguments =
-            Self { command, rest: Vec::new(), seed: 1, trials: None, time_limit: None, twin: None };
+        let mut arguments = Self {
+            command,
+            rest: Vec::new(),
+            seed: 1,
+            trials: None,
+            time_limit: None,
+            scale: None,
+            twin: None,
+        };
         while let Some(word) = words.next() {
             let mut value = || words.next().ok_or(format!("{word} needs a value"));
             match word.as_str() {
@@ -51,6 +60,7 @@ impl Arguments {
                 "--time-limit" => {
                     arguments.time_limit = Some(Duration::from_secs(number(&word, &value()?)?));
                 }
+                "--scale" => arguments.scale = Some(millionths(&word, &value()?)?),
                 "--twin" => arguments.twin = Some(value()?),
                 _ if word.starts_with("--") => return Err(format!("there is no option {word}")),
                 _ => arguments.rest.push(word),
@@ -62,6 +72,12 @@ impl Arguments {
 
 fn number(option: &str, text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("{option} needs a number, not {text:?}"))
+}
+
+fn millionths(option: &str, text: &str) -> Result<u64, String> {
+    let size = text.parse::<f64>().ok().filter(|size| *size > 0.0 && *size <= 1.0);
+    let size = size.ok_or(format!("{option} needs a number above 0 and up to 1, not {text:?}"))?;
+    Ok((size * 1_000_000.0) as u64)
 }
 
 #[cfg(test)]
@@ -86,6 +102,7 @@ mod tests {
             ("", "command"),
             ("sim --seed", "needs a value"),
             ("sim --seed many", "needs a number"),
+            ("scale --scale 2", "up to 1"),
             ("sim --speed 3", "no option --speed"),
         ] {
             let refused = parsed(line).unwrap_err();

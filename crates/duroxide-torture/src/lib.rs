@@ -12,7 +12,9 @@
 
 pub mod arguments;
 pub mod checker;
+pub mod fuzz;
 pub mod harness;
+pub mod interleave;
 pub mod panics;
 pub mod report;
 pub mod shared;

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use duroxide_torture::arguments::{Arguments, USAGE};
-use duroxide_torture::harness::{ALL, Harness, Tier, kill9, soak, zombie};
+use duroxide_torture::harness::{ALL, Harness, Tier, kill9, scale, soak, zombie};
 use duroxide_torture::report::Report;
 use duroxide_torture::{panics, sim};
 
@@ -23,6 +23,8 @@ fn main() -> ExitCode {
         // For those who look into a failure.
         let _ = duroxide::runtime::observability::init_logging(&Default::default());
     }
+    let full = if arguments.command == "nightly" { 1_000_000 } else { 10_000 };
+    scale::MILLIONTHS.store(arguments.scale.unwrap_or(full), Ordering::Relaxed);
     match (arguments.command.as_str(), arguments.rest.as_slice()) {
         (kill9::WORKER, [file, ledger, round, twin @ ..]) => {
             kill9::work(file, ledger, round, !twin.is_empty())

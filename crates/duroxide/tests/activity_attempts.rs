@@ -27,7 +27,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// Runs a test on the store in memory and on a file.
-async fn on_both<Fut: Future<Output = ()>>(test: impl Fn(World) -> Fut) {
+pub async fn on_both<Fut: Future<Output = ()>>(test: impl Fn(World) -> Fut) {
     test(World::new()).await;
     let file = StoreFile::new();
     let store = file.open().await;

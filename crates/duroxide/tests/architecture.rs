@@ -143,6 +143,13 @@ fn mentions(what: &[&str], may: &[&str]) -> Vec<String> {
 }
 
 #[test]
+fn the_runtime_asks_in_one_place_whether_a_store_has_the_extension() {
+    let mut found = mentions(&["as_extended"], &[]);
+    found.retain(|file| file.starts_with("duroxide/runtime/"));
+    assert_eq!(found, ["duroxide/runtime/store.rs"]);
+}
+
+#[test]
 fn no_store_looks_into_an_event_by_itself() {
     let stores = ["duroxide/providers/memory/", "duroxide/providers/sqlite/", "duroxide-pg/"];
     let mut found = mentions(&["EventKind"], &[]);

@@ -4,4 +4,5 @@
 
 mod architecture;
 mod architecture_names;
+mod dependencies;
 mod semantics;

@@ -7,6 +7,7 @@ mod runtime_support;
 mod sqlite_store;
 
 mod activity_attempts;
+mod activity_start_deadlines;
 mod runtime_activities;
 mod runtime_basics;
 mod runtime_details;

@@ -163,6 +163,33 @@ async fn of_two_slots_that_race_past_the_cap_the_later_puts_its_session_back_wit
 }
 
 #[tokio::test]
+async fn only_a_free_slot_asks_for_an_activity() {
+    let (world, faulty) = plain_world();
+    let stage = Stage::default();
+    let work = stage.activity(|stage, _, _| async move {
+        stage.report("running");
+        stage.wait().await;
+        Ok(String::new())
+    });
+    let three = steps().register("Three", |ctx: OrchestrationContext, _: String| async move {
+        let works: Vec<_> = (0..3).map(|_| ctx.schedule_activity("Work", "")).collect();
+        ctx.join(works).await.into_iter().collect::<Result<Vec<_>, _>>().map(|all| all.concat())
+    });
+    let runtime = world.start_with(activities().register("Work", work), three, quick()).await;
+    world.client.start_orchestration("i", "Three", "").await.unwrap();
+    stage.seen("running", 2).await;
+    let fetches = faulty.count(Call::FetchWork);
+    assert_eq!(output(world.run("j", "Echo", "turns go on").await), "turns go on");
+    assert_eq!(faulty.count(Call::FetchWork), fetches, "both slots are in use");
+    for running in 3..=5 {
+        stage.let_go();
+        stage.seen("running", running.min(3)).await;
+    }
+    assert_eq!(world.output("i").await, "");
+    runtime.shutdown(None).await;
+}
+
+#[tokio::test]
 async fn a_stray_item_is_put_aside_longer_each_time_and_then_dropped() {
     let (world, faulty) = plain_world();
     let stray = WorkItem::CancelInstance { instance: "x".into(), reason: "lost its way".into() };

@@ -5,6 +5,8 @@
 #[path = "support/child_process.rs"]
 mod child_process;
 mod kept_store;
+#[path = "support/killed_import.rs"]
+mod killed_import;
 #[path = "support/power_loss.rs"]
 mod power_loss;
 mod runtime_support;
@@ -19,6 +21,7 @@ mod sqlite_durability;
 mod sqlite_faults;
 mod sqlite_hand_over;
 mod sqlite_hot_path;
+mod sqlite_killed_attempts;
 mod sqlite_migration;
 mod sqlite_open;
 mod sqlite_power_loss;

@@ -68,13 +68,13 @@ forwarding_provider! {
 
 /// Takes the result of an activity from whoever brings it, lease or not, and records it at once.
 pub struct IgnoresLeases {
-    inner: Arc<SqliteProvider>,
+    inner: Arc<dyn Provider>,
     taken: Mutex<BTreeMap<String, WorkItem>>,
 }
 
 impl IgnoresLeases {
     /// Breaks a store.
-    pub fn new(inner: Arc<SqliteProvider>) -> Self {
+    pub fn new(inner: Arc<dyn Provider>) -> Self {
         Self { inner, taken: Mutex::default() }
     }
 

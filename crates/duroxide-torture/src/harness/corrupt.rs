@@ -58,7 +58,7 @@ fn trial(seed: u64, twin: Option<&str>) -> Trial {
     Trial::new(violations, Figures::from([("inputs", inputs), (figure, inputs)]))
 }
 
-fn code() -> OrchestrationRegistry {
+pub(crate) fn code() -> OrchestrationRegistry {
     OrchestrationRegistry::builder()
         .register("Order", |ctx: OrchestrationContext, input: String| async move {
             ctx.set_custom_status("begun");
@@ -81,7 +81,7 @@ fn activities() -> ActivityRegistry {
 }
 
 /// A history of the code above, as it is stored.
-fn history() -> String {
+pub(crate) fn history() -> String {
     let started = EventKind::OrchestrationStarted {
         name: "Order".into(),
         version: "1.0.0".into(),
@@ -145,7 +145,7 @@ fn texts(dice: &mut Random) -> Vec<Violation> {
 }
 
 /// Damages some bytes: flips, cuts, doubles, exchanges numbers.
-fn damaged(bytes: &[u8], dice: &mut Random) -> Vec<u8> {
+pub(crate) fn damaged(bytes: &[u8], dice: &mut Random) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     for _ in 0..1 + dice.below(4) {
         if bytes.is_empty() {

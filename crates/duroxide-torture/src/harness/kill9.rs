@@ -61,27 +61,33 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 
 /// Where the store is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Place {
+pub(super) enum Place {
     File(PathBuf),
     Schema { url: String, schema: String },
 }
 
 impl Place {
-    fn parse(text: &str) -> Self {
+    pub(super) fn parse(text: &str) -> Self {
         match text.split_once(' ') {
             Some((schema, url)) => Self::Schema { url: url.to_string(), schema: schema.to_string() },
             None => Self::File(PathBuf::from(text)),
         }
     }
 
-    fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         match self {
             Self::File(path) => path.display().to_string(),
             Self::Schema { url, schema } => format!("{schema} {url}"),
         }
     }
 
-    async fn open(&self, is_broken: bool) -> Arc<dyn Provider> {
+    /// A place on the server of this process that nobody else uses.
+    pub(super) fn on_a_server() -> Self {
+        let schema = format!("t_{}", uuid::Uuid::new_v4().simple());
+        Self::Schema { url: super::pgfault::server().url(), schema }
+    }
+
+    pub(super) async fn open(&self, is_broken: bool) -> Arc<dyn Provider> {
         match self {
             Self::File(path) => {
                 let url = format!("sqlite:{}?mode=rwc", path.display());
@@ -112,8 +118,7 @@ fn trial(seed: u64, twin: Option<&str>) -> Trial {
 }
 
 fn on_a_server(seed: u64, twin: Option<&str>) -> Trial {
-    let schema = format!("t_{}", uuid::Uuid::new_v4().simple());
-    run(seed, twin, &Place::Schema { url: super::pgfault::server().url(), schema }, 3)
+    run(seed, twin, &Place::on_a_server(), 3)
 }
 
 fn run(seed: u64, twin: Option<&str>, place: &Place, at_once: usize) -> Trial {

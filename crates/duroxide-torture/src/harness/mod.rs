@@ -2,12 +2,14 @@
 
 mod broken_worker;
 pub mod corrupt;
+pub mod interleave;
 pub mod ioerr;
 pub mod kill9;
 pub mod model;
 pub mod pgfault;
 pub mod powerloss;
 pub mod programs;
+pub mod scale;
 pub mod sim;
 pub mod soak;
 pub mod zombie;
@@ -57,15 +59,19 @@ const ENOUGH_OF_A_TWIN: Duration = Duration::from_secs(2);
 /// All harnesses, in the order in which a tier runs them.
 pub const ALL: &[Harness] = &[
     sim::HARNESS,
+    interleave::HARNESS,
     programs::HARNESS,
     model::HARNESS,
+    model::ON_A_SERVER,
     powerloss::HARNESS,
     ioerr::HARNESS,
     corrupt::HARNESS,
     kill9::HARNESS,
     zombie::HARNESS,
     kill9::ON_A_SERVER,
+    zombie::ON_A_SERVER,
     pgfault::HARNESS,
+    scale::HARNESS,
     soak::HARNESS,
 ];
 

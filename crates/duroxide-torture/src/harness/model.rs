@@ -1,4 +1,5 @@
-//! `model`: random sequences of calls on a store, every answer and everything readable compared with the reference.
+//! `model` and `model-pg`: random sequences of calls on a store, every answer and everything readable compared with the
+//! reference.
 //!
 //! The SQLite store takes part in two ways: in memory, and as several handles on one file, some of which are opened in the
 //! middle and some of which never come back, as processes that died.
@@ -12,6 +13,7 @@ use std::time::Duration;
 use duroxide::providers::memory::MemoryProvider;
 use duroxide::providers::sqlite::SqliteProvider;
 use duroxide::providers::{ExtendedProvider, ManualClock, Provider, ProviderAdmin};
+use duroxide_pg::PostgresProvider;
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
@@ -20,6 +22,7 @@ use crate::checker::{Invariant, Violation};
 use crate::faulty::{Fault, FaultyProvider};
 use crate::forwarding::forwarding_provider;
 use crate::report::{Figures, Trial};
+use crate::shared::cluster::{Cluster, Kind};
 use crate::shared::random::Random;
 use crate::{compare, steps};
 
@@ -44,6 +47,41 @@ pub const HARNESS: Harness = Harness {
     nightly: Tier { trials: 50_000, time_limit: Duration::from_secs(60 * 60) },
     is_parallel: true,
 };
+
+/// The harness on a server.
+pub const ON_A_SERVER: Harness = Harness {
+    name: "model-pg",
+    about: "random calls on the PostgreSQL store against the reference",
+    trial: on_a_server,
+    twins: &[],
+    twin_trials: 0,
+    ci: Tier { trials: 6, time_limit: Duration::from_secs(15) },
+    nightly: Tier { trials: 20_000, time_limit: Duration::from_secs(60 * 60) },
+    is_parallel: false,
+};
+
+/// A server that syncs nothing: this is about answers.
+fn server() -> &'static Cluster {
+    static SERVER: OnceLock<Cluster> = OnceLock::new();
+    SERVER.get_or_init(|| Cluster::own(Kind::Forgetful, &[]))
+}
+
+fn on_a_server(seed: u64, _: Option<&str>) -> Trial {
+    let sequence = [sequence(seed), steps::drain()].concat();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let schema = format!("t_{}", uuid::Uuid::new_v4().simple());
+    let compared = runtime.block_on(async {
+        let clock = Arc::new(ManualClock::default());
+        let reference = Arc::new(MemoryProvider::with_clock(clock.clone()));
+        let builder = PostgresProvider::builder().clock(clock.clone()).schema(&schema);
+        let store = Arc::new(builder.open(&server().url()).await.unwrap());
+        let compared = compare::run(reference, store.clone(), &clock, &sequence).await;
+        store.cleanup_schema().await.unwrap();
+        compared
+    });
+    let violations = compared.err().map(|difference| Violation::of_store(Invariant::RightAnswer, difference));
+    Trial::new(violations.into_iter().collect(), Figures::from([("operations", sequence.len() as u64)]))
+}
 
 fn trial(seed: u64, twin: Option<&str>) -> Trial {
     let sequence = [sequence(seed), steps::drain()].concat();

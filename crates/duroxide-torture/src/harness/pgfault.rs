@@ -1,7 +1,8 @@
 //! `pgfault`: whole orchestrations on a PostgreSQL server, while connections are cut (also in the middle of commits), bytes
-//! are late or stand still, backends are terminated, tables are locked.
+//! are late or stand still, backends are terminated, tables are locked; and then while the server crashes, takes no writes,
+//! has no connection left, or its listeners are gone.
 //!
-//! Servers that crash, standbys that are promoted, poolers and encrypted connections have tests of their own beside the store.
+//! Standbys that are promoted, poolers and encrypted connections have tests of their own beside the store.
 
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
@@ -23,24 +24,27 @@ use crate::shared::random::Random;
 /// The harness.
 pub const HARNESS: Harness = Harness {
     name: "pgfault",
-    about: "cut connections, lost answers, slow networks, terminated backends, locks and crashes of a PostgreSQL server",
+    about: "cut connections, lost answers, slow networks, locks, crashes and other outages of a PostgreSQL server",
     trial,
     twins: &["loses-acknowledged"],
     twin_trials: 1,
-    ci: Tier { trials: 3, time_limit: Duration::from_secs(25) },
+    ci: Tier { trials: 3, time_limit: Duration::from_secs(35) },
     nightly: Tier { trials: 200, time_limit: Duration::from_secs(60 * 60) },
     is_parallel: false,
 };
 
 const INSTANCES: usize = 24;
 const FAULTS: usize = 10;
+const OUTAGES: usize = 3;
+/// So many instances are started in the middle of each outage.
+const AMID_OUTAGE: usize = 6;
 /// Everything ends so long after the last fault.
 const LIVENESS_BOUND: Duration = Duration::from_secs(60);
 
 /// The server of this process, which syncs every commit. It goes when the process has ended.
 pub(super) fn server() -> &'static Cluster {
     static SERVER: OnceLock<Cluster> = OnceLock::new();
-    SERVER.get_or_init(|| Cluster::own(Kind::Durable, &[]))
+    SERVER.get_or_init(|| Cluster::own(Kind::Durable, &["max_connections = 80"]))
 }
 
 fn trial(seed: u64, twin: Option<&str>) -> Trial {
@@ -103,7 +107,25 @@ async fn run(seed: u64, is_broken: bool) -> Trial {
             SystemClock.sleep(Duration::from_millis(60)).await;
         }
     };
-    let (figures, ()) = tokio::join!(storm(server, &proxy, &schema, &mut dice), starting);
+    let (mut figures, ()) = tokio::join!(storm(server, &proxy, &schema, &mut dice), starting);
+    for outage in 0..OUTAGES {
+        let mut cases = Vec::new();
+        for n in 0..AMID_OUTAGE {
+            let instance = format!("o{outage}-{n}");
+            let steps = Generator::new(&mut dice, &instance).program();
+            let steps: Vec<Step> = steps.into_iter().map(without_requests).map(without_messages).collect();
+            forecast.add(&instance, &steps);
+            cases.push((instance, steps));
+        }
+        let starting = async {
+            for (instance, steps) in &cases {
+                start_amid_outage(&reader, instance, steps).await;
+            }
+        };
+        let kind = (seed as usize + outage) % 4;
+        let (figure, ()) = tokio::join!(outage_of(kind, &proxy, &mut dice), starting);
+        *figures.entry(figure).or_default() += 1;
+    }
     trace.expect(&forecast);
     let deadline = SystemClock.monotonic() + if is_broken { Duration::from_secs(5) } else { LIVENESS_BOUND };
     for instance in forecast.endings.keys() {
@@ -115,6 +137,63 @@ async fn run(seed: u64, is_broken: bool) -> Trial {
     worker.shutdown(Some(0)).await;
     runs.lock().unwrap().iter().cloned().for_each(|run| trace.note_run(run));
     Trial::new(check(&trace, &ended, &code), figures)
+}
+
+/// A sender that does not know whether the server has its message cannot send it again.
+fn without_messages(step: Step) -> Step {
+    match step {
+        Step::Dequeue => Step::Timer(3),
+        step => step,
+    }
+}
+
+/// Starts an instance, and if the answer was lost, asks whether it is there.
+async fn start_amid_outage(client: &Client, instance: &str, steps: &[Step]) {
+    insist(async || {
+        let started = client.start_orchestration(instance, ORCHESTRATION, Input::text(steps)).await;
+        match client.get_orchestration_status(instance).await {
+            Ok(duroxide::OrchestrationStatus::NotFound) | Err(_) => started,
+            Ok(_) => Ok(()),
+        }
+    })
+    .await;
+}
+
+/// Takes something away from everybody for a while, and gives it back.
+async fn outage_of(kind: usize, proxy: &Proxy, dice: &mut Random) -> &'static str {
+    let server = server();
+    let a_while = Duration::from_millis(300 + dice.below(1_500));
+    match kind {
+        0 => {
+            tokio::task::spawn_blocking(|| server.crash()).await.unwrap();
+            "crashes"
+        }
+        1 => {
+            execute(server, "ALTER SYSTEM SET default_transaction_read_only = on").await;
+            execute(server, "SELECT pg_reload_conf()").await;
+            SystemClock.sleep(a_while).await;
+            execute(server, "ALTER SYSTEM RESET default_transaction_read_only").await;
+            execute(server, "SELECT pg_reload_conf()").await;
+            "read_only_windows"
+        }
+        2 => {
+            proxy.cut();
+            let mut connections = Vec::new();
+            while let Ok((client, connection)) =
+                tokio_postgres::connect(&server.url(), tokio_postgres::NoTls).await
+            {
+                connections.push((client, tokio::spawn(connection)));
+            }
+            SystemClock.sleep(a_while).await;
+            "exhausted_connections"
+        }
+        _ => {
+            let listeners =
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query ILIKE 'LISTEN%'";
+            execute(server, listeners).await;
+            "lost_listeners"
+        }
+    }
 }
 
 /// Tries again while the server is away. The sender is connected directly, so that only crashes reach it: and what a crash

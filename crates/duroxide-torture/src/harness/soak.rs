@@ -131,7 +131,7 @@ async fn soak(length: Duration, keeps_everything: bool) -> [Third; 3] {
 }
 
 /// How much memory this process has, by Linux's account; 0 elsewhere.
-fn resident_bytes() -> u64 {
+pub(super) fn resident_bytes() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
     pages.unwrap_or(0) * 4096

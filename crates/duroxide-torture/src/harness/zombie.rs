@@ -1,5 +1,6 @@
-//! `zombie`: worker processes on a SQLite file that are stopped (SIGSTOP) for longer than their leases, while others take
-//! over, and go on (SIGCONT) as if nothing had happened. What they still want to write is refused, and they work on.
+//! `zombie` and `zombie-pg`: worker processes, on a SQLite file or a PostgreSQL server, that are stopped (SIGSTOP) for longer
+//! than their leases, while others take over, and go on (SIGCONT) as if nothing had happened. What they still want to write is
+//! refused, and they work on.
 
 use std::io::Read;
 use std::path::Path;
@@ -7,13 +8,12 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use duroxide::providers::sqlite::SqliteProvider;
 use duroxide::providers::{Clock, Provider, SystemClock};
 use duroxide::runtime::Runtime;
 use duroxide::{Client, OrchestrationRegistry, RuntimeOptions};
 use tempfile::TempDir;
 
-use super::kill9::{ledger, program_file};
+use super::kill9::{Place, ledger, program_file};
 use super::{Harness, Tier};
 use crate::checker::{Ended, Trace, check};
 use crate::report::{Figures, Trial};
@@ -33,6 +33,15 @@ pub const HARNESS: Harness = Harness {
     is_parallel: false,
 };
 
+/// The harness on a server.
+pub const ON_A_SERVER: Harness = Harness {
+    name: "zombie-pg",
+    about: "workers on a PostgreSQL server, stopped for longer than their leases, and then going on",
+    trial: on_a_server,
+    ci: Tier { trials: 1, time_limit: Duration::from_secs(20) },
+    ..HARNESS
+};
+
 /// The hidden subcommand of the workers.
 pub const WORKER: &str = "worker-of-zombie";
 const LEASE: Duration = Duration::from_secs(1);
@@ -42,10 +51,10 @@ const LIVENESS_BOUND: Duration = Duration::from_secs(60);
 const INSTANCES: usize = 30;
 
 /// The worker's side.
-pub fn work(file: &str, ledger: &str, is_broken: bool) {
+pub fn work(place: &str, ledger: &str, is_broken: bool) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
-        let store = Arc::new(SqliteProvider::new(&url(Path::new(file)), None).await.unwrap());
+        let store = Place::parse(place).open(false).await;
         let store: Arc<dyn Provider> =
             if is_broken { Arc::new(super::broken_worker::IgnoresLeases::new(store)) } else { store };
         let options = RuntimeOptions {
@@ -66,10 +75,6 @@ pub fn work(file: &str, ledger: &str, is_broken: bool) {
     });
 }
 
-fn url(file: &Path) -> String {
-    format!("sqlite:{}?mode=rwc", file.display())
-}
-
 /// Nobody answers requests here.
 fn without_requests(step: Step) -> Step {
     match step {
@@ -80,12 +85,20 @@ fn without_requests(step: Step) -> Step {
 }
 
 fn trial(seed: u64, twin: Option<&str>) -> Trial {
+    let files = TempDir::new().unwrap();
+    run(seed, twin, &Place::File(files.path().join("store.db")))
+}
+
+fn on_a_server(seed: u64, twin: Option<&str>) -> Trial {
+    run(seed, twin, &Place::on_a_server())
+}
+
+fn run(seed: u64, twin: Option<&str>, place: &Place) -> Trial {
     let mut dice = Random::new(seed);
     let files = TempDir::new().unwrap();
-    let (file, ledger_file) = (files.path().join("store.db"), files.path().join("ledger"));
+    let ledger_file = files.path().join("ledger");
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let client = runtime
-        .block_on(async { Client::new(Arc::new(SqliteProvider::new(&url(&file), None).await.unwrap())) });
+    let client = Client::new(runtime.block_on(place.open(false)));
     let mut forecast = Forecast::default();
     runtime.block_on(async {
         for n in 0..INSTANCES {
@@ -96,7 +109,7 @@ fn trial(seed: u64, twin: Option<&str>) -> Trial {
             client.start_orchestration(&instance, ORCHESTRATION, Input::text(&steps)).await.unwrap();
         }
     });
-    let mut workers: Vec<Zombie> = (0..2).map(|_| Zombie::spawn(&file, &ledger_file, twin)).collect();
+    let mut workers: Vec<Zombie> = (0..2).map(|_| Zombie::spawn(place, &ledger_file, twin)).collect();
     for stop in 0..STOPS {
         let victim = &mut workers[stop % 2];
         std::thread::sleep(Duration::from_millis(100 + dice.below(400)));
@@ -142,10 +155,11 @@ fn trial(seed: u64, twin: Option<&str>) -> Trial {
 struct Zombie(Child);
 
 impl Zombie {
-    fn spawn(file: &Path, ledger: &Path, twin: Option<&str>) -> Self {
+    fn spawn(place: &Place, ledger: &Path, twin: Option<&str>) -> Self {
         let process = Command::new(program_file())
             .arg(WORKER)
-            .args([file, ledger])
+            .arg(place.text())
+            .arg(ledger)
             .args(twin)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duroxide::providers::Clock;
+use duroxide::providers::memory::MemoryProvider;
 use duroxide::{Client, OrchestrationRegistry};
 
 use crate::checker::{Ended, Invariant, Violation, check};
@@ -46,6 +47,7 @@ pub struct Simulated {
 
 /// Runs the simulation of a seed.
 pub fn simulate(seed: u64, twin: Option<Twin>, keeps_lines: bool) -> Simulated {
+    MemoryProvider::number_tokens_of_this_thread();
     let mut builder = tokio::runtime::Builder::new_current_thread();
     builder.enable_time().start_paused(true);
     #[cfg(tokio_unstable)]
@@ -54,8 +56,8 @@ pub fn simulate(seed: u64, twin: Option<Twin>, keeps_lines: bool) -> Simulated {
     tokio::task::LocalSet::new().block_on(&runtime, run(seed, twin, keeps_lines))
 }
 
-/// Whether a seed decides everything. Otherwise tokio throws dice of its own when it wakes several tasks at once; only a
-/// build with `--cfg tokio_unstable` can give it a seed.
+/// Whether a seed decides everything. Lock tokens and all dice come from it. But in an ordinary build tokio throws dice of its
+/// own when it wakes several tasks at once; only a build with `--cfg tokio_unstable` can give it a seed.
 pub const IS_REPEATABLE: bool = cfg!(tokio_unstable);
 
 /// What the seed says about a simulation.

@@ -238,7 +238,7 @@ impl Client {
     }
 
     /// Tells the runtimes of this process that a message for an instance is on its way.
-    fn note_message(&self, message: &WorkItem) {
+    pub(super) fn note_message(&self, message: &WorkItem) {
         let (WorkItem::ExternalRaised { instance, .. }
         | WorkItem::QueueMessage { instance, .. }
         | WorkItem::CancelInstance { instance, .. }) = message

@@ -6,8 +6,19 @@ use super::presence::Presence;
 use super::start::encode;
 use super::{Client, ClientError};
 use crate::model::WorkItem;
+use crate::providers::{SendOutcome, refusal};
 
 /// Why a message was not sent.
+///
+/// ```
+/// use duroxide::client::SendError;
+/// # async fn run(client: duroxide::Client) -> Result<(), SendError> {
+/// match client.send("basket-7", "items", &"apple").await {
+///     Err(SendError::NotFound { .. } | SendError::Ended { .. }) => println!("nobody takes it"),
+///     sent => sent?,
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
@@ -38,9 +49,9 @@ impl SendError {
 impl Client {
     /// Puts a value into one of an instance's queues, if there is such an instance and it has not ended.
     ///
-    /// [`enqueue_event_typed`](Self::enqueue_event_typed) sends without looking. This call looks first, and a start that is
-    /// queued counts as an instance. One that ends after the look and before it reads the message never sees the message: only
-    /// an [answer](Self::ask) proves that a message was read.
+    /// [`enqueue_event_typed`](Self::enqueue_event_typed) sends without looking. Here the store looks and sends in one step, and a
+    /// start that is queued counts as an instance: what was sent is in the queue of an instance that has not ended. It may still
+    /// end before it reads the message; only an [answer](Self::ask) proves that a message was read.
     ///
     /// ```
     /// use duroxide::client::SendError;
@@ -54,7 +65,7 @@ impl Client {
     ///
     /// # Errors
     /// [`SendError::NotFound`] and [`SendError::Ended`]: nothing was sent. A store that knows only the published contract
-    /// cannot tell a queued start from nothing; there the message is sent. Otherwise as
+    /// looks first and sends then, and cannot tell a queued start from nothing; there the message is sent. Otherwise as
     /// [`enqueue_event_typed`](Self::enqueue_event_typed).
     pub async fn send<T: Serialize + ?Sized>(
         &self,
@@ -90,6 +101,17 @@ impl Client {
     }
 
     async fn send_to_living(&self, message: WorkItem, instance: String) -> Result<(), SendError> {
+        if let Some(store) = self.extended() {
+            self.note_message(&message);
+            match store.enqueue_if_alive(message.clone()).await {
+                Ok(SendOutcome::Sent) => return Ok(()),
+                Ok(SendOutcome::Ended) => return Err(SendError::Ended { instance }),
+                Ok(SendOutcome::NotFound) => return Err(SendError::NotFound { instance }),
+                Err(error) if refusal::is_not_supported(&error) => {}
+                Err(error) => return Err(ClientError::from(error).into()),
+            }
+        }
+        // Such a store cannot look and send in one step.
         match self.presence(&instance).await? {
             Presence::Alive(_) | Presence::Unknown => Ok(self.send_unseen(message).await?),
             Presence::Ended => Err(SendError::Ended { instance }),

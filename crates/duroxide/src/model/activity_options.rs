@@ -13,6 +13,8 @@
 //!   ([`ActivityProgress`](super::ActivityProgress)). Nobody holds a slot or a lease meanwhile. Otherwise the activity fails with this error.
 //! - Its worker dies, or loses the lease: the store delivers the activity again, as it does without options. That, too, was
 //!   an attempt.
+//! - No worker begins the first one within `schedule_to_start`: a message that the turn has sent to its own instance is due, and
+//!   whoever gets it fails the activity, if it is still there and nobody has begun it. A worker that comes too late does the same.
 //! - It says that its result comes from elsewhere: one commit gives it back until `start_to_close` is over. A client that
 //!   has its [`CompletionToken`](super::CompletionToken) ends it.
 //!
@@ -27,6 +29,11 @@ use super::{error_text, whole_ms};
 
 /// The words that begin the error of an attempt that took too long, or was silent for too long.
 pub(crate) const ACTIVITY_TIMED_OUT: &str = "activity timed out: ";
+
+/// The error of an activity that no worker has begun in time.
+pub(crate) fn begun_too_late(name: &str) -> String {
+    format!("{ACTIVITY_TIMED_OUT}no worker began '{name}' in time (schedule to start)")
+}
 
 /// How an activity is run: how often, and how long it may take.
 ///
@@ -77,8 +84,8 @@ impl ActivityOptions {
         self
     }
 
-    /// Bounds the time until a worker begins the first attempt. An activity that begins later does not run: it fails,
-    /// without a retry.
+    /// Bounds the time until a worker begins the first attempt. An activity that nobody has begun by then does not run: it
+    /// fails, without a retry, also if there is no worker for it.
     pub fn schedule_to_start(mut self, timeout: Duration) -> Self {
         self.schedule_to_start_ms = Some(whole_ms(timeout));
         self

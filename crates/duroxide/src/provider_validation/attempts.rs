@@ -12,8 +12,8 @@ use super::support::{
 };
 use crate::model::{ActivityOptions, ActivityProgress, StoredRetry, WorkItem};
 use crate::providers::{
-    AttemptToStore, ExtendedProvider, SessionFetchConfig, StoreLimits, TagFilter, TurnToStore, WorkClaim,
-    WorkRequest, refusal,
+    AttemptToStore, ExtendedProvider, SessionFetchConfig, StoreLimits, TagFilter, TurnToStore,
+    UnbegunOutcome, WorkClaim, WorkRequest, refusal,
 };
 
 const A_MINUTE: Duration = Duration::from_secs(60);
@@ -45,6 +45,16 @@ async fn create(
     work: Vec<WorkItem>,
     claim: Option<&WorkRequest<'_>>,
 ) -> Vec<WorkClaim> {
+    create_with(store, instance, work, &[(2, options())], claim).await
+}
+
+async fn create_with(
+    store: &Store<'_>,
+    instance: &str,
+    work: Vec<WorkItem>,
+    activity_options: &[(u64, ActivityOptions)],
+    claim: Option<&WorkRequest<'_>>,
+) -> Vec<WorkClaim> {
     store.start(instance).await;
     let turn = store.turn_of(instance).await;
     let commit = Commit {
@@ -53,14 +63,13 @@ async fn create(
         work,
         ..Commit::default()
     };
-    let activity_options = [(2, options())];
     let stored = able(store).unwrap().store_turn(
         TurnToStore {
             lock_token: &turn.token,
             execution_id: 1,
             history_delta: &commit.events,
             worker_items: &commit.work,
-            activity_options: &activity_options,
+            activity_options,
             orchestrator_items: &[],
             metadata: &commit.metadata,
             cancelled_activities: &[],
@@ -298,4 +307,94 @@ pub async fn an_activity_of_a_session_is_completed_from_elsewhere(factory: &dyn 
     assert!(extended.complete_activity(entry, completion_of(&first.item, "x")).await.unwrap());
     let second = extended.claim_work(&request).await.unwrap().pop().expect("the second has its turn");
     assert_eq!(second.item, session_activity("a", 3, "s"));
+}
+
+/// Options of an activity that a worker must begin within a minute.
+fn urgent() -> ActivityOptions {
+    ActivityOptions::new().schedule_to_start(A_MINUTE).scheduled_at(5)
+}
+
+/// Fails an activity that nobody has begun; `None` if the store cannot do that.
+async fn fail_unbegun(extended: &dyn ExtendedProvider, instance: &str, id: u64) -> Option<UnbegunOutcome> {
+    match extended.fail_unbegun(&scheduled(instance, id)).await {
+        Ok(outcome) => Some(outcome),
+        Err(error) if refusal::is_not_supported(&error) => None,
+        Err(error) => panic!("fail_unbegun should work: {error}"),
+    }
+}
+
+/// The failure of an activity that nobody has begun comes once, and the activity is gone.
+pub async fn an_activity_that_nobody_begins_fails_once(factory: &dyn ProviderFactory) {
+    let store = Store::new(factory).await;
+    let Some(extended) = able(&store) else { return };
+    create_with(&store, "a", vec![activity("a", 2), activity("a", 3)], &[(2, urgent())], None).await;
+    if fail_unbegun(extended, "b", 2).await.is_none() {
+        return;
+    }
+    // Others, and one that has all the time in the world, stay as they are.
+    for (instance, id) in [("b", 2), ("a", 3), ("a", 4), ("a", u64::MAX)] {
+        let outcome = fail_unbegun(extended, instance, id).await;
+        assert_eq!(outcome, Some(UnbegunOutcome::Settled), "activity {id} of {instance}");
+    }
+    let activity = scheduled("a", 2);
+    let (one, other) = tokio::join!(extended.fail_unbegun(&activity), extended.fail_unbegun(&activity));
+    let mut outcomes = [one.unwrap(), other.unwrap()];
+    outcomes.sort_by_key(|outcome| *outcome != UnbegunOutcome::Failed);
+    assert_eq!(outcomes, [UnbegunOutcome::Failed, UnbegunOutcome::Settled], "one of two should fail it");
+    let turn = store.turn_of("a").await;
+    let [WorkItem::ActivityFailed { instance, execution_id: 1, id: 2, details }] = &*turn.item.messages
+    else {
+        panic!("only the failure should come; got {:?}", turn.item.messages);
+    };
+    assert_eq!(instance, "a");
+    let text = details.display_message();
+    assert!(text.contains("schedule to start"), "the failure should say why; got {text}");
+    store.ack(&turn, Commit::default()).await;
+    let left = claim(extended).await.expect("the other activity is still there");
+    assert_eq!(left.item, super::support::activity("a", 3));
+    assert!(claim(extended).await.is_none(), "the activity that failed is gone");
+}
+
+/// Whoever has begun an activity keeps it: as long as its first lease lasts, and whatever its attempt left behind.
+pub async fn an_activity_that_was_begun_is_not_failed(factory: &dyn ProviderFactory) {
+    let store = Store::new(factory).await;
+    let Some(extended) = able(&store) else { return };
+    create_with(&store, "a", vec![activity("a", 2)], &[(2, urgent())], None).await;
+    let held = claim(extended).await.expect("the activity is ready");
+    let Some(outcome) = fail_unbegun(extended, "a", 2).await else { return };
+    assert!(matches!(outcome, UnbegunOutcome::Held { entered_at_ms: 1.. }), "got {outcome:?}");
+    // A heartbeat, an attempt that failed, a result that comes from elsewhere.
+    let awaited = ActivityProgress { awaited_until_ms: Some(0), ..Default::default() };
+    let alive = ActivityProgress { heartbeat: Some("1".into()), ..Default::default() };
+    extended.store_progress(report(&held, &alive), None).await.unwrap();
+    assert_eq!(fail_unbegun(extended, "a", 2).await, Some(UnbegunOutcome::Settled));
+    extended.store_progress(report(&held, &failed(1, "x")), Some(Duration::ZERO)).await.unwrap();
+    assert_eq!(fail_unbegun(extended, "a", 2).await, Some(UnbegunOutcome::Settled));
+    let held = claim(extended).await.expect("it was given back");
+    extended.store_progress(report(&held, &awaited), Some(Duration::ZERO)).await.unwrap();
+    assert_eq!(fail_unbegun(extended, "a", 2).await, Some(UnbegunOutcome::Settled));
+    let held = claim(extended).await.expect("it was given back");
+    store.provider.ack_work_item(&held.lock_token, Some(completion_of(&held.item, "x"))).await.unwrap();
+    assert_eq!(fail_unbegun(extended, "a", 2).await, Some(UnbegunOutcome::Settled), "it is over");
+    let turn = store.turn_of("a").await;
+    assert_eq!(turn.item.messages, [completion_of(&held.item, "x")], "only the result should come");
+}
+
+/// A claim that is given back unused has begun nothing; one that counts has.
+pub async fn a_claim_that_is_given_back_unused_begins_nothing(factory: &dyn ProviderFactory) {
+    let store = Store::new(factory).await;
+    let Some(extended) = able(&store) else { return };
+    let work = vec![session_activity("a", 2, "s"), session_activity("a", 3, "s")];
+    create_with(&store, "a", work, &[(2, urgent()), (3, urgent())], None).await;
+    let me = owner("me", WORK_LEASE);
+    let request = request(WORK_LEASE, Some(&me));
+    let first =
+        extended.claim_work(&request).await.unwrap().pop().expect("the first of the session is ready");
+    store.provider.abandon_work_item(&first.lock_token, None, true).await.unwrap();
+    let Some(outcome) = fail_unbegun(extended, "a", 2).await else { return };
+    assert_eq!(outcome, UnbegunOutcome::Failed, "nobody has begun it");
+    let second = extended.claim_work(&request).await.unwrap().pop().expect("the second has its turn");
+    assert_eq!(second.item, session_activity("a", 3, "s"));
+    store.provider.abandon_work_item(&second.lock_token, Some(A_MINUTE), false).await.unwrap();
+    assert_eq!(fail_unbegun(extended, "a", 3).await, Some(UnbegunOutcome::Settled), "that was an attempt");
 }

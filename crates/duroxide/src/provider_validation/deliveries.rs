@@ -1,7 +1,9 @@
 //! Messages that may come before the start: the store parks them if their sender wants that, takes them along with the
 //! start, or drops and lists them.
 //!
-//! A store that cannot park, or cannot take a message with a start, says so and passes.
+//! And messages that go only to an instance that can take them.
+//!
+//! A store that cannot do one of these says so and passes.
 
 use std::time::Duration;
 
@@ -13,7 +15,7 @@ use super::support::{
 use crate::model::WorkItem;
 use crate::providers::{
     DEFAULT_PARKING_TIME, DeliveryOutcome, DroppedMessage, DroppedMessages, ExtendedProvider, ProviderError,
-    refusal,
+    SendOutcome, refusal,
 };
 
 const A_MINUTE: Duration = Duration::from_secs(60);
@@ -287,5 +289,97 @@ pub async fn of_many_messages_at_once_one_brings_the_start(factory: &dyn Provide
     for n in 0..CALLERS {
         let message = queue_message("i", "inbox", &n.to_string());
         assert_eq!(messages.iter().filter(|found| **found == message).count(), 1, "{messages:?}");
+    }
+}
+
+/// Sends a message to an instance that can take it; `None` if the store cannot do that.
+async fn send(extended: &dyn ExtendedProvider, message: WorkItem) -> Option<SendOutcome> {
+    match extended.enqueue_if_alive(message).await {
+        Ok(outcome) => Some(outcome),
+        Err(error) if refusal::is_not_supported(&error) => None,
+        Err(error) => panic!("enqueue_if_alive should work: {error}"),
+    }
+}
+
+/// A message goes to an instance that runs, or whose start is queued. Otherwise the store keeps nothing of it, and says why.
+pub async fn a_message_goes_only_to_an_instance_that_can_take_it(factory: &dyn ProviderFactory) {
+    let store = Store::new(factory).await;
+    let Some(extended) = store.extended() else { return };
+    let message = |instance: &str, data: &str| queue_message(instance, "inbox", data);
+    for nobody in [message("i", "0"), raised("i", "n", "0"), cancel("i")] {
+        let Some(outcome) = send(extended, nobody).await else { return };
+        assert_eq!(outcome, SendOutcome::NotFound, "there is no instance");
+    }
+    store.expect_no_turn("nothing should be enqueued").await;
+    assert!(extended.list_parked(10).await.expect("list_parked should work").is_empty(), "nor parked");
+    assert_eq!(dropped(extended, 10).await.total, 0, "nor dropped");
+
+    store.start("i").await;
+    assert_eq!(send(extended, message("i", "1")).await, Some(SendOutcome::Sent), "a start is queued");
+    let turn = store.turn_of("i").await;
+    assert_eq!(turn.item.messages, [start_item("i"), message("i", "1")]);
+    assert_eq!(send(extended, raised("i", "n", "2")).await, Some(SendOutcome::Sent), "a turn is being taken");
+    store.ack(&turn, Commit::creating("i")).await;
+    assert_eq!(send(extended, message("i", "3")).await, Some(SendOutcome::Sent), "the instance runs");
+    assert_eq!(store.turn_of("i").await.item.messages, [raised("i", "n", "2"), message("i", "3")]);
+
+    for status in ["Completed", "Failed"] {
+        let metadata = named_with_status(status);
+        store.start_and_ack(status, Commit { metadata, ..Commit::creating(status) }).await;
+        assert_eq!(send(extended, message(status, "m")).await, Some(SendOutcome::Ended), "{status}");
+        store.expect_no_turn("nothing should be enqueued").await;
+        store.admin().delete_instance(status, false).await.expect("a deletion should work");
+        assert_eq!(send(extended, message(status, "m")).await, Some(SendOutcome::NotFound), "it is gone");
+    }
+    let metadata = named_with_status("ContinuedAsNew");
+    store.start_and_ack("goes-on", Commit { metadata, ..Commit::creating("goes-on") }).await;
+    assert_eq!(send(extended, message("goes-on", "m")).await, Some(SendOutcome::Sent));
+    store.provider.append_with_execution("by-hand", 1, vec![started("by-hand", 1)]).await.expect("an append");
+    assert_eq!(send(extended, message("by-hand", "m")).await, Some(SendOutcome::Sent), "there is history");
+}
+
+/// Only messages from senders are sent to whoever can take them.
+pub async fn only_signals_and_queue_messages_look_first(factory: &dyn ProviderFactory) {
+    let store = Store::new(factory).await;
+    let Some(extended) = store.extended() else { return };
+    if send(extended, cancel("i")).await.is_none() {
+        return;
+    }
+    store.create("i").await;
+    for other in [start_item("i"), completed("i", 2, "")] {
+        assert_refused(extended.enqueue_if_alive(other).await.map(drop), "it is no message of a sender");
+    }
+    assert_refused(extended.enqueue_if_alive(raised("", "n", "")).await.map(drop), "an empty id");
+    store.expect_no_turn("nothing should be enqueued").await;
+}
+
+/// A message that is sent while its instance ends comes before the end, and goes with it, or is not sent.
+pub async fn a_message_comes_before_the_end_or_not_at_all(factory: &dyn ProviderFactory) {
+    let store = Store::new(factory).await;
+    let Some(extended) = store.extended() else { return };
+    if send(extended, cancel("probe")).await.is_none() {
+        return;
+    }
+    for n in 0..20 {
+        let instance = format!("i-{n}");
+        let message = |data: &str| queue_message(&instance, "inbox", data);
+        // Every other one ends in its first turn.
+        let creates = n % 2 == 0;
+        if creates {
+            store.start(&instance).await;
+        } else {
+            store.create(&instance).await;
+            store.send(raised(&instance, "n", "")).await;
+        }
+        let turn = store.turn_of(&instance).await;
+        let commit = if creates { Commit::creating(&instance) } else { Commit::default() };
+        let end = Commit { metadata: named_with_status("Completed"), ..commit };
+        let (one, other, ()) =
+            tokio::join!(send(extended, message("1")), send(extended, message("2")), store.ack(&turn, end));
+        for outcome in [one, other] {
+            assert_ne!(outcome, Some(SendOutcome::NotFound), "the instance was there all the time");
+        }
+        assert_eq!(send(extended, message("3")).await, Some(SendOutcome::Ended));
+        store.expect_no_turn("what came before the end should go with it").await;
     }
 }

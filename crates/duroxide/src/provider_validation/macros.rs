@@ -285,7 +285,8 @@ macro_rules! __validation_of_our_own {
             the_report_of_a_lost_attempt_is_refused, a_report_beyond_the_limits_changes_nothing,
             an_activity_is_completed_from_elsewhere_once, a_running_activity_is_completed_from_elsewhere,
             another_entry_is_not_completed, only_completions_come_from_elsewhere,
-            an_activity_of_a_session_is_completed_from_elsewhere,
+            an_activity_of_a_session_is_completed_from_elsewhere, an_activity_that_nobody_begins_fails_once,
+            an_activity_that_was_begun_is_not_failed, a_claim_that_is_given_back_unused_begins_nothing,
         }
         $crate::__validation_module! { $factory; deliveries;
             a_parked_queue_message_comes_with_the_start,
@@ -295,6 +296,8 @@ macro_rules! __validation_of_our_own {
             the_list_of_dropped_messages_is_bounded, a_message_brings_the_start_along,
             parked_messages_come_with_a_start_that_a_message_brings, an_ended_instance_takes_no_message,
             a_refused_start_with_a_message_leaves_nothing, of_many_messages_at_once_one_brings_the_start,
+            a_message_goes_only_to_an_instance_that_can_take_it, only_signals_and_queue_messages_look_first,
+            a_message_comes_before_the_end_or_not_at_all,
         }
         $crate::__validation_module! { $factory; extended_reads;
             metadata_describes_an_instance, a_queued_start_is_described_as_pending,

@@ -14,6 +14,18 @@ pub enum DeliveryOutcome {
     Ended,
 }
 
+/// The fate of a message that was sent only to an instance that can take it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "the message may not have been sent"]
+pub enum SendOutcome {
+    /// The instance had not ended, or its start was queued: the store enqueued the message.
+    Sent,
+    /// The instance has completed or failed: the store enqueued nothing.
+    Ended,
+    /// There is no such instance: the store enqueued nothing.
+    NotFound,
+}
+
 /// The messages that a store dropped because their instance did not exist.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DroppedMessages {

@@ -17,8 +17,9 @@ use async_trait::async_trait;
 use super::{
     AwaitedInstance, AwaitedLook, DeliveryOutcome, DispatcherCapabilityFilter, DroppedMessages, Inspector,
     InstanceWatch, LocalExchange, ProviderError, QuarantineEntry, QuarantinePurge, QuarantineRetry,
-    RunningActivities, RunningMark, SessionFetchConfig, StepOutcome, StepSupport, StepToStore, StoredResult,
-    StoredTurn, TagFilter, TurnToStore, WorkSignal, refusal,
+    RunningActivities, RunningMark, ScheduledActivityIdentifier, SendOutcome, SessionFetchConfig,
+    StepOutcome, StepSupport, StepToStore, StoredResult, StoredTurn, TagFilter, TurnToStore, WorkSignal,
+    refusal,
 };
 use crate::model::{
     ActivityOptions, ActivityProgress, ActivityRecord, Clock, Event, INITIAL_EXECUTION_ID, KvEntry, WorkItem,
@@ -232,6 +233,17 @@ pub trait ExtendedProvider: Send + Sync {
         Err(refusal::not_supported("enqueue_start_with_message"))
     }
 
+    /// Enqueues a signal or a queue message if its instance exists and has not ended. An id that is taken in the sense of
+    /// [`enqueue_start_if_absent`](Self::enqueue_start_if_absent) is an instance.
+    ///
+    /// Check and enqueue are one step: if the instance ends at the same time, the message comes before its end, and goes with
+    /// it, or is not sent. The store refuses any other message. A store without this ability refuses every message
+    /// ([`refusal::not_supported`]).
+    async fn enqueue_if_alive(&self, message: WorkItem) -> Result<SendOutcome, ProviderError> {
+        let _ = message;
+        Err(refusal::not_supported("enqueue_if_alive"))
+    }
+
     /// Tells whether the store keeps how activities are to be run ([`TurnToStore::activity_options`]), and what their
     /// attempts leave behind: whether it has [`store_progress`](Self::store_progress) and
     /// [`complete_activity`](Self::complete_activity), and tells the [entry](ActivityRecord::entry) of each activity.
@@ -265,6 +277,19 @@ pub trait ExtendedProvider: Send + Sync {
     async fn complete_activity(&self, entry: u64, completion: WorkItem) -> Result<bool, ProviderError> {
         let _ = (entry, completion);
         Err(refusal::not_supported("complete_activity"))
+    }
+
+    /// Fails an activity that no worker has begun in time: removes it and enqueues its failure
+    /// ([`inspect::failure_of_unbegun`](super::inspect::failure_of_unbegun)).
+    ///
+    /// Check, removal and failure are one step, and durable. An activity has been begun if a caller has claimed it, unless the
+    /// claim was given back and does not count, or if an attempt has left something behind.
+    async fn fail_unbegun(
+        &self,
+        activity: &ScheduledActivityIdentifier,
+    ) -> Result<UnbegunOutcome, ProviderError> {
+        let _ = activity;
+        Err(refusal::not_supported("fail_unbegun"))
     }
 
     /// Lists messages that the store dropped because their instance did not exist, up to `limit`, and counts them.
@@ -472,6 +497,20 @@ pub struct AttemptToStore<'a> {
     pub options: Option<&'a ActivityOptions>,
     /// What its attempts leave behind.
     pub progress: &'a ActivityProgress,
+}
+
+/// What became of an activity that had to be begun by now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UnbegunOutcome {
+    /// Nobody had begun it. It is gone, and its failure is enqueued.
+    Failed,
+    /// A caller holds its first lease. Nothing has changed; if the lease is given back unused, nobody has begun it.
+    Held {
+        /// When the activity was put into the queue, in milliseconds since the epoch.
+        entered_at_ms: u64,
+    },
+    /// It was begun in time, is over, or has all the time in the world. Nothing has changed.
+    Settled,
 }
 
 /// The state of a lease, as the store sees it.

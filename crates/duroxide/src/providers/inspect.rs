@@ -3,7 +3,10 @@
 //! A store keeps events and work items as opaque text. Where the contract makes it act on their content (routing,
 //! due times, custom status, key-value changes, the name of an instance that has no row yet), it asks here.
 
-use crate::model::{Event, EventKind, EventView, ExecutionStatus, WorkItem, codec};
+use crate::model::{
+    ActivityRecord, AppErrorKind, ErrorDetails, Event, EventKind, EventView, ExecutionStatus, WorkItem,
+    begun_too_late, codec,
+};
 
 /// The changes of a history delta outside the history.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -264,6 +267,24 @@ pub fn completed_activity(item: &WorkItem) -> Option<super::ScheduledActivityIde
         }
         _ => None,
     }
+}
+
+/// Returns the failure with which an activity ends if no worker begins it in time, by its stored text. `None` if it has all
+/// the time in the world, if an attempt has left something behind, or if the text does not decode.
+pub fn failure_of_unbegun(text: &[u8]) -> Option<WorkItem> {
+    let record = ActivityRecord::read(0, text).ok()?;
+    record.options.as_deref()?.start_by_ms()?;
+    if record.progress.is_some() {
+        return None;
+    }
+    let WorkItem::ActivityExecute { instance, execution_id, id, name, .. } =
+        serde_json::from_slice(text).ok()?
+    else {
+        return None;
+    };
+    let (kind, message) = (AppErrorKind::ActivityFailed, begun_too_late(&name));
+    let details = ErrorDetails::Application { kind, message, retryable: false };
+    Some(WorkItem::ActivityFailed { instance, execution_id, id, details })
 }
 
 /// Tells whether an encoded event records that its execution ended because a caller cancelled it.

@@ -13,9 +13,9 @@ use super::{
     InstanceClaim, InstanceMetadata, InstanceRequest, InstanceWatch, InstanceWatchers, LeaseState,
     LocalExchange, OrchestrationItem, ParkedMessage, Provider, ProviderAdmin, ProviderError, QuarantineEntry,
     QuarantinePurge, QuarantineRetry, QuarantinedRow, RunningActivities, RunningInstances, RunningMark,
-    ScheduledActivityIdentifier, SessionFetchConfig, StartOutcome, StepOutcome, StepSupport, StepToStore,
-    StoredResult, StoredTurn, TagFilter, TurnToStore, WorkClaim, WorkQueue, WorkRequest, WorkSignal,
-    WorkSignalSource,
+    ScheduledActivityIdentifier, SendOutcome, SessionFetchConfig, StartOutcome, StepOutcome, StepSupport,
+    StepToStore, StoredResult, StoredTurn, TagFilter, TurnToStore, UnbegunOutcome, WorkClaim, WorkQueue,
+    WorkRequest, WorkSignal, WorkSignalSource,
 };
 use crate::model::{Clock, Event, SystemClock, SystemStats, WorkItem};
 use crate::observability::MetricsProvider;
@@ -35,7 +35,7 @@ use crate::observability::MetricsProvider;
 /// | `ack_work_item` | itself and `store_result` |
 /// | `renew_session_lock` | itself |
 /// | `cleanup_orphaned_sessions` | itself |
-/// | `enqueue_orchestrator` | `enqueue_for_orchestrator`, `enqueue_start_if_absent`, `enqueue_or_park` and `enqueue_start_with_message` |
+/// | `enqueue_orchestrator` | `enqueue_for_orchestrator`, `enqueue_start_if_absent`, `enqueue_or_park`, `enqueue_if_alive` and `enqueue_start_with_message` |
 ///
 /// A fetch that comes back empty after its whole `poll_timeout` has spent that time waiting, so the wait does not count
 /// as time of the operation. A call whose future is dropped goes unrecorded.
@@ -434,6 +434,14 @@ impl ExtendedProvider for InstrumentedProvider {
         self.measure("complete_activity", extended.complete_activity(entry, completion)).await
     }
 
+    async fn fail_unbegun(
+        &self,
+        activity: &ScheduledActivityIdentifier,
+    ) -> Result<UnbegunOutcome, ProviderError> {
+        let extended = self.extended("fail_unbegun")?;
+        self.measure("complete_activity", extended.fail_unbegun(activity)).await
+    }
+
     fn local_exchange(&self) -> Option<Arc<LocalExchange>> {
         self.inner.as_extended()?.local_exchange()
     }
@@ -479,6 +487,11 @@ impl ExtendedProvider for InstrumentedProvider {
     ) -> Result<DeliveryOutcome, ProviderError> {
         let extended = self.extended("enqueue_start_with_message")?;
         self.measure("enqueue_orchestrator", extended.enqueue_start_with_message(start, message)).await
+    }
+
+    async fn enqueue_if_alive(&self, message: WorkItem) -> Result<SendOutcome, ProviderError> {
+        let extended = self.extended("enqueue_if_alive")?;
+        self.measure("enqueue_orchestrator", extended.enqueue_if_alive(message)).await
     }
 
     async fn list_dropped(&self, limit: usize) -> Result<DroppedMessages, ProviderError> {

@@ -30,6 +30,7 @@ mod items;
 mod local_exchange;
 pub mod management;
 pub mod memory;
+mod plain;
 mod provider;
 mod quarantine;
 pub mod refusal;
@@ -49,12 +50,12 @@ pub use admin::ProviderAdmin;
 pub use awaited::{AwaitedInstance, AwaitedLook};
 #[cfg(feature = "testing")]
 pub(crate) use commit_gate::{CommitGate, CommitKind};
-pub use delivery::{DeliveryOutcome, DroppedMessage, DroppedMessages};
+pub use delivery::{DeliveryOutcome, DroppedMessage, DroppedMessages, SendOutcome};
 pub use error::ProviderError;
 pub use extended::{
     AttemptToStore, BlockedInstance, DEFAULT_PARKING_TIME, ExtendedProvider, HistoryPart, InstanceClaim,
     InstanceMetadata, InstanceRequest, LeaseState, ParkedMessage, QuarantinedRow, RunningInstances,
-    StartOutcome, WorkClaim, WorkQueue, WorkRequest,
+    StartOutcome, UnbegunOutcome, WorkClaim, WorkQueue, WorkRequest,
 };
 pub use filters::{DispatcherCapabilityFilter, SemverRange, TagFilter, current_build_version};
 pub(crate) use gathered_looks::{Cause, GatheredLooks};
@@ -71,6 +72,7 @@ pub use management::{
     DeleteInstanceResult, ExecutionInfo, InstanceFilter, InstanceInfo, InstanceTree, ManagementProvider,
     PruneOptions, PruneResult, QueueDepths, SystemMetrics,
 };
+pub(crate) use plain::{PlainStore, Polling};
 pub use provider::Provider;
 pub use quarantine::{QuarantineEntry, QuarantinePurge, QuarantineRetry, decode_quarantined};
 pub(crate) use running_activities::Registration;

@@ -63,7 +63,7 @@ impl WorkSignalSource {
     pub fn subscribe(&self) -> WorkSignal {
         let state = self.state.subscribe();
         let seen = state.borrow().generation;
-        WorkSignal { state, seen, clock: self.clock.clone() }
+        WorkSignal { clock: self.clock.clone(), wakes: Wakes::WhenTold { state, seen } }
     }
 }
 
@@ -71,50 +71,90 @@ impl WorkSignalSource {
 ///
 /// Use it as *mark, fetch until empty, wait*: anything that becomes ready after the mark ends the wait at once.
 pub struct WorkSignal {
-    state: watch::Receiver<SignalState>,
-    seen: u64,
     clock: Arc<dyn Clock>,
+    wakes: Wakes,
+}
+
+/// When a signal wakes.
+enum Wakes {
+    /// The store says so.
+    WhenTold { state: watch::Receiver<SignalState>, seen: u64 },
+    /// The store cannot say anything, so the signal wakes some time after the last mark.
+    ByTheClock { interval: Duration, marked: Duration },
 }
 
 impl WorkSignal {
+    /// Makes the signal of a store that cannot signal: it wakes when `interval` has passed since the last mark.
+    pub(crate) fn ticking(clock: Arc<dyn Clock>, interval: Duration) -> Self {
+        let marked = clock.monotonic();
+        Self { clock, wakes: Wakes::ByTheClock { interval, marked } }
+    }
+
     /// Marks the present: only later changes will end a wait.
     pub fn mark_seen(&mut self) {
-        self.seen = self.state.borrow_and_update().generation;
+        match &mut self.wakes {
+            Wakes::WhenTold { state, seen } => *seen = state.borrow_and_update().generation,
+            Wakes::ByTheClock { marked, .. } => *marked = self.clock.monotonic(),
+        }
     }
 
     /// Returns when the earliest delayed work is due, in milliseconds since the epoch.
     pub fn next_due_ms(&self) -> Option<u64> {
-        self.state.borrow().next_due_ms
+        match &self.wakes {
+            Wakes::WhenTold { state, .. } => state.borrow().next_due_ms,
+            Wakes::ByTheClock { .. } => None,
+        }
+    }
+
+    /// Tells whether something may have become ready since the last mark. The signal of a store that cannot signal never
+    /// rules it out.
+    pub(crate) fn may_have_changed(&self) -> bool {
+        match &self.wakes {
+            Wakes::WhenTold { state, seen } => {
+                let state = *state.borrow();
+                state.generation != *seen || state.next_due_ms.is_some_and(|due| due <= self.clock.now_ms())
+            }
+            Wakes::ByTheClock { .. } => true,
+        }
     }
 
     /// Waits until something may have become ready since the last mark, or until delayed work is due.
     ///
     /// Never returns if the store is gone.
     pub async fn wait(&mut self) {
-        loop {
-            let state = *self.state.borrow_and_update();
-            if state.generation != self.seen {
-                return;
+        match &mut self.wakes {
+            Wakes::WhenTold { state, seen } => until_told(state, *seen, &*self.clock).await,
+            Wakes::ByTheClock { interval, marked } => {
+                self.clock.sleep_until(marked.saturating_add(*interval)).await;
             }
-            let due_in = state.next_due_ms.map(|due| due.saturating_sub(self.clock.now_ms()));
-            if due_in == Some(0) {
-                return;
+        }
+    }
+}
+
+async fn until_told(changes: &mut watch::Receiver<SignalState>, seen: u64, clock: &dyn Clock) {
+    loop {
+        let state = *changes.borrow_and_update();
+        if state.generation != seen {
+            return;
+        }
+        let due_in = state.next_due_ms.map(|due| due.saturating_sub(clock.now_ms()));
+        if due_in == Some(0) {
+            return;
+        }
+        let sleep = due_in.map(|ms| clock.sleep(Duration::from_millis(ms).min(LONGEST_SLEEP)));
+        let sleeper = async {
+            match sleep {
+                Some(sleep) => sleep.await,
+                None => std::future::pending().await,
             }
-            let sleep = due_in.map(|ms| self.clock.sleep(Duration::from_millis(ms).min(LONGEST_SLEEP)));
-            let sleeper = async {
-                match sleep {
-                    Some(sleep) => sleep.await,
-                    None => std::future::pending().await,
+        };
+        tokio::select! {
+            changed = changes.changed() => {
+                if changed.is_err() {
+                    std::future::pending::<()>().await;
                 }
-            };
-            tokio::select! {
-                changed = self.state.changed() => {
-                    if changed.is_err() {
-                        std::future::pending::<()>().await;
-                    }
-                }
-                () = sleeper => {}
             }
+            () = sleeper => {}
         }
     }
 }
@@ -332,6 +372,33 @@ mod tests {
         signal.wait().await;
         signal.mark_seen();
         assert!(is_pending(signal.wait()).await);
+    }
+
+    #[tokio::test]
+    async fn a_signal_without_a_store_behind_it_ticks_from_mark_to_mark() {
+        let clock = Arc::new(ManualClock::new(1_000));
+        let mut signal = WorkSignal::ticking(clock.clone(), Duration::from_millis(100));
+        clock.advance(Duration::from_millis(60));
+        signal.mark_seen();
+        clock.advance(Duration::from_millis(99));
+        assert!(is_pending(signal.wait()).await && signal.may_have_changed());
+        clock.advance(Duration::from_millis(1));
+        signal.wait().await;
+    }
+
+    #[tokio::test]
+    async fn a_signal_knows_without_waiting_whether_anything_may_have_changed() {
+        let clock = Arc::new(ManualClock::new(1_000));
+        let source = WorkSignalSource::new(clock.clone());
+        let mut signal = source.subscribe();
+        assert!(!signal.may_have_changed());
+        source.notify();
+        assert!(signal.may_have_changed());
+        signal.mark_seen();
+        source.set_next_due(Some(2_000));
+        assert!(!signal.may_have_changed());
+        clock.advance(Duration::from_secs(1));
+        assert!(signal.may_have_changed());
     }
 
     #[tokio::test]

@@ -63,7 +63,7 @@ pub(super) fn start(core: &Arc<Core>) {
     let blocks = options.on_mismatch == OnMismatch::Block
         || options.on_unregistered == OnUnregistered::Block
         || options.on_foreign_wait == OnForeignWait::Block;
-    if blocks && core.store.as_extended().is_some() {
+    if blocks {
         let shared = core.clone();
         core.upkeep.spawn_supervised("blocked instances", move || run(shared.clone()));
     }
@@ -84,7 +84,7 @@ pub(crate) async fn look_once(core: &Core) {
 }
 
 async fn look(core: &Core, freed: &mut Freed) {
-    let Some(store) = core.store.as_extended() else { return };
+    let store = core.store.extension();
     let blocked = match store.list_blocked(LOOKED_AT).await {
         Ok(blocked) => blocked,
         Err(error) => {

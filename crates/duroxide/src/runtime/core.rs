@@ -7,22 +7,24 @@ use tokio_util::sync::CancellationToken;
 use super::heartbeat::Observed;
 use super::leases::{LeaseKind, LeaseTerms, Leases};
 use super::options::{RuntimeOptions, renewal_interval};
-use super::orchestrator::{Residents, Steps, TurnCapacity, TurnSampler};
+use super::orchestrator::{Residents, TurnCapacity, TurnSampler};
 use super::origins::Origins;
 use super::postponed::Postponed;
 use super::sessions::Sessions;
+use super::steps::Steps;
+use super::store::Store;
 use super::tasks::Tasks;
 use super::worker::SlotQueue;
 use crate::model::Clock;
 use crate::observability::{MetricsProvider, ObservabilityHandle};
-use crate::providers::{DispatcherCapabilityFilter, Provider, RunningActivities, RunningMark};
+use crate::providers::{DispatcherCapabilityFilter, RunningActivities, RunningMark};
 use crate::registry::{ActivityRegistry, OrchestrationRegistry};
 
 pub(crate) const TARGET: &str = "duroxide::runtime";
 
 /// The state of a runtime. Its tasks hold it, so it lives until the last of them has ended.
 pub(crate) struct Core {
-    pub store: Arc<dyn Provider>,
+    pub store: Store,
     pub clock: Arc<dyn Clock>,
     pub options: RuntimeOptions,
     pub activities: ActivityRegistry,
@@ -99,6 +101,6 @@ impl Core {
 
     /// Tells the store that user code is about to run under this lease, until the mark is dropped.
     pub fn mark_running(&self, token: &str) -> RunningMark {
-        self.store.as_extended().map_or_else(RunningMark::none, |store| store.mark_running(token))
+        self.store.extension().mark_running(token)
     }
 }

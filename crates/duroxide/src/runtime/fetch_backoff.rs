@@ -2,11 +2,16 @@
 
 use std::time::Duration;
 
+use super::options::RuntimeOptions;
 use crate::providers::ProviderError;
 
+const LONGEST_SILENCE: Duration = Duration::from_secs(30);
+
 /// How long a dispatcher waits for a signal before it asks without one. So a signal that the store failed to send
-/// delays work by seconds, instead of losing it.
-pub(crate) const LONGEST_SILENCE: Duration = Duration::from_secs(30);
+/// delays work by seconds, instead of losing it. A store that does not signal is asked no more often than the options say.
+pub(crate) fn longest_silence(options: &RuntimeOptions) -> Duration {
+    LONGEST_SILENCE.max(options.dispatcher_min_poll_interval)
+}
 
 const PERMANENT_PAUSE: Duration = Duration::from_millis(100);
 const FIRST_PAUSE: Duration = Duration::from_millis(200);

@@ -16,7 +16,7 @@ pub(crate) async fn run(core: Arc<Core>) {
     let mut changes = Changes::watch(&core);
     loop {
         core.clock.sleep(interval).await;
-        if changes.seen(&core).await {
+        if changes.seen(&core) {
             update(&core).await;
         }
     }
@@ -24,8 +24,7 @@ pub(crate) async fn run(core: Arc<Core>) {
 
 /// Tells whether the store's counts may have changed since the runtime last asked.
 struct Changes {
-    // Empty on a store that does not signal.
-    signals: Vec<WorkSignal>,
+    signals: [WorkSignal; 2],
     fetched: u64,
     // A worker may ack after the last look what it had fetched before.
     settling: bool,
@@ -33,21 +32,16 @@ struct Changes {
 
 impl Changes {
     fn watch(core: &Core) -> Self {
-        let signals = core.store.as_extended().map(|store| {
-            [WorkQueue::Orchestrator, WorkQueue::Worker].map(|queue| store.work_signal(queue)).into()
-        });
+        let store = core.store.extension();
+        let signals = [WorkQueue::Orchestrator, WorkQueue::Worker].map(|queue| store.work_signal(queue));
         // The start of the runtime counts as a change: other runtimes may have worked since its first look.
-        Self { signals: signals.unwrap_or_default(), fetched: 0, settling: true }
+        Self { signals, fetched: 0, settling: true }
     }
 
-    async fn seen(&mut self, core: &Core) -> bool {
-        let mut changed = self.signals.is_empty();
+    fn seen(&mut self, core: &Core) -> bool {
+        let mut changed = false;
         for signal in &mut self.signals {
-            tokio::select! {
-                biased;
-                () = signal.wait() => changed = true,
-                () = std::future::ready(()) => {}
-            }
+            changed |= signal.may_have_changed();
             signal.mark_seen();
         }
         let snapshot = core.metrics().snapshot();
@@ -76,8 +70,7 @@ pub(crate) async fn update(core: &Core) {
 
 /// Takes over the store's count of dropped messages.
 async fn update_dropped(core: &Core) {
-    let Some(extended) = core.store.as_extended() else { return };
-    if let Ok(dropped) = extended.list_dropped(0).await {
+    if let Ok(dropped) = core.store.extension().list_dropped(0).await {
         core.metrics().set_messages_dropped(dropped.total);
     }
 }

@@ -121,7 +121,7 @@ pub(crate) async fn retire(core: &Core) {
 }
 
 fn inspector(core: &Core) -> Option<&dyn Inspector> {
-    core.store.as_extended()?.as_inspector()
+    core.store.extension().as_inspector()
 }
 
 /// What stays the same as long as the runtime lives.

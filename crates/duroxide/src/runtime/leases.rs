@@ -15,9 +15,10 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use super::store::Store;
 use super::tasks::Tasks;
 use crate::model::{Clock, whole_ms};
-use crate::providers::{LeaseState, Provider, ProviderError, WorkQueue};
+use crate::providers::{LeaseState, ProviderError, WorkQueue};
 
 const TARGET: &str = "duroxide::runtime::worker";
 
@@ -51,7 +52,7 @@ pub(crate) struct LeaseTerms {
 
 /// All leases of a runtime that are in use.
 pub(crate) struct Leases {
-    store: Arc<dyn Provider>,
+    store: Store,
     clock: Arc<dyn Clock>,
     schedule: Mutex<Schedule>,
     earlier: Notify,
@@ -106,7 +107,7 @@ struct KeptLease {
 }
 
 impl Leases {
-    pub fn new(store: Arc<dyn Provider>, clock: Arc<dyn Clock>) -> Self {
+    pub fn new(store: Store, clock: Arc<dyn Clock>) -> Self {
         Self { store, clock, schedule: Mutex::default(), earlier: Notify::new(), caught_up: Notify::new() }
     }
 
@@ -206,10 +207,7 @@ impl Leases {
             LeaseKind::Instance => WorkQueue::Orchestrator,
             LeaseKind::Activity => WorkQueue::Worker,
         };
-        match self.store.as_extended() {
-            Some(store) => store.recover_lease(queue, token, terms.duration).await,
-            None => Ok(LeaseState::Unknown),
-        }
+        self.store.extension().recover_lease(queue, token, terms.duration).await
     }
 
     async fn renew(&self, id: u64, kept: KeptLease) {

@@ -2,7 +2,8 @@
 //!
 //! A [`Runtime`] takes work from a store: turns of orchestrations, and activities. Any number of runtimes may share a
 //! store, in one process or in many; leases keep them apart. Inside, one file holds one idea: `orchestrator` takes
-//! turns, `worker` runs activities, `leases` keeps both alive, `tasks` owns everything that is spawned.
+//! turns, `worker` runs activities, `steps` leads from one to the other without a queue, `leases` keeps both alive,
+//! `tasks` owns everything that is spawned, `store` is the one interface to any store.
 
 #[cfg(test)]
 mod alike_tests;
@@ -25,6 +26,8 @@ mod program_tests;
 mod sessions;
 mod shutdown;
 mod start;
+mod steps;
+mod store;
 mod tasks;
 #[cfg(feature = "test-hooks")]
 pub mod test_hooks;

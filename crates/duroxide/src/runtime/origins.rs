@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::lru::Lru;
+use super::store::Store;
 use crate::model::{INITIAL_EXECUTION_ID, OrchestrationDescriptor};
-use crate::providers::Provider;
 
 /// How many instances a runtime remembers; others cost a read.
 const REMEMBERED: usize = 4096;
@@ -40,7 +40,7 @@ impl Origins {
     }
 
     /// Finds the orchestration that an execution runs; `unknown` if its record is gone or cannot be read.
-    pub async fn find(&self, store: &dyn Provider, instance: &str, execution_id: u64) -> Origin {
+    pub async fn find(&self, store: &Store, instance: &str, execution_id: u64) -> Origin {
         if let Some((execution, origin)) = self.recent().get(&instance.to_string())
             && *execution == execution_id
         {
@@ -65,11 +65,10 @@ impl Origins {
     }
 }
 
-async fn read(store: &dyn Provider, instance: &str, execution_id: u64) -> Option<(String, String)> {
-    if let Some(extended) = store.as_extended()
-        // The row describes the current execution; a later one may run another version.
-        && execution_id == INITIAL_EXECUTION_ID
-        && let Ok(Some(metadata)) = extended.read_metadata(instance).await
+async fn read(store: &Store, instance: &str, execution_id: u64) -> Option<(String, String)> {
+    // The row describes the current execution; a later one may run another version.
+    if execution_id == INITIAL_EXECUTION_ID
+        && let Ok(Some(metadata)) = store.extension().read_metadata(instance).await
         && metadata.current_execution_id == execution_id
     {
         return Some((metadata.orchestration_name, metadata.orchestration_version));

@@ -7,16 +7,16 @@ use tokio_util::sync::CancellationToken;
 
 use super::core::{Core, TARGET};
 use super::leases::Leases;
-use super::orchestrator::{self, Residents, Steps, TurnCapacity, TurnSampler};
+use super::orchestrator::{self, Residents, TurnCapacity, TurnSampler};
 use super::origins::Origins;
 use super::postponed::Postponed;
 use super::sessions::Sessions;
+use super::steps::{self, Steps};
+use super::store::Store;
 use super::tasks::Tasks;
 use super::{Runtime, RuntimeOptions, blocked, gauges, heartbeat, unserved, worker};
-use crate::model::{Clock, SystemClock};
 use crate::observability::ObservabilityHandle;
-use crate::providers::instrumented::InstrumentedProvider;
-use crate::providers::{DispatcherCapabilityFilter, Provider};
+use crate::providers::{DispatcherCapabilityFilter, Polling, Provider};
 use crate::registry::{ActivityRegistry, OrchestrationRegistry};
 
 impl Runtime {
@@ -67,7 +67,7 @@ impl Runtime {
         }
         orchestrator::start(&core);
         worker::start(&core);
-        orchestrator::register(&core);
+        steps::start(&core);
         Arc::new(Self { core })
     }
 }
@@ -80,13 +80,15 @@ pub(super) fn core(
 ) -> Core {
     let observability = ObservabilityHandle::init(&options.observability).ok();
     let metrics = observability.as_ref().map(|handle| handle.metrics_provider().clone()).unwrap_or_default();
-    let running =
-        history_store.as_extended().and_then(|store| store.running_activities()).unwrap_or_default();
-    let store: Arc<dyn Provider> = Arc::new(InstrumentedProvider::new(history_store, Some(metrics.clone())));
-    let clock: Arc<dyn Clock> = match store.as_extended() {
-        Some(extended) => extended.clock(),
-        None => Arc::new(SystemClock),
+    let stop = CancellationToken::new();
+    let polling = Polling {
+        interval: options.dispatcher_min_poll_interval,
+        longest_fetch: options.dispatcher_long_poll_timeout,
+        stop: stop.clone(),
     };
+    let store = Store::choose(history_store, metrics.clone(), polling);
+    let running = store.extension().running_activities().unwrap_or_default();
+    let clock = store.extension().clock();
     let filter = match &options.supported_replay_versions {
         Some(range) => DispatcherCapabilityFilter { supported_duroxide_versions: vec![range.clone()] },
         None => DispatcherCapabilityFilter::default_for_current_build(),
@@ -98,7 +100,7 @@ pub(super) fn core(
         activities: worker::with_builtins(&activities, clock.clone()),
         sessions: Arc::new(Sessions::new(options.max_sessions_per_runtime)),
         residents: Residents::new(&options),
-        steps: Steps::new(&*store),
+        steps: Steps::new(store.extension()),
         origins: Origins::new(),
         postponed: Postponed::new(),
         turn_capacity: TurnCapacity::new(options.orchestration_concurrency),
@@ -106,7 +108,7 @@ pub(super) fn core(
         runtime_id: runtime_id(),
         worker_uid: uuid::Uuid::new_v4().to_string(),
         observed: Arc::default(),
-        stop: CancellationToken::new(),
+        stop,
         work: Tasks::new(handle.clone()),
         upkeep: Tasks::new(handle),
         store,

@@ -1,6 +1,6 @@
 //! The owner of every task that a runtime spawns.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,7 +33,8 @@ struct Shared {
 
 #[derive(Default)]
 struct Aborts {
-    by_id: HashMap<u64, Option<AbortHandle>>,
+    // In order, so that a simulation aborts them in the same order each time.
+    by_id: BTreeMap<u64, Option<AbortHandle>>,
     next_id: u64,
     // Set by `abort_all`: a task spawned afterwards is aborted at once, so that none slips through.
     closed: bool,

@@ -13,8 +13,7 @@ const LOOKED_AT: usize = 1_000;
 
 /// Logs a warning for each orchestration and version that has running instances and is not registered here.
 pub(crate) async fn report(core: Arc<Core>) {
-    let Some(store) = core.store.as_extended() else { return };
-    let running = match store.count_running(LOOKED_AT).await {
+    let running = match core.store.extension().count_running(LOOKED_AT).await {
         Ok(running) => running.unwrap_or_default(),
         Err(error) => {
             tracing::debug!(target: TARGET, %error, "running instances not counted");

@@ -24,6 +24,9 @@ pub enum Call {
     Progress,
     /// After the call took effect in the store, and before its caller hears of it.
     ProgressDone,
+    Unbegun,
+    /// After the call took effect in the store, and before its caller hears of it.
+    UnbegunDone,
     AbandonTurn,
     Read,
     KvValue,
@@ -395,6 +398,15 @@ impl ExtendedProvider for Faulty {
         self.ext().complete_activity(entry, completion).await
     }
 
+    async fn fail_unbegun(
+        &self,
+        activity: &ScheduledActivityIdentifier,
+    ) -> Result<UnbegunOutcome, ProviderError> {
+        self.before(Call::Unbegun).await?;
+        let outcome = self.ext().fail_unbegun(activity).await?;
+        self.before(Call::UnbegunDone).await.map(|()| outcome)
+    }
+
     async fn recover_lease(
         &self,
         queue: WorkQueue,
@@ -434,6 +446,10 @@ impl ExtendedProvider for Faulty {
         message: WorkItem,
     ) -> Result<DeliveryOutcome, ProviderError> {
         self.ext().enqueue_start_with_message(start, message).await
+    }
+
+    async fn enqueue_if_alive(&self, message: WorkItem) -> Result<SendOutcome, ProviderError> {
+        self.ext().enqueue_if_alive(message).await
     }
 
     async fn list_dropped(&self, limit: usize) -> Result<DroppedMessages, ProviderError> {

@@ -14,9 +14,9 @@ use crate::providers::{
     AttemptToStore, AwaitedInstance, AwaitedLook, BlockedInstance, DeliveryOutcome, DroppedMessages, Durable,
     ExtendedProvider, HistoryPart, Inspector, InstanceClaim, InstanceMetadata, InstanceRequest,
     InstanceWatch, LeaseState, LocalExchange, ParkedMessage, ProviderError, QuarantineEntry, QuarantinePurge,
-    QuarantineRetry, QuarantinedRow, RunningActivities, RunningInstances, StartOutcome, StepOutcome,
-    StepSupport, StepToStore, StoredResult, StoredTurn, TurnToStore, WorkClaim, WorkQueue, WorkRequest,
-    WorkSignal, refusal,
+    QuarantineRetry, QuarantinedRow, RunningActivities, RunningInstances, ScheduledActivityIdentifier,
+    SendOutcome, StartOutcome, StepOutcome, StepSupport, StepToStore, StoredResult, StoredTurn, TurnToStore,
+    UnbegunOutcome, WorkClaim, WorkQueue, WorkRequest, WorkSignal, refusal,
 };
 
 #[async_trait]
@@ -124,6 +124,13 @@ impl ExtendedProvider for MemoryProvider {
         self.change(|state, now| state.complete_from_elsewhere(entry, &completion, now))
     }
 
+    async fn fail_unbegun(
+        &self,
+        activity: &ScheduledActivityIdentifier,
+    ) -> Result<UnbegunOutcome, ProviderError> {
+        self.change(|state, now| state.fail_unbegun(activity, now))
+    }
+
     fn local_exchange(&self) -> Option<Arc<LocalExchange>> {
         Some(self.exchange.clone())
     }
@@ -174,6 +181,10 @@ impl ExtendedProvider for MemoryProvider {
         message: WorkItem,
     ) -> Result<DeliveryOutcome, ProviderError> {
         self.change(|state, now| state.start_with_message(&start, &message, now))
+    }
+
+    async fn enqueue_if_alive(&self, message: WorkItem) -> Result<SendOutcome, ProviderError> {
+        self.change(|state, now| state.enqueue_if_alive(&message, now))
     }
 
     async fn list_dropped(&self, limit: usize) -> Result<DroppedMessages, ProviderError> {
@@ -271,19 +282,36 @@ impl State {
         refusal::check_start_with_message(OPERATION, start, message)?;
         let start = self.new_message(OPERATION, start, None, now)?;
         let message = self.new_message(OPERATION, message, None, now)?;
-        let instance = &start.instance;
-        let row = self.instances.get(instance);
-        if row
-            .and_then(|row| ExecutionStatus::parse(self.status(instance, row)))
-            .is_some_and(ExecutionStatus::ends_instance)
-        {
+        if self.has_ended(&start.instance) {
             return Ok(DeliveryOutcome::Ended);
         }
-        if self.is_taken(instance) {
+        if self.is_taken(&start.instance) {
             self.messages.push(message);
             return Ok(DeliveryOutcome::Delivered);
         }
         self.messages.extend([start, message]);
         Ok(DeliveryOutcome::Started)
+    }
+
+    /// Enqueues a message for an instance that exists and has not ended.
+    fn enqueue_if_alive(&mut self, message: &WorkItem, now: u64) -> Result<SendOutcome, ProviderError> {
+        const OPERATION: &str = "enqueue_if_alive";
+        if !inspect::may_wait_for_its_instance(message) {
+            return Err(refusal::wrong_queue(OPERATION));
+        }
+        let message = self.new_message(OPERATION, message, None, now)?;
+        if self.has_ended(&message.instance) {
+            return Ok(SendOutcome::Ended);
+        }
+        if !self.is_taken(&message.instance) {
+            return Ok(SendOutcome::NotFound);
+        }
+        self.messages.push(message);
+        Ok(SendOutcome::Sent)
+    }
+
+    fn has_ended(&self, instance: &str) -> bool {
+        let status = self.instances.get(instance).map(|row| self.status(instance, row));
+        status.and_then(ExecutionStatus::parse).is_some_and(ExecutionStatus::ends_instance)
     }
 }

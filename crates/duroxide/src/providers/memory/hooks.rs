@@ -1,5 +1,6 @@
 //! Hooks for tests: ways to damage rows, and the whole state as text.
 
+use std::cell::Cell;
 use std::fmt::{self, Write};
 
 use super::MemoryProvider;
@@ -9,7 +10,24 @@ use super::state::{State, StoredLease};
 /// The text of a damaged row: the beginning of former JSON.
 const DAMAGED: &str = "{\"damaged";
 
+thread_local! {
+    static NEXT_TOKEN: Cell<Option<u128>> = const { Cell::new(None) };
+}
+
+/// Returns the next token, if this thread numbers them.
+pub(super) fn next_token() -> Option<uuid::Uuid> {
+    let number = NEXT_TOKEN.get()?;
+    NEXT_TOKEN.set(Some(number.wrapping_add(1)));
+    Some(uuid::Uuid::from_u128(number))
+}
+
 impl MemoryProvider {
+    /// Numbers the lock tokens that this thread makes, from 1 on, instead of throwing dice: pauses depend on tokens, and a
+    /// simulation wants the same ones every time.
+    pub fn number_tokens_of_this_thread() {
+        NEXT_TOKEN.set(Some(1));
+    }
+
     /// Damages all events of an instance, so that none of them decodes.
     pub fn corrupt_history(&self, instance: &str) {
         self.change(|state, _| {

@@ -108,7 +108,7 @@ pub(super) struct StoredLease {
 
 impl StoredLease {
     pub fn new(lock_timeout: Duration, now: u64) -> Self {
-        Self { token: format!("lock_{}", uuid::Uuid::new_v4()), locked_until: time_after(now, lock_timeout) }
+        Self { token: format!("lock_{}", new_token()), locked_until: time_after(now, lock_timeout) }
     }
 
     pub fn is_live(&self, now: u64) -> bool {
@@ -119,6 +119,16 @@ impl StoredLease {
     pub fn renew(&mut self, extend_for: Duration, now: u64) {
         self.locked_until = self.locked_until.max(time_after(now, extend_for));
     }
+}
+
+#[cfg(not(feature = "test-hooks"))]
+fn new_token() -> uuid::Uuid {
+    uuid::Uuid::new_v4()
+}
+
+#[cfg(feature = "test-hooks")]
+fn new_token() -> uuid::Uuid {
+    super::hooks::next_token().unwrap_or_else(uuid::Uuid::new_v4)
 }
 
 /// An entry of the orchestrator queue.

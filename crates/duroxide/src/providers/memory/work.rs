@@ -5,7 +5,8 @@ use std::time::Duration;
 use super::state::{Activity, Session, State, StoredLease, time_after, visible_from};
 use crate::model::{ActivityRecord, WorkItem};
 use crate::providers::{
-    AttemptToStore, ProviderError, SessionFetchConfig, WorkClaim, WorkQueue, WorkRequest, inspect, refusal,
+    AttemptToStore, ProviderError, ScheduledActivityIdentifier, SessionFetchConfig, UnbegunOutcome,
+    WorkClaim, WorkQueue, WorkRequest, inspect, refusal,
 };
 
 impl State {
@@ -200,6 +201,30 @@ impl State {
         self.activities.remove(position);
         self.messages.push(message);
         Ok(true)
+    }
+
+    /// Fails an activity that no worker has begun.
+    pub fn fail_unbegun(
+        &mut self,
+        activity: &ScheduledActivityIdentifier,
+        now: u64,
+    ) -> Result<UnbegunOutcome, ProviderError> {
+        let Some(position) = self.activities.iter().position(|queued| queued.identity == *activity) else {
+            return Ok(UnbegunOutcome::Settled);
+        };
+        let queued = &self.activities[position];
+        let Some(failure) = inspect::failure_of_unbegun(queued.payload.as_bytes()) else {
+            return Ok(UnbegunOutcome::Settled);
+        };
+        match (queued.attempts, &queued.lease) {
+            (0, _) => {}
+            (1, Some(_)) => return Ok(UnbegunOutcome::Held { entered_at_ms: queued.entered_at }),
+            _ => return Ok(UnbegunOutcome::Settled),
+        }
+        let message = self.new_message("fail_unbegun", &failure, None, now)?;
+        self.activities.remove(position);
+        self.messages.push(message);
+        Ok(UnbegunOutcome::Failed)
     }
 
     /// Finds the activity under a live lease.

@@ -10,7 +10,9 @@ use super::write_transaction::WriteTransaction;
 use super::{SqliteProvider, messages, work};
 use crate::model::WorkItem;
 use crate::providers::rows::{ActivityRow, MessageRow};
-use crate::providers::{AttemptToStore, ProviderError, inspect, refusal};
+use crate::providers::{
+    AttemptToStore, ProviderError, ScheduledActivityIdentifier, UnbegunOutcome, inspect, refusal,
+};
 
 impl SqliteProvider {
     /// Keeps what an attempt leaves behind, and gives the activity back if its caller says so.
@@ -55,6 +57,66 @@ impl SqliteProvider {
             })
             .await
     }
+
+    /// Fails an activity that no worker has begun.
+    pub(super) async fn fail_if_unbegun(
+        &self,
+        activity: &ScheduledActivityIdentifier,
+    ) -> Result<UnbegunOutcome, ProviderError> {
+        const OPERATION: &str = "fail_unbegun";
+        let numbers = [activity.execution_id, activity.activity_id].map(i64::try_from);
+        let [Ok(execution_id), Ok(activity_id)] = numbers else { return Ok(UnbegunOutcome::Settled) };
+        let (limits, instance) = (self.shared.limits, activity.instance.clone());
+        self.writer
+            .submit(OPERATION, JobClass::Data, move |tx| {
+                let Some(queued) = queued(tx, &instance, execution_id, activity_id)? else {
+                    return Ok(UnbegunOutcome::Settled);
+                };
+                let Some(failure) = inspect::failure_of_unbegun(&queued.text) else {
+                    return Ok(UnbegunOutcome::Settled);
+                };
+                match (queued.attempts, queued.is_leased) {
+                    (0, _) => {}
+                    (1, true) => return Ok(UnbegunOutcome::Held { entered_at_ms: queued.entered_at_ms }),
+                    _ => return Ok(UnbegunOutcome::Settled),
+                }
+                let failure = MessageRow::encode(&limits, OPERATION, &failure)?;
+                complete(tx, queued.entry, execution_id, activity_id, &failure)?;
+                Ok(UnbegunOutcome::Failed)
+            })
+            .await
+    }
+}
+
+/// An activity in the queue, as far as it matters whether somebody has begun it.
+struct Queued {
+    entry: i64,
+    attempts: i64,
+    is_leased: bool,
+    entered_at_ms: u64,
+    text: Vec<u8>,
+}
+
+fn queued(
+    tx: &WriteTransaction<'_, '_>,
+    instance: &str,
+    execution_id: i64,
+    activity_id: i64,
+) -> rusqlite::Result<Option<Queued>> {
+    tx.row(
+        "SELECT id, attempt_count, lock_token IS NOT NULL, created_at, work_item FROM worker_queue
+         WHERE instance_id = ?1 AND execution_id = ?2 AND activity_id = ?3 ORDER BY id LIMIT 1",
+        params![instance, execution_id, activity_id],
+        |row| {
+            Ok(Queued {
+                entry: row.get(0)?,
+                attempts: row.get(1)?,
+                is_leased: row.get(2)?,
+                entered_at_ms: row.get::<_, i64>(3)?.try_into().unwrap_or_default(),
+                text: row.get_ref(4)?.as_bytes()?.to_vec(),
+            })
+        },
+    )
 }
 
 fn complete(

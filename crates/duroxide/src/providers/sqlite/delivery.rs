@@ -7,7 +7,7 @@ use super::write_transaction::WriteTransaction;
 use crate::model::WorkItem;
 use crate::providers::inspect::{self, MessageClass};
 use crate::providers::rows::MessageRow;
-use crate::providers::{DeliveryOutcome, ProviderError, StartOutcome, refusal};
+use crate::providers::{DeliveryOutcome, ProviderError, SendOutcome, StartOutcome, refusal};
 
 impl SqliteProvider {
     /// Enqueues a start unless the id is taken.
@@ -67,6 +67,28 @@ impl SqliteProvider {
                 }
                 messages::insert(tx, &message, 0, now)?;
                 Ok(if is_taken { DeliveryOutcome::Delivered } else { DeliveryOutcome::Started })
+            })
+            .await
+    }
+
+    /// Enqueues a message for an instance that exists and has not ended.
+    pub(super) async fn send_if_alive(&self, message: WorkItem) -> Result<SendOutcome, ProviderError> {
+        const OPERATION: &str = "enqueue_if_alive";
+        if !inspect::may_wait_for_its_instance(&message) {
+            return Err(refusal::wrong_queue(OPERATION));
+        }
+        let message = MessageRow::encode(&self.shared.limits, OPERATION, &message)?;
+        self.writer
+            .submit(OPERATION, JobClass::Data, move |tx| {
+                if has_ended(tx, &message.instance)? {
+                    return Ok(SendOutcome::Ended);
+                }
+                if !is_taken(tx, &message.instance)? {
+                    return Ok(SendOutcome::NotFound);
+                }
+                let now = tx.now_ms();
+                messages::insert(tx, &message, 0, now)?;
+                Ok(SendOutcome::Sent)
             })
             .await
     }

@@ -19,9 +19,10 @@ use crate::providers::{
     AttemptToStore, AwaitedInstance, AwaitedLook, BlockedInstance, DeliveryOutcome, DroppedMessages,
     ExtendedProvider, HistoryPart, Inspector, InstanceClaim, InstanceMetadata, InstanceRequest,
     InstanceWatch, LeaseState, LocalExchange, ParkedMessage, ProviderError, QuarantineEntry, QuarantinePurge,
-    QuarantineRetry, QuarantinedRow, RunningActivities, RunningInstances, RunningMark, StartOutcome,
-    StepOutcome, StepSupport, StepToStore, StoredResult, StoredTurn, TurnToStore, WorkClaim, WorkQueue,
-    WorkRequest, WorkSignal, refusal,
+    QuarantineRetry, QuarantinedRow, RunningActivities, RunningInstances, RunningMark,
+    ScheduledActivityIdentifier, SendOutcome, StartOutcome, StepOutcome, StepSupport, StepToStore,
+    StoredResult, StoredTurn, TurnToStore, UnbegunOutcome, WorkClaim, WorkQueue, WorkRequest, WorkSignal,
+    refusal,
 };
 
 #[async_trait]
@@ -109,6 +110,13 @@ impl ExtendedProvider for SqliteProvider {
         self.complete_from_elsewhere(entry, &completion).await
     }
 
+    async fn fail_unbegun(
+        &self,
+        activity: &ScheduledActivityIdentifier,
+    ) -> Result<UnbegunOutcome, ProviderError> {
+        self.fail_if_unbegun(activity).await
+    }
+
     fn local_exchange(&self) -> Option<Arc<LocalExchange>> {
         Some(self.shared.exchange.clone())
     }
@@ -187,6 +195,10 @@ impl ExtendedProvider for SqliteProvider {
         message: WorkItem,
     ) -> Result<DeliveryOutcome, ProviderError> {
         self.start_with_message(start, message).await
+    }
+
+    async fn enqueue_if_alive(&self, message: WorkItem) -> Result<SendOutcome, ProviderError> {
+        self.send_if_alive(message).await
     }
 
     async fn list_dropped(&self, limit: usize) -> Result<DroppedMessages, ProviderError> {

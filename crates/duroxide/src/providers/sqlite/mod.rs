@@ -85,6 +85,8 @@ pub use error::SqliteError;
 pub use facts::{IntegrityCheck, SqliteFacts};
 pub use options::{Durability, Migrations, SqliteBuilder, SqliteOptions};
 #[cfg(feature = "test-hooks")]
+pub use url::path_of;
+#[cfg(feature = "test-hooks")]
 pub use work_done::WorkDone;
 
 use crate::providers::{InstanceWatchers, ProviderError, WorkSignalSource};

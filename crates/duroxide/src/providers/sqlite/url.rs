@@ -63,14 +63,21 @@ pub(super) fn parse(url: &str) -> Result<Location, SqliteError> {
     Ok(Location::File { path: percent_decoded(name).into(), create })
 }
 
+/// Returns the file that a URL names, or `:memory:`, without opening it.
+#[cfg(feature = "test-hooks")]
+pub fn path_of(url: &str) -> Result<PathBuf, SqliteError> {
+    parse(url).map(|location| location.path().to_path_buf())
+}
+
 /// Decodes `%20` and the like, as URLs of files may carry them; leaves anything that is not an escape unchanged.
 fn percent_decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((&first, tail)) = rest.split_first() {
         let escaped = (first == b'%')
-            .then(|| tail.get(..2).and_then(|hex| std::str::from_utf8(hex).ok()))
+            .then(|| tail.get(..2).filter(|hex| hex.iter().all(u8::is_ascii_hexdigit)))
             .flatten()
+            .and_then(|hex| std::str::from_utf8(hex).ok())
             .and_then(|hex| u8::from_str_radix(hex, 16).ok());
         match escaped {
             Some(byte) => {
@@ -110,6 +117,7 @@ mod tests {
             ("sqlite:data.db?mode=rwc", file("data.db", true)),
             ("sqlite://data.db?mode=rwc&cache=private", file("data.db", true)),
             ("sqlite:/my%20files/a%zz.db", file("/my files/a%zz.db", false)),
+            ("sqlite:/a%+5.db", file("/a%+5.db", false)),
         ];
         for (url, expected) in cases {
             assert_eq!(parse(url).unwrap(), expected, "{url}");

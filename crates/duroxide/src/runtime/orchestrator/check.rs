@@ -26,7 +26,7 @@ pub(crate) struct TurnSampler {
 
 impl TurnSampler {
     /// Tells whether the next turn is to be checked.
-    pub(super) fn takes(&self, check: TurnCheck) -> bool {
+    pub(crate) fn takes(&self, check: TurnCheck) -> bool {
         match check {
             TurnCheck::Off => false,
             TurnCheck::Every => true,
@@ -40,7 +40,7 @@ impl TurnSampler {
 
 /// Takes the turn twice: with the resident, and with an execution made anew from the stored history. If they differ,
 /// the one made from the history wins.
-pub(super) async fn take_both(
+pub(crate) async fn take_both(
     rules: &Rules<'_>,
     core: &Core,
     claim: Claim,
@@ -62,7 +62,7 @@ pub(super) async fn take_both(
 
 /// Takes the turn, and then a second time from the stored history. Each run of the code makes its own hash maps, with
 /// another seed, and reads clocks and random numbers anew. If the two decide differently, that is a mismatch.
-pub(super) async fn take_twice(
+pub(crate) async fn take_twice(
     rules: &Rules<'_>,
     core: &Core,
     claim: Claim,
@@ -132,8 +132,7 @@ async fn stored(core: &Core, claim: &Claim, known: Known) -> Option<StoredHistor
         Known::Irrelevant => None,
         Known::All(stored) => Some(stored),
         Known::InStore { .. } if !claim.token.is_empty() => {
-            let store = core.store.as_extended()?;
-            store.load_history(&claim.token, 0).await.ok().map(StoredHistory::from)
+            core.store.extension().load_history(&claim.token, 0).await.ok().map(StoredHistory::from)
         }
         Known::InStore { has_values: true } => None,
         Known::InStore { has_values: false } => without_lease(core, claim).await,
@@ -199,7 +198,7 @@ fn mismatch(message: String) -> ErrorDetails {
 /// it has changed meanwhile.
 async fn without_lease(core: &Core, claim: &Claim) -> Option<StoredHistory> {
     let events = core.store.read_with_execution(&claim.instance, claim.execution_id).await.ok()?;
-    let is_current = events.last().map(|event| event.event_id) == claim.last_event_id;
+    let is_current = events.last().map(|event| event.event_id) == Some(claim.last_event_id);
     let has_values = !inspect::delta_changes(&events).kv.is_empty();
     (is_current && !has_values).then(|| StoredHistory::Decoded { events, kv: Default::default() })
 }

@@ -4,17 +4,17 @@ use std::collections::HashMap;
 
 use super::residents::Resident;
 use crate::model::{Event, ExecutionStatus, INITIAL_EXECUTION_ID, KvEntry, WorkItem};
-use crate::providers::{HistoryPart, InstanceClaim, OrchestrationItem};
+use crate::providers::{HistoryPart, InstanceClaim};
 
 /// A leased instance and the messages for its turn.
 #[derive(Debug, Clone)]
-pub(super) struct Claim {
+pub(crate) struct Claim {
     pub instance: String,
     pub execution_id: u64,
     /// Which creation of the id this is; 0 if unknown.
     pub incarnation: u64,
-    /// The newest event of the current execution; `None` if only the history can tell.
-    pub last_event_id: Option<u64>,
+    /// The newest event of the current execution.
+    pub last_event_id: u64,
     /// The orchestration's name as the store knows it.
     pub orchestration_name: String,
     /// The orchestration's version as the store knows it; `unknown` if it does not.
@@ -32,7 +32,7 @@ impl Claim {
             instance: instance.to_string(),
             execution_id: resident.execution_id,
             incarnation: resident.incarnation,
-            last_event_id: Some(resident.execution.last_event_id()),
+            last_event_id: resident.execution.last_event_id(),
             orchestration_name: resident.beginning.name.clone(),
             version: resident.beginning.version.clone(),
             status: None,
@@ -48,7 +48,7 @@ impl Claim {
             instance: instance.to_string(),
             execution_id: INITIAL_EXECUTION_ID,
             incarnation: 0,
-            last_event_id: Some(0),
+            last_event_id: 0,
             orchestration_name: orchestration.to_string(),
             version: "unknown".to_string(),
             status: None,
@@ -60,7 +60,7 @@ impl Claim {
 
     /// Tells whether the store holds nothing but messages for the instance: there is no history to load.
     pub fn is_fresh(&self) -> bool {
-        self.incarnation == 0 && self.last_event_id == Some(0) && self.status.is_none()
+        self.incarnation == 0 && self.last_event_id == 0 && self.status.is_none()
     }
 
     /// Tells whether the store knows that the instance has ended, whatever its history says.
@@ -75,7 +75,7 @@ impl From<InstanceClaim> for Claim {
             instance: claim.instance,
             execution_id: claim.execution_id,
             incarnation: claim.incarnation,
-            last_event_id: Some(claim.last_event_id),
+            last_event_id: claim.last_event_id,
             orchestration_name: claim.orchestration_name,
             version: claim.version,
             status: claim.status,
@@ -88,7 +88,7 @@ impl From<InstanceClaim> for Claim {
 
 /// The recorded history of the current execution.
 #[derive(Debug, Clone)]
-pub(super) enum StoredHistory {
+pub(crate) enum StoredHistory {
     Decoded {
         events: Vec<Event>,
         kv: HashMap<String, KvEntry>,
@@ -111,29 +111,4 @@ impl From<HistoryPart> for StoredHistory {
             None => Self::Decoded { events: part.events, kv: part.kv_snapshot.unwrap_or_default() },
         }
     }
-}
-
-/// Takes apart the item of a plain-contract fetch.
-pub(super) fn from_fetch(
-    item: OrchestrationItem,
-    token: String,
-    attempt_count: u32,
-) -> (Claim, StoredHistory) {
-    let stored = match item.history_error {
-        Some(error) => StoredHistory::Undecodable(error),
-        None => StoredHistory::Decoded { events: item.history, kv: item.kv_snapshot },
-    };
-    let claim = Claim {
-        instance: item.instance,
-        execution_id: item.execution_id,
-        incarnation: 0,
-        last_event_id: None,
-        orchestration_name: item.orchestration_name,
-        version: item.version,
-        status: None,
-        messages: item.messages,
-        token,
-        attempt_count,
-    };
-    (claim, stored)
 }

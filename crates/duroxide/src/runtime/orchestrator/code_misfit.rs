@@ -16,7 +16,7 @@ const DELIVERIES: u32 = 4;
 
 /// What to do with such turns.
 #[derive(Clone)]
-pub(super) struct MisfitRules<'a> {
+pub(crate) struct MisfitRules<'a> {
     pub on_mismatch: OnMismatch,
     pub on_unregistered: OnUnregistered,
     pub on_foreign_wait: OnForeignWait,

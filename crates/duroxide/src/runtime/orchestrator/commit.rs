@@ -9,23 +9,23 @@ use super::parents::{Addressee, Notice};
 use super::refused::{self, NotStored, RefusedTurn, Settled};
 use super::report::Report;
 use super::residents::Resident;
-use super::steps;
+use super::start_reminders;
 use crate::model::{
     ActivityOptions, AppErrorKind, ErrorDetails, Event, EventKind, KvEntry, OrchestrationStatus, WorkItem,
 };
 use crate::providers::{
-    AnnouncedEnd, ExecutionMetadata, ExtendedProvider, ProviderError, ScheduledActivityIdentifier,
-    StoredTurn, TurnToStore, refusal,
+    AnnouncedEnd, ExecutionMetadata, ProviderError, ScheduledActivityIdentifier, StoredTurn, TurnToStore,
+    refusal,
 };
 use crate::replay::{Ending, RequestPlace};
 use crate::runtime::core::{Core, TARGET};
-use crate::runtime::worker;
+use crate::runtime::{steps, worker};
 
 /// The pauses before another attempt at a commit that failed but may succeed.
 pub(super) const RETRY_PAUSES_MS: [u64; 5] = [10, 20, 40, 80, 160];
 
 /// A turn that is ready to be stored.
-pub(super) struct Commit {
+pub(crate) struct Commit {
     pub execution_id: u64,
     pub events: Vec<Event>,
     pub worker_items: Vec<WorkItem>,
@@ -49,7 +49,7 @@ pub(super) struct Commit {
 }
 
 /// How the instance fails if the store refuses its turn for good.
-pub(super) struct Fallback {
+pub(crate) struct Fallback {
     /// The start event and its metadata, if the turn was the first of its execution.
     pub opening: Option<(Event, ExecutionMetadata)>,
     /// The id of the failure event.
@@ -85,11 +85,14 @@ impl Commit {
         })
     }
 
-    /// Fails activities that ask for what this store cannot keep: their orchestration gets an error that names it.
-    pub fn refuse_options(&mut self, core: &Core) {
-        if self.activity_options.is_empty()
-            || core.store.as_extended().is_some_and(ExtendedProvider::keeps_attempts)
-        {
+    /// Sends the reminders that the options of the new activities ask for. Fails activities that ask for what this store
+    /// cannot keep: their orchestration gets an error that names it.
+    pub fn settle_options(&mut self, core: &Core, instance: &str) {
+        if self.activity_options.is_empty() {
+            return;
+        }
+        if core.store.extension().keeps_attempts() {
+            self.orchestrator_items.extend(start_reminders::of_options(instance, &self.activity_options));
             return;
         }
         for (activity_id, options) in std::mem::take(&mut self.activity_options) {
@@ -133,7 +136,7 @@ impl Commit {
 pub(super) async fn store(core: &Arc<Core>, claim: &Claim, commit: Commit, worker_id: &str) -> Settled {
     let announced = commit.announce_end(core, &claim.instance);
     let mut commit = commit;
-    commit.refuse_options(core);
+    commit.settle_options(core, &claim.instance);
     let Commit { execution_id, mut orchestrator_items, notices, fallback, suspended, report, .. } = commit;
     let messages = match messages(core, notices).await {
         Ok(messages) => messages,
@@ -184,10 +187,10 @@ pub(super) async fn store(core: &Arc<Core>, claim: &Claim, commit: Commit, worke
 }
 
 /// Makes the messages of some notices.
-pub(super) async fn messages(core: &Core, notices: Vec<Notice>) -> Result<Vec<WorkItem>, ProviderError> {
+pub(crate) async fn messages(core: &Core, notices: Vec<Notice>) -> Result<Vec<WorkItem>, ProviderError> {
     let mut messages = Vec::new();
     for notice in notices {
-        messages.extend(notice.into_message(&*core.store).await?);
+        messages.extend(notice.into_message(&core.store).await?);
     }
     Ok(messages)
 }
@@ -207,7 +210,7 @@ pub(super) fn failure_event(
 
 /// The arguments of an ack, kept for another attempt.
 #[derive(Default)]
-pub(super) struct Ack {
+pub(crate) struct Ack {
     pub execution_id: u64,
     pub events: Vec<Event>,
     pub worker_items: Vec<WorkItem>,
@@ -233,11 +236,11 @@ impl Ack {
     }
 
     /// Stores the turn, trying again if that may help.
-    pub async fn store(&self, core: &Core, claim: &Claim) -> Result<StoredTurn, NotStored> {
+    pub(super) async fn store(&self, core: &Core, claim: &Claim) -> Result<StoredTurn, NotStored> {
         let mut pauses = RETRY_PAUSES_MS.into_iter();
         let mut is_recovered = false;
         loop {
-            match self.store_once(core, claim).await {
+            match self.store_and_claim(core, claim).await {
                 Err(error) if refusal::is_about_turn_lease(&error) && !is_recovered => {
                     refused::recover_lease(core, claim, error).await?;
                     is_recovered = true;
@@ -253,36 +256,11 @@ impl Ack {
         }
     }
 
-    async fn store_once(&self, core: &Core, claim: &Claim) -> Result<StoredTurn, ProviderError> {
-        match core.store.as_extended() {
-            Some(store) => self.store_and_claim(core, store, claim).await,
-            None => self.store_plainly(core, claim).await,
-        }
-    }
-
-    async fn store_plainly(&self, core: &Core, claim: &Claim) -> Result<StoredTurn, ProviderError> {
-        let stored = core.store.ack_orchestration_item(
-            &claim.token,
-            self.execution_id,
-            self.events.clone(),
-            self.worker_items.clone(),
-            self.orchestrator_items.clone(),
-            self.metadata.clone(),
-            self.cancelled_activities.clone(),
-        );
-        stored.await.map(|()| StoredTurn::default())
-    }
-
     /// Stores the turn. If workers of this runtime have room for its activities, the same commit claims them.
-    async fn store_and_claim(
-        &self,
-        core: &Core,
-        store: &dyn ExtendedProvider,
-        claim: &Claim,
-    ) -> Result<StoredTurn, ProviderError> {
+    async fn store_and_claim(&self, core: &Core, claim: &Claim) -> Result<StoredTurn, ProviderError> {
         let turn = self.as_turn(&claim.token);
         let reserved = worker::reserve(core, &self.worker_items);
         let request = reserved.as_ref().map(|reserved| worker::request(core, reserved));
-        store.store_turn(turn, request.as_ref()).await
+        core.store.extension().store_turn(turn, request.as_ref()).await
     }
 }

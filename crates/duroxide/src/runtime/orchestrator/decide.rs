@@ -33,7 +33,7 @@ const TARGET: &str = "duroxide::runtime";
 const CANNOT_REPLAY_DELAY: Duration = Duration::from_secs(1);
 
 /// The inputs of decisions besides the turn itself.
-pub(super) struct Rules<'a> {
+pub(crate) struct Rules<'a> {
     pub registry: &'a OrchestrationRegistry,
     pub filter: &'a DispatcherCapabilityFilter,
     pub max_attempts: u32,
@@ -43,7 +43,7 @@ pub(super) struct Rules<'a> {
 }
 
 /// The state of an instance that its turn starts from.
-pub(super) enum InstanceState {
+pub(crate) enum InstanceState {
     Resident(Box<Resident>),
     Stored(StoredHistory),
     /// The instance completed or failed; its history does not matter.
@@ -51,7 +51,7 @@ pub(super) enum InstanceState {
 }
 
 /// What the dispatcher does with a claim.
-pub(super) enum Decision {
+pub(crate) enum Decision {
     Commit(Box<Commit>),
     /// Give the claim back; the store delivers it again after this time, and the attempt counts.
     Defer(Duration),
@@ -60,7 +60,7 @@ pub(super) enum Decision {
 }
 
 /// Takes the turn.
-pub(super) fn decide(rules: &Rules<'_>, mut claim: Claim, state: InstanceState) -> (Claim, Decision) {
+pub(crate) fn decide(rules: &Rules<'_>, mut claim: Claim, state: InstanceState) -> (Claim, Decision) {
     let decision = match state {
         InstanceState::Resident(resident) => resident_turn(rules, &mut claim, resident),
         InstanceState::Stored(StoredHistory::Decoded { events, kv }) => {
@@ -196,7 +196,7 @@ fn stored_turn(
 
 /// Takes the first turn of the execution that continues the claimed one, before the end of that one is stored; `None` if
 /// this runtime lacks its code.
-pub(super) fn continue_at_once(
+pub(crate) fn continue_at_once(
     rules: &Rules<'_>,
     claim: &mut Claim,
     kv: HashMap<String, KvEntry>,

@@ -4,8 +4,9 @@ use crate::model::{
     ErrorDetails, Event, EventKind, INITIAL_EXECUTION_ID, SUB_ORCH_AUTO_PREFIX, WorkItem,
     build_child_instance_id,
 };
-use crate::providers::{Provider, ProviderError};
+use crate::providers::ProviderError;
 use crate::runtime::core::TARGET;
+use crate::runtime::store::Store;
 
 /// The id of an execution that no instance ever has: a message for it is stale.
 const NO_EXECUTION: u64 = 0;
@@ -46,7 +47,7 @@ impl Notice {
     }
 
     /// Makes the message, and reads what it lacks from the store; `None` if there is no parent to notify.
-    pub async fn into_message(self, store: &dyn Provider) -> Result<Option<WorkItem>, ProviderError> {
+    pub async fn into_message(self, store: &Store) -> Result<Option<WorkItem>, ProviderError> {
         let link = match self.to {
             Addressee::Parent(link) => Some(link),
             Addressee::ParentOf(child) => find_parent(store, &child).await?,
@@ -84,7 +85,7 @@ fn message(link: ParentLink, parent_execution_id: u64, result: Result<String, Er
 }
 
 /// The current execution of a parent, from its history or, if that cannot be read, from its row.
-async fn current_execution(store: &dyn Provider, instance: &str) -> Result<u64, ProviderError> {
+async fn current_execution(store: &Store, instance: &str) -> Result<u64, ProviderError> {
     match store.read(instance).await {
         Ok(history) => {
             Ok(history.iter().map(|event| event.execution_id).max().unwrap_or(INITIAL_EXECUTION_ID))
@@ -95,10 +96,8 @@ async fn current_execution(store: &dyn Provider, instance: &str) -> Result<u64, 
 }
 
 /// The current execution, from the row of an instance.
-async fn noted_execution(store: &dyn Provider, instance: &str) -> Option<u64> {
-    if let Some(extended) = store.as_extended()
-        && let Ok(Some(metadata)) = extended.read_metadata(instance).await
-    {
+async fn noted_execution(store: &Store, instance: &str) -> Option<u64> {
+    if let Ok(Some(metadata)) = store.extension().read_metadata(instance).await {
         return Some(metadata.current_execution_id);
     }
     let info = store.as_management_capability()?.get_instance_info(instance).await.ok()?;
@@ -106,7 +105,7 @@ async fn noted_execution(store: &dyn Provider, instance: &str) -> Option<u64> {
 }
 
 /// Finds the parent's open step that started this child, in the parent's history.
-async fn find_parent(store: &dyn Provider, child: &str) -> Result<Option<ParentLink>, ProviderError> {
+async fn find_parent(store: &Store, child: &str) -> Result<Option<ParentLink>, ProviderError> {
     let Some(parent) = parent_instance(store, child).await else { return Ok(None) };
     let history = match store.read(&parent).await {
         Ok(history) => history,
@@ -125,12 +124,7 @@ async fn find_parent(store: &dyn Provider, child: &str) -> Result<Option<ParentL
 /// ever had one execution. Otherwise the address is a step that does not exist. The message then makes a runtime take a
 /// turn of the parent, which fails for its own history instead of waiting for ever; a parent that can be read again by
 /// then ignores the message.
-async fn unreadable_parent(
-    store: &dyn Provider,
-    parent: String,
-    child: &str,
-    error: &ProviderError,
-) -> ParentLink {
+async fn unreadable_parent(store: &Store, parent: String, child: &str, error: &ProviderError) -> ParentLink {
     tracing::warn!(target: TARGET, parent, child, %error, "the history of a parent cannot be read");
     let step = generated_step(&parent, child);
     let is_first = noted_execution(store, &parent).await == Some(INITIAL_EXECUTION_ID);
@@ -150,10 +144,8 @@ fn schedules(event: &Event, parent: &str, child: &str) -> bool {
         if build_child_instance_id(parent, instance) == child)
 }
 
-async fn parent_instance(store: &dyn Provider, child: &str) -> Option<String> {
-    if let Some(extended) = store.as_extended()
-        && let Ok(Some(metadata)) = extended.read_metadata(child).await
-    {
+async fn parent_instance(store: &Store, child: &str) -> Option<String> {
+    if let Ok(Some(metadata)) = store.extension().read_metadata(child).await {
         return metadata.parent_instance_id;
     }
     if let Some(admin) = store.as_management_capability()

@@ -144,7 +144,7 @@ pub(super) fn undecodable(
         },
         message: error,
     };
-    let event_id = claim.last_event_id.map_or(0, |last| last.saturating_add(1)).max(SENTINEL_EVENT_ID);
+    let event_id = claim.last_event_id.saturating_add(1).max(SENTINEL_EVENT_ID);
     let event = failure_event(&claim.instance, execution_id, event_id, details.clone(), rules.now_ms);
     let report = Report { name: "unknown".into(), version: claim.version.clone(), ..Report::default() };
     let parent = Addressee::ParentOf(claim.instance.clone());

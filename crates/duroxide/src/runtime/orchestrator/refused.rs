@@ -157,11 +157,7 @@ fn postpone(core: &Core, claim: &Claim, error: &ProviderError) -> Settled {
 /// Blocks an instance: the store cannot take its failure, or its code cannot take it further. If the store cannot block
 /// instances, gives the turn back with a wait each time.
 pub(super) async fn block(core: &Core, claim: &Claim, reason: &str) {
-    let blocked = match core.store.as_extended() {
-        Some(store) => store.block_instance(&claim.token, reason).await,
-        None => Err(ProviderError::permanent("block_instance", "the store has no such ability")),
-    };
-    match blocked {
+    match core.store.extension().block_instance(&claim.token, reason).await {
         Ok(()) => {
             tracing::error!(target: TARGET, instance = %claim.instance, reason,
                 "the instance is blocked until somebody unblocks it");

@@ -7,7 +7,7 @@ use crate::runtime::core::{Core, TARGET};
 
 /// The facts of a turn. The runtime publishes them once, after it has stored the turn.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Report {
+pub(crate) struct Report {
     pub name: String,
     pub version: String,
     pub started: Option<StartedBy>,
@@ -17,14 +17,14 @@ pub(super) struct Report {
 
 /// The cause of an execution's beginning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum StartedBy {
+pub(crate) enum StartedBy {
     Start,
     ContinueAsNew,
 }
 
 /// How an execution ended.
 #[derive(Debug, Clone)]
-pub(super) struct ExecutionEnd {
+pub(crate) struct ExecutionEnd {
     pub ending: Ending,
     pub seconds: f64,
     pub turns: u64,

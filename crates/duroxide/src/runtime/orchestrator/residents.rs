@@ -12,18 +12,18 @@ use crate::runtime::options::RuntimeOptions;
 
 /// A suspended execution, as of its last committed turn.
 pub(crate) struct Resident {
-    pub(super) execution: Execution,
-    pub(super) beginning: Beginning,
-    pub(super) incarnation: u64,
-    pub(super) execution_id: u64,
-    pub(super) turns: u64,
+    pub(crate) execution: Execution,
+    pub(crate) beginning: Beginning,
+    pub(crate) incarnation: u64,
+    pub(crate) execution_id: u64,
+    pub(crate) turns: u64,
     /// A message may wait for it in its queue: then no turn may come before that one. A hint, for the store knows.
-    pub(super) has_mail: bool,
+    pub(crate) has_mail: bool,
 }
 
 impl Resident {
     /// Notes which creation of its id the instance is, once its first turn has told.
-    pub(super) fn note_incarnation(&mut self, incarnation: u64) {
+    pub(crate) fn note_incarnation(&mut self, incarnation: u64) {
         if incarnation != 0 {
             self.incarnation = incarnation;
         }
@@ -31,7 +31,7 @@ impl Resident {
 
     /// Tells whether the instance may stay in memory. Without an incarnation, the runtime could not tell later whether
     /// it is still the same instance.
-    pub(super) fn may_stay(&self) -> bool {
+    pub(crate) fn may_stay(&self) -> bool {
         self.incarnation != 0 && self.execution.can_stay_resident()
     }
 
@@ -40,7 +40,7 @@ impl Resident {
         claim.incarnation != 0
             && self.incarnation == claim.incarnation
             && self.execution_id == claim.execution_id
-            && Some(self.execution.last_event_id()) == claim.last_event_id
+            && self.execution.last_event_id() == claim.last_event_id
     }
 }
 
@@ -68,7 +68,7 @@ impl Residents {
     }
 
     /// Takes the instance out if it is here, in this execution. The store will tell whether it is up to date.
-    pub(super) fn take_idle(
+    pub(crate) fn take_idle(
         &self,
         instance: &str,
         execution_id: u64,
@@ -84,7 +84,7 @@ impl Residents {
     }
 
     /// Notes that a message for the instance is about to be put into its queue.
-    pub(super) fn note_mail(&self, instance: &str) {
+    pub(crate) fn note_mail(&self, instance: &str) {
         if let Some(resident) = self.lock().get_mut(instance) {
             resident.has_mail = true;
         }
@@ -92,7 +92,7 @@ impl Residents {
 
     /// Keeps an instance as [`keep`](Self::keep) does. Also returns those that lost their place, for a caller that holds
     /// a lock of its own and must not drop them under it.
-    pub(super) fn keep_or_return(
+    pub(crate) fn keep_or_return(
         &self,
         instance: String,
         resident: Box<Resident>,
@@ -105,7 +105,7 @@ impl Residents {
 
     /// Keeps an instance until its next turn, or until others need its place. Returns how many instances lost theirs,
     /// this one included if there is no room for it.
-    pub(super) fn keep(&self, instance: String, resident: Box<Resident>, now: Duration) -> usize {
+    pub(crate) fn keep(&self, instance: String, resident: Box<Resident>, now: Duration) -> usize {
         self.keep_or_return(instance, resident, now).0
     }
 

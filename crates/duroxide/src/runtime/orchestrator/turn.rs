@@ -9,8 +9,10 @@ use super::commit::{self, Commit};
 use super::decide::{Decision, InstanceState, Rules, decide};
 use super::obstacles;
 use super::refused::{self, NotStored, Settled};
+use super::start_reminders;
 use super::turn_capacity::TurnSlot;
-use crate::providers::{ProviderError, refusal};
+use crate::model::WorkItem;
+use crate::providers::refusal;
 use crate::runtime::core::{Core, TARGET};
 use crate::runtime::leases::Lease;
 
@@ -18,6 +20,8 @@ use crate::runtime::leases::Lease;
 pub(super) struct LeasedClaim {
     claim: Claim,
     lease: Lease,
+    /// Reminders that go back into the queue together with the turn.
+    reminders: Vec<WorkItem>,
 }
 
 impl LeasedClaim {
@@ -25,7 +29,7 @@ impl LeasedClaim {
         claim.attempt_count = core.postponed.own_attempts(&claim.instance, claim.attempt_count);
         // A turn goes on even if its lease is lost: the store then refuses its commit.
         let lease = core.leases.keep(core.turn_lease(), &claim.token, Default::default());
-        Self { claim, lease }
+        Self { claim, lease, reminders: Vec::new() }
     }
 
     /// Gives the claim back unused; the attempt does not count.
@@ -36,7 +40,7 @@ impl LeasedClaim {
     /// Ends the claim when its turn is settled. One that waits is held meanwhile, so that nothing overtakes its messages.
     fn end(self, core: &Arc<Core>, settled: Settled) {
         let Settled::Waits(wait) = settled else { return };
-        let (Self { claim, lease }, waiting) = (self, core.clone());
+        let (Self { claim, lease, .. }, waiting) = (self, core.clone());
         core.work.spawn(async move {
             tokio::select! {
                 () = waiting.stop.cancelled() => {}
@@ -48,9 +52,10 @@ impl LeasedClaim {
     }
 }
 
-/// Takes the turn of an instance that was claimed without its history.
-pub(super) async fn claimed(core: Arc<Core>, leased: LeasedClaim) {
+/// Takes the turn of a claimed instance, in this slot or in the next that is free.
+pub(super) async fn claimed(core: Arc<Core>, mut leased: LeasedClaim, slot: Option<TurnSlot>) {
     hold_for_test(&core, &leased.claim).await;
+    leased.reminders = start_reminders::take(&core, &mut leased.claim).await;
     let state = match recall(&core, &leased.claim).await {
         Ok(state) => state,
         Err(NotStored::TakenOver) => {
@@ -62,28 +67,19 @@ pub(super) async fn claimed(core: Arc<Core>, leased: LeasedClaim) {
             return leased.end(&core, settled);
         }
     };
-    let slot = tokio::select! {
-        biased;
-        slot = core.turn_capacity.slot() => slot,
-        () = core.stop.cancelled() => return leased.give_back(&core).await,
+    let slot = match slot {
+        Some(slot) => slot,
+        None => match core.turn_capacity.slot_unless(&core.stop).await {
+            Some(slot) => slot,
+            None => return leased.give_back(&core).await,
+        },
     };
-    let Some(slot) = slot else { return };
     take(core, leased, state, slot).await;
-}
-
-/// Takes the turn of an instance that was fetched with its history.
-pub(super) async fn fetched(core: Arc<Core>, leased: LeasedClaim, stored: StoredHistory, slot: TurnSlot) {
-    hold_for_test(&core, &leased.claim).await;
-    let mut leased = leased;
-    if matches!(stored, StoredHistory::Undecodable(_)) {
-        leased.claim.status = status(&core, &leased.claim.instance).await;
-    }
-    take(core, leased, InstanceState::Stored(stored), slot).await;
 }
 
 /// Runs the turn in `slot`, which is free again before the commit.
 async fn take(core: Arc<Core>, leased: LeasedClaim, state: InstanceState, slot: TurnSlot) {
-    let LeasedClaim { claim, lease } = leased;
+    let LeasedClaim { claim, lease, reminders } = leased;
     let worker_id = core.turn_worker_id(slot.number);
     let rules = Rules::of(&core);
     let began = core.clock.monotonic();
@@ -112,13 +108,16 @@ async fn take(core: Arc<Core>, leased: LeasedClaim, state: InstanceState, slot: 
             refused::block(&core, &claim, &reason.stored()).await;
             Settled::Over
         }
-        Decision::Commit(commit) => {
+        Decision::Commit(mut commit) => {
             remember_origin(&core, &claim, &commit);
+            if commit.suspended.is_some() {
+                commit.orchestrator_items.extend(reminders);
+            }
             commit::store(&core, &claim, *commit, &worker_id).await
         }
     };
     // Only now: a lease that ends while its ack is under way would let another runtime take the same turn.
-    LeasedClaim { claim, lease }.end(&core, settled);
+    LeasedClaim { claim, lease, reminders: Vec::new() }.end(&core, settled);
 }
 
 /// Remembers which orchestration runs here: the activities and children of this turn will ask for it.
@@ -143,9 +142,7 @@ async fn recall(core: &Core, claim: &Claim) -> Result<InstanceState, NotStored> 
         return Ok(InstanceState::Resident(resident));
     }
     core.metrics().record_instance_rebuilt();
-    let Some(store) = core.store.as_extended() else {
-        return Err(ProviderError::permanent("load_history", "the store has no such ability").into());
-    };
+    let store = core.store.extension();
     let history = match store.load_history(&claim.token, 0).await {
         Err(error) if refusal::is_about_turn_lease(&error) => {
             refused::recover_lease(core, claim, error).await?;
@@ -154,12 +151,6 @@ async fn recall(core: &Core, claim: &Claim) -> Result<InstanceState, NotStored> 
         history => history,
     };
     Ok(InstanceState::Stored(history?.into()))
-}
-
-/// Asks a store of the plain contract for the status of an instance whose history does not decode.
-async fn status(core: &Core, instance: &str) -> Option<String> {
-    let admin = core.store.as_management_capability()?;
-    admin.get_instance_info(instance).await.ok().map(|info| info.status)
 }
 
 async fn abandon(core: &Core, claim: &Claim, delay: Option<Duration>, ignore_attempt: bool) {

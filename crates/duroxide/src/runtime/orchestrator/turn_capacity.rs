@@ -47,7 +47,7 @@ impl TurnCapacity {
     }
 
     /// Waits for a slot; `None` if the runtime stops first.
-    pub(super) async fn slot_unless(&self, stop: &CancellationToken) -> Option<TurnSlot> {
+    pub(crate) async fn slot_unless(&self, stop: &CancellationToken) -> Option<TurnSlot> {
         tokio::select! {
             biased;
             slot = self.slot() => slot,
@@ -61,19 +61,19 @@ impl TurnCapacity {
     }
 
     /// Takes a slot if one is free.
-    pub(super) fn free_slot(&self) -> Option<TurnSlot> {
+    pub(crate) fn free_slot(&self) -> Option<TurnSlot> {
         let permit = self.slots.clone().try_acquire_owned().ok()?;
         let number = lock(&self.numbers).pop_first().unwrap_or_default();
         Some(TurnSlot { number, numbers: self.numbers.clone(), _permit: permit })
     }
 
     /// Tells whether turns have been quick lately.
-    pub(super) fn is_quick(&self) -> bool {
+    pub(crate) fn is_quick(&self) -> bool {
         self.pace.items_to_claim(1) > 1
     }
 
     /// Takes note of how long the code of a turn took.
-    pub(super) fn note_turn(&self, metrics: &MetricsProvider, took: Duration) {
+    pub(crate) fn note_turn(&self, metrics: &MetricsProvider, took: Duration) {
         self.pace.record(took);
         metrics.record_orch_dispatcher_processing_duration(took.as_millis() as u64);
     }
@@ -95,7 +95,7 @@ impl TurnCapacity {
 }
 
 /// A numbered slot in use; free again when this is dropped.
-pub(super) struct TurnSlot {
+pub(crate) struct TurnSlot {
     pub number: usize,
     numbers: Arc<Mutex<BTreeSet<usize>>>,
     _permit: OwnedSemaphorePermit,
@@ -134,13 +134,13 @@ pub(crate) fn request(core: &Core, max: usize) -> InstanceRequest<'_> {
 pub(crate) fn receive(core: &Arc<Core>, claims: Vec<InstanceClaim>, permit: Option<TurnPermit>) {
     if let (Some(claim), Some(permit)) = (claims.into_iter().next(), permit) {
         core.metrics().record_orch_dispatcher_items_fetched(1);
-        begin(core, LeasedClaim::new(core, claim.into()), permit);
+        begin(core, LeasedClaim::new(core, claim.into()), permit, None);
     }
 }
 
-/// Begins a turn.
-pub(super) fn begin(core: &Arc<Core>, leased: LeasedClaim, permit: TurnPermit) {
-    let turn = turn::claimed(core.clone(), leased);
+/// Begins a turn, in this slot or in the next that is free.
+pub(super) fn begin(core: &Arc<Core>, leased: LeasedClaim, permit: TurnPermit, slot: Option<TurnSlot>) {
+    let turn = turn::claimed(core.clone(), leased, slot);
     core.work.spawn(async move {
         turn.await;
         drop(permit);

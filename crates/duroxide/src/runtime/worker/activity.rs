@@ -36,9 +36,14 @@ enum UserCodeEnd {
     Pending,
 }
 
-/// Starts an activity, queues it until a slot is free, or gives it back if the queue is closed.
-pub(super) async fn put(core: &Arc<Core>, claim: ClaimedActivity) {
-    match core.slot_queue.put(claim) {
+/// Starts an activity, queues it until a slot is free, or gives it back if the queue is closed. `slot` is one that the caller
+/// holds for it.
+pub(super) async fn put(core: &Arc<Core>, claim: ClaimedActivity, slot: Option<WorkerSlot>) {
+    let put = match slot {
+        Some(slot) => core.slot_queue.put_in(slot, claim),
+        None => core.slot_queue.put(claim),
+    };
+    match put {
         Put::Start(start) => spawn(core, *start),
         Put::Waits => {}
         Put::Refused(claim) => claim.give_back(core, None).await,
@@ -162,7 +167,7 @@ async fn context(
     stop: &CancellationToken,
 ) -> ActivityContext {
     let work = &claim.work;
-    let origin = core.origins.find(&*core.store, &work.instance, work.execution_id).await;
+    let origin = core.origins.find(&core.store, &work.instance, work.execution_id).await;
     let identity = ActivityIdentity {
         instance_id: work.instance.clone(),
         execution_id: work.execution_id,
@@ -175,7 +180,7 @@ async fn context(
         session_id: work.session_id.clone(),
         tag: work.tag.clone(),
     };
-    ActivityContext::new(identity, stop.clone(), core.store.clone())
+    ActivityContext::new(identity, stop.clone(), core.store.to_published())
 }
 
 /// Waits for user code. A cancelled activity gets some time to end by itself; then this drops it.

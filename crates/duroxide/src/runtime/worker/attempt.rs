@@ -8,7 +8,9 @@ use std::time::Duration;
 use super::claim::ClaimedActivity;
 use super::result;
 use crate::activity::{AttemptFacts, AttemptSigns};
-use crate::model::{ACTIVITY_TIMED_OUT, ActivityProgress, QUOTE_LIMIT, codec, error_text, quote};
+use crate::model::{
+    ACTIVITY_TIMED_OUT, ActivityProgress, QUOTE_LIMIT, begun_too_late, codec, error_text, quote,
+};
 use crate::providers::{AttemptToStore, ExtendedProvider, ProviderError, refusal};
 use crate::runtime::core::{Core, TARGET};
 
@@ -73,8 +75,7 @@ pub(super) fn start(core: &Core, claim: &ClaimedActivity) -> Start {
         && is_first
         && now_ms > start_by_ms
     {
-        let error = format!("{ACTIVITY_TIMED_OUT}no worker began '{name}' in time (schedule to start)");
-        return Start::Failed { error, may_retry: false };
+        return Start::Failed { error: begun_too_late(name), may_retry: false };
     }
     if let Some(most) = options.stored_retry().and_then(|retry| retry.max_attempts())
         && number(claim) > most
@@ -277,5 +278,5 @@ async fn store_once(
 
 /// The store, if it keeps what attempts leave behind.
 fn store(core: &Core) -> Option<&dyn ExtendedProvider> {
-    core.store.as_extended().filter(|store| store.keeps_attempts())
+    Some(core.store.extension()).filter(|store| store.keeps_attempts())
 }

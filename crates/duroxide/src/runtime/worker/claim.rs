@@ -84,6 +84,7 @@ impl ClaimedActivity {
         use crate::providers::RunningActivities;
         use crate::providers::memory::MemoryProvider;
         use crate::runtime::leases::{LeaseKind, LeaseTerms, Leases};
+        use crate::runtime::store::Store;
         use std::sync::Arc;
 
         let work = ActivityWork {
@@ -96,7 +97,8 @@ impl ClaimedActivity {
             tag: None,
         };
         let registration = Arc::new(RunningActivities::default()).add(work.identifier());
-        let leases = Arc::new(Leases::new(Arc::new(MemoryProvider::new()), Arc::new(ManualClock::default())));
+        let store = Store::extended(Arc::new(MemoryProvider::new()));
+        let leases = Arc::new(Leases::new(store, Arc::new(ManualClock::default())));
         let minute = Duration::from_secs(60);
         let terms = LeaseTerms { kind: LeaseKind::Activity, duration: minute, interval: minute };
         let lease = leases.keep(terms, "token", registration.cancellation.token.clone());

@@ -1,18 +1,16 @@
 //! Runs activities.
 //!
-//! One dispatcher claims from a store that signals ([`signalled`]); one polling loop for each slot claims from any
-//! other ([`polled`]). [`activity`] handles a claimed activity, the same for both.
+//! [`dispatcher`] claims activities from the store; [`activity`] handles one that is claimed.
 
 mod activity;
 mod attempt;
 mod builtin;
 mod claim;
-mod guarded;
-mod polled;
-mod result;
-mod signalled;
+mod dispatcher;
 #[cfg(test)]
-mod signalled_tests;
+mod dispatcher_tests;
+mod guarded;
+mod result;
 mod slot_queue;
 #[cfg(test)]
 mod slot_queue_tests;
@@ -58,7 +56,7 @@ pub(crate) async fn receive(core: &Arc<Core>, claims: Vec<WorkClaim>) {
     core.metrics().record_worker_dispatcher_items_fetched(claims.len() as u64);
     for claim in claims {
         if let Some(claim) = ClaimedActivity::take(core, claim).await {
-            activity::put(core, claim).await;
+            activity::put(core, claim, None).await;
         }
     }
 }
@@ -69,15 +67,12 @@ pub(crate) fn start(core: &Arc<Core>) {
     if count == 0 || matches!(core.options.worker_tag_filter, TagFilter::None) {
         return;
     }
-    if core.store.as_extended().is_some() {
-        core.slot_queue.open();
-        let shared = core.clone();
-        core.work.spawn_supervised("worker dispatcher", move || signalled::run(shared.clone()));
-    } else {
-        for index in 0..count {
-            let shared = core.clone();
-            core.work.spawn_supervised("worker", move || polled::run(shared.clone(), index));
-        }
+    core.slot_queue.open();
+    let slots_of_each = if core.store.leases_one_at_a_time() { 1 } else { count };
+    for first in (0..count).step_by(slots_of_each) {
+        let (shared, slots) = (core.clone(), first..first + slots_of_each);
+        core.work
+            .spawn_supervised("worker dispatcher", move || dispatcher::run(shared.clone(), slots.clone()));
     }
     let mut owners: Vec<String> = (0..count).map(|slot| core.session_owner(slot)).collect();
     owners.dedup();

@@ -11,7 +11,8 @@ use super::claim::{ActivityWork, ClaimedActivity};
 use crate::model::{AppErrorKind, ErrorDetails, Obstacle, ObstacleKind, QUOTE_LIMIT, WorkItem, quote};
 use crate::providers::{LeaseState, ProviderError};
 use crate::runtime::core::{Core, TARGET};
-use crate::runtime::orchestrator::{self, Offered, OfferedResult};
+use crate::runtime::orchestrator;
+use crate::runtime::steps::{self, Offered, OfferedResult};
 
 /// The longest first pause before another attempt to store a result; each further one may be twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -61,7 +62,7 @@ pub(super) async fn store(core: &Arc<Core>, claim: &ClaimedActivity, completion:
     // An attempt that failed may have committed all the same. The next attempt then finds the activity gone.
     let mut is_perhaps_stored = false;
     let offered = OfferedResult { token: claim.token.clone(), completion: Arc::new(completion.clone()) };
-    match orchestrator::offer(core, offered, claim.attempt_count).await {
+    match steps::offer(core, offered, claim.attempt_count).await {
         Offered::Stored => return Verdict::Stored,
         Offered::NotTaken { is_perhaps_stored: perhaps } => is_perhaps_stored |= perhaps,
     }
@@ -99,11 +100,9 @@ pub(super) async fn store(core: &Arc<Core>, claim: &ClaimedActivity, completion:
 /// turn that the result leads to, whose own commit then makes the result durable too.
 async fn attempt(core: &Arc<Core>, claim: &ClaimedActivity, completion: WorkItem) -> Result<(), Failure> {
     let uncommitted = |error| Failure { error, is_committed: false };
-    let Some(store) = core.store.as_extended() else {
-        return core.store.ack_work_item(&claim.token, Some(completion)).await.map_err(uncommitted);
-    };
     let permit = orchestrator::reserve(core);
     let request = permit.as_ref().map(|_| orchestrator::request(core, 1));
+    let store = core.store.extension();
     let stored = store.store_result(&claim.token, Some(completion), request.as_ref()).await;
     let stored = stored.map_err(uncommitted)?;
     orchestrator::receive(core, stored.claims, permit);

@@ -5,6 +5,7 @@
 //! dispatcher or turn that wants to claim first reserves room for its claims.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
@@ -146,6 +147,19 @@ impl SlotQueue {
         }
     }
 
+    /// Adds a claim for a slot that the caller holds. It starts there, unless others wait already: those come first.
+    pub(super) fn put_in(self: &Arc<Self>, slot: WorkerSlot, claim: ClaimedActivity) -> Put {
+        let mut state = self.state();
+        if state.is_closed || !state.waiting.is_empty() {
+            drop(state);
+            drop(slot);
+            return self.put(claim);
+        }
+        state.begin();
+        drop(state);
+        Put::Start(Box::new(self.start(claim, slot)))
+    }
+
     /// Takes the next waiting claim, if a slot is free for it.
     pub(super) fn next(self: &Arc<Self>) -> Option<Start> {
         let mut state = self.state();
@@ -186,9 +200,9 @@ impl SlotQueue {
         ActivityPermit { queue: self.clone() }
     }
 
-    /// Lists the free slots.
-    pub(super) fn free(&self) -> BTreeSet<usize> {
-        self.state().free.clone()
+    /// Lists the free slots among these.
+    pub(super) fn free(&self, slots: &Range<usize>) -> BTreeSet<usize> {
+        self.state().free.range(slots.clone()).copied().collect()
     }
 
     /// Tells whether no claim waits.
@@ -206,19 +220,14 @@ impl SlotQueue {
         self.until(|state| !state.waiting.is_empty()).await;
     }
 
-    /// Returns when a claim could start.
-    pub(super) async fn until_room(&self) {
-        self.until(|state| !state.free.is_empty() && state.room() > 0).await;
+    /// Returns when a claim could start in one of these slots.
+    pub(super) async fn until_room(&self, slots: &Range<usize>) {
+        self.until(|state| state.free.range(slots.clone()).next().is_some() && state.room() > 0).await;
     }
 
-    /// Returns when this slot is free.
-    pub(super) async fn until_free(&self, index: usize) {
-        self.until(|state| state.free.contains(&index)).await;
-    }
-
-    /// Returns when a slot is free that is not in `known`.
-    pub(super) async fn until_more_free_than(&self, known: &BTreeSet<usize>) {
-        self.until(|state| !state.free.is_subset(known)).await;
+    /// Returns when one of these slots is free that is not in `known`.
+    pub(super) async fn until_more_free_than(&self, known: &BTreeSet<usize>, slots: &Range<usize>) {
+        self.until(|state| state.free.range(slots.clone()).any(|index| !known.contains(index))).await;
     }
 
     async fn until(&self, condition: impl Fn(&State) -> bool) {

@@ -2,11 +2,15 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that fails may panic")]
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::claim::ClaimedActivity;
 use super::slot_queue::{Put, SlotQueue, Start};
+
+/// The slots of every queue here.
+const ALL: Range<usize> = 0..10;
 
 fn open_queue(slots: usize) -> Arc<SlotQueue> {
     let queue = Arc::new(SlotQueue::new(slots));
@@ -48,7 +52,7 @@ fn a_queue_that_was_not_opened_or_was_closed_takes_nothing() {
     queue.close();
     assert!(queue.reserve(1).is_none());
     assert!(matches!(queue.put(ClaimedActivity::of_nobody(1)), Put::Refused(_)));
-    assert_eq!(queue.free().len(), 2, "what was refused takes no slot");
+    assert_eq!(queue.free(&ALL).len(), 2, "what was refused takes no slot");
 }
 
 #[test]
@@ -59,7 +63,7 @@ fn closing_returns_what_waits_in_order_and_leaves_what_runs_alone() {
     assert_eq!(ids(&queue.close()), [2, 3]);
     assert!(queue.is_empty());
     assert!(queue.next_in(running.slot).is_none());
-    assert_eq!(queue.free().len(), 1);
+    assert_eq!(queue.free(&ALL).len(), 1);
 }
 
 #[test]
@@ -131,7 +135,38 @@ fn a_new_claim_does_not_overtake_one_that_waits() {
     let next = queue.next_in(next.slot).unwrap();
     assert_eq!((next.claim.work.id, next.slot.index()), (3, 0));
     assert!(queue.next_in(next.slot).is_none());
-    assert_eq!(queue.free().into_iter().collect::<Vec<_>>(), [0], "a slot that nobody needs is free");
+    assert_eq!(queue.free(&ALL).into_iter().collect::<Vec<_>>(), [0], "a slot that nobody needs is free");
+}
+
+#[test]
+fn a_claim_for_a_held_slot_starts_there_unless_others_wait() {
+    let queue = open_queue(2);
+    let held = queue.take(1).unwrap();
+    let Put::Start(start) = queue.put_in(held, ClaimedActivity::of_nobody(1)) else { panic!("it waits") };
+    assert_eq!(start.slot.index(), 1, "although another is free");
+    let held = queue.take(0).unwrap();
+    assert!(put(&queue, 2).is_none(), "both slots are in use");
+    assert!(matches!(queue.put_in(held, ClaimedActivity::of_nobody(3)), Put::Waits));
+    assert_eq!(queue.next().unwrap().claim.work.id, 2, "in the slot that was held");
+    queue.close();
+    drop(start);
+    let held = queue.take(1).unwrap();
+    assert!(matches!(queue.put_in(held, ClaimedActivity::of_nobody(4)), Put::Refused(_)));
+    assert_eq!(queue.free(&ALL).len(), 2, "what was refused takes no slot");
+}
+
+#[tokio::test]
+async fn those_who_serve_some_slots_wait_for_those() {
+    let queue = open_queue(2);
+    let _running = put(&queue, 1).unwrap();
+    assert!(is_done(queue.until_room(&ALL)).await && is_done(queue.until_room(&(1..2))).await);
+    assert!(!is_done(queue.until_room(&(0..1))).await, "this slot is in use");
+    let known = [1].into();
+    assert!(!is_done(queue.until_more_free_than(&known, &ALL)).await);
+    let none = Default::default();
+    assert!(!is_done(queue.until_more_free_than(&none, &(0..1))).await);
+    assert!(is_done(queue.until_more_free_than(&none, &(1..2))).await);
+    assert!(queue.free(&(0..1)).is_empty());
 }
 
 #[test]
@@ -148,10 +183,10 @@ fn a_slot_is_taken_once() {
 #[tokio::test]
 async fn those_who_wait_are_told_of_every_change() {
     let queue = open_queue(1);
-    assert!(is_done(queue.until_room()).await && is_done(queue.until_empty()).await);
+    assert!(is_done(queue.until_room(&ALL)).await && is_done(queue.until_empty()).await);
     assert!(!is_done(queue.until_any_wait()).await);
     let running = put(&queue, 1).unwrap();
-    assert!(!is_done(queue.until_room()).await && !is_done(queue.until_free(0)).await);
+    assert!(!is_done(queue.until_room(&ALL)).await);
 
     let told = async |change: &dyn Fn(), what: &str, waiting: &mut (dyn Future<Output = ()> + Unpin)| {
         assert!(!is_done(&mut *waiting).await, "{what}: too early");
@@ -165,18 +200,18 @@ async fn those_who_wait_are_told_of_every_change() {
     let slot = std::cell::Cell::new(Some(running.slot));
     let freed = || drop(slot.take());
     let none = Default::default();
-    told(&freed, "a slot came free", &mut Box::pin(queue.until_more_free_than(&none))).await;
-    assert!(is_done(queue.until_room()).await && is_done(queue.until_free(0)).await);
+    told(&freed, "a slot came free", &mut Box::pin(queue.until_more_free_than(&none, &ALL))).await;
+    assert!(is_done(queue.until_room(&ALL)).await);
 }
 
 #[tokio::test]
 async fn room_that_comes_back_is_noticed() {
     let queue = quick_queue(1);
     let mut permits = Vec::new();
-    while is_done(queue.until_room()).await {
+    while is_done(queue.until_room(&ALL)).await {
         permits.push(queue.permit());
     }
-    let mut waiting = Box::pin(queue.until_room());
+    let mut waiting = Box::pin(queue.until_room(&ALL));
     assert!(!is_done(&mut waiting).await);
     permits.pop();
     assert!(is_done(waiting).await);

@@ -1,0 +1,121 @@
+//! The orchestration dispatcher: claims instances, begins their turns, and waits for a reason to ask for more.
+//!
+//! One dispatcher asks a store that leases many instances at once. It claims somewhat more than there are free slots: a turn
+//! loads its history while it waits for one. A store that leases one at a time may make each claim wait for work. There as
+//! many dispatchers ask as there are slots, and each has a slot in its hand while it asks, so that nothing is leased that
+//! could not begin at once.
+
+use std::sync::Arc;
+
+use super::turn::LeasedClaim;
+use super::turn_capacity::{self, TurnSlot};
+use crate::providers::{InstanceClaim, ProviderError, WorkQueue, WorkSignal};
+use crate::runtime::core::{Core, TARGET};
+use crate::runtime::fetch_backoff::{FetchBackoff, longest_silence};
+use crate::runtime::steps;
+
+/// What a dispatcher has room for.
+struct Room {
+    wanted: usize,
+    /// The slot of the only instance that is wanted, on a store that leases one at a time.
+    slot: Option<TurnSlot>,
+}
+
+/// Claims instances and starts their turns until the runtime stops.
+pub(super) async fn run(core: Arc<Core>) {
+    let mut signal = core.store.extension().work_signal(WorkQueue::Orchestrator);
+    let mut backoff = FetchBackoff::default();
+    loop {
+        let Some(room) = room(&core).await else { return };
+        steps::until_timers_are_taken(&core).await;
+        signal.mark_seen();
+        match claim(&core, room.wanted).await {
+            Ok(claims) => {
+                backoff.reset();
+                let nothing_is_left = claims.len() < room.wanted;
+                begin_all(&core, claims, room.slot).await;
+                if nothing_is_left {
+                    wait_for_more(&core, &mut signal).await;
+                }
+            }
+            Err(error) => {
+                tracing::warn!(target: TARGET, %error, retryable = error.retryable, "claiming instances failed");
+                let pause = backoff.after(&error);
+                drop(room);
+                tokio::select! {
+                    () = core.stop.cancelled() => return,
+                    () = core.clock.sleep(pause) => {}
+                }
+            }
+        }
+    }
+}
+
+/// Waits until a turn could begin, and tells how many to claim; `None` when the runtime stops.
+async fn room(core: &Core) -> Option<Room> {
+    if !core.store.leases_one_at_a_time() {
+        return wanted(core).await.map(|wanted| Room { wanted, slot: None });
+    }
+    tokio::select! {
+        biased;
+        () = core.stop.cancelled() => None,
+        slot = core.turn_capacity.slot() => slot.map(|slot| Room { wanted: 1, slot: Some(slot) }),
+    }
+}
+
+/// Waits until a turn could be under way, and tells how many to claim; `None` when the runtime stops.
+async fn wanted(core: &Core) -> Option<usize> {
+    tokio::select! {
+        biased;
+        () = core.stop.cancelled() => None,
+        () = core.turn_capacity.any_free() => Some(core.turn_capacity.wanted(core.options.orchestration_concurrency)),
+    }
+}
+
+/// Begins turns, the first of them in `slot` if there is one.
+async fn begin_all(core: &Arc<Core>, claims: Vec<InstanceClaim>, mut slot: Option<TurnSlot>) {
+    if !claims.is_empty() {
+        core.metrics().record_orch_dispatcher_items_fetched(claims.len() as u64);
+    }
+    let claims = residents_first(core, claims);
+    // Turns that workers handed over may have taken the permits meanwhile. A turn that waits for one keeps its lease.
+    let leased: Vec<_> = claims.into_iter().map(|claim| LeasedClaim::new(core, claim.into())).collect();
+    for claim in leased {
+        let Some(permit) = core.turn_capacity.permit().await else { return };
+        turn_capacity::begin(core, claim, permit, slot.take());
+    }
+}
+
+/// Puts the instances that are in memory first, among those that were claimed together: the turns of the others may take
+/// their places. The claim was in the order of age, and all of it is taken, so nobody waits longer than for one claim.
+fn residents_first(core: &Core, claims: Vec<InstanceClaim>) -> Vec<InstanceClaim> {
+    let (mut first, others): (Vec<_>, Vec<_>) =
+        claims.into_iter().partition(|claim| core.residents.has(&claim.instance));
+    first.extend(others);
+    first
+}
+
+/// Waits until a claim may find something, or the runtime stops. Begins the turns that the store claims for this
+/// runtime meanwhile.
+async fn wait_for_more(core: &Arc<Core>, signal: &mut WorkSignal) {
+    loop {
+        let Some(wanted) = wanted(core).await else { return };
+        let request = turn_capacity::request(core, wanted);
+        let claims = tokio::select! {
+            () = core.stop.cancelled() => return,
+            claims = core.store.extension().wait_for_instances(&request, signal) => claims,
+            () = core.clock.sleep(longest_silence(&core.options)) => return,
+        };
+        let nothing_is_left = !claims.is_empty() && claims.len() < wanted;
+        begin_all(core, claims, None).await;
+        if !nothing_is_left {
+            return;
+        }
+    }
+}
+
+/// Claims instances. A stop does not interrupt a claim: the dispatcher must know its leases, to give them back. A store of
+/// which claims may take long hears of the stop by itself.
+async fn claim(core: &Core, wanted: usize) -> Result<Vec<InstanceClaim>, ProviderError> {
+    core.store.extension().claim_instances(&turn_capacity::request(core, wanted)).await
+}

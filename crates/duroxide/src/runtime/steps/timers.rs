@@ -1,0 +1,311 @@
+//! Timers on the short path: a runtime knows when the timers of its own turns are due, and takes their turns itself.
+//!
+//! The message of a timer is in the queue of its instance, as ever, so nothing is lost with this process. When the timer is
+//! due and its instance is in memory and idle, the runtime takes the turn, and one commit removes the message and stores the
+//! turn. The dispatcher, which the store wakes at about the same moment, lets these turns go first: it would lease the
+//! instances just before, and the turns that were taken here would be refused. Whatever it claims afterwards came later than
+//! these timers, so first come is first served. If the store does not get on with them, the dispatcher goes on.
+//!
+//! Whatever is not taken here stays in its queue, where the dispatcher finds it: timers of instances that are not in memory,
+//! that come together with others, or that the store does not take to be due yet.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::is_held_for_test;
+use super::turns::{self, Taken};
+use super::under_way::Lead;
+use crate::model::{Clock, SystemClock, WorkItem, reminded_activity};
+use crate::providers::{StepCause, WorkSignal, WorkSignalSource};
+use crate::runtime::core::Core;
+use crate::runtime::orchestrator::claim::Claim;
+use crate::runtime::orchestrator::turn_capacity;
+
+/// The most timers that a runtime knows. The latest ones go first: until they are due, most of their instances have left
+/// memory, or have ended.
+const MOST_KNOWN: usize = 65_536;
+
+/// How long the dispatcher lets the turns of timers go first while none of them is stored, and at most.
+const LONGEST_STANDSTILL: Duration = Duration::from_millis(50);
+const LONGEST_HOLD: Duration = Duration::from_secs(1);
+
+/// The timers that this runtime has set, as far as they are not due.
+pub(super) struct Timers {
+    known: Mutex<Known>,
+    /// Wakes when the earliest of them is due.
+    due: WorkSignalSource,
+    /// Those that are due and whose turns are not stored yet.
+    being_taken: watch::Sender<BeingTaken>,
+}
+
+/// The timers whose turns are being taken, by their numbers: a later one has a higher number.
+#[derive(Default)]
+struct BeingTaken {
+    under_way: BTreeSet<u64>,
+    begun: u64,
+    ended: u64,
+}
+
+impl BeingTaken {
+    /// Tells whether one of the first `count` is under way.
+    fn has_any_of_first(&self, count: u64) -> bool {
+        self.under_way.first().is_some_and(|number| *number < count)
+    }
+}
+
+#[derive(Default)]
+struct Known {
+    /// By the time at which they are due, and then by a number.
+    by_time: BTreeMap<(u64, u64), KnownTimer>,
+    next_number: u64,
+}
+
+/// A timer in the queue of its instance.
+#[derive(Debug, PartialEq, Eq)]
+struct KnownTimer {
+    instance: String,
+    execution_id: u64,
+    id: u64,
+}
+
+impl Timers {
+    pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
+        Self {
+            known: Mutex::default(),
+            due: WorkSignalSource::new(clock),
+            being_taken: watch::Sender::default(),
+        }
+    }
+
+    /// Takes note of the timers among the messages of a turn that is stored. Those that are due already are the
+    /// dispatcher's.
+    fn note(&self, messages: &[WorkItem], now_ms: u64) {
+        let is_timer = |message: &&WorkItem| {
+            matches!(message, WorkItem::TimerFired { .. }) && reminded_activity(message).is_none()
+        };
+        if !messages.iter().any(|message| is_timer(&message)) {
+            return;
+        }
+        let mut known = self.lock();
+        for message in messages.iter().filter(is_timer) {
+            let WorkItem::TimerFired { instance, execution_id, id, fire_at_ms } = message else { continue };
+            if *fire_at_ms > now_ms {
+                let number = known.next_number;
+                known.next_number += 1;
+                let timer = KnownTimer { instance: instance.clone(), execution_id: *execution_id, id: *id };
+                known.by_time.insert((*fire_at_ms, number), timer);
+            }
+        }
+        while known.by_time.len() > MOST_KNOWN {
+            known.by_time.pop_last();
+        }
+        self.announce_earliest(&known);
+    }
+
+    /// Removes the timers that are due.
+    fn remove_due(&self, now_ms: u64) -> Vec<(u64, KnownTimer)> {
+        let mut known = self.lock();
+        let mut due = Vec::new();
+        while let Some(first) = known.by_time.first_entry() {
+            if first.key().0 > now_ms {
+                break;
+            }
+            let ((fire_at_ms, _), timer) = first.remove_entry();
+            due.push((fire_at_ms, timer));
+        }
+        if !due.is_empty() {
+            self.announce_earliest(&known);
+        }
+        due
+    }
+
+    /// With the lock held, so that the last word is that of the last change.
+    fn announce_earliest(&self, known: &Known) {
+        self.due.set_next_due(known.by_time.keys().next().map(|(fire_at_ms, _)| *fire_at_ms));
+    }
+
+    fn begin(self: &Arc<Self>) -> TimerTurn {
+        let mut number = 0;
+        self.being_taken.send_modify(|timers| {
+            number = timers.begun;
+            timers.begun += 1;
+            timers.under_way.insert(number);
+        });
+        TimerTurn { timers: self.clone(), number }
+    }
+
+    /// Forgets the first `count` that are under way: nobody waits for them again.
+    fn pass_by_first(&self, count: u64) {
+        self.being_taken.send_modify(|timers| timers.under_way = timers.under_way.split_off(&count));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A timer whose turn is being taken.
+struct TimerTurn {
+    timers: Arc<Timers>,
+    number: u64,
+}
+
+impl Drop for TimerTurn {
+    fn drop(&mut self) {
+        self.timers.being_taken.send_modify(|timers| {
+            timers.under_way.remove(&self.number);
+            timers.ended += 1;
+        });
+    }
+}
+
+/// Takes note of the timers that a stored turn has set.
+pub(crate) fn note(core: &Core, messages: &[WorkItem]) {
+    if let Some(timers) = &core.steps.timers {
+        timers.note(messages, core.clock.now_ms());
+    }
+}
+
+/// Takes the turns of timers when they are due, until the runtime stops.
+pub(super) async fn run(core: Arc<Core>) {
+    let Some(timers) = &core.steps.timers else { return };
+    let mut signal: WorkSignal = timers.due.subscribe();
+    loop {
+        signal.mark_seen();
+        take_due(&core, timers);
+        tokio::select! {
+            () = core.stop.cancelled() => return,
+            () = signal.wait() => {}
+        }
+    }
+}
+
+/// Lets the turns of the timers that are due go first. For a dispatcher that is about to claim.
+pub(crate) async fn until_taken(core: &Arc<Core>) {
+    let Some(timers) = &core.steps.timers else { return };
+    take_due(core, timers);
+    let mut being_taken = timers.being_taken.subscribe();
+    let first = being_taken.borrow().begun;
+    // By the machine's clock: user code and the store take their time in it.
+    let latest = SystemClock.monotonic().saturating_add(LONGEST_HOLD);
+    loop {
+        let ended = {
+            let now = being_taken.borrow();
+            if !now.has_any_of_first(first) {
+                return;
+            }
+            now.ended
+        };
+        let left = latest.saturating_sub(SystemClock.monotonic());
+        tokio::select! {
+            biased;
+            _ = being_taken.wait_for(|now| now.ended != ended) => {}
+            () = core.stop.cancelled() => return,
+            () = SystemClock.sleep(left.min(LONGEST_STANDSTILL)) => return timers.pass_by_first(first),
+        }
+    }
+}
+
+/// Begins the turns of the timers that are due.
+fn take_due(core: &Arc<Core>, timers: &Arc<Timers>) {
+    let due = timers.remove_due(core.clock.now_ms());
+    let mut per_instance: HashMap<String, usize> = HashMap::new();
+    for (_, timer) in &due {
+        *per_instance.entry(timer.instance.clone()).or_default() += 1;
+    }
+    for (fire_at_ms, timer) in due {
+        // A turn on the short path takes one message, and those that come together belong into one turn.
+        if per_instance.get(&timer.instance) != Some(&1) || is_held_for_test(&timer.instance) {
+            core.steps.note_message(core, &timer.instance);
+            continue;
+        }
+        let (task_core, turn) = (core.clone(), timers.begin());
+        core.work.spawn(async move {
+            take(&task_core, fire_at_ms, timer).await;
+            drop(turn);
+        });
+    }
+}
+
+/// Takes the turn of one timer, if its instance is in memory and idle.
+async fn take(core: &Arc<Core>, fire_at_ms: u64, timer: KnownTimer) {
+    let KnownTimer { instance, execution_id, id } = timer;
+    let Some(permit) = turn_capacity::reserve(core) else {
+        return core.steps.note_message(core, &instance);
+    };
+    let now = core.clock.monotonic();
+    let entered = core.steps.under_way.enter_alone(&core.residents, &instance, execution_id, now);
+    let Some(Lead { resident, claim: hold }) = entered else {
+        return core.steps.under_way.note_message_for(&instance, execution_id);
+    };
+    let Some(slot) = core.turn_capacity.slot_unless(&core.stop).await else { return };
+    let cause = WorkItem::TimerFired { instance, execution_id, id, fire_at_ms };
+    let WorkItem::TimerFired { instance, .. } = &cause else { return };
+    let claim = Claim::of_resident(instance, &resident, vec![cause.clone()]);
+    // No lease counts this attempt: if the turn kills the process, the next one takes the timer from its queue.
+    let taken = turns::take_resident(core, claim, resident, hold, slot, Vec::new()).await;
+    let stored = match taken {
+        Some(turns) => turns::store(core, StepCause::Timer(&cause), turns).await,
+        None => Taken::Not { is_perhaps_stored: false },
+    };
+    drop(permit);
+    if matches!(stored, Taken::Not { .. }) {
+        tracing::trace!(target: "duroxide::runtime", %instance, "the timer goes through the queue");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::ManualClock;
+
+    fn timer(instance: &str, fire_at_ms: u64) -> WorkItem {
+        WorkItem::TimerFired { instance: instance.into(), execution_id: 1, id: 2, fire_at_ms }
+    }
+
+    fn names(due: Vec<(u64, KnownTimer)>) -> Vec<String> {
+        due.into_iter().map(|(_, timer)| timer.instance).collect()
+    }
+
+    #[test]
+    fn timers_come_out_in_the_order_in_which_they_are_due() {
+        let timers = Timers::new(Arc::new(ManualClock::new(1_000)));
+        let start = crate::runtime::steps::tests::start("i");
+        timers.note(&[timer("c", 3_000), start, timer("a", 1_500), timer("b", 1_500)], 1_000);
+        timers.note(&[timer("due already", 1_000)], 1_000);
+        assert!(timers.remove_due(1_499).is_empty());
+        assert_eq!(names(timers.remove_due(1_500)), ["a", "b"]);
+        assert_eq!(timers.due.next_due_ms(), Some(3_000));
+        assert_eq!(names(timers.remove_due(u64::MAX)), ["c"]);
+        assert_eq!(timers.due.next_due_ms(), None);
+    }
+
+    #[test]
+    fn only_timers_that_were_due_before_are_waited_for() {
+        let timers = Arc::new(Timers::new(Arc::new(ManualClock::new(0))));
+        let is_waiting = |first| timers.being_taken.borrow().has_any_of_first(first);
+        let (early, stuck) = (timers.begin(), timers.begin());
+        let first = timers.being_taken.borrow().begun;
+        let late = timers.begin();
+        assert!(is_waiting(first));
+        drop(early);
+        assert!(is_waiting(first));
+        timers.pass_by_first(first);
+        assert!(!is_waiting(first), "nobody waits twice for one that does not get on");
+        assert!(is_waiting(first + 1));
+        drop((stuck, late));
+        assert!(!is_waiting(u64::MAX));
+    }
+
+    #[test]
+    fn of_too_many_timers_the_latest_are_forgotten() {
+        let timers = Timers::new(Arc::new(ManualClock::new(0)));
+        let last = MOST_KNOWN as u64 + 10;
+        let messages: Vec<WorkItem> = (1..=last).rev().map(|due| timer("i", due)).collect();
+        timers.note(&messages, 0);
+        assert_eq!(timers.remove_due(u64::MAX).last().unwrap().0, MOST_KNOWN as u64);
+    }
+}
