@@ -42,8 +42,8 @@ const PARTS: &[Part] = &[
         ],
     },
     Part {
-        name: "worker_signalled",
-        source: "../duroxide/src/runtime/worker/signalled.rs",
+        name: "worker_dispatcher",
+        source: "../duroxide/src/runtime/worker/dispatcher.rs",
         root: LIBRARY,
         until: None,
         changes: &[(

@@ -69,8 +69,8 @@ const MIGRATIONS: [Migration; 22] = [
     migration!(18, "0018_steps", needs_at_least 11),
     migration!(19, "0019_attempts", needs_at_least 11),
     migration!(20, "0020_rounds", needs_at_least 11),
-    migration!(21, "0021_timers", needs_at_least 11),
-    migration!(22, "0022_cancelled", needs_at_least 11),
+    migration!(21, "0021_cancelled", needs_at_least 11),
+    migration!(22, "0022_timers", needs_at_least 11),
 ];
 
 /// The migration since which the ledger says which builds may still run. Builds that do not know it refuse every newer

@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use duroxide_torture::harness::{ALL, Harness, Tier, kill9, soak};
+use duroxide_torture::harness::{ALL, Harness, Tier, kill9, scale, soak};
 
 fn run(name: &str, trials: u64, twin: Option<&str>) -> duroxide_torture::report::Report {
     // The workers of some harnesses are processes of the program.
@@ -120,6 +120,8 @@ fn workers_that_were_stopped_write_nothing_but_in_a_twin() {
 
 #[test]
 fn much_of_one_thing_is_no_burden_but_in_a_twin() {
+    // A fifth of what the short tier does.
+    scale::MILLIONTHS.store(2_000, std::sync::atomic::Ordering::Relaxed);
     assert_sound("scale", 6);
     assert_caught("scale", 1);
 }

@@ -88,8 +88,12 @@ impl Store {
         Self { queue: Mutex::default(), owners: Mutex::default(), signal: WorkSignalSource::new(clock) }
     }
 
-    pub fn as_extended(&self) -> Option<&Self> {
-        Some(self)
+    pub fn extension(&self) -> &Self {
+        self
+    }
+
+    pub fn leases_one_at_a_time(&self) -> bool {
+        false
     }
 
     pub fn work_signal(&self, _: WorkQueue) -> WorkSignal {

@@ -3,6 +3,10 @@
 pub mod core;
 pub mod worker;
 
+pub mod options {
+    pub use duroxide::RuntimeOptions;
+}
+
 pub mod pace {
     include!(concat!(env!("OUT_DIR"), "/pace.rs"));
 }

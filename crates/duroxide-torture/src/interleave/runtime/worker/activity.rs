@@ -8,8 +8,12 @@ use crate::interleave::runtime::core::Core;
 use crate::interleave::runtime::sessions::InSession;
 use crate::interleave::sync::{Arc, a_while};
 
-pub async fn put(core: &Arc<Core>, claim: ClaimedActivity) {
-    match core.slot_queue.put(claim) {
+pub async fn put(core: &Arc<Core>, claim: ClaimedActivity, slot: Option<WorkerSlot>) {
+    let put = match slot {
+        Some(slot) => core.slot_queue.put_in(slot, claim),
+        None => core.slot_queue.put(claim),
+    };
+    match put {
         Put::Start(start) => spawn(core, *start),
         Put::Waits => {}
         Put::Refused(claim) => claim.give_back(core, None).await,

@@ -8,6 +8,6 @@ pub mod slot_queue {
     include!(concat!(env!("OUT_DIR"), "/slot_queue.rs"));
 }
 
-pub mod signalled {
-    include!(concat!(env!("OUT_DIR"), "/worker_signalled.rs"));
+pub mod dispatcher {
+    include!(concat!(env!("OUT_DIR"), "/worker_dispatcher.rs"));
 }

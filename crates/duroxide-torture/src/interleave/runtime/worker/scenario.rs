@@ -5,7 +5,7 @@ use std::time::Duration;
 use duroxide::providers::{ManualClock, WorkItem};
 
 use super::claim::ClaimedActivity;
-use super::{activity, signalled};
+use super::{activity, dispatcher};
 use crate::interleave::runtime::core::Core;
 use crate::interleave::sync::{Arc, a_while, below};
 
@@ -24,7 +24,7 @@ fn run(slots: usize, of_clients: [Option<&'static str>; 2], of_turns: [Option<&'
     let clock = Arc::new(ManualClock::default());
     let core = Core::new(slots, clock.clone());
     core.slot_queue.open();
-    let dispatcher = shuttle::future::spawn(signalled::run(core.clone()));
+    let dispatching = shuttle::future::spawn(dispatcher::run(core.clone(), 0..slots));
     let count = of_clients.len() + of_turns.len();
     shuttle::future::spawn(client(core.clone(), of_clients));
     shuttle::future::spawn(turns(core.clone(), of_turns));
@@ -39,7 +39,7 @@ fn run(slots: usize, of_clients: [Option<&'static str>; 2], of_turns: [Option<&'
             ran.changed().await.unwrap();
         }
         core.stop.cancel();
-        dispatcher.await.unwrap();
+        dispatching.await.unwrap();
     });
     let mut ran = core.ran.borrow().clone();
     ran.sort_unstable();
@@ -62,7 +62,7 @@ async fn turns(core: Arc<Core>, activities: [Option<&'static str>; 2]) {
         a_while().await;
         match reserved {
             Some(reserved) => {
-                activity::put(&core, ClaimedActivity::of(item).unwrap()).await;
+                activity::put(&core, ClaimedActivity::of(item).unwrap(), None).await;
                 drop(reserved);
             }
             None => core.store.enqueue(item),
