@@ -8,7 +8,7 @@ use crate::interleave::runtime::core::Core;
 use crate::interleave::runtime::sessions::InSession;
 use crate::interleave::sync::{Arc, a_while};
 
-pub async fn put(core: &Arc<Core>, claim: ClaimedActivity, slot: Option<WorkerSlot>) {
+pub(super) async fn put(core: &Arc<Core>, claim: ClaimedActivity, slot: Option<WorkerSlot>) {
     let put = match slot {
         Some(slot) => core.slot_queue.put_in(slot, claim),
         None => core.slot_queue.put(claim),
