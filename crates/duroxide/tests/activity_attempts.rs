@@ -277,7 +277,7 @@ async fn heartbeats_keep_an_attempt_alive() {
             }
         });
         // The lease lasts as long as the test: its renewals follow the clock, and could not keep up with the jumps.
-        let long_leases = RuntimeOptions { worker_lock_timeout: HOUR, ..Default::default() };
+        let long_leases = RuntimeOptions { worker_lock_timeout: SECOND * 120, ..Default::default() };
         let options = ActivityOptions::new().heartbeat(SECOND * 10);
         let runtime = world.start_with(steady, job(options), long_leases).await;
         world.client.start_orchestration("i", "Job", "").await.unwrap();
