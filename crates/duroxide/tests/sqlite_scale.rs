@@ -44,7 +44,10 @@ const ON_PURPOSE: [(&str, &str); 26] = [
     ("FROM worker_queue WHERE instance_id = ?1 ORDER BY id LIMIT ?2", "sorts the activities of one instance"),
     ("SELECT count(*) FROM (SELECT 1 FROM worker_queue", "counts up to a bound"),
     ("FROM (SELECT tag FROM worker_queue WHERE ready_for IS NOT NULL LIMIT", "counts up to a bound"),
-    ("FROM (SELECT tag, lock_token, due_at FROM worker_queue WHERE due_at IS NOT NULL", "counts up to a bound"),
+    (
+        "FROM (SELECT tag, lock_token, due_at FROM worker_queue WHERE due_at IS NOT NULL",
+        "counts up to a bound",
+    ),
 ];
 
 /// Statements that look at all rows of a small or rarely visited table. `cleanup_orphaned_sessions` runs once in minutes,
