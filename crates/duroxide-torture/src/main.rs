@@ -114,7 +114,7 @@ fn twins(harness: &Harness, seed: u64) -> bool {
 /// Runs trials, and prints the line of the result.
 fn run(harness: &Harness, seed: u64, tier: Tier, twin: Option<&str>) -> bool {
     if harness.name == soak::HARNESS.name {
-        let seconds = if twin.is_some() { 9 } else { tier.time_limit.as_secs().clamp(3, 24 * 60 * 60) };
+        let seconds = if twin.is_some() { 12 } else { tier.time_limit.as_secs().clamp(3, 24 * 60 * 60) };
         soak::SECONDS.store(seconds, Ordering::Relaxed);
     }
     panics::watch();
