@@ -47,7 +47,8 @@ forwarding_provider! {
         for item in worker_items {
             self.inner.enqueue_for_worker(item).await?;
         }
-        tokio::time::sleep(Duration::from_millis(3)).await;
+        // Most kills then hit a turn in between.
+        tokio::time::sleep(Duration::from_millis(50)).await;
         self.inner
             .ack_orchestration_item(
                 lock_token,

@@ -30,7 +30,7 @@ pub const HARNESS: Harness = Harness {
     about: "worker processes on a SQLite file, killed and replaced again and again",
     trial,
     twins: &["splits-commits"],
-    twin_trials: 1,
+    twin_trials: 3,
     ci: Tier { trials: 4, time_limit: Duration::from_secs(30) },
     nightly: Tier { trials: 400, time_limit: Duration::from_secs(2 * 60 * 60) },
     is_parallel: false,
