@@ -133,6 +133,21 @@ impl ActivityContext {
 
     /// Returns the data of the last heartbeat of an earlier attempt; `None` if there was none, or the store cannot keep it.
     ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// #[activity]
+    /// async fn copy(ctx: ActivityContext, files: Vec<String>) -> Result<usize, String> {
+    ///     // An earlier attempt has copied some of them.
+    ///     let done: usize = ctx.last_heartbeat().map_err(|e| e.to_string())?.unwrap_or(0);
+    ///     for (n, file) in files.iter().enumerate().skip(done) {
+    ///         // ... copy the file ...
+    ///         ctx.heartbeat(&(n + 1)).map_err(|e| e.to_string())?;
+    ///     }
+    ///     Ok(files.len())
+    /// }
+    /// # let _ = Duroxide::open("memory:").activity(copy);
+    /// ```
+    ///
     /// # Errors
     /// [`AttemptError::Undecodable`] if it is not of this type.
     pub fn last_heartbeat<T: DeserializeOwned>(&self) -> Result<Option<T>, AttemptError> {
@@ -146,6 +161,20 @@ impl ActivityContext {
     /// ([`Client::complete_activity`](crate::Client::complete_activity)).
     ///
     /// It is the same for every attempt. The activity may still return a result itself: whichever comes first counts.
+    ///
+    /// ```
+    /// use duroxide::prelude::*;
+    ///
+    /// # async fn order_payment(_order: u32, _answer_to: String) -> Result<(), String> { Ok(()) }
+    /// #[activity]
+    /// async fn pay(ctx: ActivityContext, order: u32) -> Result<String, String> {
+    ///     // The bank calls this address when the money has come; the handler calls `Client::complete_activity`.
+    ///     let token = ctx.completion_token().map_err(|e| e.to_string())?;
+    ///     order_payment(order, format!("https://shop.example/paid/{token}")).await?;
+    ///     ctx.pending().await
+    /// }
+    /// # let _ = Duroxide::open("memory:").activity(pay);
+    /// ```
     ///
     /// # Errors
     /// [`AttemptError::NotSupported`] if the store cannot keep such an activity.

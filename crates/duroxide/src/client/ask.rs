@@ -47,6 +47,22 @@ pub enum AskError {
 
 impl AskError {
     /// Tells whether asking again, with the same id, may bring an answer.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # use duroxide::Request;
+    /// # use duroxide::client::AskError;
+    /// # #[derive(serde::Serialize, serde::Deserialize)] struct Approve { by: String }
+    /// # impl Request for Approve { const NAME: &'static str = "approve"; type Reply = bool; }
+    /// # async fn run(client: Client) -> Result<bool, AskError> {
+    /// // With an id, the order handles the request once, however often it is asked.
+    /// let ask = || client.ask("order-7", Approve { by: "Ada".to_string() }).id("click-9000");
+    /// match ask().await {
+    ///     Err(error) if error.is_retryable() => ask().await,
+    ///     answer => answer,
+    /// }
+    /// # }
+    /// ```
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Timeout { .. } => true,

@@ -37,6 +37,19 @@ pub enum ClientError {
 
 impl ClientError {
     /// Tells whether the same call may succeed later.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # async fn run(client: duroxide::Client) -> Result<(), duroxide::ClientError> {
+    /// // To start an instance again is harmless: an id that is taken changes nothing.
+    /// while let Err(error) = client.start_orchestration("order-7", "Order", "3 apples").await {
+    ///     if !error.is_retryable() {
+    ///         return Err(error);
+    ///     }
+    ///     tokio::time::sleep(Duration::from_secs(1)).await;
+    /// }
+    /// # Ok(()) }
+    /// ```
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Provider(error) => error.retryable,

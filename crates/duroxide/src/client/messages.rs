@@ -20,6 +20,14 @@ pub struct EnqueueOptions {
 
 impl EnqueueOptions {
     /// Makes options that ask for nothing.
+    ///
+    /// ```
+    /// # use duroxide::client::EnqueueOptions;
+    /// # async fn run(client: duroxide::Client) -> Result<(), duroxide::ClientError> {
+    /// let options = EnqueueOptions::new();
+    /// client.enqueue_event_with("basket-7", "items", "apple", options).await?;
+    /// # Ok(()) }
+    /// ```
     pub fn new() -> Self {
         Self::default()
     }
@@ -31,6 +39,16 @@ impl EnqueueOptions {
     ///
     /// If an operator deletes the instance while the message is on its way, the next instance of that id gets the
     /// message.
+    ///
+    /// ```
+    /// # use duroxide::client::EnqueueOptions;
+    /// # async fn run(client: duroxide::Client) -> Result<(), duroxide::ClientError> {
+    /// // The item comes first, the basket later; nothing is lost.
+    /// let options = EnqueueOptions::new().park_until_started();
+    /// client.enqueue_event_with("basket-7", "items", "apple", options).await?;
+    /// client.start_orchestration("basket-7", "Basket", "Ada").await?;
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn park_until_started(mut self) -> Self {
         self.park_until_started = true;

@@ -60,6 +60,16 @@ pub struct Client {
 impl Client {
     /// Makes a client on a store. Its time-outs and pauses follow the machine's clock, whatever clock the store
     /// follows.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use duroxide::Client;
+    /// use duroxide::providers::memory::MemoryProvider;
+    ///
+    /// // The runtime and any number of clients share the store.
+    /// let store = Arc::new(MemoryProvider::new());
+    /// let client = Client::new(store.clone());
+    /// ```
     pub fn new(store: Arc<dyn Provider>) -> Self {
         Self { store, clock: Arc::new(SystemClock) }
     }

@@ -41,6 +41,17 @@ pub enum SendError {
 
 impl SendError {
     /// Tells whether the same call may succeed later.
+    ///
+    /// ```
+    /// use duroxide::client::SendError;
+    /// # async fn run(client: duroxide::Client) -> Result<(), SendError> {
+    /// match client.send("basket-7", "items", &"apple").await {
+    ///     // The item may be in the basket: look before you send it again.
+    ///     Err(error) if error.is_retryable() => println!("the store is busy: {error}"),
+    ///     sent => sent?,
+    /// }
+    /// # Ok(()) }
+    /// ```
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Client(error) if error.is_retryable())
     }

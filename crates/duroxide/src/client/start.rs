@@ -25,11 +25,28 @@ pub struct StartOptions {
 
 impl StartOptions {
     /// Makes options that ask for nothing.
+    ///
+    /// ```
+    /// # use duroxide::StartOptions;
+    /// # async fn run(client: duroxide::Client) -> Result<(), duroxide::ClientError> {
+    /// // The registry chooses the version.
+    /// client.start_orchestration_with("order-7", "Order", "3 apples", StartOptions::new()).await?;
+    /// # Ok(()) }
+    /// ```
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Asks for exactly this version of the orchestration.
+    ///
+    /// ```
+    /// # use duroxide::StartOptions;
+    /// # async fn run(client: duroxide::Client) -> Result<(), duroxide::ClientError> {
+    /// // This customer keeps the old terms.
+    /// let options = StartOptions::new().version("1.4.0");
+    /// client.start_orchestration_with("order-7", "Order", "3 apples", options).await?;
+    /// # Ok(()) }
+    /// ```
     pub fn version(mut self, version: impl Into<String>) -> Self {
         self.version = Some(version.into());
         self
@@ -46,16 +63,46 @@ pub struct StartedInstance {
 
 impl StartedInstance {
     /// Returns the id of the instance.
+    ///
+    /// ```
+    /// # use duroxide::StartOptions;
+    /// # async fn run(client: duroxide::Client) -> Result<(), duroxide::ClientError> {
+    /// let order = client.start_orchestration_with("order-7", "Order", "3 apples", StartOptions::new()).await?;
+    /// println!("https://shop.example/orders/{}", order.instance_id());
+    /// # Ok(()) }
+    /// ```
     pub fn instance_id(&self) -> &str {
         &self.instance
     }
 
     /// Tells whether the id was free or taken, or that the store cannot tell.
+    ///
+    /// ```
+    /// # use duroxide::{providers::StartOutcome, StartOptions};
+    /// # async fn run(client: duroxide::Client) -> Result<(), duroxide::ClientError> {
+    /// let order = client.start_orchestration_with("order-7", "Order", "3 apples", StartOptions::new()).await?;
+    /// match order.outcome() {
+    ///     StartOutcome::New => println!("thank you for your order"),
+    ///     StartOutcome::Existing => println!("we have got this order already"),
+    ///     StartOutcome::Unknown => println!("we have got your order"),
+    /// }
+    /// # Ok(()) }
+    /// ```
     pub fn outcome(&self) -> StartOutcome {
         self.outcome
     }
 
     /// Tells whether this start made the instance.
+    ///
+    /// ```
+    /// # use duroxide::StartOptions;
+    /// # async fn run(client: duroxide::Client) -> Result<(), duroxide::ClientError> {
+    /// let order = client.start_orchestration_with("order-7", "Order", "3 apples", StartOptions::new()).await?;
+    /// if order.is_new() {
+    ///     println!("thank you for your order");
+    /// }
+    /// # Ok(()) }
+    /// ```
     pub fn is_new(&self) -> bool {
         self.outcome == StartOutcome::New
     }

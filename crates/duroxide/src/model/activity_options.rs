@@ -67,11 +67,31 @@ pub struct ActivityOptions {
 
 impl ActivityOptions {
     /// Makes options that ask for nothing.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use duroxide::{ActivityOptions, OrchestrationContext};
+    /// # async fn order(ctx: OrchestrationContext, order: String) -> Result<String, String> {
+    /// let options = ActivityOptions::new().schedule_to_start(Duration::from_secs(60));
+    /// ctx.schedule_activity("PrintLabel", order).with_options(options).await
+    /// # }
+    /// # duroxide::OrchestrationRegistry::builder().register("Order", order);
+    /// ```
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Lets the store keep an activity that failed, and workers try it again.
+    ///
+    /// ```
+    /// # use duroxide::{ActivityOptions, OrchestrationContext, StoredRetry};
+    /// # async fn order(ctx: OrchestrationContext, order: String) -> Result<String, String> {
+    /// // The bank may be down for the whole night. However often workers try, the history has one step.
+    /// let options = ActivityOptions::new().retry(StoredRetry::forever());
+    /// ctx.schedule_activity("Charge", order).with_options(options).await
+    /// # }
+    /// # duroxide::OrchestrationRegistry::builder().register("Order", order);
+    /// ```
     pub fn retry(mut self, retry: StoredRetry) -> Self {
         self.retry = Some(retry);
         self
@@ -79,6 +99,19 @@ impl ActivityOptions {
 
     /// Bounds each attempt. An attempt that takes longer is cancelled, and has failed. An attempt whose result comes from
     /// elsewhere has this long, too.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use duroxide::{ActivityOptions, OrchestrationContext, StoredRetry};
+    /// # async fn order(ctx: OrchestrationContext, order: String) -> Result<String, String> {
+    /// // A call to the bank that hangs is given up after 20 seconds, and made again.
+    /// let options = ActivityOptions::new()
+    ///     .start_to_close(Duration::from_secs(20))
+    ///     .retry(StoredRetry::attempts(5));
+    /// ctx.schedule_activity("Charge", order).with_options(options).await
+    /// # }
+    /// # duroxide::OrchestrationRegistry::builder().register("Order", order);
+    /// ```
     pub fn start_to_close(mut self, timeout: Duration) -> Self {
         self.start_to_close_ms = Some(whole_ms(timeout));
         self
@@ -86,6 +119,20 @@ impl ActivityOptions {
 
     /// Bounds the time until a worker begins the first attempt. An activity that nobody has begun by then does not run: it
     /// fails, without a retry, also if there is no worker for it.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use duroxide::{ActivityOptions, OrchestrationContext};
+    /// # async fn order(ctx: OrchestrationContext, order: String) -> Result<String, String> {
+    /// // If no machine with a printer is there within a minute, the orchestration does something else.
+    /// let options = ActivityOptions::new().schedule_to_start(Duration::from_secs(60));
+    /// match ctx.schedule_activity("PrintLabel", &order).with_tag("label-printer").with_options(options).await {
+    ///     Ok(label) => Ok(label),
+    ///     Err(_) => ctx.schedule_activity("MailLabel", order).await,
+    /// }
+    /// # }
+    /// # duroxide::OrchestrationRegistry::builder().register("Order", order);
+    /// ```
     pub fn schedule_to_start(mut self, timeout: Duration) -> Self {
         self.schedule_to_start_ms = Some(whole_ms(timeout));
         self
@@ -93,12 +140,34 @@ impl ActivityOptions {
 
     /// Bounds the time between two heartbeats of an attempt, and from its start to the first one. An attempt that is silent
     /// for longer is cancelled, and has failed.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use duroxide::{ActivityOptions, OrchestrationContext, StoredRetry};
+    /// # async fn order(ctx: OrchestrationContext, order: String) -> Result<String, String> {
+    /// // The import may take hours. One that does not call `ActivityContext::heartbeat` for 30 seconds has
+    /// // failed; the next attempt goes on where it was.
+    /// let options = ActivityOptions::new()
+    ///     .heartbeat(Duration::from_secs(30))
+    ///     .retry(StoredRetry::forever());
+    /// ctx.schedule_activity("Import", order).with_options(options).await
+    /// # }
+    /// # duroxide::OrchestrationRegistry::builder().register("Order", order);
+    /// ```
     pub fn heartbeat(mut self, timeout: Duration) -> Self {
         self.heartbeat_ms = Some(whole_ms(timeout));
         self
     }
 
     /// Tells whether the options ask for nothing.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use duroxide::ActivityOptions;
+    ///
+    /// assert!(ActivityOptions::new().is_empty());
+    /// assert!(!ActivityOptions::new().heartbeat(Duration::from_secs(30)).is_empty());
+    /// ```
     pub fn is_empty(&self) -> bool {
         self.retry.is_none()
             && self.start_to_close_ms.is_none()
@@ -196,6 +265,14 @@ pub struct StoredRetry {
 impl StoredRetry {
     /// Makes a policy with a number of attempts, the first included, and pauses that double from 100 ms up to 30 s.
     ///
+    /// ```
+    /// use duroxide::StoredRetry;
+    ///
+    /// let retry = StoredRetry::attempts(5);
+    /// assert!(retry.pause_after(4, "bank is down").is_some());
+    /// assert!(retry.pause_after(5, "bank is down").is_none());
+    /// ```
+    ///
     /// # Panics
     /// If `max_attempts` is 0.
     pub fn attempts(max_attempts: u32) -> Self {
@@ -204,6 +281,14 @@ impl StoredRetry {
     }
 
     /// Makes a policy without a bound on the attempts, and pauses that double from 100 ms up to 30 s.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use duroxide::StoredRetry;
+    ///
+    /// let retry = StoredRetry::forever();
+    /// assert_eq!(retry.pause_after(1_000_000, "bank is down"), Some(Duration::from_secs(30)));
+    /// ```
     pub fn forever() -> Self {
         Self {
             max_attempts: None,
@@ -216,12 +301,30 @@ impl StoredRetry {
     }
 
     /// Sets the pause after the first attempt.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use duroxide::StoredRetry;
+    ///
+    /// let retry = StoredRetry::attempts(5).first_pause(Duration::from_secs(2));
+    /// assert_eq!(retry.pause_after(1, "bank is down"), Some(Duration::from_secs(2)));
+    /// assert_eq!(retry.pause_after(2, "bank is down"), Some(Duration::from_secs(4)));
+    /// ```
     pub fn first_pause(mut self, pause: Duration) -> Self {
         self.first_pause_ms = whole_ms(pause);
         self
     }
 
     /// Sets by how much each pause is longer than the one before; 1 makes all the same.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use duroxide::StoredRetry;
+    ///
+    /// // Every ten seconds.
+    /// let retry = StoredRetry::forever().first_pause(Duration::from_secs(10)).multiplier(1.0);
+    /// assert_eq!(retry.pause_after(99, "bank is down"), Some(Duration::from_secs(10)));
+    /// ```
     ///
     /// # Panics
     /// If it is below 1, or not a number.
@@ -232,30 +335,74 @@ impl StoredRetry {
     }
 
     /// Sets the longest pause.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use duroxide::StoredRetry;
+    ///
+    /// // A service that was down all night is asked within ten minutes after it is back.
+    /// let retry = StoredRetry::forever().longest_pause(Duration::from_secs(600));
+    /// assert_eq!(retry.pause_after(100, "bank is down"), Some(Duration::from_secs(600)));
+    /// ```
     pub fn longest_pause(mut self, pause: Duration) -> Self {
         self.longest_pause_ms = whole_ms(pause);
         self
     }
 
     /// Makes no attempt that would begin later than this after the step was scheduled.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use duroxide::{ActivityOptions, OrchestrationContext, StoredRetry};
+    /// # async fn order(ctx: OrchestrationContext, order: String) -> Result<String, String> {
+    /// // As many attempts as fit into a day; then the orchestration gets the last error.
+    /// let retry = StoredRetry::forever().max_elapsed(Duration::from_secs(24 * 60 * 60));
+    /// ctx.schedule_activity("Charge", order).with_options(ActivityOptions::new().retry(retry)).await
+    /// # }
+    /// # duroxide::OrchestrationRegistry::builder().register("Order", order);
+    /// ```
     pub fn max_elapsed(mut self, time: Duration) -> Self {
         self.max_elapsed_ms = Some(whole_ms(time));
         self
     }
 
     /// Makes no other attempt after an error whose text begins with these words.
+    ///
+    /// ```
+    /// use duroxide::StoredRetry;
+    ///
+    /// let retry = StoredRetry::forever().give_up_on("card declined").give_up_on("card expired");
+    /// assert!(retry.pause_after(1, "card declined: 51").is_none());
+    /// assert!(retry.pause_after(1, "bank is down").is_some());
+    /// ```
     pub fn give_up_on(mut self, words: impl Into<String>) -> Self {
         self.give_up_on.push(words.into());
         self
     }
 
     /// Returns the attempts in all; `None` if there is no bound.
+    ///
+    /// ```
+    /// use duroxide::StoredRetry;
+    ///
+    /// assert_eq!(StoredRetry::attempts(5).max_attempts(), Some(5));
+    /// assert_eq!(StoredRetry::forever().max_attempts(), None);
+    /// ```
     pub fn max_attempts(&self) -> Option<u32> {
         self.max_attempts
     }
 
     /// Returns the pause after this many attempts, or `None` if no other attempt may follow this error. Does not look at
     /// [`max_elapsed`](Self::max_elapsed).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use duroxide::StoredRetry;
+    ///
+    /// let retry = StoredRetry::attempts(4).first_pause(Duration::from_secs(1));
+    /// let pauses = [1, 2, 3, 4].map(|attempt| retry.pause_after(attempt, "bank is down"));
+    /// assert_eq!(pauses.map(|pause| pause.map(|p| p.as_secs())), [Some(1), Some(2), Some(4), None]);
+    /// ```
     pub fn pause_after(&self, attempt: u32, error: &str) -> Option<Duration> {
         if self.max_attempts.is_some_and(|most| attempt >= most) || error_text::is_final(error) {
             return None;

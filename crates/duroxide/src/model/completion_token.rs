@@ -42,6 +42,16 @@ impl CompletionToken {
     }
 
     /// Returns the instance that scheduled the step.
+    ///
+    /// ```
+    /// use duroxide::CompletionToken;
+    ///
+    /// // A callback has a token in its address, and can look up the order that it belongs to.
+    /// # fn run(text: &str) -> Result<String, Box<dyn std::error::Error>> {
+    /// let token: CompletionToken = text.parse()?;
+    /// Ok(format!("payment for {}", token.instance()))
+    /// # }
+    /// ```
     pub fn instance(&self) -> &str {
         &self.instance
     }

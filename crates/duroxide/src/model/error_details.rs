@@ -87,6 +87,20 @@ pub enum PoisonMessageType {
 
 impl ErrorDetails {
     /// Returns the category as it appears in metrics: `infrastructure`, `configuration`, `application` or `poison`.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use duroxide::OrchestrationStatus;
+    /// # async fn run(client: duroxide::Client) -> Result<(), duroxide::ClientError> {
+    /// let status = client.wait_for_orchestration("order-7", Duration::from_secs(60)).await?;
+    /// if let OrchestrationStatus::Failed { details, .. } = status {
+    ///     match details.category() {
+    ///         "application" => println!("the order failed: {}", details.display_message()),
+    ///         category => println!("call an operator ({category}): {}", details.display_message()),
+    ///     }
+    /// }
+    /// # Ok(()) }
+    /// ```
     pub fn category(&self) -> &'static str {
         match self {
             Self::Infrastructure { .. } => "infrastructure",
@@ -97,6 +111,17 @@ impl ErrorDetails {
     }
 
     /// Tells whether trying again may help. Configuration and poison failures never can.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use duroxide::OrchestrationStatus;
+    /// # async fn run(client: duroxide::Client) -> Result<(), duroxide::ClientError> {
+    /// let status = client.wait_for_orchestration("order-7", Duration::from_secs(60)).await?;
+    /// if let OrchestrationStatus::Failed { details, .. } = status && details.is_retryable() {
+    ///     client.start_orchestration("order-7-again", "Order", "3 apples").await?;
+    /// }
+    /// # Ok(()) }
+    /// ```
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Infrastructure { retryable, .. } | Self::Application { retryable, .. } => *retryable,
@@ -105,6 +130,14 @@ impl ErrorDetails {
     }
 
     /// Returns the text that users and parents see. Of a typed error, these are its words, not its value.
+    ///
+    /// ```
+    /// use duroxide::{AppErrorKind, ErrorDetails};
+    ///
+    /// let kind = AppErrorKind::Cancelled { reason: "the customer called".to_string() };
+    /// let details = ErrorDetails::Application { kind, message: String::new(), retryable: false };
+    /// assert_eq!(details.display_message(), "canceled: the customer called");
+    /// ```
     pub fn display_message(&self) -> String {
         let text = self.recorded_message();
         match self {

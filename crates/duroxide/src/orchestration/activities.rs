@@ -16,6 +16,18 @@ impl OrchestrationContext {
     /// Runs an activity.
     ///
     /// An `Err` is the text that the activity failed with.
+    ///
+    /// ```
+    /// # use duroxide::OrchestrationContext;
+    /// # async fn order(ctx: OrchestrationContext, order: String) -> Result<String, String> {
+    /// // The call asks for the step; both activities run at once.
+    /// let stock = ctx.schedule_activity("Reserve", &order);
+    /// let label = ctx.schedule_activity("PrintLabel", &order);
+    /// stock.await?;
+    /// label.await
+    /// # }
+    /// # duroxide::OrchestrationRegistry::builder().register("Order", order);
+    /// ```
     #[track_caller]
     pub fn schedule_activity(
         &self,
@@ -26,6 +38,16 @@ impl OrchestrationContext {
     }
 
     /// Runs an activity with a typed input and result. A result that does not decode is an `Err`.
+    ///
+    /// ```
+    /// # use duroxide::OrchestrationContext;
+    /// # async fn order(ctx: OrchestrationContext, order: String) -> Result<String, String> {
+    /// let prices: Vec<u64> = vec![120, 80];
+    /// let total: u64 = ctx.schedule_activity_typed("AddTax", &prices).await?;
+    /// ctx.schedule_activity_typed("Charge", &(order, total)).await
+    /// # }
+    /// # duroxide::OrchestrationRegistry::builder().register("Order", order);
+    /// ```
     ///
     /// # Panics
     /// If the input cannot be serialized.
@@ -41,6 +63,17 @@ impl OrchestrationContext {
     }
 
     /// Runs an activity on the worker that owns a session; an unowned session goes to the worker that takes it first.
+    ///
+    /// ```
+    /// # use duroxide::OrchestrationContext;
+    /// # async fn order(ctx: OrchestrationContext, order: String) -> Result<String, String> {
+    /// // The file is on the disk of the worker that downloaded it, so the same worker must print it.
+    /// let session = ctx.new_guid().await?;
+    /// let file = ctx.schedule_activity_on_session("Download", &order, &session).await?;
+    /// ctx.schedule_activity_on_session("Print", file, session).await
+    /// # }
+    /// # duroxide::OrchestrationRegistry::builder().register("Order", order);
+    /// ```
     #[track_caller]
     pub fn schedule_activity_on_session(
         &self,
@@ -52,6 +85,17 @@ impl OrchestrationContext {
     }
 
     /// Runs an activity on the worker that owns a session, with a typed input and result.
+    ///
+    /// ```
+    /// # use duroxide::OrchestrationContext;
+    /// # async fn order(ctx: OrchestrationContext, order: String) -> Result<String, String> {
+    /// let session = ctx.new_guid().await?;
+    /// let pages: u32 = ctx.schedule_activity_on_session_typed("Download", &order, &session).await?;
+    /// let printed: bool = ctx.schedule_activity_on_session_typed("Print", &(1, pages), session).await?;
+    /// # Ok(order)
+    /// # }
+    /// # duroxide::OrchestrationRegistry::builder().register("Order", order);
+    /// ```
     ///
     /// # Panics
     /// If the input cannot be serialized.
@@ -123,6 +167,17 @@ impl OrchestrationContext {
     /// An attempt that takes longer than the policy's timeout ends the call at once with `timeout: activity timed out`,
     /// and the activity is cancelled. There is no further attempt for an input that does not decode: the input would be
     /// the same.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use duroxide::{OrchestrationContext, RetryPolicy};
+    /// # async fn order(ctx: OrchestrationContext, order: String) -> Result<String, String> {
+    /// // The carrier's service is often down for some seconds.
+    /// let policy = RetryPolicy::fixed(10, Duration::from_secs(5));
+    /// ctx.schedule_activity_with_retry("CallCarrier", order, policy).await
+    /// # }
+    /// # duroxide::OrchestrationRegistry::builder().register("Order", order);
+    /// ```
     pub async fn schedule_activity_with_retry(
         &self,
         name: impl Into<String>,
@@ -133,6 +188,16 @@ impl OrchestrationContext {
     }
 
     /// Like [`schedule_activity_with_retry`](Self::schedule_activity_with_retry), with a typed input and result.
+    ///
+    /// ```
+    /// # use duroxide::{OrchestrationContext, RetryPolicy};
+    /// # async fn order(ctx: OrchestrationContext, order: String) -> Result<String, String> {
+    /// let weight: f64 =
+    ///     ctx.schedule_activity_with_retry_typed("Weigh", &order, RetryPolicy::exponential(5)).await?;
+    /// # Ok(order)
+    /// # }
+    /// # duroxide::OrchestrationRegistry::builder().register("Order", order);
+    /// ```
     ///
     /// # Panics
     /// If the input cannot be serialized.
@@ -149,6 +214,17 @@ impl OrchestrationContext {
     }
 
     /// Like [`schedule_activity_with_retry`](Self::schedule_activity_with_retry), every attempt on the same session.
+    ///
+    /// ```
+    /// # use duroxide::{OrchestrationContext, RetryPolicy};
+    /// # async fn order(ctx: OrchestrationContext, order: String) -> Result<String, String> {
+    /// // Only this worker has the file, so it is the one to try again.
+    /// let session = ctx.new_guid().await?;
+    /// let file = ctx.schedule_activity_on_session("Download", order, &session).await?;
+    /// ctx.schedule_activity_with_retry_on_session("Print", file, RetryPolicy::new(3), session).await
+    /// # }
+    /// # duroxide::OrchestrationRegistry::builder().register("Order", order);
+    /// ```
     pub async fn schedule_activity_with_retry_on_session(
         &self,
         name: impl Into<String>,
@@ -161,6 +237,17 @@ impl OrchestrationContext {
 
     /// Like [`schedule_activity_with_retry_on_session`](Self::schedule_activity_with_retry_on_session), with a typed
     /// input and result.
+    ///
+    /// ```
+    /// # use duroxide::{OrchestrationContext, RetryPolicy};
+    /// # async fn order(ctx: OrchestrationContext, order: String) -> Result<String, String> {
+    /// let (policy, session) = (RetryPolicy::new(3), ctx.instance_id());
+    /// let pages: u32 =
+    ///     ctx.schedule_activity_with_retry_on_session_typed("Print", &order, policy, session).await?;
+    /// # Ok(order)
+    /// # }
+    /// # duroxide::OrchestrationRegistry::builder().register("Order", order);
+    /// ```
     ///
     /// # Panics
     /// If the input cannot be serialized.
@@ -180,6 +267,20 @@ impl OrchestrationContext {
 
     /// Like [`schedule_activity_with_retry`](Self::schedule_activity_with_retry), with more to choose: a session, and
     /// whether another attempt follows one that took too long.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use duroxide::{OrchestrationContext, RetryPolicy};
+    /// # async fn order(ctx: OrchestrationContext, order: String) -> Result<String, String> {
+    /// // A printer that does not answer in ten seconds is asked again.
+    /// let options = RetryPolicy::new(5)
+    ///     .with_timeout(Duration::from_secs(10))
+    ///     .retry_timeouts()
+    ///     .on_session("printer-3");
+    /// ctx.schedule_activity_with_retry_options("Print", order, options).await
+    /// # }
+    /// # duroxide::OrchestrationRegistry::builder().register("Order", order);
+    /// ```
     pub async fn schedule_activity_with_retry_options(
         &self,
         name: impl Into<String>,
@@ -191,6 +292,17 @@ impl OrchestrationContext {
 
     /// Like [`schedule_activity_with_retry_options`](Self::schedule_activity_with_retry_options), with a typed input and
     /// result.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use duroxide::{OrchestrationContext, RetryPolicy};
+    /// # async fn order(ctx: OrchestrationContext, order: String) -> Result<String, String> {
+    /// let options = RetryPolicy::new(5).with_timeout(Duration::from_secs(10)).retry_timeouts();
+    /// let pages: u32 = ctx.schedule_activity_with_retry_options_typed("Print", &order, options).await?;
+    /// # Ok(order)
+    /// # }
+    /// # duroxide::OrchestrationRegistry::builder().register("Order", order);
+    /// ```
     ///
     /// # Panics
     /// If the input cannot be serialized.

@@ -19,6 +19,20 @@ struct Child {
 
 impl OrchestrationContext {
     /// Starts a child and waits for its result. The library makes the child's id from this instance's.
+    ///
+    /// ```
+    /// # use duroxide::OrchestrationContext;
+    /// # async fn order(ctx: OrchestrationContext, order: String) -> Result<String, String> {
+    /// // Each parcel is an orchestration of its own; the order waits for both.
+    /// let parcels = vec![
+    ///     ctx.schedule_sub_orchestration("Parcel", "3 apples"),
+    ///     ctx.schedule_sub_orchestration("Parcel", "2 pears"),
+    /// ];
+    /// let receipts: Result<Vec<String>, String> = ctx.join(parcels).await.into_iter().collect();
+    /// receipts.map(|receipts| receipts.join(", "))
+    /// # }
+    /// # duroxide::OrchestrationRegistry::builder().register("Order", order);
+    /// ```
     #[track_caller]
     pub fn schedule_sub_orchestration(
         &self,
@@ -29,6 +43,16 @@ impl OrchestrationContext {
     }
 
     /// Starts a child with a typed input and waits for its typed result.
+    ///
+    /// ```
+    /// # use duroxide::OrchestrationContext;
+    /// # async fn order(ctx: OrchestrationContext, order: String) -> Result<String, String> {
+    /// let items = vec![("apples", 3), ("pears", 2)];
+    /// let cents: u64 = ctx.schedule_sub_orchestration_typed("Invoice", &items).await?;
+    /// # Ok(order)
+    /// # }
+    /// # duroxide::OrchestrationRegistry::builder().register("Order", order);
+    /// ```
     ///
     /// # Panics
     /// If the input cannot be serialized.
@@ -46,6 +70,15 @@ impl OrchestrationContext {
     /// Starts a child under an id that the caller chooses, and waits for its result.
     ///
     /// The result is an `Err` if the id starts with `sub::` or is taken.
+    ///
+    /// ```
+    /// # use duroxide::OrchestrationContext;
+    /// # async fn order(ctx: OrchestrationContext, order: String) -> Result<String, String> {
+    /// // Others can send messages to the child, because they know its id.
+    /// ctx.schedule_sub_orchestration_with_id("Payment", format!("payment-of-{order}"), &order).await
+    /// # }
+    /// # duroxide::OrchestrationRegistry::builder().register("Order", order);
+    /// ```
     #[track_caller]
     pub fn schedule_sub_orchestration_with_id(
         &self,
@@ -57,6 +90,16 @@ impl OrchestrationContext {
     }
 
     /// Starts a child under an id that the caller chooses, with a typed input and a typed result.
+    ///
+    /// ```
+    /// # use duroxide::OrchestrationContext;
+    /// # async fn order(ctx: OrchestrationContext, order: String) -> Result<String, String> {
+    /// let id = format!("payment-of-{order}");
+    /// let paid: bool = ctx.schedule_sub_orchestration_with_id_typed("Payment", id, &1_200).await?;
+    /// # Ok(order)
+    /// # }
+    /// # duroxide::OrchestrationRegistry::builder().register("Order", order);
+    /// ```
     ///
     /// # Panics
     /// If the input cannot be serialized.
@@ -74,6 +117,16 @@ impl OrchestrationContext {
     }
 
     /// Starts a child of a certain version and waits for its result. Without a version the registry chooses.
+    ///
+    /// ```
+    /// # use duroxide::OrchestrationContext;
+    /// # async fn order(ctx: OrchestrationContext, order: String) -> Result<String, String> {
+    /// // The child runs the version that the parent runs, also when newer ones are registered.
+    /// let version = Some(ctx.orchestration_version());
+    /// ctx.schedule_sub_orchestration_versioned("Invoice", version, order).await
+    /// # }
+    /// # duroxide::OrchestrationRegistry::builder().register("Order", order);
+    /// ```
     #[track_caller]
     pub fn schedule_sub_orchestration_versioned(
         &self,
@@ -86,6 +139,15 @@ impl OrchestrationContext {
     }
 
     /// Starts a child of a certain version under an id that the caller chooses, and waits for its result.
+    ///
+    /// ```
+    /// # use duroxide::OrchestrationContext;
+    /// # async fn order(ctx: OrchestrationContext, order: String) -> Result<String, String> {
+    /// let (version, id) = (Some("2.0.0".to_string()), format!("invoice-of-{order}"));
+    /// ctx.schedule_sub_orchestration_versioned_with_id("Invoice", version, id, order).await
+    /// # }
+    /// # duroxide::OrchestrationRegistry::builder().register("Order", order);
+    /// ```
     #[track_caller]
     pub fn schedule_sub_orchestration_versioned_with_id(
         &self,
@@ -134,6 +196,16 @@ impl OrchestrationContext {
 
     /// Starts an independent orchestration under an id and does not wait for it.
     ///
+    /// ```
+    /// # use duroxide::OrchestrationContext;
+    /// # async fn order(ctx: OrchestrationContext, order: String) -> Result<String, String> {
+    /// // The survey takes weeks; the order ends now.
+    /// ctx.schedule_orchestration("Survey", format!("survey-of-{order}"), &order);
+    /// Ok("shipped".to_string())
+    /// # }
+    /// # duroxide::OrchestrationRegistry::builder().register("Order", order);
+    /// ```
+    ///
     /// # Panics
     /// If the id starts with `sub::` or contains `::sub::`, which mark children.
     #[track_caller]
@@ -147,6 +219,15 @@ impl OrchestrationContext {
     }
 
     /// Starts an independent orchestration with a typed input.
+    ///
+    /// ```
+    /// # use duroxide::OrchestrationContext;
+    /// # async fn order(ctx: OrchestrationContext, order: String) -> Result<String, String> {
+    /// ctx.schedule_orchestration_typed("Survey", format!("survey-of-{order}"), &("Ada", 5));
+    /// # Ok(order)
+    /// # }
+    /// # duroxide::OrchestrationRegistry::builder().register("Order", order);
+    /// ```
     ///
     /// # Panics
     /// If the input cannot be serialized, or the id is reserved for children.
@@ -162,6 +243,16 @@ impl OrchestrationContext {
 
     /// Starts an independent orchestration of a certain version. Without a version the registry chooses.
     ///
+    /// ```
+    /// # use duroxide::OrchestrationContext;
+    /// # async fn order(ctx: OrchestrationContext, order: String) -> Result<String, String> {
+    /// let version = Some("2.0.0".to_string());
+    /// ctx.schedule_orchestration_versioned("Survey", version, format!("survey-of-{order}"), &order);
+    /// # Ok(order)
+    /// # }
+    /// # duroxide::OrchestrationRegistry::builder().register("Order", order);
+    /// ```
+    ///
     /// # Panics
     /// If the id is reserved for children.
     #[track_caller]
@@ -176,6 +267,16 @@ impl OrchestrationContext {
     }
 
     /// Starts an independent orchestration of a certain version with a typed input.
+    ///
+    /// ```
+    /// # use duroxide::OrchestrationContext;
+    /// # async fn order(ctx: OrchestrationContext, order: String) -> Result<String, String> {
+    /// let (version, id) = (Some("2.0.0".to_string()), format!("survey-of-{order}"));
+    /// ctx.schedule_orchestration_versioned_typed("Survey", version, id, &("Ada", 5));
+    /// # Ok(order)
+    /// # }
+    /// # duroxide::OrchestrationRegistry::builder().register("Order", order);
+    /// ```
     ///
     /// # Panics
     /// If the input cannot be serialized, or the id is reserved for children.

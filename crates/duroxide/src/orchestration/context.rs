@@ -68,26 +68,85 @@ impl OrchestrationContext {
     }
 
     /// Tells whether the code runs over events that were stored before this turn.
+    ///
+    /// ```
+    /// # use duroxide::OrchestrationContext;
+    /// # async fn order(ctx: OrchestrationContext, order: String) -> Result<String, String> {
+    /// let receipt = ctx.schedule_activity("Charge", &order).await?;
+    /// // For output only: code whose steps depend on the answer would not ask for the same steps in a replay.
+    /// if !ctx.is_replaying() {
+    ///     println!("{order} is paid: {receipt}");
+    /// }
+    /// ctx.schedule_activity("Ship", order).await
+    /// # }
+    /// # duroxide::OrchestrationRegistry::builder().register("Order", order);
+    /// ```
     pub fn is_replaying(&self) -> bool {
         self.shared_state().is_replaying()
     }
 
     /// Returns the id of the instance.
+    ///
+    /// ```
+    /// # use duroxide::OrchestrationContext;
+    /// # async fn order(ctx: OrchestrationContext, order: String) -> Result<String, String> {
+    /// // Whoever prints the label can put the id into a link by which the customer finds the order.
+    /// let link = format!("https://shop.example/orders/{}", ctx.instance_id());
+    /// ctx.schedule_activity("PrintLabel", link).await
+    /// # }
+    /// # duroxide::OrchestrationRegistry::builder().register("Order", order);
+    /// ```
     pub fn instance_id(&self) -> String {
         self.inner.instance_id.clone()
     }
 
     /// Returns the number of the execution, from 1. Continue-as-new begins the next.
+    ///
+    /// ```
+    /// # use duroxide::OrchestrationContext;
+    /// # async fn order(ctx: OrchestrationContext, order: String) -> Result<String, String> {
+    /// // Only the first execution greets; those that continue-as-new begins do not.
+    /// if ctx.execution_id() == 1 {
+    ///     ctx.schedule_activity("Greet", &order).await?;
+    /// }
+    /// let item = ctx.dequeue_event("items").await;
+    /// ctx.schedule_activity("Pack", item).await?;
+    /// ctx.continue_as_new(order).await
+    /// # }
+    /// # duroxide::OrchestrationRegistry::builder().register("Order", order);
+    /// ```
     pub fn execution_id(&self) -> u64 {
         self.inner.execution_id
     }
 
     /// Returns the name under which the orchestration was started.
+    ///
+    /// ```
+    /// # use duroxide::OrchestrationContext;
+    /// # async fn order(ctx: OrchestrationContext, order: String) -> Result<String, String> {
+    /// // One function can be registered as `Order` and as `TrialOrder`.
+    /// if ctx.orchestration_name() != "TrialOrder" {
+    ///     ctx.schedule_activity("Charge", &order).await?;
+    /// }
+    /// # Ok(order)
+    /// # }
+    /// # duroxide::OrchestrationRegistry::builder().register("Order", order);
+    /// ```
     pub fn orchestration_name(&self) -> String {
         self.inner.orchestration_name.clone()
     }
 
     /// Returns the version of the orchestration that runs.
+    ///
+    /// ```
+    /// # use duroxide::OrchestrationContext;
+    /// # async fn order(ctx: OrchestrationContext, order: String) -> Result<String, String> {
+    /// // Operators see at a glance which orders the old version still handles.
+    /// ctx.set_custom_status(format!("version {}", ctx.orchestration_version()));
+    /// ctx.schedule_activity("Ship", order).await
+    /// # }
+    /// # duroxide::OrchestrationRegistry::builder().register("Order", order);
+    /// ```
     pub fn orchestration_version(&self) -> String {
         self.inner.orchestration_version.clone()
     }

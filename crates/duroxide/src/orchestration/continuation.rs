@@ -15,12 +15,35 @@ impl OrchestrationContext {
     /// calls the first counts. The future never resolves: `return ctx.continue_as_new(input).await;`. The next
     /// execution runs the version that the registry chooses. It takes over the key-value store, the custom status and
     /// unread queue messages.
+    ///
+    /// ```
+    /// # use duroxide::OrchestrationContext;
+    /// # async fn order(ctx: OrchestrationContext, order: String) -> Result<String, String> {
+    /// // An orchestration that never ends: each execution handles one item, so that no history grows long.
+    /// let item = ctx.dequeue_event("items").await;
+    /// ctx.schedule_activity("Pack", item).await?;
+    /// ctx.continue_as_new(order).await
+    /// # }
+    /// # duroxide::OrchestrationRegistry::builder().register("Order", order);
+    /// ```
     #[track_caller]
     pub fn continue_as_new(&self, input: impl Into<String>) -> Pending<Result<String, String>> {
         self.next_execution(input.into(), None)
     }
 
     /// Ends this execution and begins the next with a typed input.
+    ///
+    /// ```
+    /// use duroxide::OrchestrationContext;
+    ///
+    /// async fn import(ctx: OrchestrationContext, page: u64) -> Result<String, String> {
+    ///     match ctx.schedule_activity_typed("ImportPage", &page).await? {
+    ///         true => ctx.continue_as_new_typed(&(page + 1)).await,
+    ///         false => Ok(format!("{page} pages")),
+    ///     }
+    /// }
+    /// # duroxide::OrchestrationRegistry::builder().register_typed("Import", import);
+    /// ```
     ///
     /// # Panics
     /// If the input cannot be serialized.
@@ -33,6 +56,15 @@ impl OrchestrationContext {
     }
 
     /// Ends this execution and begins the next, which runs exactly this version.
+    ///
+    /// ```
+    /// # use duroxide::OrchestrationContext;
+    /// # async fn order(ctx: OrchestrationContext, order: String) -> Result<String, String> {
+    /// // Version 2 of the orchestration takes over, with an input of the form that it expects.
+    /// ctx.continue_as_new_versioned("2.0.0", format!("order:{order}")).await
+    /// # }
+    /// # duroxide::OrchestrationRegistry::builder().register("Order", order);
+    /// ```
     #[track_caller]
     pub fn continue_as_new_versioned(
         &self,

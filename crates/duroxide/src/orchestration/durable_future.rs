@@ -90,6 +90,19 @@ impl<T> DurableFuture<T> {
 
 impl<T: Send + 'static> DurableFuture<T> {
     /// Turns the result into something else when it arrives. Dropping the new future cancels the same step.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use duroxide::OrchestrationContext;
+    /// # async fn order(ctx: OrchestrationContext, order: String) -> Result<String, String> {
+    /// // Both sides of the race give the same type.
+    /// let approver = ctx.schedule_wait("approved").map(Some);
+    /// let deadline = ctx.schedule_timer(Duration::from_secs(60 * 60)).map(|()| None);
+    /// let (_, approver) = ctx.select2(approver, deadline).await.into_tuple();
+    /// approver.ok_or_else(|| format!("nobody approved {order} within an hour"))
+    /// # }
+    /// # duroxide::OrchestrationRegistry::builder().register("Order", order);
+    /// ```
     pub fn map<U: Send + 'static>(self, f: impl FnOnce(T) -> U + Send + 'static) -> DurableFuture<U> {
         let finish = self
             .finish
@@ -100,6 +113,15 @@ impl<T: Send + 'static> DurableFuture<T> {
     /// Sends the activity only to workers that serve this tag.
     ///
     /// It must be called right after scheduling, before the orchestration awaits anything. The last call counts.
+    ///
+    /// ```
+    /// # use duroxide::OrchestrationContext;
+    /// # async fn order(ctx: OrchestrationContext, order: String) -> Result<String, String> {
+    /// // Runs where `RuntimeOptions::worker_tag_filter` names the tag: on the machines with a label printer.
+    /// ctx.schedule_activity("PrintLabel", order).with_tag("label-printer").await
+    /// # }
+    /// # duroxide::OrchestrationRegistry::builder().register("Order", order);
+    /// ```
     ///
     /// # Panics
     /// If the future is not that of an activity, or the engine has already taken the activity over.
@@ -124,6 +146,18 @@ impl<T: Send + 'static> DurableFuture<T> {
     /// The history does not record the options, so a later build may ask for others. If the store cannot keep them, the
     /// activity fails with a text that names them. It must be called right after scheduling, before the orchestration
     /// awaits anything. The last call counts.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use duroxide::{ActivityOptions, OrchestrationContext, StoredRetry};
+    /// # async fn order(ctx: OrchestrationContext, order: String) -> Result<String, String> {
+    /// let options = ActivityOptions::new()
+    ///     .retry(StoredRetry::attempts(100))
+    ///     .start_to_close(Duration::from_secs(30));
+    /// ctx.schedule_activity("CallCarrier", order).with_options(options).await
+    /// # }
+    /// # duroxide::OrchestrationRegistry::builder().register("Order", order);
+    /// ```
     ///
     /// # Panics
     /// If the future is not that of an activity, or the engine has already taken the activity over.

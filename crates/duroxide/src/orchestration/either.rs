@@ -11,16 +11,54 @@ pub enum Either2<A, B> {
 
 impl<A, B> Either2<A, B> {
     /// Tells whether the first argument won.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use duroxide::OrchestrationContext;
+    /// # async fn order(ctx: OrchestrationContext, order: String) -> Result<String, String> {
+    /// let answer = ctx.schedule_wait("confirmed");
+    /// let hour = ctx.schedule_timer(Duration::from_secs(60 * 60));
+    /// let is_confirmed = ctx.select2(answer, hour).await.is_first();
+    /// ctx.set_custom_status(if is_confirmed { "confirmed" } else { "silent" });
+    /// # Ok(order)
+    /// # }
+    /// # duroxide::OrchestrationRegistry::builder().register("Order", order);
+    /// ```
     pub fn is_first(&self) -> bool {
         matches!(self, Self::First(_))
     }
 
     /// Tells whether the second argument won.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use duroxide::OrchestrationContext;
+    /// # async fn order(ctx: OrchestrationContext, order: String) -> Result<String, String> {
+    /// let charge = ctx.schedule_activity("Charge", &order);
+    /// let minute = ctx.schedule_timer(Duration::from_secs(60));
+    /// if ctx.select2(charge, minute).await.is_second() {
+    ///     return Err("the bank took longer than a minute".to_string());
+    /// }
+    /// ctx.schedule_activity("Ship", order).await
+    /// # }
+    /// # duroxide::OrchestrationRegistry::builder().register("Order", order);
+    /// ```
     pub fn is_second(&self) -> bool {
         matches!(self, Self::Second(_))
     }
 
     /// Returns the position of the winner, from 0.
+    ///
+    /// ```
+    /// # use duroxide::OrchestrationContext;
+    /// # async fn order(ctx: OrchestrationContext, order: String) -> Result<String, String> {
+    /// // Two carriers bid; the first to answer gets the parcel.
+    /// let bids = (ctx.schedule_wait("bid of North"), ctx.schedule_wait("bid of South"));
+    /// let carrier = ["North", "South"][ctx.select2(bids.0, bids.1).await.index()];
+    /// ctx.schedule_activity("Ship", carrier).await
+    /// # }
+    /// # duroxide::OrchestrationRegistry::builder().register("Order", order);
+    /// ```
     pub fn index(&self) -> usize {
         match self {
             Self::First(_) => 0,
@@ -31,6 +69,17 @@ impl<A, B> Either2<A, B> {
 
 impl<T> Either2<T, T> {
     /// Returns the position of the winner, from 0, and its value.
+    ///
+    /// ```
+    /// # use duroxide::OrchestrationContext;
+    /// # async fn order(ctx: OrchestrationContext, order: String) -> Result<String, String> {
+    /// let near = ctx.schedule_activity_typed::<_, u64>("Quote", &("North", &order));
+    /// let far = ctx.schedule_activity_typed::<_, u64>("Quote", &("South", &order));
+    /// let (carrier, cents) = ctx.select2(near, far).await.into_tuple();
+    /// Ok(format!("{} for {} cents", ["North", "South"][carrier], cents?))
+    /// # }
+    /// # duroxide::OrchestrationRegistry::builder().register("Order", order);
+    /// ```
     pub fn into_tuple(self) -> (usize, T) {
         match self {
             Self::First(value) => (0, value),
@@ -52,6 +101,19 @@ pub enum Either3<A, B, C> {
 
 impl<A, B, C> Either3<A, B, C> {
     /// Returns the position of the winner, from 0.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use duroxide::OrchestrationContext;
+    /// # async fn order(ctx: OrchestrationContext, order: String) -> Result<String, String> {
+    /// let (paid, withdrawn) = (ctx.schedule_wait("paid"), ctx.schedule_wait("withdrawn"));
+    /// let deadline = ctx.schedule_timer(Duration::from_secs(24 * 60 * 60));
+    /// let end = ctx.select3(paid, withdrawn, deadline).await.index();
+    /// ctx.set_custom_status(["paid", "withdrawn", "late"][end]);
+    /// # Ok(order)
+    /// # }
+    /// # duroxide::OrchestrationRegistry::builder().register("Order", order);
+    /// ```
     pub fn index(&self) -> usize {
         match self {
             Self::First(_) => 0,
@@ -63,6 +125,17 @@ impl<A, B, C> Either3<A, B, C> {
 
 impl<T> Either3<T, T, T> {
     /// Returns the position of the winner, from 0, and its value.
+    ///
+    /// ```
+    /// # use duroxide::OrchestrationContext;
+    /// # async fn order(ctx: OrchestrationContext, order: String) -> Result<String, String> {
+    /// let bid = |carrier: &str| ctx.schedule_activity("Quote", format!("{order} by {carrier}"));
+    /// let winner = ctx.select3(bid("North"), bid("South"), bid("West")).await;
+    /// let (carrier, price) = winner.into_tuple();
+    /// Ok(format!("{} for {}", ["North", "South", "West"][carrier], price?))
+    /// # }
+    /// # duroxide::OrchestrationRegistry::builder().register("Order", order);
+    /// ```
     pub fn into_tuple(self) -> (usize, T) {
         match self {
             Self::First(value) => (0, value),

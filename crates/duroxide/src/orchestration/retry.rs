@@ -43,6 +43,15 @@ impl Default for RetryPolicy {
 impl RetryPolicy {
     /// Makes a policy with a number of attempts, the default backoff and no timeout.
     ///
+    /// ```
+    /// use std::time::Duration;
+    /// use duroxide::RetryPolicy;
+    ///
+    /// let policy = RetryPolicy::new(3);
+    /// assert_eq!((policy.max_attempts, policy.timeout), (3, None));
+    /// assert_eq!(policy.delay_for_attempt(1), Duration::from_millis(100));
+    /// ```
+    ///
     /// # Panics
     /// If `max_attempts` is 0.
     pub fn new(max_attempts: u32) -> Self {
@@ -83,6 +92,17 @@ impl RetryPolicy {
     }
 
     /// Bounds each attempt.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use duroxide::{OrchestrationContext, RetryPolicy};
+    /// # async fn order(ctx: OrchestrationContext, order: String) -> Result<String, String> {
+    /// // A charge that takes longer than 20 seconds ends the call with an error, and is cancelled.
+    /// let policy = RetryPolicy::new(3).with_timeout(Duration::from_secs(20));
+    /// ctx.schedule_activity_with_retry("Charge", order, policy).await
+    /// # }
+    /// # duroxide::OrchestrationRegistry::builder().register("Order", order);
+    /// ```
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
@@ -95,6 +115,16 @@ impl RetryPolicy {
     }
 
     /// Sets the pauses between attempts.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use duroxide::{BackoffStrategy, RetryPolicy};
+    ///
+    /// let (base, max) = (Duration::from_secs(10), Duration::from_secs(60));
+    /// let policy = RetryPolicy::new(20).with_backoff(BackoffStrategy::Linear { base, max });
+    /// assert_eq!(policy.delay_for_attempt(2), Duration::from_secs(20));
+    /// assert_eq!(policy.delay_for_attempt(19), max);
+    /// ```
     pub fn with_backoff(mut self, backoff: BackoffStrategy) -> Self {
         self.backoff = backoff;
         self
@@ -104,11 +134,32 @@ impl RetryPolicy {
     ///
     /// Pass the result to
     /// [`schedule_activity_with_retry_options`](super::OrchestrationContext::schedule_activity_with_retry_options).
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use duroxide::{OrchestrationContext, RetryPolicy};
+    /// # async fn order(ctx: OrchestrationContext, order: String) -> Result<String, String> {
+    /// // The carrier's service sometimes hangs, and the next call works.
+    /// let policy = RetryPolicy::new(5).with_timeout(Duration::from_secs(10));
+    /// ctx.schedule_activity_with_retry_options("CallCarrier", order, policy.retry_timeouts()).await
+    /// # }
+    /// # duroxide::OrchestrationRegistry::builder().register("Order", order);
+    /// ```
     pub fn retry_timeouts(self) -> RetryOptions {
         RetryOptions::from(self).retry_timeouts()
     }
 
     /// Returns the pause after a failed attempt, counted from 1.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use duroxide::RetryPolicy;
+    ///
+    /// // How long five attempts pause altogether: 100, 200, 400 and 800 ms.
+    /// let policy = RetryPolicy::exponential(5);
+    /// let pauses: Duration = (1..policy.max_attempts).map(|attempt| policy.delay_for_attempt(attempt)).sum();
+    /// assert_eq!(pauses, Duration::from_millis(1_500));
+    /// ```
     pub fn delay_for_attempt(&self, attempt: u32) -> Duration {
         self.backoff.delay_for_attempt(attempt)
     }
@@ -138,12 +189,33 @@ impl From<RetryPolicy> for RetryOptions {
 
 impl RetryOptions {
     /// Allows another attempt after one that took too long, as after one that failed.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use duroxide::{OrchestrationContext, RetryOptions, RetryPolicy};
+    /// # async fn order(ctx: OrchestrationContext, order: String) -> Result<String, String> {
+    /// let policy = RetryPolicy::new(5).with_timeout(Duration::from_secs(10));
+    /// let options = RetryOptions::from(policy).on_session("printer-3").retry_timeouts();
+    /// ctx.schedule_activity_with_retry_options("Print", order, options).await
+    /// # }
+    /// # duroxide::OrchestrationRegistry::builder().register("Order", order);
+    /// ```
     pub fn retry_timeouts(mut self) -> Self {
         self.retry_timeouts = true;
         self
     }
 
     /// Runs every attempt on the same session.
+    ///
+    /// ```
+    /// # use duroxide::{OrchestrationContext, RetryOptions, RetryPolicy};
+    /// # async fn order(ctx: OrchestrationContext, order: String) -> Result<String, String> {
+    /// // The worker that holds the session has the connection to the printer.
+    /// let options = RetryOptions::from(RetryPolicy::new(3)).on_session("printer-3");
+    /// ctx.schedule_activity_with_retry_options("Print", order, options).await
+    /// # }
+    /// # duroxide::OrchestrationRegistry::builder().register("Order", order);
+    /// ```
     pub fn on_session(mut self, session_id: impl Into<String>) -> Self {
         self.session_id = Some(session_id.into());
         self
@@ -174,6 +246,16 @@ impl Default for BackoffStrategy {
 impl BackoffStrategy {
     /// Returns the pause after a failed attempt, counted from 1. Never overflows: a pause that is too long becomes
     /// `max`.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use duroxide::BackoffStrategy;
+    ///
+    /// let (base, max) = (Duration::from_secs(1), Duration::from_secs(60));
+    /// let tripling = BackoffStrategy::Exponential { base, multiplier: 3.0, max };
+    /// let pauses = [1, 2, 3, 4, 5].map(|attempt| tripling.delay_for_attempt(attempt).as_secs());
+    /// assert_eq!(pauses, [1, 3, 9, 27, 60]);
+    /// ```
     pub fn delay_for_attempt(&self, attempt: u32) -> Duration {
         match self {
             Self::None => Duration::ZERO,

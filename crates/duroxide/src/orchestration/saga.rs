@@ -27,6 +27,21 @@ enum BodyEnd<T> {
 
 impl Saga {
     /// Undoes something with an activity, tried three times.
+    ///
+    /// ```
+    /// # use duroxide::OrchestrationContext;
+    /// # async fn order(ctx: OrchestrationContext, order: String) -> Result<String, String> {
+    /// # let (ctx, order) = (&ctx, &order);
+    /// ctx.saga(|saga| async move {
+    ///     let receipt = ctx.schedule_activity("Charge", order).await?;
+    ///     saga.defer("Refund", receipt);
+    ///     // If this fails, `Refund` runs before the scope returns the error.
+    ///     ctx.schedule_activity("Ship", order).await
+    /// })
+    /// .await
+    /// # }
+    /// # duroxide::OrchestrationRegistry::builder().register("Order", order);
+    /// ```
     pub fn defer(&self, activity: impl Into<String>, input: impl Into<String>) {
         let (activity, input) = (activity.into(), input.into());
         self.defer_with(move |ctx| async move {
@@ -35,6 +50,23 @@ impl Saga {
     }
 
     /// Undoes something with steps of the context.
+    ///
+    /// ```
+    /// # use duroxide::OrchestrationContext;
+    /// # async fn order(ctx: OrchestrationContext, order: String) -> Result<String, String> {
+    /// # let (ctx, order) = (&ctx, &order);
+    /// ctx.saga(|saga| async move {
+    ///     let receipt = ctx.schedule_activity("Charge", order).await?;
+    ///     saga.defer_with(move |ctx| async move {
+    ///         let refund = ctx.schedule_activity("Refund", receipt).await?;
+    ///         ctx.schedule_activity("MailApology", refund).await.map(drop)
+    ///     });
+    ///     ctx.schedule_activity("Ship", order).await
+    /// })
+    /// .await
+    /// # }
+    /// # duroxide::OrchestrationRegistry::builder().register("Order", order);
+    /// ```
     pub fn defer_with<Fut>(&self, cleanup: impl FnOnce(OrchestrationContext) -> Fut + Send + 'static)
     where
         Fut: Future<Output = Result<(), String>> + Send + 'static,

@@ -18,6 +18,17 @@ pub(crate) const SYSCALL_GET_KV_VALUE: &str = "__duroxide_syscall:get_kv_value";
 
 impl OrchestrationContext {
     /// Returns a random id (UUID v4), the same one in every replay.
+    ///
+    /// ```
+    /// # use duroxide::{OrchestrationContext, RetryPolicy};
+    /// # async fn order(ctx: OrchestrationContext, order: String) -> Result<String, String> {
+    /// // Every attempt sends the same key, so that the bank charges once.
+    /// let key = ctx.new_guid().await?;
+    /// let input = format!("{order} {key}");
+    /// ctx.schedule_activity_with_retry("Charge", input, RetryPolicy::default()).await
+    /// # }
+    /// # duroxide::OrchestrationRegistry::builder().register("Order", order);
+    /// ```
     #[track_caller]
     pub fn new_guid(&self) -> DurableFuture<Result<String, String>> {
         self.activity(SYSCALL_NEW_GUID.to_string(), String::new(), None, CompletionResult::into_result)
@@ -47,6 +58,19 @@ impl OrchestrationContext {
     }
 
     /// Returns the time, the same one in every replay, to the millisecond.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use duroxide::OrchestrationContext;
+    /// # async fn order(ctx: OrchestrationContext, order: String) -> Result<String, String> {
+    /// let begun = ctx.utc_now().await?;
+    /// ctx.schedule_activity("Pack", &order).await?;
+    /// let took = ctx.utc_now().await?.duration_since(begun).unwrap_or_default();
+    /// let label = if took > Duration::from_secs(60 * 60) { "express" } else { "standard" };
+    /// ctx.schedule_activity("Ship", format!("{order} {label}")).await
+    /// # }
+    /// # duroxide::OrchestrationRegistry::builder().register("Order", order);
+    /// ```
     #[track_caller]
     pub fn utc_now(&self) -> DurableFuture<Result<SystemTime, String>> {
         self.activity(SYSCALL_UTC_NOW_MS.to_string(), String::new(), None, |outcome| {

@@ -15,6 +15,18 @@ impl OrchestrationContext {
     ///
     /// Drops fractions of a millisecond. A delay that is too long to store ends at the latest time that a store can
     /// hold.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use duroxide::OrchestrationContext;
+    /// # async fn order(ctx: OrchestrationContext, order: String) -> Result<String, String> {
+    /// ctx.schedule_activity("Ship", &order).await?;
+    /// // Two weeks, however often the process restarts meanwhile.
+    /// ctx.schedule_timer(Duration::from_secs(14 * 24 * 60 * 60)).await;
+    /// ctx.schedule_activity("AskForReview", order).await
+    /// # }
+    /// # duroxide::OrchestrationRegistry::builder().register("Order", order);
+    /// ```
     #[track_caller]
     pub fn schedule_timer(&self, delay: Duration) -> DurableFuture<()> {
         let fire_at_ms = self.shared_state().fire_time(delay);
@@ -27,12 +39,33 @@ impl OrchestrationContext {
     ///
     /// The n-th wait for a name gets the n-th signal of that name. A signal that arrives while no wait is open is
     /// recorded and lost; use [`dequeue_event`](Self::dequeue_event) where that matters.
+    ///
+    /// ```
+    /// # use duroxide::OrchestrationContext;
+    /// # async fn order(ctx: OrchestrationContext, order: String) -> Result<String, String> {
+    /// // Open the wait before somebody is asked: the answer may come at once.
+    /// let approval = ctx.schedule_wait("approved");
+    /// ctx.schedule_activity("MailManager", &order).await?;
+    /// let approver = approval.await;
+    /// ctx.schedule_activity("Ship", format!("{order}, approved by {approver}")).await
+    /// # }
+    /// # duroxide::OrchestrationRegistry::builder().register("Order", order);
+    /// ```
     #[track_caller]
     pub fn schedule_wait(&self, name: impl Into<String>) -> DurableFuture<String> {
         self.wait(name.into(), |outcome, _| outcome.into_data())
     }
 
     /// Waits for a signal with typed data.
+    ///
+    /// ```
+    /// # use duroxide::OrchestrationContext;
+    /// # async fn order(ctx: OrchestrationContext, order: String) -> Result<String, String> {
+    /// let (approver, limit): (String, u64) = ctx.schedule_wait_typed("approved").await;
+    /// ctx.schedule_activity("Ship", format!("{order} up to {limit}, approved by {approver}")).await
+    /// # }
+    /// # duroxide::OrchestrationRegistry::builder().register("Order", order);
+    /// ```
     ///
     /// # Panics
     /// When awaited, if the data does not decode. That fails the orchestration;
@@ -48,6 +81,21 @@ impl OrchestrationContext {
     }
 
     /// Waits for a signal with typed data.
+    ///
+    /// ```
+    /// # use duroxide::OrchestrationContext;
+    /// # async fn order(ctx: OrchestrationContext, order: String) -> Result<String, String> {
+    /// // A person types the amount; one that is no number is asked for again.
+    /// let cents: u64 = loop {
+    ///     match ctx.try_schedule_wait_typed("amount").await {
+    ///         Ok(cents) => break cents,
+    ///         Err(error) => ctx.set_custom_status(format!("not understood: {error}")),
+    ///     }
+    /// };
+    /// ctx.schedule_activity_typed("Charge", &(order, cents)).await
+    /// # }
+    /// # duroxide::OrchestrationRegistry::builder().register("Order", order);
+    /// ```
     ///
     /// # Errors
     /// The text says why the data does not decode. The signal is used up; another wait gets the next one.
@@ -77,12 +125,36 @@ impl OrchestrationContext {
     /// Takes the next message of a queue, waiting for one if there is none.
     ///
     /// A message stays in its queue until the code reads it, also over continue-as-new (the oldest 100 messages).
+    ///
+    /// ```
+    /// # use duroxide::OrchestrationContext;
+    /// # async fn order(ctx: OrchestrationContext, order: String) -> Result<String, String> {
+    /// // No item is lost, even if several come while one is being packed.
+    /// loop {
+    ///     match ctx.dequeue_event("items").await.as_str() {
+    ///         "that is all" => break,
+    ///         item => ctx.schedule_activity("Pack", item).await?,
+    ///     };
+    /// }
+    /// # Ok(order)
+    /// # }
+    /// # duroxide::OrchestrationRegistry::builder().register("Order", order);
+    /// ```
     #[track_caller]
     pub fn dequeue_event(&self, queue: impl Into<String>) -> DurableFuture<String> {
         self.dequeue(queue.into(), |outcome, _| outcome.into_data())
     }
 
     /// Takes the next message of a queue with typed data.
+    ///
+    /// ```
+    /// # use duroxide::OrchestrationContext;
+    /// # async fn order(ctx: OrchestrationContext, order: String) -> Result<String, String> {
+    /// let (item, count): (String, u32) = ctx.dequeue_event_typed("items").await;
+    /// ctx.schedule_activity("Pack", format!("{count} {item}")).await
+    /// # }
+    /// # duroxide::OrchestrationRegistry::builder().register("Order", order);
+    /// ```
     ///
     /// # Panics
     /// When awaited, if the data does not decode. That fails the orchestration;
@@ -95,6 +167,18 @@ impl OrchestrationContext {
     }
 
     /// Takes the next message of a queue with typed data.
+    ///
+    /// ```
+    /// # use duroxide::OrchestrationContext;
+    /// # async fn order(ctx: OrchestrationContext, order: String) -> Result<String, String> {
+    /// match ctx.try_dequeue_event_typed::<(String, u32)>("items").await {
+    ///     Ok((item, count)) => ctx.schedule_activity("Pack", format!("{count} {item}")).await,
+    ///     // A message that does not decode is set aside, and the order goes on.
+    ///     Err(error) => ctx.schedule_activity("ReportMessage", error).await,
+    /// }
+    /// # }
+    /// # duroxide::OrchestrationRegistry::builder().register("Order", order);
+    /// ```
     ///
     /// # Errors
     /// The text says why the data does not decode. The message is taken; the next call gets the one after it.
