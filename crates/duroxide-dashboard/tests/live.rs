@@ -36,6 +36,10 @@ impl Events {
 
     /// The next event of this kind that the check accepts.
     async fn until(&mut self, kind: &str, accepts: impl Fn(&serde_json::Value) -> bool) -> serde_json::Value {
+        timeout(PATIENCE, self.next(kind, accepts)).await.expect("an event in time")
+    }
+
+    async fn next(&mut self, kind: &str, accepts: impl Fn(&serde_json::Value) -> bool) -> serde_json::Value {
         loop {
             while let Some(end) = self.text.find("\n\n") {
                 let block: String = self.text.drain(..end + 2).collect();
@@ -52,8 +56,8 @@ impl Events {
                     return data;
                 }
             }
-            let part = timeout(PATIENCE, self.body.next()).await.expect("an event in time");
-            self.text.push_str(std::str::from_utf8(&part.expect("more of the stream").unwrap()).unwrap());
+            let part = self.body.next().await.expect("more of the stream").unwrap();
+            self.text.push_str(std::str::from_utf8(&part).unwrap());
         }
     }
 }

@@ -11,6 +11,7 @@ use tokio_postgres::Row;
 use crate::PostgresProvider;
 use crate::committer::Committer;
 use crate::error::StoreError;
+use crate::functions::{Function, owned_params};
 use crate::jobs::{CallOf, Job, Params, Reply};
 use crate::reads::row_limit;
 use crate::shared::{Effects, clamp, positive};
@@ -19,9 +20,9 @@ use crate::text::{original, stored};
 /// Instances that a bulk operation takes at once, unless the caller gives a limit.
 const DEFAULT_LIMIT: u32 = 1_000;
 
-const DELETE: &str = "SELECT * FROM delete_instances_1($1, $2, $3)";
-const DELETE_TREE: &str = "SELECT * FROM delete_tree_1($1, $2)";
-const PRUNE: &str = "SELECT * FROM prune_1($1, $2, $3, $4)";
+static DELETE: Function = Function::rows("delete_instances_1");
+static DELETE_TREE: Function = Function::rows("delete_tree_1");
+static PRUNE: Function = Function::rows("prune_1");
 
 /// Instances that have ended, those that ended first in front: `executions_ended` finds them.
 macro_rules! ended {
@@ -190,9 +191,9 @@ impl ProviderAdmin for PostgresProvider {
     ) -> Result<DeleteInstanceResult, ProviderError> {
         let columns: Vec<String> = ids.iter().map(|id| stored(id).into_owned()).collect();
         let ids = ids.to_vec();
-        let params: Params = vec![Box::new(self.removal_slot()), Box::new(columns), Box::new(force)];
+        let params = owned_params![p_slot: self.removal_slot(), p_instances: columns, p_force: force];
         let read = move |rows: Vec<Row>, effects: &mut Effects| read_deletion(&rows, &ids, effects);
-        self.call(&self.removals, "delete_instances_atomic", DELETE, params, read).await
+        self.call(&self.removals, "delete_instances_atomic", DELETE.call(params), read).await
     }
 
     async fn delete_instance_bulk(
@@ -203,14 +204,14 @@ impl ProviderAdmin for PostgresProvider {
         let mut total = DeleteInstanceResult::default();
         // A transaction for each tree, so that others can write in between.
         for root in self.select(OPERATION, &FINISHED_ROOTS, &filter).await? {
-            let params: Params = vec![Box::new(self.removal_slot()), Box::new(stored(&root).into_owned())];
+            let params = owned_params![p_slot: self.removal_slot(), p_root: stored(&root).into_owned()];
             let read = |rows: Vec<Row>, effects: &mut Effects| {
                 let tree: Option<Vec<String>> = rows.first().and_then(|row| row.get(6));
                 let Some(tree) = tree else { return Ok(DeleteInstanceResult::default()) };
                 let tree: Vec<String> = tree.into_iter().map(original).collect();
                 read_deletion(&rows, &tree, effects)
             };
-            let deleted = self.call(&self.removals, OPERATION, DELETE_TREE, params, read).await?;
+            let deleted = self.call(&self.removals, OPERATION, DELETE_TREE.call(params), read).await?;
             total.instances_deleted += deleted.instances_deleted;
             total.executions_deleted += deleted.executions_deleted;
             total.events_deleted += deleted.events_deleted;
@@ -260,8 +261,7 @@ impl PostgresProvider {
         &self,
         committer: &Committer,
         operation: &'static str,
-        sql: &'static str,
-        params: Params,
+        (sql, params): (&'static str, Params),
         read: impl Fn(Vec<Row>, &mut Effects) -> Result<T, StoreError> + Send + Sync + 'static,
     ) -> Result<T, ProviderError> {
         let (reply, answer) = Reply::new(operation);
@@ -300,11 +300,11 @@ impl PostgresProvider {
     ) -> Result<Option<PruneResult>, ProviderError> {
         // The current execution counts as one of those to keep.
         let keep_last = i64::from(options.keep_last.unwrap_or(1).max(1));
-        let params: Params = vec![
-            Box::new(self.removal_slot()),
-            Box::new(stored(instance).into_owned()),
-            Box::new(keep_last),
-            Box::new(options.completed_before.map(clamp)),
+        let params = owned_params![
+            p_slot: self.removal_slot(),
+            p_instance: stored(instance).into_owned(),
+            p_keep_last: keep_last,
+            p_before: options.completed_before.map(clamp),
         ];
         let read = |rows: Vec<Row>, _: &mut Effects| {
             let row = rows.first().filter(|row| row.get(0));
@@ -314,7 +314,7 @@ impl PostgresProvider {
                 events_deleted: positive(row.get(2)),
             }))
         };
-        self.call(&self.removals, operation, PRUNE, params, read).await
+        self.call(&self.removals, operation, PRUNE.call(params), read).await
     }
 
     /// Returns the slot in which removals count: one of their own, so that they do not wait for turns.

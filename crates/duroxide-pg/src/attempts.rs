@@ -2,24 +2,28 @@
 
 use std::time::Duration;
 
+use duroxide::providers::rows::{QueuedRow, row_numbers};
 use duroxide::providers::{
     AttemptToStore, ProviderError, ScheduledActivityIdentifier, UnbegunOutcome, WorkItem, inspect, refusal,
 };
+use tokio_postgres::Row;
 
 use crate::PostgresProvider;
 use crate::encode::{self, leased_work};
+use crate::functions::{Function, owned_params};
 use crate::jobs::Params;
 use crate::shared::whole_ms;
 use crate::text::stored;
 
-const STORE_ATTEMPT: &str = "SELECT store_attempt_1($1, $2, $3, $4, $5)";
+static STORE_ATTEMPT: Function = Function::value("store_attempt_1");
 const QUEUED: &str =
-    "SELECT id, attempt_count, lock_token IS NOT NULL, created_at, work_item FROM worker_queue
+    "SELECT id, attempt_count, lock_token IS NOT NULL AS is_leased, created_at, work_item FROM worker_queue
     WHERE instance_id = $1 AND execution_id = $2 AND activity_id = $3 ORDER BY id LIMIT 1";
 /// The row is locked, and looked at again, before the function sees it.
-const COMPLETE_UNBEGUN: &str = "SELECT complete_activity_1($1, $2, $3, $4, $5, $6, $7) FROM (
-    SELECT 1 FROM worker_queue WHERE id = $2 AND attempt_count = 0 AND work_item = $8 FOR UPDATE) unbegun";
-const COMPLETE: &str = "SELECT complete_activity_1($1, $2, $3, $4, $5, $6, $7)";
+const COMPLETE_UNBEGUN: &str = "SELECT complete_activity_1(p_now => $1, p_id => $2, p_instance => $3, p_execution => $4,
+        p_activity => $5, p_class => $6, p_item => $7)
+    FROM (SELECT 1 FROM worker_queue WHERE id = $2 AND attempt_count = 0 AND work_item = $8 FOR UPDATE) unbegun";
+static COMPLETE: Function = Function::value("complete_activity_1");
 
 /// How often to look at an activity that changes between look and statement.
 const MOST_LOOKS: usize = 8;
@@ -35,15 +39,15 @@ impl PostgresProvider {
         let AttemptToStore { lock_token, item, options, progress } = attempt;
         let activity = encode::activity(&self.shared.limits, OPERATION, item, options, Some(progress))?;
         let id = leased_work(lock_token).ok_or_else(refusal::unknown_work_token)?;
-        let params: Params = vec![
-            Box::new(self.shared.time.given_ms()),
-            Box::new(id),
-            Box::new(lock_token.to_string()),
-            Box::new(activity.text),
-            Box::new(give_back_after.map(whole_ms)),
-        ];
+        let call = STORE_ATTEMPT.call(owned_params![
+            p_now: self.shared.time.given_ms(),
+            p_id: id,
+            p_token: lock_token.to_string(),
+            p_item: activity.text,
+            p_delay_ms: give_back_after.map(whole_ms),
+        ]);
         let is_given_back = give_back_after.is_some();
-        self.call(&self.committer, OPERATION, STORE_ATTEMPT, params, move |rows, effects| {
+        self.call(&self.committer, OPERATION, call, move |rows, effects| {
             match rows.first().is_some_and(|row| row.get(0)) {
                 true => {
                     effects.work_ready |= is_given_back;
@@ -64,21 +68,21 @@ impl PostgresProvider {
         const OPERATION: &str = "complete_activity";
         let activity = inspect::completed_activity(completion).ok_or_else(refusal::wrong_completion)?;
         let message = encode::message(&self.shared.limits, OPERATION, completion)?;
-        let numbers = [entry, activity.execution_id, activity.activity_id].map(i64::try_from);
-        let [Ok(entry), Ok(execution_id), Ok(activity_id)] = numbers else {
+        let numbers = row_numbers([entry, activity.execution_id, activity.activity_id]);
+        let Some([entry, execution_id, activity_id]) = numbers else {
             // No stored activity has such a high id, so it was never here.
             return Ok(false);
         };
-        let params: Params = vec![
-            Box::new(self.shared.time.given_ms()),
-            Box::new(entry),
-            Box::new(stored(&activity.instance).into_owned()),
-            Box::new(execution_id),
-            Box::new(activity_id),
-            Box::new(message.class),
-            Box::new(message.text),
-        ];
-        self.call(&self.committer, OPERATION, COMPLETE, params, move |rows, effects| {
+        let call = COMPLETE.call(owned_params![
+            p_now: self.shared.time.given_ms(),
+            p_id: entry,
+            p_instance: stored(&activity.instance).into_owned(),
+            p_execution: execution_id,
+            p_activity: activity_id,
+            p_class: message.class,
+            p_item: message.text,
+        ]);
+        self.call(&self.committer, OPERATION, call, move |rows, effects| {
             let is_done = rows.first().is_some_and(|row| row.get(0));
             effects.instances_touched |= is_done;
             effects.work_ready |= is_done;
@@ -93,37 +97,30 @@ impl PostgresProvider {
         activity: &ScheduledActivityIdentifier,
     ) -> Result<UnbegunOutcome, ProviderError> {
         const OPERATION: &str = "fail_unbegun";
-        let numbers = [activity.execution_id, activity.activity_id].map(i64::try_from);
-        let [Ok(execution_id), Ok(activity_id)] = numbers else { return Ok(UnbegunOutcome::Settled) };
+        let numbers = row_numbers([activity.execution_id, activity.activity_id]);
+        let Some([execution_id, activity_id]) = numbers else { return Ok(UnbegunOutcome::Settled) };
         let instance = stored(&activity.instance).into_owned();
         for _ in 0..MOST_LOOKS {
             let rows = self.rows(OPERATION, QUEUED, &[&instance, &execution_id, &activity_id]).await?;
             let Some(row) = rows.first() else { return Ok(UnbegunOutcome::Settled) };
-            let text: String = row.get(4);
-            let Some(failure) = inspect::failure_of_unbegun(text.as_bytes()) else {
-                return Ok(UnbegunOutcome::Settled);
+            let queued = queued(row);
+            let failure = match queued.failure() {
+                Ok(failure) => failure,
+                Err(outcome) => return Ok(outcome),
             };
-            match (row.get::<_, i64>(1), row.get::<_, bool>(2)) {
-                (0, _) => {}
-                (1, true) => {
-                    let entered_at_ms = u64::try_from(row.get::<_, i64>(3)).unwrap_or_default();
-                    return Ok(UnbegunOutcome::Held { entered_at_ms });
-                }
-                _ => return Ok(UnbegunOutcome::Settled),
-            }
             let message = encode::message(&self.shared.limits, OPERATION, &failure)?;
             let params: Params = vec![
                 Box::new(self.shared.time.given_ms()),
-                Box::new(row.get::<_, i64>(0)),
+                Box::new(queued.id),
                 Box::new(instance.clone()),
                 Box::new(execution_id),
                 Box::new(activity_id),
                 Box::new(message.class),
                 Box::new(message.text),
-                Box::new(text),
+                Box::new(queued.text),
             ];
             let done = self
-                .call(&self.committer, OPERATION, COMPLETE_UNBEGUN, params, move |rows, effects| {
+                .call(&self.committer, OPERATION, (COMPLETE_UNBEGUN, params), move |rows, effects| {
                     let is_done = rows.first().is_some_and(|row| row.get(0));
                     effects.instances_touched |= is_done;
                     effects.work_ready |= is_done;
@@ -136,5 +133,15 @@ impl PostgresProvider {
             // It has changed since the look: somebody has claimed or ended it.
         }
         Err(ProviderError::retryable(OPERATION, "the activity is being changed all the time"))
+    }
+}
+
+fn queued(row: &Row) -> QueuedRow<String> {
+    QueuedRow {
+        id: row.get("id"),
+        attempts: row.get("attempt_count"),
+        is_leased: row.get("is_leased"),
+        created_at: row.get("created_at"),
+        text: row.get("work_item"),
     }
 }

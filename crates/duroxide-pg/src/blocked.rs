@@ -5,11 +5,12 @@ use tokio_postgres::Row;
 
 use crate::PostgresProvider;
 use crate::encode::leased_by;
+use crate::functions::{Function, params};
 use crate::reads::{named, number, row_limit, text};
 use crate::shared::Effects;
 use crate::text::stored;
 
-const BLOCK: &str = "SELECT block_instance_1($1, $2, $3, $4)";
+static BLOCK: Function = Function::value("block_instance_1");
 const UNBLOCK: &str = "SELECT unblock_instance_1($1)";
 const LIST: &str = "SELECT instance_id, blocked_reason, blocked_at FROM instance_schedule
     WHERE blocked_at IS NOT NULL ORDER BY blocked_at, instance_id LIMIT $1";
@@ -21,9 +22,10 @@ impl PostgresProvider {
         let unknown = || refusal::unknown_turn_token(OPERATION);
         let instance = leased_by(lock_token).ok_or_else(unknown)?;
         let (now, reason) = (self.shared.time.given_ms(), stored(reason));
-        let params: [&(dyn tokio_postgres::types::ToSql + Sync); 4] =
-            [&now, &instance, &lock_token, &reason.as_ref()];
-        let rows = self.returner.connection.query(BLOCK, &params).await.map_err(named(OPERATION))?;
+        let reason = reason.as_ref();
+        let params = params![p_now: now, p_instance: instance, p_token: lock_token, p_reason: reason];
+        let (sql, values) = BLOCK.call(params);
+        let rows = self.returner.connection.query(sql, &values).await.map_err(named(OPERATION))?;
         match rows.first().is_some_and(|row| row.get(0)) {
             true => Ok(()),
             false => Err(unknown()),
@@ -46,9 +48,9 @@ impl PostgresProvider {
     pub(crate) async fn blocked(&self, limit: usize) -> Result<Vec<BlockedInstance>, ProviderError> {
         let rows = self.listing("list_blocked", LIST, &[&row_limit(limit)]).await?;
         let read = |row: &Row| BlockedInstance {
-            instance: text(row, 0),
-            reason: text(row, 1),
-            blocked_at: number(row, 2),
+            instance: text(row, "instance_id"),
+            reason: text(row, "blocked_reason"),
+            blocked_at: number(row, "blocked_at"),
         };
         Ok(rows.iter().map(read).collect())
     }

@@ -44,7 +44,7 @@ impl PostgresProvider {
             held.add(fetched.held);
             let (before, leased) = (claimed.len(), fetched.claims.len());
             for claim in fetched.claims {
-                let oldest_message = claim.ids.first().copied();
+                let oldest_message = claim.ids.iter().min().copied();
                 let decoded = self.decoded(operation, claim).await?;
                 claimed.extend(decoded.map(|claim| (oldest_message, claim)));
             }

@@ -31,6 +31,7 @@ use crate::error::{Failure, FailureKind, StoreError};
 use crate::fetch::RELEASE_CLAIMS;
 use crate::give_backs::LeaseReturner;
 use crate::jobs::{Answer, Job};
+use crate::passengers::Passengers;
 use crate::session::{Connector, METRICS};
 use crate::set_aside::{SetAside, Waiting};
 use crate::settings::Purpose;
@@ -56,6 +57,7 @@ pub(crate) struct Committer {
     inbox: mpsc::Sender<Job>,
     progress: watch::Receiver<Progress>,
     marks: Arc<Marks>,
+    passengers: Arc<Passengers>,
 }
 
 /// Numbers of batches outside the progress, because they need to wake no task.
@@ -97,7 +99,7 @@ impl Committer {
         let (inbox, jobs) = mpsc::channel(INBOX_SIZE);
         let forgotten_after = returner.shared.forgotten_after;
         let (epochs, progress) = Epochs::new(connector, purpose, forgotten_after, patience);
-        let marks = Arc::new(Marks::default());
+        let (marks, passengers) = (Arc::new(Marks::default()), Arc::new(Passengers::default()));
         let committing = Committing {
             epochs,
             returner,
@@ -107,8 +109,9 @@ impl Committer {
             batches: 0,
             set_aside: SetAside::new(patience),
             marks: marks.clone(),
+            passengers: passengers.clone(),
         };
-        (Self { inbox, progress, marks }, committing)
+        (Self { inbox, progress, marks, passengers }, committing)
     }
 
     /// Returns the last batch that was sent. Any later batch makes durable what other connections committed before this
@@ -139,6 +142,24 @@ impl Committer {
         answer.await.unwrap_or_else(|_| Err(StoreError::Closed.into_provider_error(operation)))
     }
 
+    /// Lets a job take part in the next batch that is made for others, and waits for its answer. Returns `None`, and the job
+    /// does not happen, if no batch was made within `patience`.
+    pub(crate) async fn join_batch<T>(
+        &self,
+        operation: &'static str,
+        job: Job,
+        mut answer: Answer<T>,
+        patience: Duration,
+    ) -> Option<Result<T, duroxide::providers::ProviderError>> {
+        let ticket = self.passengers.add(job);
+        let answered = match within(patience, &mut answer).await {
+            Some(answered) => answered,
+            None if self.passengers.withdraw(ticket) => return None,
+            None => answer.await,
+        };
+        Some(answered.unwrap_or_else(|_| Err(StoreError::Closed.into_provider_error(operation))))
+    }
+
     /// Hands in a job.
     pub(crate) async fn hand_in(
         &self,
@@ -163,6 +184,7 @@ pub(crate) struct Committing {
     /// Jobs that met locks.
     pub(crate) set_aside: SetAside,
     marks: Arc<Marks>,
+    passengers: Arc<Passengers>,
 }
 
 /// A batch that was committed.
@@ -254,8 +276,12 @@ impl Committing {
             bytes += size;
             later.extend(batch.add(job));
         }
-        batch.sort();
         self.is_busy = batch.len() > 1;
+        if batch.len() > 0 {
+            let passengers = self.passengers.take().into_iter().filter(|job| !job.is_moot());
+            later.extend(passengers.filter_map(|job| batch.add(job)));
+        }
+        batch.sort();
         (batch, later)
     }
 

@@ -9,7 +9,7 @@
 //! - A process that has lost its own session gives others much longer: their connections were probably lost with it.
 //! - A session that a pooler shares can hold no lock. Such a process has no row, so its leases run out.
 //!
-//! The head of `0017_holders.sql` has the rest.
+//! The head of `0017_holders.sql` has the rest. What counts as an attempt then: see `held_leases` and `release_holder_1`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,18 +20,19 @@ use tokio::sync::oneshot;
 
 use crate::encode::{leased_by, leased_work};
 use crate::error::Failure;
+use crate::functions::{Function, params};
 use crate::give_backs::LeaseReturner;
 use crate::lease_holder::{LeaseHolder, Notes};
 use crate::session::Session;
 use crate::shared::Effects;
-use crate::shared_connection::{Columns, SharedConnection, in_time, jittered, within};
+use crate::shared_connection::{SharedConnection, in_time, jittered, within};
 
-const JOIN: &str = "SELECT join_holders_1($1, $2, $3, $4, $5)";
-const DESCRIBE: &str = "SELECT describe_holder_1($1, $2, $3, $4, $5)";
+static JOIN: Function = Function::value("join_holders_1");
+static DESCRIBE: Function = Function::value("describe_holder_1");
 const LEAVE: &str = "SELECT leave_holders_1($1)";
 const LOOK: &str = "SELECT * FROM silent_holders_1($1, $2)";
-const RELEASE: &str = "SELECT * FROM release_holder_1($1, $2, $3, $4)";
-const MARK: &str = "SELECT mark_running_1($1, $2, $3, $4)";
+static RELEASE: Function = Function::rows("release_holder_1");
+static MARK: Function = Function::value("mark_running_1");
 
 /// How long a process must be silent before others release its leases, unless configured otherwise.
 pub(crate) const RELEASE_AFTER: Duration = Duration::from_millis(400);
@@ -90,6 +91,14 @@ impl HolderLock {
                 () = identity.changed() => {}
             }
         }
+        tokio::select! {
+            () = self.guard(identity, closed) => {}
+            () = identity.held.keep_listed(&self.connection, identity.name()) => {}
+        }
+    }
+
+    /// Keeps the lock and looks at others, until the store is closed.
+    async fn guard(&self, identity: &LeaseHolder, mut closed: oneshot::Receiver<()>) {
         let (mut held, mut silent) = (None, SilentHolders::default());
         let mut others = OTHERS.1;
         loop {
@@ -132,13 +141,13 @@ impl HolderLock {
         match same {
             Some(held) if held.noted == notes => Ok(false),
             Some(held) => {
-                self.write(DESCRIBE, &session, identity.name(), held.key, &notes).await?;
+                self.write(&DESCRIBE, &session, identity.name(), held.key, &notes).await?;
                 held.noted = notes;
                 Ok(false)
             }
             None => {
                 let key = new_key();
-                self.write(JOIN, &session, identity.name(), key, &notes).await?;
+                self.write(&JOIN, &session, identity.name(), key, &notes).await?;
                 *held = Some(Held { session, key, noted: notes });
                 Ok(true)
             }
@@ -147,7 +156,7 @@ impl HolderLock {
 
     async fn write(
         &self,
-        sql: &'static str,
+        function: &'static Function,
         session: &Session,
         name: &str,
         key: i64,
@@ -157,8 +166,14 @@ impl HolderLock {
             return Ok(());
         }
         let owners: Vec<&str> = notes.owners.iter().map(String::as_str).collect();
-        let params: Columns<'_> = &[&name, &key, &notes.lease_ms, &owners, &notes.counts_all];
-        match in_time(session.query(sql, params)).await {
+        let (sql, values) = function.call(params![
+            p_holder: name,
+            p_lock_key: key,
+            p_lease_ms: notes.lease_ms,
+            p_owners: owners,
+            p_counts_all: notes.counts_all,
+        ]);
+        match in_time(session.query(sql, &values)).await {
             Some(answer) => Ok(answer.map(drop)?),
             None => {
                 session.cut();
@@ -196,8 +211,9 @@ impl HolderLock {
 
     async fn release(&self, holder: &str, key: i64, forget: bool) -> Released {
         let now = self.returner.shared.time.given_ms();
-        let params: Columns<'_> = &[&now, &holder, &key, &forget];
-        let Ok(rows) = self.returner.connection.query_briefly(RELEASE, params).await else {
+        let params = params![p_now: now, p_holder: holder, p_lock_key: key, p_forget: forget];
+        let (sql, values) = RELEASE.call(params);
+        let Ok(rows) = self.returner.connection.query_briefly(sql, &values).await else {
             return Released::SomeLeft;
         };
         let Some(row) = rows.first().filter(|row| row.get("is_dead")) else { return Released::NotDead };
@@ -216,13 +232,16 @@ impl HolderLock {
     }
 }
 
-/// Notes on the server that the code of a lease runs, until the mark is dropped: work that was tried before may be what
-/// ended the process the last time.
+/// Notes on the server that the code of a lease runs. If it was listed as held, it is not any more. Work that was tried before
+/// may be what ended the process the last time: it is noted by itself, until the mark is dropped.
 pub(crate) fn mark_running(
     connection: &Arc<SharedConnection>,
     identity: &LeaseHolder,
     token: &str,
 ) -> RunningMark {
+    if let Some(unlisted) = identity.held.begin(token) {
+        return RunningMark::when_noted(unlisted, || {});
+    }
     if !identity.was_tried(token) {
         return RunningMark::none();
     }
@@ -238,8 +257,9 @@ fn mark(connection: Arc<SharedConnection>, token: String, is_running: bool) -> o
         runtime.spawn(async move {
             let (instance, id) = (leased_by(&token), leased_work(&token));
             // The id of an instance may be a number, too; the token decides.
-            let params: Columns<'_> = &[&instance, &id, &token, &is_running];
-            let _ = within(MARK_TIMEOUT, connection.query_briefly(MARK, params)).await;
+            let params = params![p_instance: instance, p_id: id, p_token: token, p_is_running: is_running];
+            let (sql, values) = MARK.call(params);
+            let _ = within(MARK_TIMEOUT, connection.query_briefly(sql, &values)).await;
             let _ = noted.send(());
         });
     }

@@ -7,18 +7,18 @@ use duroxide::providers::{Clock, SystemClock, WorkQueue};
 use tokio_postgres::Row;
 
 use crate::error::StoreError;
+use crate::functions::{Function, params};
 use crate::gather::{Claimed, Gatherer, Order};
 use crate::give_backs::{LeaseReturner, UndeliveredLeases};
 use crate::jobs::Params;
 use crate::shared::{DueSignal, Shared};
-use crate::shared_connection::Columns;
 use crate::text::original;
 
-const CLAIM_INSTANCES: &str = "SELECT * FROM claim_instances_1($1, $2, $3, $4, $5, $6, $7, NULL)";
-const CLAIM_WORK: &str = "SELECT * FROM claim_work_1($1, $2, $3, $4, $5, $6, $7)";
+static CLAIM_INSTANCES: Function = Function::rows("claim_instances_1");
+static CLAIM_WORK: Function = Function::rows("claim_work_1");
 /// Takes one candidate after the other and sets aside those that it cannot claim.
-const CLAIM_CAREFULLY: &str = "SELECT * FROM claim_carefully_1($1, $2, $3, $4, $5, $6, $7)";
-const CLAIM_WORK_CAREFULLY: &str = "SELECT * FROM claim_work_carefully_1($1, $2, $3, $4, $5, $6, $7)";
+static CLAIM_CAREFULLY: Function = Function::rows("claim_carefully_1");
+static CLAIM_WORK_CAREFULLY: Function = Function::rows("claim_work_carefully_1");
 
 /// Asks for instances.
 #[derive(Debug, Clone)]
@@ -86,7 +86,7 @@ impl Instances {
         let shared = &returner.shared;
         let (about, rows) = rows.split_last().unzip();
         let mut claims: Vec<StoredClaim> = rows.unwrap_or_default().iter().map(StoredClaim::read).collect();
-        claims.sort_by_key(|claim| claim.ids.first().copied());
+        claims.sort_by_key(|claim| claim.ids.iter().min().copied());
         let tokens = claims.iter().map(|claim| claim.token.clone()).collect();
         let held = UndeliveredLeases::new(WorkQueue::Orchestrator, tokens, returner.clone());
         let claims = claims.into();
@@ -229,11 +229,22 @@ async fn fetch_instances(returner: &LeaseReturner, order: InstanceOrder) -> Resu
     let (max, seed) = (order.stored_max(), order.seed.clone());
     let (known, allowed) = order.classes.unzip();
     let now = shared.time.given_ms();
-    let params: Columns<'_> = &[&now, &max, &order.lease_ms, &shared.parking_ms, &known, &allowed, &seed];
+    let request = params![
+        p_now: now,
+        p_max: max,
+        p_lease_ms: order.lease_ms,
+        p_parking_ms: shared.parking_ms,
+        p_known: known,
+        p_allowed: allowed,
+        p_seed: seed,
+    ];
+    let nobody: Option<&[String]> = None;
+    let (claim, values) = CLAIM_INSTANCES.call([request.clone(), params![p_touched: nobody]].concat());
     let undo = release(now, &seed, order.lease_ms);
-    let rows = match returner.connection.query_or_undo((CLAIM_INSTANCES, params), undo).await {
+    let rows = match returner.connection.query_or_undo((claim, &values), undo).await {
         Err(failure) if failure.may_be_about_a_row() => {
-            let rows = returner.connection.query(CLAIM_CAREFULLY, params).await?;
+            let (claim, values) = CLAIM_CAREFULLY.call(request);
+            let rows = returner.connection.query(claim, &values).await?;
             rows.last().into_iter().for_each(report_blocked);
             rows
         }
@@ -246,12 +257,21 @@ async fn fetch_work(returner: &LeaseReturner, order: WorkOrder) -> Result<Activi
     let shared = &returner.shared;
     let (max, seed) = (order.stored_max(), order.seed.clone());
     let now = shared.time.given_ms();
-    let params: Columns<'_> =
-        &[&now, &max, &order.lease_ms, &order.owner, &order.session_ms, &order.routes, &seed];
+    let request = params![
+        p_now: now,
+        p_max: max,
+        p_lease_ms: order.lease_ms,
+        p_owner: order.owner,
+        p_session_ms: order.session_ms,
+        p_routes: order.routes,
+        p_seed: seed,
+    ];
+    let (claim, values) = CLAIM_WORK.call(request.clone());
     let undo = release(now, &seed, order.lease_ms);
-    let mut rows = match returner.connection.query_or_undo((CLAIM_WORK, params), undo).await {
+    let mut rows = match returner.connection.query_or_undo((claim, &values), undo).await {
         Err(failure) if failure.may_be_about_a_row() => {
-            let rows = returner.connection.query(CLAIM_WORK_CAREFULLY, params).await?;
+            let (claim, values) = CLAIM_WORK_CAREFULLY.call(request);
+            let rows = returner.connection.query(claim, &values).await?;
             rows.last().into_iter().for_each(report_quarantined);
             rows
         }

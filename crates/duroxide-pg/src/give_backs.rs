@@ -13,12 +13,13 @@ use tokio::sync::{oneshot, watch};
 
 use crate::encode::{leased_by, leased_work};
 use crate::error::StoreError;
+use crate::functions::{Function, params};
 use crate::renewals::busy;
 use crate::shared::{Effects, Shared};
 use crate::shared_connection::{SharedConnection, Trials};
 
-const ABANDON_TURN: &str = "SELECT abandon_turn_2($1, $2, $3, $4, $5)";
-const ABANDON_WORK: &str = "SELECT abandon_work_2($1, $2, $3, $4, $5)";
+static ABANDON_TURN: Function = Function::value("abandon_turn_2");
+static ABANDON_WORK: Function = Function::value("abandon_work_2");
 
 /// Counts the give-backs that are under way for callers that have gone away.
 #[derive(Clone)]
@@ -167,23 +168,33 @@ impl LeaseReturner {
         ignore_attempt: bool,
     ) -> Result<GiveBack, StoreError> {
         let now = self.shared.time.given_ms();
-        let rows = match queue {
-            WorkQueue::Orchestrator => {
-                let Some(instance) = leased_by(token) else { return Ok(GiveBack::NotHeld) };
-                self.connection
-                    .query(ABANDON_TURN, &[&now, &instance, &token, &delay_ms, &ignore_attempt])
-                    .await?
+        let (instance, id) = (leased_by(token), leased_work(token));
+        let mut params = params![
+            p_now: now,
+            p_token: token,
+            p_delay_ms: delay_ms,
+            p_ignore_attempt: ignore_attempt,
+        ];
+        let (sql, values) = match (queue, &instance, &id) {
+            (WorkQueue::Orchestrator, Some(instance), _) => {
+                params.push(("p_instance", instance));
+                ABANDON_TURN.call(params)
             }
-            WorkQueue::Worker => {
-                let Some(id) = leased_work(token) else { return Ok(GiveBack::NotHeld) };
-                self.connection.query(ABANDON_WORK, &[&now, &id, &token, &delay_ms, &ignore_attempt]).await?
+            (WorkQueue::Worker, _, Some(id)) => {
+                params.push(("p_id", id));
+                ABANDON_WORK.call(params)
             }
+            _ => return Ok(GiveBack::NotHeld),
         };
+        let rows = self.connection.query(sql, &values).await?;
         let done = match rows.first().map(|row| row.get::<_, i32>(0)) {
             Some(1) => GiveBack::Done,
             Some(2) => GiveBack::Busy,
             _ => GiveBack::NotHeld,
         };
+        if done != GiveBack::Busy {
+            self.shared.holder.held.end(token);
+        }
         if done == GiveBack::Done {
             self.shared.announce(match queue {
                 WorkQueue::Orchestrator => Effects { instances_touched: true, ..Effects::default() },

@@ -13,9 +13,9 @@ use tokio_postgres::Row;
 
 use crate::PostgresProvider;
 use crate::encode::route;
-use crate::reads::{named, number, optional_text, row_limit, text};
+use crate::reads::{number, optional_text, row_limit, text};
 use crate::shared::{clamp, positive};
-use crate::text::{original, stored, stored_owned};
+use crate::text::{original, stored};
 
 /// The columns that describe a message.
 macro_rules! message_columns {
@@ -29,7 +29,7 @@ pub(crate) use message_columns;
 macro_rules! activity_columns {
     () => {
         "w.id, w.instance_id, w.execution_id, w.activity_id, w.attempt_count, w.created_at, w.visible_at,
-        coalesce(w.locked_until, 0), w.work_item"
+        coalesce(w.locked_until, 0) AS leased_until, w.work_item"
     };
 }
 pub(crate) use activity_columns;
@@ -39,29 +39,37 @@ fn later(at: i64, now: i64) -> Option<u64> {
     (at > now).then(|| positive(at))
 }
 
-pub(crate) fn message(row: &Row, cut: usize, now: i64) -> QueuedMessage {
+fn attempts(row: &Row, column: &str) -> u32 {
+    u32::try_from(number(row, column)).unwrap_or(u32::MAX)
+}
+
+/// Reads a message; the row also has the time, as `now_at`.
+pub(crate) fn message(row: &Row, cut: usize) -> QueuedMessage {
+    let now = row.get("now_at");
     let mut message = QueuedMessage::default();
-    message.id = number(row, 0);
-    message.instance = text(row, 1);
-    message.enqueued_at_ms = number(row, 2);
-    message.delayed_until_ms = later(row.get(3), now);
-    message.attempts = u32::try_from(number(row, 4)).unwrap_or(u32::MAX);
-    message.is_parked = row.get::<_, Option<i64>>(5).is_some();
-    message.describe(row.get::<_, &str>(6).as_bytes(), cut);
+    message.id = number(row, "id");
+    message.instance = text(row, "instance_id");
+    message.enqueued_at_ms = number(row, "created_at");
+    message.delayed_until_ms = later(row.get("visible_at"), now);
+    message.attempts = attempts(row, "attempt_count");
+    message.is_parked = row.get::<_, Option<i64>>("parked_at").is_some();
+    message.describe(row.get::<_, &str>("work_item").as_bytes(), cut);
     message
 }
 
-pub(crate) fn activity(row: &Row, now: i64) -> QueuedActivity {
+/// Reads an activity; the row also has the time, as `now_at`.
+pub(crate) fn activity(row: &Row) -> QueuedActivity {
+    let now = row.get("now_at");
     let mut activity = QueuedActivity::default();
-    activity.id = number(row, 0);
-    activity.instance = text(row, 1);
-    activity.execution_id = number(row, 2);
-    activity.activity_id = number(row, 3);
-    activity.attempts = u32::try_from(number(row, 4)).unwrap_or(u32::MAX);
-    activity.enqueued_at_ms = number(row, 5);
-    activity.delayed_until_ms = later(row.get(6), now);
-    activity.leased_until_ms = later(row.get(7), now);
-    activity.describe(row.get::<_, &str>(8).as_bytes());
+    activity.id = number(row, "id");
+    activity.instance = text(row, "instance_id");
+    activity.execution_id = number(row, "execution_id");
+    activity.activity_id = number(row, "activity_id");
+    activity.attempts = attempts(row, "attempt_count");
+    activity.enqueued_at_ms = number(row, "created_at");
+    activity.delayed_until_ms = later(row.get("visible_at"), now);
+    activity.leased_until_ms = later(row.get("leased_until"), now);
+    activity.describe(row.get::<_, &str>("work_item").as_bytes());
     activity
 }
 
@@ -70,14 +78,15 @@ fn event(row: &Row, cut: usize) -> EventView {
 }
 
 fn obstacle(row: &Row) -> Obstacle {
-    let activity_id = Some(number(row, 2)).filter(|id| *id > 0);
-    let kind = ObstacleKind::parse(row.get(3));
-    let mut obstacle =
-        Obstacle::new(text(row, 0), number(row, 1), activity_id, kind, text(row, 4), text(row, 6));
-    obstacle.version = optional_text(row, 5);
-    obstacle.attempts = u32::try_from(number(row, 7)).unwrap_or(u32::MAX);
-    obstacle.since_ms = number(row, 8);
-    obstacle.next_try_ms = number(row, 9);
+    let (instance, execution_id) = (text(row, "instance_id"), number(row, "execution_id"));
+    let activity_id = Some(number(row, "activity_id")).filter(|id| *id > 0);
+    let kind = ObstacleKind::parse(row.get("kind"));
+    let (name, reason) = (text(row, "name"), text(row, "reason"));
+    let mut obstacle = Obstacle::new(instance, execution_id, activity_id, kind, name, reason);
+    obstacle.version = optional_text(row, "version");
+    obstacle.attempts = attempts(row, "attempts");
+    obstacle.since_ms = number(row, "since_at");
+    obstacle.next_try_ms = number(row, "next_try_at");
     obstacle
 }
 
@@ -354,12 +363,12 @@ impl Inspector for PostgresProvider {
         const SQL: &str = concat!(
             "SELECT ",
             message_columns!(),
-            ", now_ms_1($3) FROM orchestrator_queue q WHERE q.instance_id = $1 ORDER BY q.id LIMIT $2"
+            ", now_ms_1($3) AS now_at FROM orchestrator_queue q WHERE q.instance_id = $1 ORDER BY q.id LIMIT $2"
         );
         let (instance, limit) = (stored(instance).into_owned(), row_limit(limit));
         let rows =
             self.listing("list_messages", SQL, &[&instance, &limit, &self.shared.time.given_ms()]).await?;
-        Ok(rows.iter().map(|row| message(row, cut, row.get(7))).collect())
+        Ok(rows.iter().map(|row| message(row, cut)).collect())
     }
 
     async fn list_activities(
@@ -370,12 +379,12 @@ impl Inspector for PostgresProvider {
         const SQL: &str = concat!(
             "SELECT ",
             activity_columns!(),
-            ", now_ms_1($3) FROM worker_queue w WHERE w.instance_id = $1 ORDER BY w.id LIMIT $2"
+            ", now_ms_1($3) AS now_at FROM worker_queue w WHERE w.instance_id = $1 ORDER BY w.id LIMIT $2"
         );
         let (instance, limit) = (stored(instance).into_owned(), row_limit(limit));
         let rows =
             self.listing("list_activities", SQL, &[&instance, &limit, &self.shared.time.given_ms()]).await?;
-        Ok(rows.iter().map(|row| activity(row, row.get(9))).collect())
+        Ok(rows.iter().map(activity).collect())
     }
 
     async fn list_ready(
@@ -412,41 +421,11 @@ impl Inspector for PostgresProvider {
     }
 
     async fn report(&self, report: &WorkerReport) -> Result<(), ProviderError> {
-        const SQL: &str =
-            "SELECT report_worker_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)";
-        let info = serde_json::to_string(&report.worker).unwrap_or_default();
-        let obstacles = &report.obstacles;
-        let texts = |of: &dyn Fn(&Obstacle) -> String| -> Vec<String> {
-            obstacles.iter().map(|obstacle| stored_owned(of(obstacle))).collect()
-        };
-        let numbers = |of: &dyn Fn(&Obstacle) -> u64| -> Vec<i64> {
-            obstacles.iter().map(|obstacle| clamp(of(obstacle))).collect()
-        };
-        let versions: Vec<Option<String>> =
-            obstacles.iter().map(|obstacle| obstacle.version.clone().map(stored_owned)).collect();
-        let params: [&(dyn tokio_postgres::types::ToSql + Sync); 14] = [
-            &self.shared.time.given_ms(),
-            &stored(&report.worker.id).into_owned(),
-            &info,
-            &clamp(Obstacle::FORGOTTEN_AFTER_MS),
-            &texts(&|obstacle| obstacle.instance.clone()),
-            &numbers(&|obstacle| obstacle.execution_id),
-            &numbers(&|obstacle| obstacle.activity_id.unwrap_or_default()),
-            &texts(&|obstacle| obstacle.kind.as_str().to_string()),
-            &texts(&|obstacle| obstacle.name.clone()),
-            &versions,
-            &texts(&|obstacle| obstacle.reason.clone()),
-            &numbers(&|obstacle| u64::from(obstacle.attempts)),
-            &numbers(&|obstacle| obstacle.since_ms),
-            &numbers(&|obstacle| obstacle.next_try_ms),
-        ];
-        self.returner.connection.query(SQL, &params).await.map_err(named("report")).map(drop)
+        self.take_report(report).await
     }
 
     async fn retire(&self, worker_id: &str) -> Result<(), ProviderError> {
-        let worker_id = stored(worker_id).into_owned();
-        let retired = self.returner.connection.query("SELECT retire_worker_1($1)", &[&worker_id]).await;
-        retired.map_err(named("retire")).map(drop)
+        self.take_leave(worker_id).await
     }
 
     async fn list_workers(&self) -> Result<Vec<WorkerInfo>, ProviderError> {

@@ -8,6 +8,8 @@ use std::time::Duration;
 use duroxide::providers::{Clock, SystemClock};
 use tokio::sync::Notify;
 
+use crate::held_leases::HeldLeases;
+
 /// The digits of a seed that name the handle; the others are random.
 const NAME_DIGITS: usize = 12;
 /// A lease that was noted as tried before, and neither ran nor ended in so long, is not held any more.
@@ -20,6 +22,8 @@ pub(crate) struct LeaseHolder {
     name: String,
     notes: Mutex<Notes>,
     changed: Notify,
+    /// Leases that are taken for the first time and have not begun.
+    pub(crate) held: HeldLeases,
     /// The tokens of leased work that was tried before, and since when they are known.
     tried: Mutex<HashMap<String, Duration>>,
 }
@@ -39,7 +43,13 @@ impl Default for LeaseHolder {
     fn default() -> Self {
         let mut name = uuid::Uuid::new_v4().simple().to_string();
         name.truncate(NAME_DIGITS);
-        Self { name, notes: Mutex::default(), changed: Notify::default(), tried: Mutex::default() }
+        Self {
+            name,
+            notes: Mutex::default(),
+            changed: Notify::default(),
+            held: HeldLeases::default(),
+            tried: Mutex::default(),
+        }
     }
 }
 
@@ -98,6 +108,10 @@ impl LeaseHolder {
     /// Notes the attempt of a lease that is handed to a caller.
     pub(crate) fn note_attempt(&self, token: &str, attempt: u32) {
         if attempt < 2 {
+            // A caller that does not tell what runs would never begin.
+            if !self.lock().counts_all {
+                self.held.hold(token);
+            }
             return;
         }
         let now = SystemClock.monotonic();

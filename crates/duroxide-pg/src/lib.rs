@@ -34,13 +34,15 @@
 //! | `shared_connection`, `listings` | connections that many callers share |
 //! | `jobs`, `batch`, `statements`, `pipeline`, `transaction`, `epochs`, `committer` | group commit |
 //! | `set_aside` | jobs that meet locks of others, and do not hold up the rest |
+//! | `passengers`, `heartbeats` | what joins the commits of others, and is no commit of its own |
 //! | `early` | commits that become durable afterwards |
 //! | `claims`, `fetch`, `gather`, `waiting_dispatchers`, `give_backs` | leasing together, giving back unused leases |
 //! | `renewals` | keeping leases, together and on a connection of their own |
 //! | `lease_holder`, `dead_holders` | noticing that a process has died, and releasing its leases |
+//! | `held_leases` | leases that have not begun, so that a crash counts no attempt for them |
 //! | `shared`, `signals`, `clock` | telling dispatchers, watchers and other processes what changed, and when to look |
 //! | `figures`, `facts` | metrics about the state of the store, and what operators ask about its database |
-//! | `encode`, `text` | values on their way in and out |
+//! | `encode`, `text`, `functions` | values on their way in and out, and calls that name them |
 //! | `provider`, `extended`, `steps`, `admin`, `reads`, `histories`, `blocked`, `quarantine` | the traits |
 //!
 //! # Connections
@@ -78,9 +80,12 @@ mod extended;
 mod facts;
 mod fetch;
 mod figures;
+mod functions;
 mod gather;
 mod give_backs;
 mod grants;
+mod heartbeats;
+mod held_leases;
 mod histories;
 mod inspection;
 mod jobs;
@@ -91,6 +96,7 @@ mod migrate;
 mod open;
 mod options;
 mod overviews;
+mod passengers;
 mod pipeline;
 mod pooling;
 mod proof;
@@ -179,6 +185,7 @@ pub struct PostgresProvider {
     setup: SchemaSetup,
     /// Versions that instances are pinned to, as far as this process has met them.
     known_classes: Mutex<BTreeSet<String>>,
+    heartbeats: heartbeats::Heartbeats,
     _background: Background,
 }
 
@@ -369,6 +376,7 @@ impl PostgresProvider {
             renewing,
             _holder_lock: holder_lock,
             known_classes: Mutex::new(BTreeSet::from([String::new()])),
+            heartbeats: heartbeats::Heartbeats::default(),
             shared,
             connector,
         }

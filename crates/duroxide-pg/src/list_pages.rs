@@ -3,10 +3,10 @@
 use duroxide::InstanceState;
 use duroxide::model::{WorkItem, cut_text};
 use duroxide::providers::inspection::listing::{
-    self, ListPart, ListSource, ListStatement, Listing, PARTS_AT_ONCE, SORTED_AT_MOST, SqlDialect,
+    self, ListPart, ListSet, ListSource, ListStatement, Listing, PARTS_AT_ONCE, SORTED_AT_MOST, SqlDialect,
 };
 use duroxide::providers::{
-    Count, InstanceMetadata, InstancePage, InstanceQuery, InstanceRow, ListCursor, ListSort, ProviderError,
+    Count, InstanceMetadata, InstancePage, InstanceQuery, InstanceRow, ListCursor, ProviderError,
 };
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
@@ -17,7 +17,7 @@ use crate::shared::positive;
 use crate::text::{stored, stored_owned};
 
 /// How many queued starts one page looks at.
-const STARTS_SCANNED: i64 = 2_000;
+const STARTS_SCANNED: usize = 2_000;
 
 /// How many instances a count looks at.
 const COUNTED_AT_MOST: usize = 100_000;
@@ -76,7 +76,7 @@ macro_rules! starts {
         concat!(
             "SELECT q.id, q.created_at, q.work_item, ",
             is_blocked!("q.instance_id", "$1"),
-            ", q.instance_id FROM orchestrator_queue q WHERE q.class = 'start' AND ",
+            " AS is_blocked FROM orchestrator_queue q WHERE q.class = 'start' AND ",
             $condition,
             " AND NOT EXISTS (SELECT 1 FROM instances i WHERE i.instance_id = q.instance_id)
                 AND NOT EXISTS (SELECT 1 FROM history h WHERE h.instance_id = q.instance_id)
@@ -117,75 +117,105 @@ fn listed_row(row: &Row, cut: usize) -> InstanceRow {
 }
 
 /// Makes the row of an instance that has nothing but a start; `None` if the start does not decode.
-fn start_row(row: &Row, sort: ListSort) -> Option<(ListCursor, InstanceRow)> {
-    let (id, created_at): (i64, i64) = (row.get(0), row.get(1));
-    let start: WorkItem = serde_json::from_str(row.get(2)).ok()?;
-    let metadata = InstanceMetadata::pending(&start, positive(created_at))?;
-    let at = match sort {
-        ListSort::Created => created_at,
-        ListSort::Updated => created_at / ListSort::UPDATED_MS as i64,
-    };
-    Some((ListCursor { at, rank: 1, seq: id }, InstanceRow::pending(metadata, row.get(3))))
+fn start_row(row: &Row) -> Option<InstanceRow> {
+    let start: WorkItem = serde_json::from_str(row.get("work_item")).ok()?;
+    let metadata = InstanceMetadata::pending(&start, positive(row.get("created_at")))?;
+    Some(InstanceRow::pending(metadata, row.get("is_blocked")))
 }
 
 impl PostgresProvider {
     pub(crate) async fn page_of(&self, query: &InstanceQuery) -> Result<InstancePage, ProviderError> {
         const OPERATION: &str = "list_page";
-        const SQL: &str = rows!("i.incarnation = ANY ($1)");
         let after = query.after()?;
         let now = self.now_of(OPERATION).await?;
         let limit = query.page_size();
-        let (mut found, starts) =
-            self.find(OPERATION, query, after, limit, InstanceQuery::SCANNED_AT_ONCE, now).await?;
-        let frontiers = std::mem::take(&mut found.frontiers);
-        let (places, next) = listing::merge(query, found.places, frontiers, limit);
-        let seqs: Vec<i64> = places.iter().filter(|place| place.rank == 0).map(|place| place.seq).collect();
-        let params: [&(dyn ToSql + Sync); 4] =
-            [&seqs, &characters(query.cut), &now, &listing::live_from(now)];
-        let rows = self.listing(OPERATION, SQL, &params).await?;
-        let rows: Vec<InstanceRow> = rows.iter().map(|row| listed_row(row, query.cut)).collect();
+        let stored_query = with_stored_texts(query);
+        let listing = Listing::new(&stored_query, after, SqlDialect::Postgres, now);
+        let mut found = Found::default();
+        if listing.has_rows() {
+            self.find_rows(OPERATION, &listing, limit + 1, &mut found).await?;
+        }
+        if listing.has_starts() {
+            let stored_query = with_stored_ids(query);
+            let listing = Listing::new(&stored_query, after, SqlDialect::Postgres, now);
+            self.find_starts(OPERATION, &listing, limit + 1, &mut found).await?;
+        }
+        let (places, next) = listing::merge(query, found.places, found.frontiers, limit);
+        let (rows, starts) = self.rows_at(OPERATION, &places, query.cut, now).await?;
         let mut page = InstancePage::default();
         page.next_cursor = next.map(|last| query.cursor_at(last));
         for place in places {
             let row = match place.rank {
                 0 => rows.iter().find(|row| row.incarnation == positive(place.seq)),
-                _ => starts.iter().find(|(start, _)| *start == place).map(|(_, row)| row),
+                _ => starts.iter().find(|(id, _)| *id == place.seq).map(|(_, row)| row),
             };
             page.rows.extend(row.cloned());
         }
         Ok(page)
     }
 
+    /// Reads the instances at these places, and the starts with their ids.
+    async fn rows_at(
+        &self,
+        operation: &'static str,
+        places: &[ListCursor],
+        cut: usize,
+        now: i64,
+    ) -> Result<(Vec<InstanceRow>, Vec<(i64, InstanceRow)>), ProviderError> {
+        const ROWS: &str = rows!("i.incarnation = ANY ($1)");
+        const STARTS: &str = starts!("q.id = ANY ($2)", "");
+        let of_rank =
+            |rank| places.iter().filter(move |place| place.rank == rank).map(|place| place.seq).collect();
+        let (instances, ids): (Vec<i64>, Vec<i64>) = (of_rank(0), of_rank(1));
+        let live_from = listing::live_from(now);
+        let (mut rows, mut starts) = (Vec::new(), Vec::new());
+        if !instances.is_empty() {
+            let params: [&(dyn ToSql + Sync); 4] = [&instances, &characters(cut), &now, &live_from];
+            let found = self.listing(operation, ROWS, &params).await?;
+            rows = found.iter().map(|row| listed_row(row, cut)).collect();
+        }
+        if !ids.is_empty() {
+            let found = self.listing(operation, STARTS, &[&live_from, &ids]).await?;
+            starts = found.iter().filter_map(|row| Some((row.get("id"), start_row(row)?))).collect();
+        }
+        Ok((rows, starts))
+    }
+
     pub(crate) async fn count_of(&self, query: &InstanceQuery, bound: u64) -> Result<Count, ProviderError> {
         const OPERATION: &str = "count";
         let now = self.now_of(OPERATION).await?;
         let most = usize::try_from(bound).unwrap_or(usize::MAX).min(COUNTED_AT_MOST);
-        let (found, _) = self.find(OPERATION, query, None, most, COUNTED_AT_MOST, now).await?;
-        let counted = Count::up_to(most as u64, found.places.len() as u64);
-        Ok(Count { is_exact: counted.is_exact && found.frontiers.is_empty(), ..counted })
-    }
-
-    /// Finds one more than `limit`, to see whether there are more.
-    async fn find(
-        &self,
-        operation: &'static str,
-        query: &InstanceQuery,
-        after: Option<ListCursor>,
-        limit: usize,
-        scanned: usize,
-        now: i64,
-    ) -> Result<(Found, Vec<(ListCursor, InstanceRow)>), ProviderError> {
         let stored_query = with_stored_texts(query);
-        let listing = Listing::new(&stored_query, after, SqlDialect::Postgres, now);
-        let mut found = Found::default();
+        let listing = Listing::new(&stored_query, None, SqlDialect::Postgres, now);
+        let (mut counted, mut has_seen_all) = (0, true);
         if listing.has_rows() {
-            self.find_rows(operation, &listing, limit + 1, scanned, &mut found).await?;
+            match self.small_set(OPERATION, &listing).await? {
+                Some(set) => {
+                    counted += self.number_of(OPERATION, &listing.count_of_set(set, most + 1)).await?;
+                }
+                None => {
+                    for some in self.sources(OPERATION, &listing).await?.chunks(PARTS_AT_ONCE) {
+                        let statement = listing.count(some, most + 1, COUNTED_AT_MOST);
+                        let selected = self.number_of(OPERATION, &statement).await?;
+                        counted += selected;
+                        if selected <= most as u64
+                            && let Some(more) = listing.frontier(some, COUNTED_AT_MOST + 1)
+                        {
+                            has_seen_all &= self.places(OPERATION, &more, 0).await?.is_empty();
+                        }
+                    }
+                }
+            }
         }
-        let mut starts = Vec::new();
         if listing.has_starts() {
-            starts = self.find_starts(operation, query, after, now, &mut found).await?;
+            let stored_query = with_stored_ids(query);
+            let listing = Listing::new(&stored_query, None, SqlDialect::Postgres, now);
+            counted += self.number_of(OPERATION, &listing.count_starts(most + 1, COUNTED_AT_MOST)).await?;
+            let more = listing.start_frontier(COUNTED_AT_MOST + 1);
+            has_seen_all &= self.places(OPERATION, &more, 1).await?.is_empty();
         }
-        Ok((found, starts))
+        let counted = Count::up_to(most as u64, counted);
+        Ok(Count { is_exact: counted.is_exact && has_seen_all, ..counted })
     }
 
     async fn find_rows(
@@ -193,97 +223,90 @@ impl PostgresProvider {
         operation: &'static str,
         listing: &Listing<'_>,
         limit: usize,
-        scanned: usize,
         found: &mut Found,
     ) -> Result<(), ProviderError> {
-        for set in listing.sets() {
-            let mut count = listing.count_set(set);
-            // The function returns two columns.
-            count.sql = format!("SELECT c.*, 0::bigint FROM ({}) c", count.sql);
-            let counted = self.places(operation, &count).await?;
-            if counted.first().is_some_and(|counted| counted.seq <= SORTED_AT_MOST as i64) {
-                found.places.extend(self.places(operation, &listing.page_of_set(set, limit)).await?);
-                return Ok(());
-            }
+        const SCANNED: usize = InstanceQuery::SCANNED_AT_ONCE;
+        if let Some(set) = self.small_set(operation, listing).await? {
+            found.places.extend(self.places(operation, &listing.page_of_set(set, limit), 0).await?);
+            return Ok(());
         }
-        let parts = match listing.source() {
-            ListSource::Parts => {
-                let part = |row: &Row| ListPart { status: row.get(0), name: row.get(1), version: row.get(2) };
-                let rows = self.listing(operation, PARTS, &[]).await?;
-                let parts = rows.iter().map(part);
-                parts.filter(|part| listing.selects_part(part)).collect()
-            }
-            _ => vec![ListPart { status: String::new(), name: String::new(), version: String::new() }],
-        };
-        for some in parts.chunks(PARTS_AT_ONCE) {
-            let rows = self.places(operation, &listing.page(some, limit, scanned)).await?;
+        for some in self.sources(operation, listing).await?.chunks(PARTS_AT_ONCE) {
+            let rows = self.places(operation, &listing.page(some, limit, SCANNED), 0).await?;
             if rows.len() < limit
-                && let Some(frontier) = listing.frontier(some, scanned)
+                && let Some(frontier) = listing.frontier(some, SCANNED)
             {
-                found.frontiers.extend(self.places(operation, &frontier).await?);
+                found.frontiers.extend(self.places(operation, &frontier, 0).await?);
             }
             found.places.extend(rows);
         }
         Ok(())
     }
 
-    /// Runs a statement of a listing.
-    async fn places(
+    /// A set that has all that is selected, if it has few enough instances to sort.
+    async fn small_set(
         &self,
         operation: &'static str,
-        statement: &ListStatement,
-    ) -> Result<Vec<ListCursor>, ProviderError> {
-        const SQL: &str = "SELECT seq, at FROM listed_1($1, $2)";
-        let rows = self.listing(operation, SQL, &[&statement.sql, &statement.texts]).await?;
-        Ok(rows.iter().map(|row| ListCursor { at: row.get(1), rank: 0, seq: row.get(0) }).collect())
+        listing: &Listing<'_>,
+    ) -> Result<Option<ListSet>, ProviderError> {
+        for set in listing.sets() {
+            if self.number_of(operation, &listing.count_set(set)).await? <= SORTED_AT_MOST as u64 {
+                return Ok(Some(set));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The parts that a listing merges; one that says nothing if another index has what is selected.
+    async fn sources(
+        &self,
+        operation: &'static str,
+        listing: &Listing<'_>,
+    ) -> Result<Vec<ListPart>, ProviderError> {
+        if listing.source() != ListSource::Parts {
+            return Ok(vec![ListPart { status: String::new(), name: String::new(), version: String::new() }]);
+        }
+        let part = |row: &Row| ListPart { status: row.get(0), name: row.get(1), version: row.get(2) };
+        let rows = self.listing(operation, PARTS, &[]).await?;
+        let parts = rows.iter().map(part);
+        Ok(parts.filter(|part| listing.selects_part(part)).collect())
     }
 
     async fn find_starts(
         &self,
         operation: &'static str,
-        query: &InstanceQuery,
-        after: Option<ListCursor>,
-        now: i64,
+        listing: &Listing<'_>,
+        limit: usize,
         found: &mut Found,
-    ) -> Result<Vec<(ListCursor, InstanceRow)>, ProviderError> {
-        // `$4` is the unit of the order in milliseconds.
-        const NEWEST: &str = starts!(
-            "($2::bigint IS NULL OR (q.created_at / $4, q.id) < ($2, $3)) AND ($2::bigint IS NULL OR q.created_at < ($2 + 1) * $4)",
-            "ORDER BY q.created_at DESC, q.id DESC LIMIT $5"
-        );
-        const OLDEST: &str = starts!(
-            "($2::bigint IS NULL OR (q.created_at / $4, q.id) > ($2, $3)) AND ($2::bigint IS NULL OR q.created_at >= $2 * $4)",
-            "ORDER BY q.created_at, q.id LIMIT $5"
-        );
-        let unit: i64 = match query.sort {
-            ListSort::Created => 1,
-            ListSort::Updated => ListSort::UPDATED_MS as i64,
-        };
-        // The instances of a moment come before the starts of that moment in ascending order.
-        let seq = after.map(|after| match after.rank {
-            1 => after.seq,
-            _ => -1,
-        });
-        let (at, live_from) = (after.map(|after| after.at), listing::live_from(now));
-        let sql = if query.ascending { OLDEST } else { NEWEST };
-        let rows = self.listing(operation, sql, &[&live_from, &at, &seq, &unit, &STARTS_SCANNED]).await?;
-        let all: Vec<(ListCursor, InstanceRow)> =
-            rows.iter().filter_map(|row| start_row(row, query.sort)).collect();
-        if rows.len() as i64 == STARTS_SCANNED {
-            // Within a step the order is by id, which the statement does not follow; so the last one is not a place
-            // behind which nothing is missing, but the step before it is.
-            let last = rows.last().map(|row| row.get::<_, i64>(1) / unit);
-            let edge = last.map(|at| match (query.ascending, unit) {
-                (_, 1) => ListCursor { at, rank: 1, seq: rows.last().map_or(0, |row| row.get(0)) },
-                (true, _) => ListCursor { at: at - 1, rank: 1, seq: i64::MAX },
-                (false, _) => ListCursor { at: at + 1, rank: 0, seq: 0 },
-            });
-            found.frontiers.extend(edge);
+    ) -> Result<(), ProviderError> {
+        let starts = self.places(operation, &listing.starts(limit, STARTS_SCANNED), 1).await?;
+        if starts.len() < limit {
+            let frontier = listing.start_frontier(STARTS_SCANNED);
+            found.frontiers.extend(self.places(operation, &frontier, 1).await?);
         }
-        let starts: Vec<(ListCursor, InstanceRow)> =
-            all.into_iter().filter(|(_, row)| query.selects_row(row)).collect();
-        found.places.extend(starts.iter().map(|(place, _)| *place));
-        Ok(starts)
+        found.places.extend(starts);
+        Ok(())
+    }
+
+    /// Runs a statement that finds places.
+    async fn places(
+        &self,
+        operation: &'static str,
+        statement: &ListStatement,
+        rank: u8,
+    ) -> Result<Vec<ListCursor>, ProviderError> {
+        const SQL: &str = "SELECT seq, at FROM listed_1($1, $2)";
+        let rows = self.listing(operation, SQL, &[&statement.sql, &statement.texts]).await?;
+        Ok(rows.iter().map(|row| ListCursor { at: row.get("at"), rank, seq: row.get("seq") }).collect())
+    }
+
+    /// Runs a statement that counts.
+    async fn number_of(
+        &self,
+        operation: &'static str,
+        statement: &ListStatement,
+    ) -> Result<u64, ProviderError> {
+        let counted = self.places(operation, statement, 0).await?;
+        Ok(counted.first().map_or(0, |counted| positive(counted.seq)))
     }
 
     /// Describes an instance by its row, or by its queued start.
@@ -302,7 +325,7 @@ impl PostgresProvider {
             return Ok(Some(listed_row(row, cut)));
         }
         let rows = self.rows(operation, START, &[&live_from, &instance]).await?;
-        Ok(rows.first().and_then(|row| start_row(row, ListSort::Created)).map(|(_, row)| row))
+        Ok(rows.first().and_then(start_row))
     }
 
     pub(crate) async fn states_of(
@@ -320,11 +343,8 @@ impl PostgresProvider {
         let ids: Vec<String> = instances.iter().map(|instance| stored(instance).into_owned()).collect();
         let rows = self.listing(OPERATION, SQL, &[&ids, &0_i32, &now, &live_from]).await?;
         let starts = self.listing(OPERATION, STARTS, &[&live_from, &ids]).await?;
-        let found: Vec<InstanceRow> = rows
-            .iter()
-            .map(|row| listed_row(row, 0))
-            .chain(starts.iter().filter_map(|row| start_row(row, ListSort::Created)).map(|(_, row)| row))
-            .collect();
+        let found: Vec<InstanceRow> =
+            rows.iter().map(|row| listed_row(row, 0)).chain(starts.iter().filter_map(start_row)).collect();
         let state = |instance: &&str| found.iter().find(|row| row.instance == *instance).map(|row| row.state);
         Ok(instances.iter().map(state).collect())
     }
@@ -335,6 +355,15 @@ fn with_stored_texts(query: &InstanceQuery) -> InstanceQuery {
     let mut query = query.clone();
     let InstanceQuery { name, version, id_prefix, id_contains, parent, root, custom_status, .. } = &mut query;
     for text in [name, version, id_prefix, id_contains, parent, root, custom_status] {
+        *text = text.take().map(stored_owned);
+    }
+    query
+}
+
+/// The query for starts: columns hold their ids, and JSON all else.
+fn with_stored_ids(query: &InstanceQuery) -> InstanceQuery {
+    let mut query = query.clone();
+    for text in [&mut query.id_prefix, &mut query.id_contains] {
         *text = text.take().map(stored_owned);
     }
     query

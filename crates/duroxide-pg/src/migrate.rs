@@ -48,7 +48,7 @@ macro_rules! migration {
     };
 }
 
-const MIGRATIONS: [Migration; 22] = [
+const MIGRATIONS: [Migration; 25] = [
     migration!(1, "0001_tables"),
     migration!(2, "0002_scheduling"),
     migration!(3, "0003_turns"),
@@ -71,6 +71,9 @@ const MIGRATIONS: [Migration; 22] = [
     migration!(20, "0020_rounds", needs_at_least 11),
     migration!(21, "0021_cancelled", needs_at_least 11),
     migration!(22, "0022_timers", needs_at_least 11),
+    migration!(23, "0023_held", needs_at_least 11),
+    migration!(24, "0024_lone_steps", needs_at_least 11),
+    migration!(25, "0025_free_sessions", needs_at_least 11),
 ];
 
 /// The migration since which the ledger says which builds may still run. Builds that do not know it refuse every newer

@@ -33,17 +33,17 @@ const STATES: &str = with_schedule!(
         WHERE i.listed_status IS NULL OR i.listed_status NOT IN ('Completed', 'Failed', 'Cancelled')),
     starts AS MATERIALIZED (
         SELECT q.instance_id FROM orchestrator_queue q WHERE q.class = 'start' LIMIT $2)
-    SELECT (SELECT coalesce(sum(c.instances), 0)::bigint FROM cancelled_totals c),
-        (SELECT count(*) FROM (SELECT 1 FROM instances WHERE listed_status = 'ContinuedAsNew' LIMIT $2) c),
-        (SELECT count(*) FROM starts),
+    SELECT (SELECT coalesce(sum(c.instances), 0)::bigint FROM cancelled_totals c) AS cancelled,
+        (SELECT count(*) FROM (SELECT 1 FROM instances WHERE listed_status = 'ContinuedAsNew' LIMIT $2) c) AS continued,
+        (SELECT count(*) FROM starts) AS starts_seen,
         (SELECT count(DISTINCT s.instance_id) FROM starts s
-            WHERE NOT EXISTS (SELECT 1 FROM instances i WHERE i.instance_id = s.instance_id)),
-        (SELECT count(*) FROM busy b WHERE b.instance_id NOT IN (SELECT x.instance_id FROM blocked x)),
-        (SELECT count(*) FROM blocked WHERE listed_status IS NOT NULL),
-        (SELECT count(*) FROM blocked WHERE listed_status IS NULL),
-        (SELECT count(*) FROM line), (SELECT count(*) FROM dues),
-        greatest((SELECT count(*) FROM arrivals_seen), (SELECT count(*) FROM touched)),
-        (SELECT coalesce(max(d.due_at), 0) - (SELECT now FROM t) FROM dues d)"
+            WHERE NOT EXISTS (SELECT 1 FROM instances i WHERE i.instance_id = s.instance_id)) AS starts,
+        (SELECT count(*) FROM busy b WHERE b.instance_id NOT IN (SELECT x.instance_id FROM blocked x)) AS busy,
+        (SELECT count(*) FROM blocked WHERE listed_status IS NOT NULL) AS blocked_with_row,
+        (SELECT count(*) FROM blocked WHERE listed_status IS NULL) AS blocked_without_row,
+        (SELECT count(*) FROM line) AS line, (SELECT count(*) FROM dues) AS dues,
+        greatest((SELECT count(*) FROM arrivals_seen), (SELECT count(*) FROM touched)) AS arrived,
+        (SELECT coalesce(max(d.due_at), 0) - (SELECT now FROM t) FROM dues d) AS ms_ahead"
 );
 
 /// Counts rows of the schedule whatever their instances are: there are no more instances that can take a turn. `$1` is the time,
@@ -69,23 +69,18 @@ impl PostgresProvider {
         totals.events = metrics.total_events;
         totals.completed = Count::exact(metrics.completed_instances);
         let Some(row) = rows.first() else { return Ok(totals) };
-        totals.cancelled = Count::exact(number(row, 0));
+        totals.cancelled = Count::exact(number(row, "cancelled"));
         totals.failed = Count::exact(metrics.failed_instances.saturating_sub(totals.cancelled.value));
-        totals.continued = Count::up_to(LOOKED_AT, number(row, 1));
-        let (starts_seen, starts, busy) = (number(row, 2), number(row, 3), number(row, 4));
-        let (with_row, without_row) = (number(row, 5), number(row, 6));
+        totals.continued = Count::up_to(LOOKED_AT, number(row, "continued"));
+        let (starts_seen, starts, busy) =
+            (number(row, "starts_seen"), number(row, "starts"), number(row, "busy"));
+        let (with_row, without_row) = (number(row, "blocked_with_row"), number(row, "blocked_without_row"));
         totals.blocked = Count::up_to(LOOKED_AT, with_row + without_row);
         totals.pending = Count {
             value: starts.saturating_sub(without_row).min(LOOKED_AT),
             is_exact: starts_seen <= LOOKED_AT,
         };
-        let looked = Looked {
-            bound: LOOKED_AT,
-            line: number(row, 7),
-            dues: number(row, 8),
-            arrived: number(row, 9),
-            ms_ahead: row.get(10),
-        };
+        let looked = Looked::read(LOOKED_AT, row);
         let live = metrics.running_instances.saturating_sub(with_row);
         let is_exact = looked.has_all_ready() && looked.has_all_leases();
         totals.running = Count { value: busy, is_exact };

@@ -12,10 +12,13 @@ use tokio_postgres::types::{ToSql, Type, WrongType};
 /// The setting that holds a session's secret.
 pub(crate) const SECRET: &str = "duroxide.session";
 
+/// Where a write that is no call has the condition. Such a statement returns a row in any case.
+const PLACE: &str = "{in our session}";
+
 /// How the server's answer tells that the statement ran in our session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shape {
-    /// Functions return a row, whatever they find.
+    /// Functions return a row, whatever they find; and so do writes that say where the condition goes.
     Call,
     /// Reads may find nothing, so the statement joins them to a row that is always there.
     Read,
@@ -32,6 +35,9 @@ impl ProvenStatement {
     pub(crate) fn new(sql: &str, secret: &str) -> Self {
         let is_ours =
             format!("pg_catalog.current_setting('{SECRET}', true) OPERATOR(pg_catalog.=) '{secret}'");
+        if sql.contains(PLACE) {
+            return Self { sql: sql.replace(PLACE, &is_ours), shape: Shape::Call };
+        }
         if is_call(sql) {
             return Self { sql: format!("{sql} WHERE {is_ours}"), shape: Shape::Call };
         }
@@ -107,6 +113,18 @@ mod tests {
         for read in reads {
             assert!(!is_call(read), "{read}");
         }
+    }
+
+    #[test]
+    fn a_write_has_the_condition_where_it_says() {
+        let write = ProvenStatement::new("INSERT INTO t SELECT $1 WHERE {in our session} RETURNING 1", "s");
+        assert!(
+            write.sql.contains("WHERE pg_catalog.current_setting('duroxide.session', true)"),
+            "{}",
+            write.sql
+        );
+        assert!(write.sql.ends_with("'s' RETURNING 1"), "{}", write.sql);
+        assert_eq!(write.shape, Shape::Call);
     }
 
     #[test]

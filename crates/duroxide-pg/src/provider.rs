@@ -17,15 +17,16 @@ use crate::committer::Committer;
 use crate::encode::{self, TurnCommit, WorkAck, leased_by, leased_work};
 use crate::error::StoreError;
 use crate::fetch::{Fetched, InstanceOrder, WorkOrder};
+use crate::functions::{Function, owned_params, params};
 use crate::jobs::{Answer, Job, Pending, Reply, ResultToCommit, TurnStored, TurnToCommit};
 use crate::renewals::{Leased, LiveSince};
 use crate::shared::whole_ms;
 use crate::text::stored;
 
-const RENEW_SESSIONS: &str = "SELECT renew_sessions_1($1, $2, $3, $4)";
+static RENEW_SESSIONS: Function = Function::value("renew_sessions_1");
 const REMOVE_SESSIONS: &str = "SELECT remove_sessions_1($1)";
 const ACK_WORK: &str = "ack_work_item";
-const APPEND: &str = "SELECT append_events_1($1, $2, $3, $4, $5, $6, $7)";
+static APPEND: Function = Function::value("append_events_1");
 
 #[async_trait]
 impl Provider for PostgresProvider {
@@ -144,16 +145,16 @@ impl Provider for PostgresProvider {
         let stored_execution = row_number(OPERATION, "execution id", execution_id)?;
         let events = encode::events(limits, OPERATION, instance, execution_id, &new_events)?;
         let name = instance.to_string();
-        let params: crate::jobs::Params = vec![
-            Box::new(self.shared.time.given_ms()),
-            Box::new(self.shared.slot),
-            Box::new(stored(instance).into_owned()),
-            Box::new(stored_execution),
-            Box::new(events.iter().map(|event| event.event_id).collect::<Vec<_>>()),
-            Box::new(events.iter().map(|event| event.event_type).collect::<Vec<_>>()),
-            Box::new(events.into_iter().map(|event| event.text).collect::<Vec<_>>()),
-        ];
-        self.call(&self.committer, OPERATION, APPEND, params, move |rows, effects| {
+        let call = APPEND.call(owned_params![
+            p_now: self.shared.time.given_ms(),
+            p_slot: self.shared.slot,
+            p_instance: stored(instance).into_owned(),
+            p_execution: stored_execution,
+            p_id: events.iter().map(|event| event.event_id).collect::<Vec<_>>(),
+            p_type: events.iter().map(|event| event.event_type).collect::<Vec<_>>(),
+            p_data: events.into_iter().map(|event| event.text).collect::<Vec<_>>(),
+        ]);
+        self.call(&self.committer, OPERATION, call, move |rows, effects| {
             let taken: Option<i64> = rows.first().and_then(|row| row.get(0));
             effects.instances_touched = true;
             effects.changed_instances.push(name.clone());
@@ -223,7 +224,9 @@ impl Provider for PostgresProvider {
         let owners: Vec<&str> = owners.iter().map(AsRef::as_ref).collect();
         let (now, extend_ms, idle_ms) =
             (self.shared.time.given_ms(), whole_ms(extend_for), whole_ms(idle_timeout));
-        self.count("renew_session_lock", RENEW_SESSIONS, &[&now, &owners, &extend_ms, &idle_ms]).await
+        let params = params![p_now: now, p_owners: owners, p_extend_ms: extend_ms, p_idle_ms: idle_ms];
+        let (sql, values) = RENEW_SESSIONS.call(params);
+        self.count("renew_session_lock", sql, &values).await
     }
 
     async fn cleanup_orphaned_sessions(&self, _idle_timeout: Duration) -> Result<usize, ProviderError> {
@@ -341,6 +344,7 @@ impl PostgresProvider {
         let completion =
             completion.map(|item| encode::message(&self.shared.limits, ACK_WORK, &item)).transpose()?;
         let id = leased_work(token).ok_or_else(refusal::work_not_held)?;
+        self.shared.holder.held.end(token);
         Ok(WorkAck { id, token: token.to_string(), completion })
     }
 

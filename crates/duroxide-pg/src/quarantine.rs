@@ -11,7 +11,7 @@ use tokio_postgres::Row;
 
 use crate::PostgresProvider;
 use crate::encode::{self, NewActivity, NewMessage};
-use crate::jobs::Params;
+use crate::functions::{Function, OwnedParam, owned_params};
 use crate::reads::{number, optional_text, row_limit};
 use crate::shared::{Effects, clamp, positive};
 
@@ -19,8 +19,8 @@ const LIST: &str = "SELECT id, queue, instance_id, work_item, reason, quarantine
     WHERE id > $1 ORDER BY id LIMIT $2";
 const READ: &str = "SELECT id, queue, instance_id, work_item, reason, quarantined_at FROM quarantine
     WHERE id = ANY ($1) ORDER BY id";
-const RETRY: &str = "SELECT retry_quarantined_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
-const PURGE: &str = "SELECT purge_quarantined_1($1, $2)";
+static RETRY: Function = Function::value("retry_quarantined_1");
+static PURGE: Function = Function::value("purge_quarantined_1");
 
 /// The columns of rows that go back into their queues.
 #[derive(Default)]
@@ -63,18 +63,18 @@ impl Retries {
         self.route.push(activity.route);
     }
 
-    fn into_params(self, now: Option<i64>) -> Params {
-        vec![
-            Box::new(now),
-            Box::new(self.id),
-            Box::new(self.instance),
-            Box::new(self.class),
-            Box::new(self.due),
-            Box::new(self.parent),
-            Box::new(self.execution),
-            Box::new(self.activity),
-            Box::new(self.session),
-            Box::new(self.route),
+    fn into_params(self, now: Option<i64>) -> Vec<OwnedParam> {
+        owned_params![
+            p_now: now,
+            p_id: self.id,
+            p_instance: self.instance,
+            p_class: self.class,
+            p_due: self.due,
+            p_parent: self.parent,
+            p_execution: self.execution,
+            p_activity: self.activity,
+            p_session: self.session,
+            p_route: self.route,
         ]
     }
 }
@@ -120,7 +120,7 @@ impl PostgresProvider {
             let retried: Vec<i64> = rows.first().map(|row| row.get(0)).unwrap_or_default();
             Ok(retried.into_iter().map(positive).collect::<HashSet<u64>>())
         };
-        let retried = self.call(&self.committer, OPERATION, RETRY, params, read).await?;
+        let retried = self.call(&self.committer, OPERATION, RETRY.call(params), read).await?;
         for (id, answer) in ids.iter().zip(&mut answers) {
             // Another process has put it back, or removed it, in the meantime.
             if *answer == QuarantineRetry::Enqueued && !retried.contains(id) {
@@ -155,23 +155,23 @@ impl PostgresProvider {
             QuarantinePurge::Ids(ids) => (ids.iter().map(|id| clamp(*id)).collect(), None),
             QuarantinePurge::SetAsideBefore(time) => (Vec::new(), Some(clamp(time))),
         };
-        let params: Params = vec![Box::new(ids), Box::new(before)];
+        let params = owned_params![p_ids: ids, p_before: before];
         let read = |rows: Vec<Row>, _: &mut Effects| Ok(rows.first().map_or(0, |row| number(row, 0)));
-        self.call(&self.removals, "purge_quarantined", PURGE, params, read).await
+        self.call(&self.removals, "purge_quarantined", PURGE.call(params), read).await
     }
 }
 
 fn entry(row: &Row) -> QuarantineEntry {
-    let queue = match row.get(1) {
+    let queue = match row.get("queue") {
         "worker_queue" => WorkQueue::Worker,
         _ => WorkQueue::Orchestrator,
     };
     let row_set_aside = QuarantinedRow {
         queue,
-        instance: optional_text(row, 2),
-        raw: row.get(3),
-        reason: row.get(4),
-        quarantined_at: number(row, 5),
+        instance: optional_text(row, "instance_id"),
+        raw: row.get("work_item"),
+        reason: row.get("reason"),
+        quarantined_at: number(row, "quarantined_at"),
     };
-    QuarantineEntry { id: number(row, 0), row: row_set_aside }
+    QuarantineEntry { id: number(row, "id"), row: row_set_aside }
 }

@@ -81,13 +81,15 @@ macro_rules! routes {
 /// The messages.
 const MESSAGES: &str = with_schedule!(
     classes!(),
-    " SELECT (SELECT count(*) FROM line), (SELECT count(*) FROM due), (SELECT count(*) FROM fresh), (SELECT count(*) FROM leased),
+    " SELECT (SELECT count(*) FROM line) AS line, (SELECT count(*) FROM due) AS due, (SELECT count(*) FROM fresh) AS fresh,
+        (SELECT count(*) FROM leased) AS leased,
         (SELECT count(*) FROM dues d WHERE d.due_at > (SELECT now FROM t) AND NOT d.is_held)
             + (SELECT count(*) FROM arrived a WHERE EXISTS (SELECT 1 FROM orchestrator_queue q
                     WHERE q.instance_id = a.instance_id AND q.parked_at IS NULL AND q.visible_at > (SELECT now FROM t))
-                AND NOT EXISTS (SELECT 1 FROM instance_schedule s WHERE s.instance_id = a.instance_id)),
-        (SELECT count(*) FROM dues), greatest((SELECT count(*) FROM arrivals_seen), (SELECT count(*) FROM touched)),
-        (SELECT coalesce(max(d.due_at), 0) - (SELECT now FROM t) FROM dues d),
+                AND NOT EXISTS (SELECT 1 FROM instance_schedule s WHERE s.instance_id = a.instance_id)) AS delayed,
+        (SELECT count(*) FROM dues) AS dues,
+        greatest((SELECT count(*) FROM arrivals_seen), (SELECT count(*) FROM touched)) AS arrived,
+        (SELECT coalesce(max(d.due_at), 0) - (SELECT now FROM t) FROM dues d) AS ms_ahead,
         least(
             (SELECT greatest(q.created_at, q.visible_at) FROM orchestrator_queue q WHERE q.id = (
                 SELECT min((SELECT s.ready_seq FROM instance_schedule s
@@ -96,7 +98,7 @@ const MESSAGES: &str = with_schedule!(
             (SELECT min(f.since) FROM fresh f),
             (SELECT min(greatest(q.created_at, q.visible_at)) FROM (SELECT * FROM due LIMIT 100) d
                 JOIN orchestrator_queue q ON q.instance_id = d.instance_id
-                WHERE q.parked_at IS NULL AND q.visible_at <= (SELECT now FROM t)))"
+                WHERE q.parked_at IS NULL AND q.visible_at <= (SELECT now FROM t))) AS oldest"
 );
 
 /// The activities, by route. `$1` is the time, `$2` one more than the bound. Leases that have ended, and delays, are noticed by
@@ -122,11 +124,11 @@ const ACTIVITIES: &str = concat!(
     SELECT r.route,
         (SELECT count(*) FROM (SELECT 1 FROM worker_queue w
             WHERE w.due_at IS NULL AND w.session_id IS NULL AND w.route = r.route LIMIT $2) c)
-            + coalesce(s.ready, 0) + coalesce(d.ready, 0),
-        coalesce(d.leased, 0), coalesce(d.delayed, 0),
+            + coalesce(s.ready, 0) + coalesce(d.ready, 0) AS ready,
+        coalesce(d.leased, 0) AS leased, coalesce(d.delayed, 0) AS delayed,
         least(d.since, (SELECT greatest(w.created_at, w.visible_at) FROM worker_queue w
-            WHERE w.due_at IS NULL AND w.session_id IS NULL AND w.route = r.route ORDER BY w.id LIMIT 1)),
-        (SELECT count(*) FROM dues), (SELECT coalesce(max(x.due_at), 0) - (SELECT now FROM t) FROM dues x)
+            WHERE w.due_at IS NULL AND w.session_id IS NULL AND w.route = r.route ORDER BY w.id LIMIT 1)) AS oldest,
+        (SELECT count(*) FROM dues) AS dues, (SELECT coalesce(max(x.due_at), 0) - (SELECT now FROM t) FROM dues x) AS ms_ahead
     FROM routes r LEFT JOIN by_route d ON d.route = r.route LEFT JOIN seats s ON s.route = r.route ORDER BY r.route"
 );
 
@@ -144,7 +146,7 @@ const READY_MESSAGES: &str = concat!(
         SELECT i FROM (SELECT a.instances FROM arrivals a ORDER BY a.id LIMIT $2) a CROSS JOIN LATERAL unnest(a.instances) i)
     SELECT ",
     message_columns!(),
-    ", (SELECT now FROM t) FROM candidates c CROSS JOIN LATERAL (
+    ", (SELECT now FROM t) AS now_at FROM candidates c CROSS JOIN LATERAL (
         SELECT * FROM orchestrator_queue m WHERE m.instance_id = c.instance_id AND m.parked_at IS NULL
             AND m.visible_at <= (SELECT now FROM t) ORDER BY m.visible_at, m.id LIMIT $2) q
     WHERE NOT EXISTS (SELECT 1 FROM instance_schedule s
@@ -158,7 +160,7 @@ const READY_ACTIVITIES: &str = concat!(
     routes!(),
     " SELECT ",
     activity_columns!(),
-    ", now_ms_1($1) FROM (
+    ", now_ms_1($1) AS now_at FROM (
         SELECT f.* FROM ready_routes r CROSS JOIN LATERAL (
             SELECT * FROM worker_queue x WHERE x.due_at IS NULL AND x.session_id IS NULL AND x.route = r.route
             ORDER BY x.id LIMIT $2) f
@@ -187,6 +189,12 @@ pub(crate) struct Looked {
 }
 
 impl Looked {
+    /// Reads the columns `line`, `dues`, `arrived` and `ms_ahead` of a look up to this bound.
+    pub(crate) fn read(bound: u64, row: &Row) -> Self {
+        let [line, dues, arrived] = ["line", "dues", "arrived"].map(|column| number(row, column));
+        Self { bound, line, dues, arrived, ms_ahead: row.get("ms_ahead") }
+    }
+
     /// Tells whether no instance was missed that can take a turn now.
     pub(crate) fn has_all_ready(&self) -> bool {
         self.line <= self.bound && self.arrived <= LOOKED_AT && (self.dues <= self.bound || self.ms_ahead > 0)
@@ -198,39 +206,29 @@ impl Looked {
     }
 }
 
-/// A number that was counted up to one more than the bound.
-fn bounded(counted: u64, is_exact: bool) -> Count {
-    Count { value: if is_exact { counted } else { counted.min(BOUND) }, is_exact }
-}
-
 fn message_state(row: &Row) -> QueueState {
-    let looked = Looked {
-        bound: BOUND,
-        line: number(row, 0),
-        dues: number(row, 5),
-        arrived: number(row, 6),
-        ms_ahead: row.get(7),
-    };
-    let (due, fresh) = (number(row, 1), number(row, 2));
+    let looked = Looked::read(BOUND, row);
+    let (due, fresh) = (number(row, "due"), number(row, "fresh"));
     let mut state = QueueState::default();
     state.queue = "orchestrator".into();
-    state.ready = bounded(looked.line + due + fresh, looked.has_all_ready());
-    state.leased = bounded(number(row, 3), looked.has_all_leases());
+    state.ready = Count::counted(BOUND, looked.line + due + fresh, looked.has_all_ready());
+    state.leased = Count::counted(BOUND, number(row, "leased"), looked.has_all_leases());
     let has_all_delayed = looked.dues <= BOUND && looked.arrived <= LOOKED_AT;
-    state.delayed = bounded(number(row, 4), has_all_delayed);
-    state.oldest_ready_ms = row.get::<_, Option<i64>>(8).map(positive);
+    state.delayed = Count::counted(BOUND, number(row, "delayed"), has_all_delayed);
+    state.oldest_ready_ms = row.get::<_, Option<i64>>("oldest").map(positive);
     state
 }
 
 fn activity_state(row: &Row) -> QueueState {
-    let has_seen_all = number(row, 5) <= BOUND;
+    let has_seen_all = number(row, "dues") <= BOUND;
+    let has_all_leases = has_seen_all || has_all_leases(row.get("ms_ahead"));
     let mut state = QueueState::default();
     state.queue = "worker".into();
-    state.tag = tag(row.get(0));
-    state.ready = Count::up_to(BOUND, number(row, 1));
-    state.leased = bounded(number(row, 2), has_seen_all || has_all_leases(row.get(6)));
-    state.delayed = bounded(number(row, 3), has_seen_all);
-    state.oldest_ready_ms = row.get::<_, Option<i64>>(4).map(positive);
+    state.tag = tag(row.get("route"));
+    state.ready = Count::up_to(BOUND, number(row, "ready"));
+    state.leased = Count::counted(BOUND, number(row, "leased"), has_all_leases);
+    state.delayed = Count::counted(BOUND, number(row, "delayed"), has_seen_all);
+    state.oldest_ready_ms = row.get::<_, Option<i64>>("oldest").map(positive);
     state
 }
 
@@ -246,12 +244,12 @@ impl PostgresProvider {
     pub(crate) async fn ready_messages(&self, limit: usize) -> Result<Vec<QueuedMessage>, ProviderError> {
         let (now, limit) = (self.shared.time.given_ms(), row_limit(limit));
         let rows = self.listing("list_ready", READY_MESSAGES, &[&now, &limit]).await?;
-        Ok(rows.iter().map(|row| message(row, 1_000, row.get(7))).collect())
+        Ok(rows.iter().map(|row| message(row, 1_000)).collect())
     }
 
     pub(crate) async fn ready_activities(&self, limit: usize) -> Result<Vec<QueuedActivity>, ProviderError> {
         let (now, limit, most) = (self.shared.time.given_ms(), row_limit(limit), clamp(BOUND + 1));
         let rows = self.listing("list_ready", READY_ACTIVITIES, &[&now, &limit, &most]).await?;
-        Ok(rows.iter().map(|row| activity(row, row.get(9))).collect())
+        Ok(rows.iter().map(activity).collect())
     }
 }

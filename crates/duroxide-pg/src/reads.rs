@@ -1,6 +1,7 @@
 //! Reads that are not about leases: histories, descriptions, values, figures.
 
 use std::collections::HashMap;
+use std::fmt::Display;
 
 use duroxide::providers::{
     AwaitedInstance, AwaitedLook, DroppedMessage, DroppedMessages, ExecutionInfo, InstanceInfo,
@@ -9,6 +10,7 @@ use duroxide::providers::{
 };
 use duroxide::{Event, SystemStats};
 use tokio_postgres::Row;
+use tokio_postgres::row::RowIndex;
 use tokio_postgres::types::ToSql;
 
 use crate::PostgresProvider;
@@ -26,15 +28,15 @@ pub(crate) fn decode(rows: &[Row]) -> Result<Vec<Event>, String> {
     rows.iter().map(|row| serde_json::from_str(row.get(0)).map_err(|error| error.to_string())).collect()
 }
 
-pub(crate) fn text(row: &Row, column: usize) -> String {
+pub(crate) fn text(row: &Row, column: impl RowIndex + Display) -> String {
     original(row.get(column))
 }
 
-pub(crate) fn optional_text(row: &Row, column: usize) -> Option<String> {
+pub(crate) fn optional_text(row: &Row, column: impl RowIndex + Display) -> Option<String> {
     row.get::<_, Option<String>>(column).map(original)
 }
 
-pub(crate) fn number(row: &Row, column: usize) -> u64 {
+pub(crate) fn number(row: &Row, column: impl RowIndex + Display) -> u64 {
     positive(row.get(column))
 }
 

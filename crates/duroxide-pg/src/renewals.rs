@@ -12,11 +12,12 @@ use duroxide::providers::{Clock, SystemClock};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::error::{Failure, FailureKind, StoreError};
+use crate::functions::{Function, params};
 use crate::shared::Shared;
-use crate::shared_connection::{Columns, SharedConnection, jittered};
+use crate::shared_connection::{SharedConnection, jittered};
 
-const RENEW_TURNS: &str = "SELECT renew_turns_2($1, $2, $3, $4, $5)";
-const RENEW_WORK: &str = "SELECT renew_work_2($1, $2, $3, $4, $5)";
+static RENEW_TURNS: Function = Function::value("renew_turns_2");
+static RENEW_WORK: Function = Function::value("renew_work_2");
 
 /// Renewals in one call, at most.
 const BATCH_SIZE: usize = 1_024;
@@ -67,9 +68,11 @@ pub(crate) enum LiveSince {
 /// Starts renewing on `connection`, which retries nothing by itself.
 pub(crate) fn start(connection: Arc<SharedConnection>, shared: &Arc<Shared>, patience: Duration) -> Renewals {
     let (turns, asked) = mpsc::unbounded_channel();
-    tokio::spawn(Renewing::new(RENEW_TURNS, connection.clone(), shared.clone(), asked).run());
+    tokio::spawn(
+        Renewing::new((&RENEW_TURNS, "p_instance"), connection.clone(), shared.clone(), asked).run(),
+    );
     let (work, asked) = mpsc::unbounded_channel();
-    tokio::spawn(Renewing::new(RENEW_WORK, connection, shared.clone(), asked).run());
+    tokio::spawn(Renewing::new((&RENEW_WORK, "p_id"), connection, shared.clone(), asked).run());
     Renewals { turns, work, shared: shared.clone(), patience }
 }
 
@@ -113,7 +116,8 @@ impl Renewals {
 
 /// The other end: gathers renewals and asks the database.
 struct Renewing<K> {
-    sql: &'static str,
+    /// The function, and what it calls that which is leased.
+    function: (&'static Function, &'static str),
     connection: Arc<SharedConnection>,
     shared: Arc<Shared>,
     asked: mpsc::UnboundedReceiver<Renewal<K>>,
@@ -128,12 +132,12 @@ where
     K: tokio_postgres::types::ToSql + Clone + Sync + Send + 'static,
 {
     fn new(
-        sql: &'static str,
+        function: (&'static Function, &'static str),
         connection: Arc<SharedConnection>,
         shared: Arc<Shared>,
         asked: mpsc::UnboundedReceiver<Renewal<K>>,
     ) -> Self {
-        Self { sql, connection, shared, asked, pending: Vec::new(), vain: 0 }
+        Self { function, connection, shared, asked, pending: Vec::new(), vain: 0 }
     }
 
     async fn run(mut self) {
@@ -173,8 +177,11 @@ where
         };
         let waited: Vec<i64> = self.pending.iter().map(waited).collect();
         let extend: Vec<i64> = self.pending.iter().map(|renewal| renewal.extend_ms).collect();
-        let params: Columns<'_> = &[&now, &leased, &tokens, &waited, &extend];
-        let rows = self.connection.query(self.sql, params).await?;
+        let (function, key) = self.function;
+        let mut params = params![p_now: now, p_token: tokens, p_waited_ms: waited, p_extend_ms: extend];
+        params.push((key, &leased));
+        let (sql, values) = function.call(params);
+        let rows = self.connection.query(sql, &values).await?;
         Ok(rows.first().map(|row| row.get(0)).unwrap_or_default())
     }
 

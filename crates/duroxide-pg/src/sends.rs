@@ -61,7 +61,7 @@ impl PostgresProvider {
                 Box::new(message.class),
                 Box::new(message.text.clone()),
             ];
-            let code = self.call(&self.committer, OPERATION, SEND, params, |rows, effects| {
+            let code = self.call(&self.committer, OPERATION, (SEND, params), |rows, effects| {
                 let code = rows.first().map_or(BUSY, |row| row.get::<_, i32>(0));
                 effects.instances_touched |= code == 1;
                 Ok(code)

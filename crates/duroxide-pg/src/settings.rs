@@ -117,6 +117,12 @@ impl Settings {
                 ["enable_seqscan", "enable_hashjoin", "enable_mergejoin"].map(|name| (name, "off".into())),
             );
         }
+        if purpose == Purpose::Listings {
+            // A page takes the first rows of many short ranges, in their order; the planner would rather read all of them and
+            // sort, with the help of other processes.
+            all.push(("enable_bitmapscan", "off".into()));
+            all.push(("max_parallel_workers_per_gather", "0".into()));
+        }
         if !matches!(purpose, Purpose::Reads | Purpose::Listings) {
             // One plan for each is enough.
             all.push(("plan_cache_mode", "force_generic_plan".into()));

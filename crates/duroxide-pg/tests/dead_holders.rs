@@ -58,6 +58,11 @@ async fn until_known(world: &World, count: usize) {
     world.until(&format!("(SELECT count(*) FROM lease_holders) = {count}")).await;
 }
 
+/// Waits until one process has listed so many leases as held.
+async fn until_held(world: &World, count: usize) {
+    world.until(&format!("EXISTS (SELECT 1 FROM lease_holders WHERE cardinality(held) = {count})")).await;
+}
+
 /// Waits until nothing is leased.
 async fn until_released(world: &World) {
     world
@@ -104,8 +109,10 @@ async fn who_is_cut_off_loses_its_leases_and_its_commits_are_refused() {
     let (cut_off, proxy) = behind_proxy(&world).await;
     cut_off.enqueue_for_orchestrator(start("i"), None).await.unwrap();
     cut_off.enqueue_for_worker(activity("a")).await.unwrap();
-    assert_eq!(lease_instances(&cut_off, 1).await, [("i".to_string(), 1)]);
+    let request = InstanceRequest { max: 1, lock_timeout: LEASE, filter: None };
+    let turn = cut_off.claim_instances(&request).await.unwrap().pop().unwrap();
     let held = lease_activities(&cut_off, 1).await.pop().unwrap();
+    let _running = [&turn.lock_token, &held.lock_token].map(|token| cut_off.mark_running(token));
     until_known(&world, 1).await;
     let other = neighbour(&world).await;
     until_known(&world, 2).await;
@@ -230,8 +237,8 @@ async fn after_a_first_crash_only_what_was_running_counts() {
         let sql = format!("SELECT attempt_count FROM {table} ORDER BY instance_id DESC");
         world.connect().await.query(&sql, &[]).await.unwrap().iter().map(|row| row.get(0)).collect()
     };
-    // Of work that was never tried, it is not known what runs.
-    for (crash, expected) in [(1, [1, 1]), (2, [2, 1]), (3, [3, 1])] {
+    // An activity that has ended was tried; a turn that waits never was.
+    for crash in 1..=3 {
         let (dying, proxy) = behind_proxy(&world).await;
         let activities = lease_activities(&dying, 2).await;
         let request = InstanceRequest { max: 2, lock_timeout: LEASE, filter: None };
@@ -245,7 +252,7 @@ async fn after_a_first_crash_only_what_was_running_counts() {
         let turn = instances.iter().find(|claim| claim.instance == "culprit").unwrap();
         let mut turn_mark = dying.mark_running(&turn.lock_token);
         turn_mark.noted().await;
-        // What ran to its end and waits for its commit does not count either.
+        // What was tried before, ran to its end and waits for its commit does not count again.
         let ended = activities.iter().find(|claim| !is_culprit(&claim.item)).unwrap();
         let mut ended_mark = dying.mark_running(&ended.lock_token);
         ended_mark.noted().await;
@@ -254,13 +261,88 @@ async fn after_a_first_crash_only_what_was_running_counts() {
             world.until("(SELECT count(*) FROM worker_queue WHERE running_token = lock_token) = 1").await;
         }
         until_known(&world, 2).await;
+        until_held(&world, 1).await;
         drop(proxy);
         until_released(&world).await;
-        assert_eq!(attempts("worker_queue").await, expected, "activities after crash {crash}");
-        assert_eq!(attempts("orchestrator_queue").await, expected, "messages after crash {crash}");
+        assert_eq!(attempts("worker_queue").await, [crash, 1], "activities after crash {crash}");
+        assert_eq!(attempts("orchestrator_queue").await, [crash, 0], "messages after crash {crash}");
         drop((activity_mark, turn_mark, dying));
         world.until("(SELECT count(*) FROM lease_holders) < 2").await;
     }
+}
+
+/// The process that holds leases: not a test by itself.
+#[test]
+fn child_holds_leases_until_it_is_killed() {
+    let Ok(url) = std::env::var(CHILD_URL) else { return };
+    let schema = std::env::var(CHILD_SCHEMA).unwrap();
+    tokio::runtime::Runtime::new().unwrap().block_on(async {
+        let store = PostgresProvider::new_with_schema(&url, Some(&schema)).await.unwrap();
+        let activities = lease_activities(&store, 6).await;
+        let request = InstanceRequest { max: 4, lock_timeout: LEASE, filter: None };
+        let instances = store.claim_instances(&request).await.unwrap();
+        let tokens = [&activities[2].lock_token, &instances[1].lock_token];
+        let _running = tokens.map(|token| store.mark_running(token));
+        std::future::pending::<()>().await;
+    });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_leased_and_not_begun_when_its_process_was_killed_was_not_tried() {
+    let world = World::new(&[]).await;
+    let other = neighbour(&world).await;
+    for n in 1..=6 {
+        other.enqueue_for_worker(activity(&format!("i{n}"))).await.unwrap();
+    }
+    for n in 1..=4 {
+        other.enqueue_for_orchestrator(start(&format!("i{n}")), None).await.unwrap();
+    }
+    let mut child = run_alone(module_path!(), "child_holds_leases_until_it_is_killed");
+    let victim = Victim::spawn(child.env(CHILD_URL, world.cluster.url()).env(CHILD_SCHEMA, &world.schema));
+    until_held(&world, 5 + 3).await;
+    drop(victim);
+    until_released(&world).await;
+    let attempts: Vec<u32> =
+        lease_activities(&other, 10).await.iter().map(|claim| claim.attempt_count).collect();
+    assert_eq!(attempts, [1, 1, 2, 1, 1, 1]);
+    let attempts: Vec<u32> = lease_instances(&other, 10).await.iter().map(|(_, attempt)| *attempt).collect();
+    assert_eq!(attempts, [1, 2, 1, 1]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_begins_is_no_longer_listed_as_held_when_its_code_runs() {
+    let world = World::new(&[]).await;
+    let other = neighbour(&world).await;
+    for name in ["begun", "held"] {
+        other.enqueue_for_worker(activity(name)).await.unwrap();
+    }
+    let (dying, proxy) = behind_proxy(&world).await;
+    let leased = lease_activities(&dying, 2).await;
+    until_held(&world, 2).await;
+    let mut mark = dying.mark_running(&leased[0].lock_token);
+    mark.noted().await;
+    assert_eq!(world.number("SELECT max(cardinality(held))::bigint FROM lease_holders").await, 1);
+    drop(proxy);
+    until_released(&world).await;
+    let attempts: Vec<u32> =
+        lease_activities(&other, 2).await.iter().map(|claim| claim.attempt_count).collect();
+    assert_eq!(attempts, [2, 1]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_that_is_given_back_or_begun_at_once_is_not_listed() {
+    let world = World::new(&[]).await;
+    let store = world.sound_store().await;
+    for name in ["begun", "given back", "held"] {
+        store.enqueue_for_worker(activity(name)).await.unwrap();
+    }
+    let leased = lease_activities(&store, 3).await;
+    let _running = store.mark_running(&leased[0].lock_token);
+    store.abandon_work_item(&leased[1].lock_token, Some(LEASE), true).await.unwrap();
+    world.until("EXISTS (SELECT 1 FROM lease_holders WHERE cardinality(held) > 0)").await;
+    let listed = world.connect().await.query("SELECT unnest(held) FROM lease_holders", &[]).await.unwrap();
+    let listed: Vec<String> = listed.iter().map(|row| row.get(0)).collect();
+    assert!(listed.contains(&leased[2].lock_token) && !listed.contains(&leased[0].lock_token), "{listed:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -8,6 +8,7 @@ mod child_process;
 mod killed_import;
 mod support;
 
+mod crash_loops;
 mod dead_holders;
 mod fleet;
 mod killed_attempts;

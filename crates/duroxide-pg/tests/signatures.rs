@@ -33,3 +33,32 @@ async fn functions_have_the_parameters_that_batches_send() {
         assert_eq!(in_database(&client, &signature.function).await, signature);
     }
 }
+
+/// Returns the names and types of the columns that a function returns.
+async fn columns_of(client: &tokio_postgres::Client, function: &str) -> Vec<(String, String)> {
+    let sql = "SELECT p.proargnames[x.place], x.type::regtype::text
+        FROM pg_proc p CROSS JOIN LATERAL unnest(p.proallargtypes, p.proargmodes) WITH ORDINALITY x(type, mode, place)
+        WHERE p.proname = $1 AND x.mode = 't' ORDER BY x.place";
+    client.query(sql, &[&function]).await.unwrap().iter().map(|row| (row.get(0), row.get(1))).collect()
+}
+
+/// One piece of code reads the leased instances of all of them.
+#[tokio::test]
+async fn functions_that_lease_instances_return_the_same_columns() {
+    let database = Database::new().await;
+    let _store = PostgresProvider::new(database.url()).await.unwrap();
+    let client = connect(database.url()).await;
+    let claim = columns_of(&client, "claim_instances_1").await;
+    assert!(claim.len() >= 20, "{claim:?}");
+    for (function, more) in [
+        ("claim_carefully_1", &["blocked", "blocked_reasons"][..]),
+        ("store_results_1", &["done"]),
+        ("enqueue_starts_2", &["enqueued"]),
+        ("enqueue_messages_2", &[]),
+    ] {
+        let columns = columns_of(&client, function).await;
+        let (same, own) = columns.split_at(claim.len());
+        assert_eq!(same, claim, "{function}");
+        assert_eq!(own.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), more, "{function}");
+    }
+}

@@ -28,8 +28,18 @@ fn cases() -> u32 {
 
 #[test]
 fn the_postgres_store_behaves_like_the_reference() {
+    assert_alike(cases(), |sequence| sequence);
+}
+
+#[test]
+fn the_postgres_store_behaves_like_the_reference_if_the_clock_is_set_back() {
+    assert_alike(cases().div_ceil(2), steps::with_set_backs);
+}
+
+/// Compares the stores by random sequences, each of which is changed first.
+fn assert_alike(cases: u32, change: impl Fn(Vec<steps::Step>) -> Vec<steps::Step>) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let config = Config { failure_persistence: None, ..Config::with_cases(cases()) };
+    let config = Config { failure_persistence: None, ..Config::with_cases(cases) };
     let rng = TestRng::deterministic_rng(config.rng_algorithm);
     let mut runner = TestRunner::new_with_rng(config, rng);
     let result = runner.run(&steps::sequence(), |sequence| {
@@ -39,8 +49,8 @@ fn the_postgres_store_behaves_like_the_reference() {
             let database = Database::new().await;
             let builder = PostgresProvider::builder().clock(clock.clone());
             let store = Arc::new(builder.open(database.url()).await.unwrap());
-            let sequence = [sequence, steps::drain()].concat();
-            compare::run(reference, store, &clock, &sequence).await.map_err(TestCaseError::fail)
+            let sequence = [change(sequence), steps::drain()].concat();
+            compare::run(reference, store, &clock, &sequence, 1).await.map_err(TestCaseError::fail)
         })
     });
     match result {

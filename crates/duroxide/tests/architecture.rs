@@ -179,8 +179,19 @@ fn nothing_is_global_but_the_origin_of_monotonic_time_and_hooks_for_tests() {
         "duroxide/runtime/test_hooks.rs",
         "duroxide/providers/sqlite/work_done.rs",
     ];
-    let statics = ["\nstatic ", " static ", "thread_local!"];
-    let found = mentions(&statics, &may);
+    // The text of a call of a database function never changes: it is put together when it is first needed.
+    let is_text = |line: &str| line.contains(": Function = Function::");
+    let has_static = |code: &str| {
+        let is_static = |line: &str| line.trim_start().starts_with("static ") || line.contains(" static ");
+        code.lines().any(|line| is_static(line) && !is_text(line)) || code.contains("thread_local!")
+    };
+    let files = core().iter().map(|source| ("duroxide", source));
+    let files = files.chain(postgres().iter().map(|source| ("duroxide-pg", source)));
+    let found: Vec<String> = files
+        .filter(|(_, source)| has_static(&source.code))
+        .map(|(of, source)| format!("{of}/{}", source.file.display()))
+        .filter(|file| !may.iter().any(|may| file.starts_with(may)))
+        .collect();
     assert_eq!(found, [""; 0]);
 }
 

@@ -101,3 +101,58 @@ async fn those_who_sleep_hide_nothing_of_what_is_ready() {
     assert_eq!(messages.delayed.to_string(), "more than 10000");
     assert_eq!(messages.oldest_ready_ms, Some(now));
 }
+
+/// Twelve thousand starts within two steps of ten seconds, not in the order of their ids; the first one has an id of its own.
+fn queue_starts(file: &StoreFile) {
+    let start = r#"{"StartOrchestration":{"instance":"' || id || '","orchestration":"Order","input":"","version":null,"parent_instance":null,"parent_id":null,"execution_id":1}}"#;
+    file.connection()
+        .execute_batch(&format!(
+            "BEGIN;
+             WITH RECURSIVE n (x) AS (SELECT 0 UNION ALL SELECT x + 1 FROM n WHERE x < 11999),
+             i (x, id) AS (SELECT x, iif(x = 0, 'needle', 'hay-' || x) FROM n)
+             INSERT INTO orchestrator_queue (instance_id, class, created_at, work_item)
+             SELECT id, 'start', 1000000 + x / 6000 * 10000 + x * 7919 % 10000, '{start}' FROM i;
+             COMMIT"
+        ))
+        .unwrap();
+}
+
+// semantics: LOOK-2
+#[tokio::test]
+async fn a_long_queue_of_starts_is_looked_at_in_parts_and_each_is_listed_once() {
+    let file = StoreFile::new();
+    let store = file.open().await;
+    queue_starts(&file);
+    let pages = async |query: &InstanceQuery| {
+        let (mut query, mut pages, mut ids) = (query.clone(), 0, Vec::new());
+        loop {
+            let page = store.list_page(&query).await.unwrap();
+            pages += 1;
+            ids.extend(page.rows.into_iter().map(|row| row.instance));
+            match page.next_cursor {
+                Some(cursor) => query = query.cursor(cursor),
+                None => return (pages, ids),
+            }
+        }
+    };
+    for sort in [ListSort::Created, ListSort::Updated] {
+        for ascending in [true, false] {
+            let mut all = InstanceQuery::new().sort(sort).limit(1_000);
+            all.ascending = ascending;
+            let (_, mut ids) = pages(&all).await;
+            ids.sort();
+            ids.dedup();
+            assert_eq!(ids.len(), 12_000, "{sort:?}");
+            let (count, ids) = pages(&all.id_contains("needle")).await;
+            assert_eq!(
+                (count, ids),
+                (3, vec!["needle".to_string()]),
+                "5,000 for each page, and the rest of ten seconds"
+            );
+        }
+    }
+    let client = Client::new(store.clone());
+    let pending = InstanceQuery::new().state(InstanceState::Pending).name("Order");
+    assert_eq!(client.count(&pending, 20_000).await.unwrap(), Count::exact(12_000));
+    assert_eq!(client.count(&pending, 11_000).await.unwrap().to_string(), "more than 11000");
+}

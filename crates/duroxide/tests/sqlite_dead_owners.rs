@@ -393,38 +393,19 @@ const CULPRIT: &str = "DUROXIDE_TEST_CULPRIT";
 const MAX_ATTEMPTS: u32 = 3;
 const BYSTANDERS: usize = 40;
 
-/// Ends the process as soon as no other code is noted as running. It blocks its slot meanwhile, so what has begun ends; what
-/// waits for the slot, or for its commit, is not running and must not stay noted.
-fn abort_alone() -> ! {
-    let url = std::env::var(URL).unwrap();
-    let database = url.strip_prefix("sqlite:").unwrap().split('?').next().unwrap();
-    while running_code(std::path::Path::new(&format!("{database}-owners"))) > 1 {
-        std::thread::yield_now();
-    }
-    std::process::abort()
-}
-
-/// How many pieces of user code the files of all owners list as running.
-fn running_code(directory: &std::path::Path) -> usize {
-    let files =
-        std::fs::read_dir(directory).unwrap().filter_map(|entry| std::fs::read(entry.ok()?.path()).ok());
-    let marks = |file: Vec<u8>| {
-        let listed = file.get(272..).unwrap_or_default();
-        listed.chunks_exact(16).filter(|mark| mark.iter().any(|byte| *byte != 0)).count()
-    };
-    files.map(marks).sum()
-}
-
 /// The other process: a runtime whose user code aborts it.
+///
+/// It has one thread. So at the abort no other user code is in the middle of its run: what waits for a slot, or for its commit,
+/// is not running and must not be noted.
 #[test]
 fn child_runs_user_code_that_aborts() {
     let (Ok(url), Ok(culprit)) = (std::env::var(URL), std::env::var(CULPRIT)) else { return };
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let store = Arc::new(SqliteProvider::new(&url, None).await.unwrap());
         let activities = ActivityRegistry::builder()
             .register("Attempt", async |ctx: ActivityContext, _: String| Ok(ctx.attempt().to_string()))
-            .register("Abort", async |_: ActivityContext, _: String| abort_alone())
+            .register("Abort", async |_: ActivityContext, _: String| std::process::abort())
             .build();
         let orchestrations = OrchestrationRegistry::builder()
             .register("Bystander", async |ctx: OrchestrationContext, _: String| {
@@ -433,7 +414,7 @@ fn child_runs_user_code_that_aborts() {
             .register("activity", async |ctx: OrchestrationContext, _: String| {
                 ctx.schedule_activity("Abort", "").await
             })
-            .register("turn", async |_: OrchestrationContext, _: String| abort_alone())
+            .register("turn", async |_: OrchestrationContext, _: String| std::process::abort())
             .build();
         let options = RuntimeOptions {
             orchestration_concurrency: 1,

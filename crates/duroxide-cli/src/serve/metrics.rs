@@ -238,12 +238,9 @@ fn samples(text: &mut Text, name: &str, figures: &Figures) {
     }
 }
 
-/// Instances that have not ended. Their states may be counted up to a bound only; the totals of the others are exact.
+/// Instances that have not ended: an exact number, and those that wait for their first turn.
 fn active(totals: &StateTotals) -> f64 {
-    let by_state = totals.by_state();
-    let (ended, going): (Vec<_>, Vec<_>) = by_state.into_iter().partition(|(state, _)| state.is_ended());
-    let sum = |states: Vec<(_, Count)>| states.into_iter().map(|(_, count)| number(count)).sum::<f64>();
-    sum(going).max(totals.instances as f64 - sum(ended) + number(totals.pending))
+    totals.live() as f64 + number(totals.pending)
 }
 
 fn number(count: Count) -> f64 {

@@ -1,6 +1,7 @@
 //! The list of instances: filters, pages, counts.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State as Shares;
@@ -133,29 +134,36 @@ pub(super) async fn list(
     if let Some(waits) = waits {
         return Ok(Json(waiting_views::list(&shared.client, query, waits).await?));
     }
-    let count = match counts {
-        true => Some(shared.client.count(&query, COUNTED).await?.into()),
-        false => None,
+    let all = query.clone();
+    let count = async {
+        match counts {
+            true => shared.client.count(&all, COUNTED).await.map(|count| Some(count.into())),
+            false => Ok(None),
+        }
     };
-    let (rows, next) = fill(&shared.client, query).await?;
-    Ok(Json(InstancePage { instances: rows, next, count }))
+    let (count, page) = tokio::join!(count, fill(&shared, query));
+    let (rows, next) = page?;
+    Ok(Json(InstancePage { instances: rows, next, count: count? }))
 }
 
-/// A store may answer with a short page if its filter needs a scan. A few more are asked for, so that a reader seldom
-/// sees it.
+/// A store may answer with a short page if its filter needs a scan. A few more are asked for, as long as that goes fast, so that a
+/// reader seldom sees it.
 async fn fill(
-    client: &duroxide::Client,
+    shared: &Shared,
     mut query: InstanceQuery,
 ) -> Result<(Vec<InstanceRow>, Option<String>), ApiError> {
     const ASKED: usize = 5;
-    let wanted = query.limit;
+    const LONG_ENOUGH: Duration = Duration::from_millis(50);
+    let Shared { client, clock, .. } = shared;
+    let (wanted, began) = (query.limit, clock.monotonic());
     let mut rows: Vec<InstanceRow> = Vec::new();
     for _ in 0..ASKED {
         query.limit = wanted - rows.len();
         let page = client.list(&query).await?;
         rows.extend(page.rows.into_iter().map(InstanceRow::from));
         query.cursor = page.next_cursor;
-        if query.cursor.is_none() || rows.len() >= wanted {
+        let took = clock.monotonic().saturating_sub(began);
+        if query.cursor.is_none() || rows.len() >= wanted || took > LONG_ENOUGH {
             break;
         }
     }

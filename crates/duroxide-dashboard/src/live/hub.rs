@@ -143,10 +143,6 @@ impl Hub {
 
     async fn look(&self, seen: &mut Seen, before: &mut Option<Overview>) {
         // A store that fails now is asked again at the next look; until then the pages show what they have.
-        match read_overview(&self.client, self.clock.now_ms()).await {
-            Ok(overview) => self.tell_overview(overview, before),
-            Err(error) => tracing::debug!(target: "duroxide::dashboard", %error, "no overview"),
-        }
         let query = InstanceQuery::new().sort(ListSort::Updated).limit(RECENT);
         match self.client.list(&query).await {
             Ok(page) => {
@@ -160,6 +156,11 @@ impl Hub {
                 tracing::debug!(target: "duroxide::dashboard", %error, "no list of changes");
                 seen.forget();
             }
+        }
+        // After the list: whoever has heard of the first overview hears of every row that changes from then on.
+        match read_overview(&self.client, self.clock.now_ms()).await {
+            Ok(overview) => self.tell_overview(overview, before),
+            Err(error) => tracing::debug!(target: "duroxide::dashboard", %error, "no overview"),
         }
         self.look_at_watched().await;
     }

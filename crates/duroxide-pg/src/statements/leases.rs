@@ -1,11 +1,12 @@
-//! Instances that a statement leases along with what it stores.
+//! Instances and activities that a statement leases along with what it stores.
 
+use duroxide::providers::LONGEST_OVERTAKING;
 use tokio_postgres::Row;
 
 use super::{Param, Reading, params};
-use crate::fetch::{InstanceOrder, Instances};
+use crate::fetch::{InstanceOrder, Instances, WorkOrder};
 use crate::gather::Order;
-use crate::shared::{DueSignal, Shared};
+use crate::shared::{DueSignal, Shared, whole_ms};
 
 /// An order for instances, as parameters; without one the statement leases nothing.
 #[derive(Default)]
@@ -40,6 +41,41 @@ impl<'a> ClaimParams<'a> {
             p_known: self.known,
             p_allowed: self.allowed,
             p_seed: self.seed,
+        ]
+    }
+}
+
+/// An order for activities that a step takes along, as parameters; without one the step leases nothing.
+#[derive(Default)]
+pub(super) struct WorkClaimParams<'a> {
+    max: i32,
+    lease_ms: i64,
+    routes: Option<&'a [String]>,
+    seed: &'a str,
+    overtaking_ms: i64,
+}
+
+impl<'a> WorkClaimParams<'a> {
+    /// Asks for at most `max` activities of the order.
+    pub(super) fn new(order: Option<&'a WorkOrder>, max: i32) -> Self {
+        let overtaking_ms = whole_ms(LONGEST_OVERTAKING);
+        let Some(order) = order else { return Self { overtaking_ms, ..Self::default() } };
+        Self {
+            max,
+            lease_ms: order.lease_ms,
+            routes: order.routes.as_deref(),
+            seed: &order.seed,
+            overtaking_ms,
+        }
+    }
+
+    pub(super) fn params(&self) -> Vec<Param<'_>> {
+        params![
+            p_claim_max: self.max,
+            p_claim_ms: self.lease_ms,
+            p_claim_routes: self.routes,
+            p_claim_seed: self.seed,
+            p_overtaking_ms: self.overtaking_ms,
         ]
     }
 }

@@ -8,6 +8,7 @@ pub(crate) mod activities;
 pub(crate) mod calls;
 pub(crate) mod deliveries;
 mod leases;
+mod lone_steps;
 pub(crate) mod messages;
 pub(crate) mod results;
 pub(crate) mod starts;
@@ -19,6 +20,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use crate::error::{Failure, QueryError};
+use crate::functions::{Param, params};
 use crate::give_backs::LeaseReturner;
 use crate::jobs::Job;
 use crate::pipeline::Sent;
@@ -27,17 +29,6 @@ use crate::shared::{Effects, Shared};
 use crate::waiting_dispatchers::WaitingDispatchers;
 
 type Answer = Result<Vec<Row>, QueryError>;
-
-/// A parameter of a function: its name there, and its value.
-type Param<'a> = (&'static str, &'a (dyn ToSql + Sync));
-
-/// Lists parameters by their names.
-macro_rules! params {
-    ($($name:ident: $value:expr),* $(,)?) => {
-        vec![$((stringify!($name), &$value as &(dyn tokio_postgres::types::ToSql + Sync))),*]
-    };
-}
-use params;
 
 /// The batch that a statement belongs to. A statement that is a batch by itself also notes that the batch was made.
 #[derive(Clone, Copy)]
@@ -218,5 +209,6 @@ pub fn signatures() -> Vec<Signature> {
         deliveries::signature(),
     ];
     all.extend(steps::signatures());
+    all.extend(lone_steps::signatures());
     all
 }

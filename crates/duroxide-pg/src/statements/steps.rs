@@ -1,24 +1,23 @@
-//! Steps: turns that are stored together with their causes, without a lease: `store_steps_1`, and `store_step_1` for a lone one
-//! of the most common kind.
+//! Steps: turns that are stored together with their causes, without a lease: `store_steps_1`. A lone one of a common kind has a
+//! function of its own; see `lone_steps`.
 //!
 //! Steps of several turns go in rounds, a call of `store_round_1` for each: first the first turns of all steps, then the second
 //! ones, and so on, in one transaction.
 
-use duroxide::providers::LONGEST_OVERTAKING;
 use tokio_postgres::Row;
 
-use super::leases::join;
+use super::leases::{WorkClaimParams, join};
+use super::lone_steps::{Lone, LoneColumns, OF_ANOTHER_SERVER};
 use super::turn_columns::TurnColumns;
 use super::turns::{add_effects, event_taken, note_ends};
 use super::{BatchMemory, Param, Reading, Sending, Statement, params};
-use crate::encode::NewActivity;
 use crate::error::Failure;
 use crate::fetch::{Activities, StoredWork, WorkOrder};
 use crate::gather::{Claimed, Order};
 use crate::jobs::{HeldTurn, Job, Pending, StepStored, StepToCommit};
 use crate::pipeline::{Sent, in_order};
 use crate::server_identity::{incarnation, stored_incarnation};
-use crate::shared::{Shared, whole_ms};
+use crate::shared::Shared;
 
 const SQL: &str = "SELECT * FROM store_steps_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17,
     $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39, $40, $41,
@@ -30,13 +29,6 @@ const ROUND_SQL: &str = "SELECT * FROM store_round_1($1, $2, $3, $4, $5, $6, $7,
 
 /// The code with which a round fails if a turn of it does not fit. Nothing of the transaction remains.
 const LATER_TURN_REFUSED: &str = "DX002";
-
-const LONE_SQL: &str =
-    "SELECT * FROM store_step_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17,
-    $18, $19, $20, $21, $22)";
-
-/// No instance has it: what the caller holds is of another server.
-const OF_ANOTHER_SERVER: i64 = -1;
 
 /// What became of a step, as the function answers it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -87,19 +79,16 @@ struct Columns<'a> {
     result_id: Vec<i64>,
     result_token: Vec<&'a str>,
     result_waited: Vec<i64>,
-    claim_max: i32,
-    claim_ms: i64,
-    claim_routes: Option<&'a [String]>,
-    claim_seed: &'a str,
-    overtaking_ms: i64,
+    claim: WorkClaimParams<'a>,
 }
 
 impl<'a> Columns<'a> {
     fn new(statement: &'a Steps, shared: &Shared, server: u64, careful: bool, round: usize) -> Self {
-        let overtaking_ms = whole_ms(LONGEST_OVERTAKING);
         let round_number = i32::try_from(round + 1).unwrap_or(i32::MAX);
-        let mut columns =
-            Self { careful, round: round_number, are_plain: true, overtaking_ms, ..Self::default() };
+        let order = statement.order.as_ref();
+        let share = order.map_or(0, |order| statement.share_of_round(order, round));
+        let claim = WorkClaimParams::new(order, i32::try_from(share).unwrap_or(i32::MAX));
+        let mut columns = Self { careful, round: round_number, are_plain: true, claim, ..Self::default() };
         for (place, held) in statement.round(round) {
             let cause = statement.steps.get(place).filter(|_| round == 0).map(|step| &step.request);
             columns.step.push(i32::try_from(place + 1).unwrap_or(i32::MAX));
@@ -112,12 +101,6 @@ impl<'a> Columns<'a> {
         }
         if round == 0 {
             columns.push_results(statement, shared);
-        }
-        if let Some(order) = &statement.order {
-            columns.claim_max = i32::try_from(statement.share_of_round(order, round)).unwrap_or(i32::MAX);
-            columns.claim_ms = order.lease_ms;
-            columns.claim_routes = order.routes.as_deref();
-            columns.claim_seed = &order.seed;
         }
         columns
     }
@@ -164,100 +147,15 @@ impl<'a> Columns<'a> {
             p_result_waited_ms: self.result_waited,
         ]);
         all.extend(self.steps.parts());
-        all.extend(params![
-            p_claim_max: self.claim_max,
-            p_claim_ms: self.claim_ms,
-            p_claim_routes: self.claim_routes,
-            p_claim_seed: self.claim_seed,
-            p_overtaking_ms: self.overtaking_ms,
-        ]);
+        all.extend(self.claim.params());
         all
     }
 }
 
-/// A lone step of the most common kind.
-struct Lone<'a> {
-    step: &'a Pending<StepToCommit, StepStored>,
-    result: &'a (i64, String),
-    order: &'a WorkOrder,
-}
-
-#[derive(Default)]
-struct LoneColumns<'a> {
-    instance: &'a str,
-    held: i64,
-    execution: i64,
-    held_event: i64,
-    result_id: i64,
-    result_token: &'a str,
-    result_waited: i64,
-    event_id: Vec<i64>,
-    event_type: Vec<&'a str>,
-    event_data: Vec<&'a str>,
-    work_activity: Vec<i64>,
-    work_route: Vec<&'a str>,
-    work_item: Vec<&'a str>,
-    claim_max: i32,
-    claim_ms: i64,
-    claim_routes: &'a [String],
-    claim_seed: &'a str,
-    overtaking_ms: i64,
-}
-
-impl<'a> LoneColumns<'a> {
-    fn new(lone: Lone<'a>, shared: &Shared, server: u64) -> Self {
-        let HeldTurn { turn, incarnation, last_event_id, .. } = &lone.step.request.first;
-        Self {
-            instance: &turn.instance,
-            held: stored_incarnation(server, *incarnation).unwrap_or(OF_ANOTHER_SERVER),
-            execution: turn.execution_id,
-            held_event: *last_event_id,
-            result_id: lone.result.0,
-            result_token: &lone.result.1,
-            result_waited: shared.time.waited_ms(lone.step.arrived),
-            event_id: turn.events.iter().map(|event| event.event_id).collect(),
-            event_type: turn.events.iter().map(|event| event.event_type).collect(),
-            event_data: turn.events.iter().map(|event| event.text.as_str()).collect(),
-            work_activity: turn.activities.iter().map(|activity| activity.activity_id).collect(),
-            work_route: turn.activities.iter().map(|activity| activity.route.as_str()).collect(),
-            work_item: turn.activities.iter().map(|activity| activity.text.as_str()).collect(),
-            claim_max: lone.order.stored_max(),
-            claim_ms: lone.order.lease_ms,
-            claim_routes: lone.order.routes.as_deref().unwrap_or_default(),
-            claim_seed: &lone.order.seed,
-            overtaking_ms: whole_ms(LONGEST_OVERTAKING),
-        }
-    }
-
-    fn params(&self) -> Vec<Param<'_>> {
-        params![
-            p_instance: self.instance,
-            p_held: self.held,
-            p_execution: self.execution,
-            p_held_event: self.held_event,
-            p_result_id: self.result_id,
-            p_result_token: self.result_token,
-            p_result_waited_ms: self.result_waited,
-            p_event_id: self.event_id,
-            p_event_type: self.event_type,
-            p_event_data: self.event_data,
-            p_work_activity: self.work_activity,
-            p_work_route: self.work_route,
-            p_work_item: self.work_item,
-            p_claim_max: self.claim_max,
-            p_claim_ms: self.claim_ms,
-            p_claim_routes: self.claim_routes,
-            p_claim_seed: self.claim_seed,
-            p_overtaking_ms: self.overtaking_ms,
-        ]
-    }
-}
-
 #[cfg(feature = "test-hooks")]
-pub(super) fn signatures() -> [super::Signature; 3] {
+pub(super) fn signatures() -> [super::Signature; 2] {
     let many = super::Signature::of(SQL, Columns::default().params());
-    let round = super::Signature::of(ROUND_SQL, Columns::default().round_params());
-    [many, round, super::Signature::of(LONE_SQL, LoneColumns::default().params())]
+    [many, super::Signature::of(ROUND_SQL, Columns::default().round_params())]
 }
 
 impl Steps {
@@ -267,26 +165,10 @@ impl Steps {
         Self { steps: vec![step], order, verdicts, details, server: 0, work: None }
     }
 
-    /// Returns the step if it is the only one, and of the most common kind: the result of one activity, and a turn that
-    /// changes nothing but history and new activities, which all fit the order.
+    /// Returns the step if it is the only one, and of a common kind.
     fn lone(&self) -> Option<Lone<'_>> {
-        let ([step], Some(order)) = (self.steps.as_slice(), &self.order) else { return None };
-        let StepToCommit { first, then, results, timer, .. } = &step.request;
-        let ([result], [route], None, []) =
-            (results.as_slice(), order.routes.as_deref()?, timer, then.as_slice())
-        else {
-            return None;
-        };
-        let turn = &first.turn;
-        let is_usual = first.is_plain()
-            && !turn.values.cleared
-            && (turn.values.values.is_empty() && turn.cancelled.is_empty() && turn.messages.is_empty())
-            && (1..=order.max).contains(&turn.activities.len());
-        let fits = |activity: &NewActivity| {
-            let is_own = activity.instance == turn.instance && activity.execution_id == turn.execution_id;
-            is_own && activity.session_id.is_none() && activity.route == *route
-        };
-        (is_usual && turn.activities.iter().all(fits)).then_some(Lone { step, result, order })
+        let [step] = self.steps.as_slice() else { return None };
+        Lone::of(step, self.order.as_ref())
     }
 
     /// How many turns the longest step has.
@@ -382,8 +264,7 @@ impl Statement for Steps {
     fn sql(&self) -> Vec<&'static str> {
         match self.rounds() {
             // What is tried one by one goes alone.
-            0 | 1 if self.lone().is_some() => vec![SQL, LONE_SQL],
-            0 | 1 => vec![SQL],
+            0 | 1 => std::iter::once(SQL).chain(self.lone().map(|lone| lone.sql())).collect(),
             _ => vec![ROUND_SQL],
         }
     }
@@ -426,7 +307,8 @@ impl Statement for Steps {
         Box::pin(async move {
             let (shared, server) = (sending.shared, sending.session.server());
             if let Some(lone) = self.lone().filter(|_| !sending.careful) {
-                return sending.call(LONE_SQL, LoneColumns::new(lone, shared, server).params()).await;
+                let columns = LoneColumns::new(&lone, shared, server);
+                return sending.call(lone.sql(), columns.params(&lone)).await;
             }
             let columns = |round| Columns::new(self, shared, server, sending.careful, round);
             if self.rounds() <= 1 {

@@ -224,8 +224,8 @@ impl State {
     /// Passes on what a client sent; an error ends the connection.
     async fn pass(&self, sent: &[u8], server: &mut TcpStream) -> Result<(), ()> {
         let next = match sent {
-            batch if is_batch(batch) => Some(&self.next_commits),
             claim if is_claim(claim) => Some(&self.next_claims),
+            batch if is_batch(batch) => Some(&self.next_commits),
             _ => None,
         };
         let how = next.and_then(|next| next.lock().unwrap().pop_front()).unwrap_or(NextCommit::Pass);
@@ -255,12 +255,21 @@ fn is_batch(sent: &[u8]) -> bool {
     })
 }
 
-/// Tells whether a client asks for leases: the last parameter is a seed (32 digits), and all results are binary.
+/// Tells whether a client asks for leases. The last parameters are a seed (32 digits) and, of instances, no array; of activities,
+/// a number. (Giving leases back has three parameters: no time, a seed and a number.) All results are binary.
 fn is_claim(sent: &[u8]) -> bool {
     const SEED: &[u8] = &[0, 0, 0, 32];
+    const NOTHING: &[u8] = &[255, 255, 255, 255];
+    const NUMBER: &[u8] = &[0, 0, 0, 8];
     const BINARY: &[u8] = &[0, 1, 0, 1];
-    sent.windows(40).any(|bytes| {
-        bytes.starts_with(SEED) && bytes[4..36].iter().all(u8::is_ascii_hexdigit) && bytes.ends_with(BINARY)
+    const THREE_THE_FIRST_NOTHING: &[u8] = &[0, 3, 255, 255, 255, 255];
+    sent.windows(40).enumerate().any(|(at, bytes)| {
+        let (seed, last) = bytes.split_at(36);
+        let ends_after = |length: usize| sent.get(at + length..).is_some_and(|rest| rest.starts_with(BINARY));
+        seed.starts_with(SEED)
+            && seed[4..].iter().all(u8::is_ascii_hexdigit)
+            && !sent[..at].ends_with(THREE_THE_FIRST_NOTHING)
+            && (last == NOTHING && ends_after(40) || last == NUMBER && ends_after(48))
     })
 }
 

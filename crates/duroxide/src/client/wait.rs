@@ -11,8 +11,10 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 
 use super::{Client, ClientError};
-use crate::model::{Clock, ClockSleep, OrchestrationStatus, codec};
-use crate::providers::{AwaitedInstance, AwaitedLook, Cause, Change, EndWaiter, InstanceWatch, Looks};
+use crate::model::{Clock, ClockSleep, OrchestrationStatus, SystemClock, codec};
+use crate::providers::{
+    AwaitedInstance, AwaitedLook, Cause, Change, EndWaiter, InstanceWatch, JUST_BEGUN, Looks,
+};
 
 /// The pauses between two looks at a store that cannot be watched, or that failed: 5, 10, 20, 40, 80, 100, 100 ... ms.
 #[derive(Debug, Clone, Copy)]
@@ -85,9 +87,33 @@ impl Wait {
         None
     }
 
+    /// Lets an instance that has just begun in this process go on for a moment before anybody looks at the store, which has
+    /// nothing to tell yet. Most of what changes meanwhile is its start. Returns how it ended, if it did.
+    async fn while_it_just_begins(&mut self) -> Option<OrchestrationStatus> {
+        if !self.end.as_ref()?.take_just_begun() {
+            return None;
+        }
+        let mut moment = SystemClock.sleep(JUST_BEGUN);
+        loop {
+            tokio::select! {
+                biased;
+                _ = self.watch.as_mut()?.next_change() => {}
+                () = &mut moment => return None,
+                () = &mut self.deadline => {
+                    self.is_late = true;
+                    return None;
+                }
+            }
+            let told = self.told().await;
+            if told.is_some() || self.is_late {
+                return told;
+            }
+        }
+    }
+
     /// Asks the runtimes of this process how the instance ended, if one of them has announced it.
     async fn told(&mut self) -> Option<OrchestrationStatus> {
-        let end = self.end.as_ref()?;
+        let end = self.end.as_ref().filter(|_| !self.is_late)?;
         tokio::select! {
             biased;
             told = end.outcome() => told,
@@ -98,12 +124,13 @@ impl Wait {
         }
     }
 
-    /// Makes a look: one that waits its turn, until there is a reason not to, or one at once.
+    /// Makes a look: one that waits its turn, or one at once. Returns `None` if there is a reason not to wait any longer; the next
+    /// look is one at once.
     pub(super) async fn look<T>(
         &mut self,
         in_turn: impl Future<Output = T>,
         at_once: impl Future<Output = T>,
-    ) -> T {
+    ) -> Option<T> {
         if self.cause == Cause::Suspicion {
             let hurry = async {
                 match &mut self.watch {
@@ -113,12 +140,13 @@ impl Wait {
             };
             self.cause = tokio::select! {
                 biased;
-                looked = in_turn => return looked,
+                looked = in_turn => return Some(looked),
                 () = hurry => Cause::Change,
                 () = &mut self.deadline => self.give_up(),
             };
+            return None;
         }
-        at_once.await
+        Some(at_once.await)
     }
 
     /// The next look is the last one, and does not wait its turn.
@@ -238,7 +266,7 @@ impl Client {
                 }
                 self.get_kv_value(instance, key).await
             };
-            let look = wait.look(in_turn, self.get_kv_value(instance, key)).await;
+            let Some(look) = wait.look(in_turn, self.get_kv_value(instance, key)).await else { continue };
             if let Some(end) = wait.after(look).await {
                 return end;
             }
@@ -252,13 +280,19 @@ impl Client {
         awaited: AwaitedInstance<'_>,
     ) -> Result<OrchestrationStatus, ClientError> {
         let looks = wait.watch.as_ref().map(InstanceWatch::looks);
+        if awaited.custom_status_after.is_none()
+            && let Some(status) = wait.while_it_just_begins().await
+        {
+            return Ok(status);
+        }
         loop {
             if let Some(status) = wait.told().await {
                 return Ok(status);
             }
             let in_turn = self.look_for_news(looks.as_ref(), awaited, Cause::Suspicion);
             let at_once = self.look_for_news(looks.as_ref(), awaited, Cause::Change);
-            let look = wait.look(in_turn, at_once).await;
+            // A runtime of this process may have told meanwhile.
+            let Some(look) = wait.look(in_turn, at_once).await else { continue };
             if let Some(end) = wait.after(look).await {
                 return end;
             }

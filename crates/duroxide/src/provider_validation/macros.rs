@@ -323,6 +323,9 @@ macro_rules! __validation_of_our_own {
             rates_count_instances_that_begin_and_end, workers_are_listed_while_they_report,
             obstacles_block_instances_until_they_are_over, a_deleted_instance_is_listed_no_more,
         }
+        $crate::__validation_module! { $factory; listed_starts;
+            a_queued_start_is_found_by_what_it_says, a_count_is_exact_up_to_its_bound,
+        }
         $crate::__validation_module! { $factory; overviews;
             totals_tell_cancelled_instances_from_failed_ones, what_is_due_is_ready_before_anybody_fetches,
             a_tag_without_ready_activities_is_told,

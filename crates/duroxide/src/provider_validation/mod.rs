@@ -62,6 +62,7 @@ pub mod inspection;
 pub mod large_batches;
 pub mod lease_details;
 pub mod lease_recovery;
+pub mod listed_starts;
 pub mod overviews;
 pub mod partial_history;
 pub mod queued_children;

@@ -7,15 +7,23 @@
 //! The other way round, a runtime announces how an instance ends if a client waits for that, before it stores the end.
 //! When the store wakes the client, the client only has to hear whether the end is stored, and reads nothing.
 //!
+//! A client that waits for an instance which it has just started that way need not look at the store first: the instance runs.
+//!
 //! And a client tells the runtimes to which instances it sends messages, so that they know which are not idle.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::sync::watch;
 
 use crate::model::{OrchestrationStatus, WorkItem};
+
+/// How long a client waits for an instance that has just begun, before it looks at the store.
+pub(crate) const JUST_BEGUN: Duration = Duration::from_millis(20);
+/// How many instances that have just begun the exchange remembers.
+const MOST_BEGUN: usize = 64;
 
 /// Where the clients and the runtimes of one store handle meet.
 ///
@@ -33,6 +41,25 @@ struct Ends {
     awaited: HashMap<String, AwaitedEnd>,
     /// Counts registrations and announcements, so that nobody hears of an end from before its time.
     moment: u64,
+    /// The instances that began through the exchange, have not ended as far as it knows, and that nobody has waited for yet; the
+    /// latest at the back.
+    begun: VecDeque<String>,
+}
+
+impl Ends {
+    fn note_begun(&mut self, instance: &str) {
+        if self.begun.len() == MOST_BEGUN {
+            self.begun.pop_front();
+        }
+        self.begun.push_back(instance.to_string());
+    }
+
+    /// Forgets the instance; `false` if it is not known.
+    fn forget_begun(&mut self, instance: &str) -> bool {
+        let before = self.begun.len();
+        self.begun.retain(|begun| begun != instance);
+        self.begun.len() < before
+    }
 }
 
 struct AwaitedEnd {
@@ -80,8 +107,14 @@ impl LocalExchange {
     /// Offers a start to the runtimes, one after the other.
     pub(crate) async fn take_start(&self, start: &WorkItem) -> TakenStart {
         let takers = self.lock().clone();
+        let WorkItem::StartOrchestration { instance, .. } = start else { return TakenStart::Not };
         for taker in takers {
+            // Before the runtime takes it: the instance may have ended before this call returns.
+            self.ends().note_begun(instance);
             let taken = taker.take_start(start).await;
+            if taken != TakenStart::Stored {
+                self.ends().forget_begun(instance);
+            }
             if taken != TakenStart::Not {
                 return taken;
             }
@@ -113,7 +146,8 @@ impl LocalExchange {
         status: impl FnOnce() -> OrchestrationStatus,
     ) -> Option<AnnouncedEnd> {
         let mut ends = self.ends();
-        let Ends { awaited, moment } = &mut *ends;
+        ends.forget_begun(instance);
+        let Ends { awaited, moment, .. } = &mut *ends;
         let awaited = awaited.get_mut(instance)?;
         *moment += 1;
         let (sender, receiver) = watch::channel(EndState::Announced);
@@ -164,6 +198,11 @@ pub(crate) struct EndWaiter {
 }
 
 impl EndWaiter {
+    /// Tells whether the instance has just begun in this process, and has not ended as far as that knows; once.
+    pub(crate) fn take_just_begun(&self) -> bool {
+        self.exchange.ends().forget_begun(&self.instance)
+    }
+
     /// Waits for the outcome of an end that is announced; `None` if none is, or if it was not stored.
     pub(crate) async fn outcome(&self) -> Option<OrchestrationStatus> {
         let mut announced = {
@@ -201,6 +240,55 @@ mod tests {
             custom_status: None,
             custom_status_version: 0,
         }
+    }
+
+    fn start(instance: &str) -> WorkItem {
+        WorkItem::StartOrchestration {
+            instance: instance.into(),
+            orchestration: "Order".into(),
+            input: String::new(),
+            version: None,
+            parent_instance: None,
+            parent_id: None,
+            parent_execution_id: None,
+            execution_id: 1,
+        }
+    }
+
+    /// Takes the starts of most instances, and ends one at once.
+    struct Eager(Arc<LocalExchange>);
+
+    #[async_trait]
+    impl TakesStarts for Eager {
+        async fn take_start(&self, start: &WorkItem) -> TakenStart {
+            let WorkItem::StartOrchestration { instance, .. } = start else { return TakenStart::Not };
+            match instance.as_str() {
+                "refused" => return TakenStart::Not,
+                "ends" => drop(self.0.announce_end(instance, || completed(""))),
+                _ => {}
+            }
+            TakenStart::Stored
+        }
+
+        fn note_message(&self, _: &str) {}
+    }
+
+    #[tokio::test]
+    async fn only_what_began_here_and_has_not_ended_has_just_begun() {
+        let exchange = Arc::new(LocalExchange::default());
+        let _runtime = exchange.register(Arc::new(Eager(exchange.clone())));
+        for instance in ["runs", "ends", "refused"] {
+            exchange.take_start(&start(instance)).await;
+        }
+        let take_just_begun = |instance: &str| exchange.await_end(instance).take_just_begun();
+        assert!(take_just_begun("runs"));
+        assert!(!take_just_begun("runs"), "one waits");
+        assert!(!take_just_begun("ends") && !take_just_begun("refused") && !take_just_begun("unknown"));
+        exchange.take_start(&start("runs")).await;
+        for number in 0..MOST_BEGUN {
+            exchange.take_start(&start(&number.to_string())).await;
+        }
+        assert!(!take_just_begun("runs"), "only the latest are remembered");
     }
 
     #[tokio::test]

@@ -67,7 +67,7 @@ pub use inspection::{
 };
 pub use items::{ExecutionMetadata, OrchestrationItem, ScheduledActivityIdentifier, SessionFetchConfig};
 pub use local_exchange::LocalExchange;
-pub(crate) use local_exchange::{AnnouncedEnd, EndWaiter, StartTaker, TakenStart, TakesStarts};
+pub(crate) use local_exchange::{AnnouncedEnd, EndWaiter, JUST_BEGUN, StartTaker, TakenStart, TakesStarts};
 pub use management::{
     DeleteInstanceResult, ExecutionInfo, InstanceFilter, InstanceInfo, InstanceTree, ManagementProvider,
     PruneOptions, PruneResult, QueueDepths, SystemMetrics,

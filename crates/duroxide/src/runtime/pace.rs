@@ -59,6 +59,11 @@ impl Pace {
         state.since = 0;
     }
 
+    /// Tells whether a time was measured.
+    pub fn is_known(&self) -> bool {
+        self.state().average.is_some()
+    }
+
     /// Returns how many items `slots` slots should claim together: at least one each, and as many as they will finish
     /// soon.
     pub fn items_to_claim(&self, slots: usize) -> usize {

@@ -26,16 +26,17 @@ impl WatchedProcess {
         Self { process, progress }
     }
 
-    /// Waits until so many lines were written, or nothing has come for this long.
-    pub fn progress(&self, lines: u64, quiet: Duration) {
+    /// Waits until so many lines were written, or nothing has come for this long; tells whether they were written.
+    pub fn progress(&self, lines: u64, quiet: Duration) -> bool {
         let mut seen = 0;
         while seen < lines {
             match self.progress.recv_timeout(quiet) {
                 Ok(more) => seen += more as u64,
-                Err(RecvTimeoutError::Timeout) => return,
+                Err(RecvTimeoutError::Timeout) => return false,
                 Err(RecvTimeoutError::Disconnected) => panic!("the worker ended by itself"),
             }
         }
+        true
     }
 
     pub fn kill(mut self) {

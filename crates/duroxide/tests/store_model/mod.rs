@@ -39,11 +39,19 @@ fn the_sqlite_store_behaves_like_the_reference() {
     assert_alike(Config::with_cases(cases()), reference, sqlite);
 }
 
+#[cfg(feature = "sqlite")]
+#[test]
+fn the_sqlite_store_behaves_like_the_reference_if_the_clock_is_set_back() {
+    let config = Config::with_cases(cases().div_ceil(2));
+    assert_alike_after(steps::with_set_backs, config, reference, sqlite);
+}
+
 #[test]
 fn the_comparison_notices_every_broken_store() {
     for fault in Fault::ALL {
         let config = Config { max_shrink_iters: 0, ..Config::with_cases(cases()) };
-        let result = compare_stores(config, reference, async |clock| faulty(fault, clock));
+        let result =
+            compare_stores(|sequence| sequence, config, reference, async |clock| faulty(fault, clock));
         assert!(matches!(result, Err(TestError::Fail(..))), "{fault:?} was not noticed: {result:?}");
     }
 }
@@ -53,7 +61,17 @@ fn assert_alike(
     make_left: impl AsyncFn(Arc<ManualClock>) -> Arc<dyn Provider>,
     make_right: impl AsyncFn(Arc<ManualClock>) -> Arc<dyn Provider>,
 ) {
-    match compare_stores(config, make_left, make_right) {
+    assert_alike_after(|sequence| sequence, config, make_left, make_right);
+}
+
+/// The same for sequences that are changed first.
+fn assert_alike_after(
+    change: impl Fn(Vec<Step>) -> Vec<Step>,
+    config: Config,
+    make_left: impl AsyncFn(Arc<ManualClock>) -> Arc<dyn Provider>,
+    make_right: impl AsyncFn(Arc<ManualClock>) -> Arc<dyn Provider>,
+) {
+    match compare_stores(change, config, make_left, make_right) {
         Ok(()) => {}
         Err(TestError::Fail(difference, sequence)) => {
             let steps: Vec<String> = sequence.iter().map(|step| format!("  {step:?}")).collect();
@@ -65,6 +83,7 @@ fn assert_alike(
 
 /// Runs random sequences against a fresh pair of stores each. The sequences are the same in every run.
 fn compare_stores(
+    change: impl Fn(Vec<Step>) -> Vec<Step>,
     config: Config,
     make_left: impl AsyncFn(Arc<ManualClock>) -> Arc<dyn Provider>,
     make_right: impl AsyncFn(Arc<ManualClock>) -> Arc<dyn Provider>,
@@ -77,8 +96,8 @@ fn compare_stores(
             let clock = Arc::new(ManualClock::default());
             let left = make_left(clock.clone()).await;
             let right = make_right(clock.clone()).await;
-            let sequence = [sequence, steps::drain()].concat();
-            compare::run(left, right, &clock, &sequence).await.map_err(TestCaseError::fail)
+            let sequence = [change(sequence), steps::drain()].concat();
+            compare::run(left, right, &clock, &sequence, 1).await.map_err(TestCaseError::fail)
         })
     })
 }

@@ -30,6 +30,10 @@ pub enum Step {
     Advance {
         ms: u64,
     },
+    /// A correction of the machine's clock, backwards.
+    SetBack {
+        ms: u64,
+    },
     Enqueue {
         message: WorkItem,
         delay_ms: Option<u64>,
@@ -315,6 +319,24 @@ fn whole_short_path() -> BoxedStrategy<Vec<Step>> {
         })
         .boxed()
 }
+
+/// The same sequence on a machine whose clock is set back now and then. Before each time a claim of each kind sees what is due:
+/// what has been seen as due stays so, and of what nobody has looked at a store could not tell.
+pub fn with_set_backs(sequence: Vec<Step>) -> Vec<Step> {
+    let claimant =
+        Claimant { lock_ms: 30_000, owner: Some(OWNERS[0]), session_ms: 5_000, tags: TagFilter::Any };
+    let mut steps = Vec::new();
+    let mut distances = [500, 1, 30_000, 5_000, 60 * 60 * 1_000].into_iter().cycle();
+    for part in sequence.chunks(STEPS_BETWEEN_SET_BACKS) {
+        steps.extend_from_slice(part);
+        steps.push(Step::ClaimWork { max: 1, claimant: claimant.clone() });
+        steps.push(Step::ClaimInstances { max: 1, lock_ms: 5_000 });
+        steps.extend(distances.next().map(|ms| Step::SetBack { ms }));
+    }
+    steps
+}
+
+const STEPS_BETWEEN_SET_BACKS: usize = 13;
 
 /// The end of every sequence: takes out everything that is still there.
 pub fn drain() -> Vec<Step> {

@@ -6,10 +6,15 @@
 //! bounded number of rows. A condition that selects few instances by another index (a parent, the beginning of an id,
 //! blocked instances) is answered from that index, and sorted.
 
+mod conditions;
+mod starts;
+
 use std::fmt::Write;
 
+pub use conditions::{CUSTOM_STATUS_KEY, LONGEST_LEASE_MS, is_blocked, is_busy, live_from};
+
 use super::{InstanceQuery, ListCursor, ListSort};
-use crate::model::{ExecutionStatus, InstanceState, Obstacle};
+use crate::model::{ExecutionStatus, InstanceState};
 
 /// How a database writes what this needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +50,16 @@ pub const SORTED_AT_MOST: usize = 10_000;
 
 /// The most parts that one statement merges.
 pub const PARTS_AT_ONCE: usize = 100;
+
+/// The beginning of a statement that returns one row: the number of rows of what follows, up to its limit.
+const COUNTING: &str = "SELECT count(*) AS seq, CAST(0 AS bigint) AS at FROM (";
+
+/// Whether rows come in the order of the page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum InOrder {
+    Yes,
+    No,
+}
 
 /// Makes the statements of one query at one time.
 pub struct Listing<'q> {
@@ -194,10 +209,10 @@ impl<'q> Listing<'q> {
         Some(states.iter().filter_map(|state| state.listed_status()).collect())
     }
 
-    /// Counts a set, up to one more than is sorted. Returns one row with a number.
+    /// Counts a set, up to one more than is sorted. Returns one row, with the number in `seq`.
     pub fn count_set(&self, set: ListSet) -> ListStatement {
         let mut statement = Statement::new(self.dialect);
-        statement.push("SELECT count(*) FROM (");
+        statement.push(COUNTING);
         match set {
             ListSet::WithMessages => {
                 let _ = write!(
@@ -212,9 +227,8 @@ impl<'q> Listing<'q> {
                 }
             }
             _ => {
-                statement.push("SELECT 1 FROM instances i WHERE ");
-                let condition = self.set_condition(&mut statement, set);
-                statement.push(&condition);
+                statement.push("SELECT 1");
+                self.push_from_set(&mut statement, set);
             }
         }
         let _ = write!(statement.sql, " LIMIT {}) counted", SORTED_AT_MOST + 1);
@@ -225,9 +239,8 @@ impl<'q> Listing<'q> {
     pub fn page_of_set(&self, set: ListSet, limit: usize) -> ListStatement {
         let mut statement = Statement::new(self.dialect);
         let at = self.at();
-        let _ = write!(statement.sql, "SELECT i.incarnation AS seq, {at} AS at FROM instances i WHERE ");
-        let condition = self.set_condition(&mut statement, set);
-        statement.push(&condition);
+        let _ = write!(statement.sql, "SELECT i.incarnation AS seq, {at} AS at");
+        self.push_from_set(&mut statement, set);
         self.push_place(&mut statement);
         self.push_residual(&mut statement, true);
         let _ = write!(statement.sql, " ORDER BY {} LIMIT {limit}", self.order("at", "seq"));
@@ -241,22 +254,52 @@ impl<'q> Listing<'q> {
         let has_residual = self.has_residual(parts);
         let from = if has_residual { scanned } else { limit };
         if !has_residual {
-            self.push_merged(&mut statement, parts, &format!("LIMIT {from}"));
+            self.push_merged(&mut statement, parts, "", InOrder::Yes, &format!("LIMIT {from}"));
             return statement.done();
         }
-        statement.push("SELECT m.seq, m.at FROM (");
-        self.push_merged(&mut statement, parts, &format!("LIMIT {from}"));
-        // SQLite takes the tables of a cross join in this order, and so the rows in theirs.
-        let join = match self.dialect {
-            SqlDialect::Sqlite => ") m CROSS JOIN instances i WHERE i.incarnation = m.seq",
-            SqlDialect::Postgres => ") m JOIN instances i ON i.incarnation = m.seq WHERE true",
-        };
-        statement.push(join);
+        statement.push("SELECT i.seq, i.at FROM (");
+        self.push_merged(
+            &mut statement,
+            parts,
+            &self.checked_columns(),
+            InOrder::Yes,
+            &format!("LIMIT {from}"),
+        );
+        statement.push(") i WHERE true");
         self.push_residual(&mut statement, self.source() != ListSource::Parts);
         if self.dialect == SqlDialect::Postgres {
-            let _ = write!(statement.sql, " ORDER BY {}", self.order("m.at", "m.seq"));
+            let _ = write!(statement.sql, " ORDER BY {}", self.order("i.at", "i.seq"));
         }
         let _ = write!(statement.sql, " LIMIT {limit}");
+        statement.done()
+    }
+
+    /// Counts what `page` finds, up to `limit`, in any order. Returns one row, with the number in `seq`.
+    pub fn count(&self, parts: &[ListPart], limit: usize, scanned: usize) -> ListStatement {
+        let mut statement = Statement::new(self.dialect);
+        statement.push(COUNTING);
+        if self.has_residual(parts) {
+            statement.push("SELECT 1 FROM (");
+            let columns = self.checked_columns();
+            self.push_merged(&mut statement, parts, &columns, InOrder::No, &format!("LIMIT {scanned}"));
+            statement.push(") i WHERE true");
+            self.push_residual(&mut statement, self.source() != ListSource::Parts);
+            let _ = write!(statement.sql, " LIMIT {limit}");
+        } else {
+            self.push_merged(&mut statement, parts, "", InOrder::No, &format!("LIMIT {limit}"));
+        }
+        statement.push(") counted");
+        statement.done()
+    }
+
+    /// Counts what is selected of a set, up to `limit`. Returns one row, with the number in `seq`.
+    pub fn count_of_set(&self, set: ListSet, limit: usize) -> ListStatement {
+        let mut statement = Statement::new(self.dialect);
+        statement.push(COUNTING);
+        statement.push("SELECT 1");
+        self.push_from_set(&mut statement, set);
+        self.push_residual(&mut statement, true);
+        let _ = write!(statement.sql, " LIMIT {limit}) counted");
         statement.done()
     }
 
@@ -266,13 +309,22 @@ impl<'q> Listing<'q> {
             return None;
         }
         let mut statement = Statement::new(self.dialect);
-        self.push_merged(&mut statement, parts, &format!("LIMIT 1 OFFSET {}", scanned.saturating_sub(1)));
+        let last = format!("LIMIT 1 OFFSET {}", scanned.saturating_sub(1));
+        self.push_merged(&mut statement, parts, "", InOrder::Yes, &last);
         Some(statement.done())
     }
 
-    fn push_merged(&self, statement: &mut Statement, parts: &[ListPart], limit: &str) {
+    /// Adds the instances of the parts, or of another index, with more of their columns.
+    fn push_merged(
+        &self,
+        statement: &mut Statement,
+        parts: &[ListPart],
+        columns: &str,
+        in_order: InOrder,
+        limit: &str,
+    ) {
         let at = self.at();
-        let begin = format!("SELECT i.incarnation AS seq, {at} AS at FROM instances i WHERE ");
+        let begin = format!("SELECT i.incarnation AS seq, {at} AS at{columns} FROM instances i WHERE ");
         let selecting = match self.source() {
             ListSource::Parent => Some(("i.parent_instance_id", self.query.parent.as_deref())),
             ListSource::Root => Some(("i.root_instance_id", self.query.root.as_deref())),
@@ -291,7 +343,8 @@ impl<'q> Listing<'q> {
             self.push_place(statement);
         } else {
             // PostgreSQL merges parts only if each says its order; otherwise it reads and sorts them all. SQLite knows.
-            let says_order = self.dialect == SqlDialect::Postgres && parts.len() > 1;
+            let says_order =
+                self.dialect == SqlDialect::Postgres && parts.len() > 1 && in_order == InOrder::Yes;
             let (open, close) = match says_order {
                 true => ("(", format!(" ORDER BY {})", self.order("at", "seq"))),
                 false => ("", String::new()),
@@ -309,7 +362,30 @@ impl<'q> Listing<'q> {
                 statement.push(&close);
             }
         }
-        let _ = write!(statement.sql, " ORDER BY {} {limit}", self.order("at", "seq"));
+        if in_order == InOrder::Yes {
+            let _ = write!(statement.sql, " ORDER BY {}", self.order("at", "seq"));
+        }
+        let _ = write!(statement.sql, " {limit}");
+    }
+
+    /// The columns that the conditions need which are checked row by row, for the statement that finds the rows in their
+    /// order: it has the rows at hand, and nobody has to look for them again.
+    fn checked_columns(&self) -> String {
+        let query = self.query;
+        let has_updated_range = query.updated_from_ms.or(query.updated_before_ms).is_some();
+        let has_created_range = query.created_from_ms.or(query.created_before_ms).is_some();
+        let columns = [
+            ("instance_id", true),
+            ("listed_status", !query.states.is_empty()),
+            ("orchestration_name", query.name.is_some()),
+            ("orchestration_version", query.version.is_some()),
+            ("created_at", has_created_range),
+            ("updated_at", has_updated_range),
+            ("parent_instance_id", query.parent.is_some()),
+            ("root_instance_id", query.root.is_some()),
+            ("custom_status", query.custom_status.is_some()),
+        ];
+        columns.iter().filter(|(_, is_needed)| *is_needed).map(|(name, _)| format!(", i.{name}")).collect()
     }
 
     /// The column that the order goes by.
@@ -326,229 +402,6 @@ impl<'q> Listing<'q> {
             false => format!("{at} DESC, {seq} DESC"),
         }
     }
-
-    /// Adds the range of the times that the order goes by.
-    fn push_time_range(&self, statement: &mut Statement) {
-        let query = self.query;
-        let (from, before) = match query.sort {
-            ListSort::Created => (query.created_from_ms.map(clamp), query.created_before_ms.map(clamp)),
-            // The step in which the range ends belongs to it, in part.
-            ListSort::Updated => (
-                query.updated_from_ms.map(|ms| clamp(ms / ListSort::UPDATED_MS)),
-                query.updated_before_ms.map(|ms| clamp(ms / ListSort::UPDATED_MS) + 1),
-            ),
-        };
-        let at = self.at();
-        if let Some(from) = from {
-            let _ = write!(statement.sql, " AND {at} >= {from}");
-        }
-        if let Some(before) = before {
-            let _ = write!(statement.sql, " AND {at} < {before}");
-        }
-    }
-
-    /// Adds the place that the page begins behind.
-    fn push_place(&self, statement: &mut Statement) {
-        let Some(after) = self.after else { return };
-        let compare = if self.query.ascending { ">" } else { "<" };
-        let at = self.at();
-        // A start comes behind the instances of its moment in ascending order, and before them in descending order.
-        let condition = match (after.rank, self.query.ascending) {
-            (0, _) => format!(" AND ({at}, i.incarnation) {compare} ({}, {})", after.at, after.seq),
-            (_, true) => format!(" AND {at} > {}", after.at),
-            (_, false) => format!(" AND {at} <= {}", after.at),
-        };
-        statement.push(&condition);
-    }
-
-    fn set_condition(&self, statement: &mut Statement, set: ListSet) -> String {
-        let query = self.query;
-        match set {
-            ListSet::Blocked => format!(
-                "i.instance_id IN (SELECT s.instance_id FROM instance_schedule s WHERE s.blocked_at IS NOT NULL
-                    UNION ALL SELECT o.instance_id FROM obstacles o WHERE o.next_try_at >= {})",
-                self.live_from()
-            ),
-            ListSet::WithMessages => {
-                // Most of those that are not in line sleep, and their timers are not among these.
-                let unnoticed = match self.dialect {
-                    SqlDialect::Sqlite => "",
-                    SqlDialect::Postgres => " UNION SELECT unnest(a.instances) FROM arrivals a",
-                };
-                format!(
-                    "i.instance_id IN (SELECT s.instance_id FROM instance_schedule s WHERE s.ready_seq IS NOT NULL
-                    UNION SELECT s.instance_id FROM instance_schedule s
-                        WHERE s.due_at <= {} AND (s.lock_token IS NOT NULL OR s.due_at <= {}){unnoticed})",
-                    self.leases_end_by(),
-                    self.now_ms
-                )
-            }
-            ListSet::Parent => {
-                format!("i.parent_instance_id = {}", statement.text(query.parent.as_deref().unwrap_or_default()))
-            }
-            ListSet::Root => {
-                format!("i.root_instance_id = {}", statement.text(query.root.as_deref().unwrap_or_default()))
-            }
-            ListSet::CustomStatus => {
-                let custom = statement.text(query.custom_status.as_deref().unwrap_or_default());
-                // SQLite would put the text into `substr` in place of the column, and find no index for that.
-                format!(
-                    "i.custom_status IS NOT NULL AND substr(i.custom_status, 1, {CUSTOM_STATUS_KEY}) = substr({custom}, 1, {CUSTOM_STATUS_KEY}) AND (i.custom_status || '') = {custom}"
-                )
-            }
-            ListSet::Prefix => {
-                let prefix = statement.text(query.id_prefix.as_deref().unwrap_or_default());
-                let last = match self.dialect {
-                    SqlDialect::Sqlite => "char(1114111)",
-                    SqlDialect::Postgres => "chr(1114111)",
-                };
-                format!("i.instance_id >= {prefix} AND i.instance_id < {prefix} || {last}")
-            }
-        }
-    }
-
-    /// Tells whether rows of these parts have to be checked one by one.
-    fn has_residual(&self, parts: &[ListPart]) -> bool {
-        let query = self.query;
-        let by_parts = self.source() == ListSource::Parts;
-        let is_partial = |part: &ListPart| !states_of(&part.status).iter().all(|state| query.selects(*state));
-        let state = if by_parts { parts.iter().any(is_partial) } else { !query.states.is_empty() };
-        let other_time = match query.sort {
-            ListSort::Created => query.updated_from_ms.or(query.updated_before_ms),
-            ListSort::Updated => {
-                // The range of the order is in steps.
-                query
-                    .created_from_ms
-                    .or(query.created_before_ms)
-                    .or(query.updated_from_ms)
-                    .or(query.updated_before_ms)
-            }
-        };
-        state
-            || other_time.is_some()
-            || (!by_parts && (query.name.is_some() || query.version.is_some()))
-            || query.id_prefix.is_some()
-            || query.id_contains.is_some()
-            || (query.parent.is_some() && self.source() != ListSource::Parent)
-            || (query.root.is_some() && self.source() != ListSource::Root)
-            || (query.custom_status.is_some() && self.source() != ListSource::CustomStatus)
-    }
-
-    /// Adds the conditions that are checked row by row.
-    fn push_residual(&self, statement: &mut Statement, with_part: bool) {
-        let query = self.query;
-        if with_part {
-            for (column, wanted) in
-                [("i.orchestration_name", &query.name), ("i.orchestration_version", &query.version)]
-            {
-                if let Some(wanted) = wanted {
-                    let wanted = statement.text(wanted);
-                    let _ = write!(statement.sql, " AND {column} = {wanted}");
-                }
-            }
-        }
-        let times = [
-            ("i.created_at >=", query.created_from_ms),
-            ("i.created_at <", query.created_before_ms),
-            ("i.updated_at >=", query.updated_from_ms),
-            ("i.updated_at <", query.updated_before_ms),
-        ];
-        for (condition, ms) in times {
-            if let Some(ms) = ms {
-                let _ = write!(statement.sql, " AND {condition} {}", clamp(ms));
-            }
-        }
-        let sets = [
-            (ListSet::Parent, query.parent.is_some()),
-            (ListSet::Root, query.root.is_some()),
-            (ListSet::CustomStatus, query.custom_status.is_some()),
-            (ListSet::Prefix, query.id_prefix.is_some()),
-        ];
-        for (set, is_wanted) in sets {
-            if is_wanted {
-                let condition = self.set_condition(statement, set);
-                let _ = write!(statement.sql, " AND {condition}");
-            }
-        }
-        if let Some(contained) = &query.id_contains {
-            let contained = statement.text(contained);
-            let find = match self.dialect {
-                SqlDialect::Sqlite => "instr",
-                SqlDialect::Postgres => "strpos",
-            };
-            let _ = write!(statement.sql, " AND {find}(i.instance_id, {contained}) > 0");
-        }
-        if !query.states.is_empty() {
-            let condition = self.state_condition();
-            let _ = write!(statement.sql, " AND ({condition})");
-        }
-    }
-
-    /// The condition that an instance is in one of the selected states.
-    fn state_condition(&self) -> String {
-        let (blocked, busy) = (self.is_blocked(), self.is_busy());
-        let ended = "i.listed_status IN ('Completed', 'Failed', 'Cancelled')";
-        let live = "i.listed_status NOT IN ('Completed', 'Failed', 'Cancelled', 'ContinuedAsNew')";
-        let condition = |state: &InstanceState| match state {
-            InstanceState::Running => format!("({live} AND NOT {blocked} AND {busy})"),
-            InstanceState::Waiting => format!("({live} AND NOT {blocked} AND NOT {busy})"),
-            InstanceState::Blocked => format!("(NOT {ended} AND {blocked})"),
-            InstanceState::Continued => format!("(i.listed_status = 'ContinuedAsNew' AND NOT {blocked})"),
-            InstanceState::Pending => "false".to_string(),
-            ended => format!("i.listed_status = '{}'", ended.listed_status().unwrap_or_default()),
-        };
-        let conditions: Vec<String> = self.query.states.iter().map(condition).collect();
-        conditions.join(" OR ")
-    }
-
-    /// The condition that the instance `i` is blocked.
-    pub fn is_blocked(&self) -> String {
-        is_blocked("i.instance_id", self.live_from())
-    }
-
-    /// The condition that the instance `i` takes a turn or can take one.
-    pub fn is_busy(&self) -> String {
-        is_busy("i.instance_id", self.now_ms)
-    }
-
-    fn live_from(&self) -> i64 {
-        live_from(self.now_ms)
-    }
-
-    fn leases_end_by(&self) -> i64 {
-        self.now_ms.saturating_add(LONGEST_LEASE_MS)
-    }
-}
-
-/// Leases of turns end sooner, unless somebody has set longer ones. Of the rows that wait for a time, a look at those who are
-/// busy considers the next few minutes' only: a million timers may follow.
-pub const LONGEST_LEASE_MS: i64 = 5 * 60 * 1_000;
-
-/// How many characters of a custom status the index has.
-pub const CUSTOM_STATUS_KEY: usize = 100;
-
-/// Obstacles whose next try is at this time or later still count.
-pub fn live_from(now_ms: i64) -> i64 {
-    now_ms.saturating_sub(clamp(Obstacle::FORGOTTEN_AFTER_MS))
-}
-
-/// The condition that an instance is blocked: by the store, or by an obstacle to something that is still queued.
-pub fn is_blocked(instance: &str, live_from: i64) -> String {
-    format!(
-        "(EXISTS (SELECT 1 FROM instance_schedule s WHERE s.instance_id = {instance} AND s.blocked_at IS NOT NULL)
-            OR EXISTS (SELECT 1 FROM obstacles o WHERE o.instance_id = {instance} AND o.next_try_at >= {live_from}
-                AND CASE WHEN o.activity_id = 0
-                    THEN EXISTS (SELECT 1 FROM orchestrator_queue q WHERE q.instance_id = {instance} AND q.parked_at IS NULL)
-                    ELSE EXISTS (SELECT 1 FROM worker_queue w WHERE w.instance_id = {instance}
-                        AND w.execution_id = o.execution_id AND w.activity_id = o.activity_id) END))"
-    )
-}
-
-/// The condition that an instance takes a turn or can take one: the messages of a turn stay until it is stored.
-pub fn is_busy(instance: &str, now_ms: i64) -> String {
-    format!(
-        "EXISTS (SELECT 1 FROM orchestrator_queue q WHERE q.instance_id = {instance} AND q.parked_at IS NULL AND q.visible_at <= {now_ms})"
-    )
 }
 
 /// The states that instances with a listed status can be in.
@@ -636,6 +489,11 @@ mod tests {
                 assert!(!page.sql.contains("DROP") && !page.texts.is_empty(), "{}", page.sql);
                 for set in listing.sets() {
                     assert!(!listing.page_of_set(set, 10).sql.contains("DROP"));
+                    assert!(!listing.count_of_set(set, 10).sql.contains("DROP"));
+                }
+                let counted = listing.count(std::slice::from_ref(&part), 10, 20);
+                for statement in [counted, listing.starts(10, 20), listing.count_starts(10, 20)] {
+                    assert!(!statement.sql.contains("DROP") && !statement.texts.is_empty());
                 }
             }
         }
@@ -657,6 +515,19 @@ mod tests {
             "one order is enough, and two are an error"
         );
         assert_eq!(orders(SqlDialect::Sqlite, &[part("a"), part("b")]), 1, "it has no place for more");
+    }
+
+    #[test]
+    fn a_count_returns_a_number_and_needs_no_order() {
+        let part = |name: &str| ListPart { status: "Running".into(), name: name.into(), version: "1".into() };
+        let counted = [InstanceQuery::new(), InstanceQuery::new().id_contains("7")];
+        for (query, dialect) in counted.iter().zip([SqlDialect::Sqlite, SqlDialect::Postgres]) {
+            let listing = Listing::new(query, None, dialect, 7);
+            for statement in [listing.count(&[part("a"), part("b")], 10, 20), listing.count_starts(10, 20)] {
+                assert!(statement.sql.starts_with("SELECT count(*)"), "{}", statement.sql);
+                assert!(!statement.sql.contains("ORDER BY"), "{}", statement.sql);
+            }
+        }
     }
 
     #[test]

@@ -86,6 +86,11 @@ impl Count {
     pub fn up_to(bound: u64, counted: u64) -> Self {
         Self { value: counted.min(bound), is_exact: counted <= bound }
     }
+
+    /// The same, where the caller knows by other means whether it has counted all.
+    pub fn counted(bound: u64, counted: u64, is_exact: bool) -> Self {
+        Self { value: if is_exact { counted } else { counted.min(bound) }, is_exact }
+    }
 }
 
 impl fmt::Display for Count {
@@ -287,6 +292,10 @@ pub struct KvView {
 }
 
 /// How many instances are in each state.
+///
+/// What has ended is counted as it ends, and [`live`](Self::live) is the difference; these are exact at any size. Which of the
+/// live ones are running, waiting, pending or blocked changes with the time and with every message, so a counter would be one
+/// more row to write in each step; a store counts them when it is asked, by index and up to a bound.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
@@ -318,6 +327,22 @@ pub struct StateTotals {
 impl StateTotals {
     /// Up to this, counts that no counter keeps are exact.
     pub const COUNTED_UP_TO: u64 = 10_000;
+
+    /// Returns how many instances have taken a turn and have not ended: running, waiting, blocked, or between two executions.
+    /// It follows from counters, so it is exact however many they are.
+    ///
+    /// ```
+    /// use duroxide::providers::{Count, StateTotals};
+    ///
+    /// let mut totals = StateTotals::default();
+    /// totals.instances = 2_000_000;
+    /// totals.completed = Count::exact(1_500_000);
+    /// assert_eq!(totals.live(), 500_000);
+    /// ```
+    pub fn live(&self) -> u64 {
+        let ended = [self.completed, self.failed, self.cancelled].map(|count| count.value);
+        self.instances.saturating_sub(ended.iter().sum())
+    }
 
     /// Returns the counts with their states: first those of instances that have not ended.
     pub fn by_state(&self) -> [(InstanceState, Count); 8] {

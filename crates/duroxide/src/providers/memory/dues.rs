@@ -1,7 +1,7 @@
 //! Which work is ready now, and when the next will be: the facts behind the work signals.
 
 use super::orphans::parked_until;
-use super::state::{Activity, Message, State};
+use super::state::{Activity, Message, State, StoredLease};
 
 impl State {
     /// Tells whether a fetch may find an instance.
@@ -28,7 +28,7 @@ impl State {
     /// A message is ready when it is visible and no turn holds its instance.
     fn message_ready_at(&self, message: &Message) -> u64 {
         let lease = self.turn_leases.get(&message.instance);
-        message.visible_at.max(lease.map_or(0, |lease| lease.locked_until))
+        message.visible_at.max(lease.map_or(0, StoredLease::excludes_others_until))
     }
 
     /// Tells whether a fetch may find an activity.
@@ -50,5 +50,5 @@ impl State {
 }
 
 pub(super) fn activity_ready_at(activity: &Activity) -> u64 {
-    activity.visible_at.max(activity.lease.as_ref().map_or(0, |lease| lease.locked_until))
+    activity.visible_at.max(activity.lease.as_ref().map_or(0, StoredLease::excludes_others_until))
 }

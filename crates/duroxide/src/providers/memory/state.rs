@@ -104,20 +104,37 @@ pub(super) struct ExecutionRow {
 pub(super) struct StoredLease {
     pub token: String,
     pub locked_until: u64,
+    /// A claim has seen that its time was over. From then on anybody may take over, even if the clock is set back.
+    pub is_over: bool,
 }
 
 impl StoredLease {
     pub fn new(lock_timeout: Duration, now: u64) -> Self {
-        Self { token: format!("lock_{}", new_token()), locked_until: time_after(now, lock_timeout) }
+        Self {
+            token: format!("lock_{}", new_token()),
+            locked_until: time_after(now, lock_timeout),
+            is_over: false,
+        }
     }
 
+    /// Tells whether its holder may still use it, unless another has taken over.
     pub fn is_live(&self, now: u64) -> bool {
         self.locked_until > now
+    }
+
+    /// Until when it keeps others away.
+    pub fn excludes_others_until(&self) -> u64 {
+        if self.is_over { 0 } else { self.locked_until }
+    }
+
+    pub fn excludes_others(&self, now: u64) -> bool {
+        self.excludes_others_until() > now
     }
 
     /// Extends the lease; a shorter time than it has left changes nothing.
     pub fn renew(&mut self, extend_for: Duration, now: u64) {
         self.locked_until = self.locked_until.max(time_after(now, extend_for));
+        self.is_over = false;
     }
 }
 
@@ -183,6 +200,7 @@ impl Activity {
 #[derive(Clone)]
 pub(super) struct Session {
     pub owner_id: String,
+    /// 0 once a claim has seen that its time was over: then it stays free if the clock is set back.
     pub locked_until: u64,
     pub last_activity_at: u64,
 }

@@ -133,7 +133,8 @@ impl State {
     }
 
     /// Tells whether new activities may be handed over before those that are ready.
-    fn may_be_overtaken(&self, request: &WorkRequest<'_>, now: u64) -> bool {
+    fn may_be_overtaken(&mut self, request: &WorkRequest<'_>, now: u64) -> bool {
+        self.ready_due_activities(now);
         let request = WorkRequest { session: None, ..request.clone() };
         let oldest = self.activities.iter().find(|activity| self.may_take(activity, &request, now));
         oldest.is_none_or(|oldest| now.saturating_sub(oldest.entered_at) < whole_ms(LONGEST_OVERTAKING))

@@ -24,6 +24,18 @@ pub(super) struct NewRows {
     messages: Vec<Message>,
 }
 
+/// The messages of a claim.
+struct TakenMessages {
+    oldest: Option<u64>,
+    bytes: usize,
+}
+
+/// Puts claims into the order of their oldest messages. One that was parked counts here; it gave its instance no place in line.
+fn oldest_first(mut claims: Vec<(Option<u64>, InstanceClaim)>) -> Vec<InstanceClaim> {
+    claims.sort_by_key(|(oldest, _)| *oldest);
+    claims.into_iter().map(|(_, claim)| claim).collect()
+}
+
 impl State {
     /// Claims up to `max` instances with visible messages, each for a lease of its own.
     pub fn claim_instances(&mut self, request: &InstanceRequest<'_>, now: u64) -> Vec<InstanceClaim> {
@@ -33,6 +45,7 @@ impl State {
     /// The same; also tells whether some were left because there was enough for one answer.
     pub fn claim_what_fits(&mut self, request: &InstanceRequest<'_>, now: u64) -> (Vec<InstanceClaim>, bool) {
         self.drop_expired_parked(now);
+        self.end_due_turns(now);
         let mut claims = Vec::new();
         let mut room = self.limits.max_turn_bytes;
         for instance in self.candidates(request.filter, now) {
@@ -41,15 +54,15 @@ impl State {
             }
             if room == 0 && !claims.is_empty() {
                 // The others keep their places.
-                return (claims, true);
+                return (oldest_first(claims), true);
             }
-            let Some((claim, bytes)) = self.claim_instance(&instance, request.lock_timeout, now) else {
+            let Some((claim, taken)) = self.claim_instance(&instance, request.lock_timeout, now) else {
                 continue;
             };
-            claims.push(claim);
-            room = room.saturating_sub(bytes);
+            claims.push((taken.oldest, claim));
+            room = room.saturating_sub(taken.bytes);
         }
-        (claims, false)
+        (oldest_first(claims), false)
     }
 
     /// Returns the instances that can take a turn, by the age of their oldest visible message.
@@ -59,7 +72,7 @@ impl State {
             let instance = &message.instance;
             let is_candidate = message.is_visible(now)
                 && message.parked_at.is_none()
-                && !self.is_in_turn(instance, now)
+                && !self.is_held(instance, now)
                 && !self.is_blocked(instance)
                 && filter.is_none_or(|filter| self.can_be_replayed(instance, filter));
             if is_candidate && !candidates.contains(instance) {
@@ -74,6 +87,18 @@ impl State {
         self.turn_leases.get(instance).is_some_and(|lease| lease.is_live(now))
     }
 
+    /// Tells whether a lease keeps others from the instance.
+    fn is_held(&self, instance: &str, now: u64) -> bool {
+        self.turn_leases.get(instance).is_some_and(|lease| lease.excludes_others(now))
+    }
+
+    /// Notes which leases are over. They stay over if the clock is set back.
+    fn end_due_turns(&mut self, now: u64) {
+        for lease in self.turn_leases.values_mut() {
+            lease.is_over |= !lease.is_live(now);
+        }
+    }
+
     /// Tells whether the current execution is pinned to a version that the filter supports, or not pinned.
     fn can_be_replayed(&self, instance: &str, filter: &DispatcherCapabilityFilter) -> bool {
         let row = self.instances.get(instance);
@@ -86,13 +111,13 @@ impl State {
         }
     }
 
-    /// Claims one instance with its next messages, unless none of them can be delivered; also returns their size.
+    /// Claims one instance with its next messages, unless none of them can be delivered; also tells about those.
     fn claim_instance(
         &mut self,
         instance: &str,
         lock_timeout: Duration,
         now: u64,
-    ) -> Option<(InstanceClaim, usize)> {
+    ) -> Option<(InstanceClaim, TakenMessages)> {
         let (taken, messages) = loop {
             let next = self.next_messages(instance, now);
             if next.is_empty() {
@@ -107,7 +132,10 @@ impl State {
             self.settle_orphans(instance, now);
             return None;
         }
-        let bytes = taken.iter().map(|at| self.messages[*at].payload.len()).sum();
+        let about_taken = TakenMessages {
+            oldest: taken.iter().map(|at| self.messages[*at].id).min(),
+            bytes: taken.iter().map(|at| self.messages[*at].payload.len()).sum(),
+        };
         let lease = StoredLease::new(lock_timeout, now);
         let attempt_count = self.take_messages(instance, &taken, &lease.token);
         let execution_id = self.current_execution(instance);
@@ -126,7 +154,7 @@ impl State {
             attempt_count,
         };
         self.turn_leases.insert(instance.to_string(), lease);
-        Some((claim, bytes))
+        Some((claim, about_taken))
     }
 
     /// Marks these messages of an instance as taken and counts the attempt; returns the highest count.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::dues::activity_ready_at;
 use super::state::{Activity, Session, State, StoredLease, time_after, visible_from};
 use crate::model::{ActivityRecord, WorkItem};
 use crate::providers::{
@@ -12,6 +13,7 @@ use crate::providers::{
 impl State {
     /// Claims up to `max` activities, first in, first out; at most one of them from a session.
     pub fn claim_work(&mut self, request: &WorkRequest<'_>, now: u64) -> Vec<WorkClaim> {
+        self.ready_due_activities(now);
         let mut claims = Vec::new();
         let mut has_session_item = false;
         let mut position = 0;
@@ -39,9 +41,21 @@ impl State {
         claims
     }
 
+    /// Notes what the time has made ready: leases that are over, sessions without an owner, activities whose delay is over. They
+    /// stay ready if the clock is set back.
+    pub fn ready_due_activities(&mut self, now: u64) {
+        for session in self.sessions.values_mut().filter(|session| !session.is_live(now)) {
+            session.locked_until = 0;
+        }
+        for activity in self.activities.iter_mut().filter(|activity| activity_ready_at(activity) <= now) {
+            activity.visible_at = 0;
+            activity.lease.iter_mut().for_each(|lease| lease.is_over = true);
+        }
+    }
+
     pub fn may_take(&self, activity: &Activity, request: &WorkRequest<'_>, now: u64) -> bool {
         activity.visible_at <= now
-            && !activity.is_leased(now)
+            && !activity.lease.as_ref().is_some_and(|lease| lease.excludes_others(now))
             && request.tag_filter.matches(activity.tag.as_deref())
             && match (&activity.session_id, request.session) {
                 (None, _) => true,
@@ -79,8 +93,7 @@ impl State {
         WorkClaim { item, lock_token, attempt_count, record }
     }
 
-    /// Makes a free session the claimant's, or prolongs its own. The later end counts: an expired lease
-    /// always ends before the new one.
+    /// Makes a free session the claimant's, or prolongs its own: then the later end counts.
     fn claim_session(&mut self, session_id: String, claimant: &SessionFetchConfig, now: u64) {
         let locked_until = time_after(now, claimant.lock_timeout);
         let session = self.sessions.entry(session_id).or_insert_with(|| Session {
@@ -88,8 +101,11 @@ impl State {
             locked_until,
             last_activity_at: now,
         });
+        session.locked_until = match session.owner_id == claimant.owner_id {
+            true => session.locked_until.max(locked_until),
+            false => locked_until,
+        };
         session.owner_id.clone_from(&claimant.owner_id);
-        session.locked_until = session.locked_until.max(locked_until);
         session.last_activity_at = now;
     }
 

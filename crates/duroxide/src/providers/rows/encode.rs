@@ -158,6 +158,15 @@ pub fn row_number(operation: &str, what: &str, number: u64) -> Result<i64, Provi
     })
 }
 
+/// Converts numbers that a row is looked for by; `None` if one is too large for a signed 64-bit column, so that no row has it.
+pub fn row_numbers<const N: usize>(numbers: [u64; N]) -> Option<[i64; N]> {
+    let mut converted = [0; N];
+    for (converted, number) in converted.iter_mut().zip(numbers) {
+        *converted = i64::try_from(number).ok()?;
+    }
+    Some(converted)
+}
+
 fn json(limits: &StoreLimits, operation: &str, value: &impl Serialize) -> Result<String, ProviderError> {
     checked(limits, operation, serde_json::to_string(value))
 }

@@ -8,10 +8,12 @@
 mod decode;
 mod encode;
 pub mod lease_token;
+mod unbegun;
 mod undelivered_leases;
 
 pub use decode::{DecodedMessages, LeasedInstance, UndecodableRow, decode_activity, decode_messages};
-pub use encode::{ActivityRow, EventRow, MessageRow, PinnedVersion, row_number};
+pub use encode::{ActivityRow, EventRow, MessageRow, PinnedVersion, row_number, row_numbers};
+pub use unbegun::QueuedRow;
 pub use undelivered_leases::{GiveBack, UndeliveredLeases};
 
 use super::WorkQueue;

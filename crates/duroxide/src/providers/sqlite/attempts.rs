@@ -9,7 +9,7 @@ use super::inbox::JobClass;
 use super::write_transaction::WriteTransaction;
 use super::{SqliteProvider, messages, work};
 use crate::model::WorkItem;
-use crate::providers::rows::{ActivityRow, MessageRow};
+use crate::providers::rows::{ActivityRow, MessageRow, QueuedRow, row_numbers};
 use crate::providers::{
     AttemptToStore, ProviderError, ScheduledActivityIdentifier, UnbegunOutcome, inspect, refusal,
 };
@@ -46,8 +46,8 @@ impl SqliteProvider {
         const OPERATION: &str = "complete_activity";
         let activity = inspect::completed_activity(completion).ok_or_else(refusal::wrong_completion)?;
         let message = MessageRow::encode(&self.shared.limits, OPERATION, completion)?;
-        let numbers = [entry, activity.execution_id, activity.activity_id].map(i64::try_from);
-        let [Ok(entry), Ok(execution_id), Ok(activity_id)] = numbers else {
+        let numbers = row_numbers([entry, activity.execution_id, activity.activity_id]);
+        let Some([entry, execution_id, activity_id]) = numbers else {
             // No stored activity has such a high id, so it was never here.
             return Ok(false);
         };
@@ -64,37 +64,24 @@ impl SqliteProvider {
         activity: &ScheduledActivityIdentifier,
     ) -> Result<UnbegunOutcome, ProviderError> {
         const OPERATION: &str = "fail_unbegun";
-        let numbers = [activity.execution_id, activity.activity_id].map(i64::try_from);
-        let [Ok(execution_id), Ok(activity_id)] = numbers else { return Ok(UnbegunOutcome::Settled) };
+        let numbers = row_numbers([activity.execution_id, activity.activity_id]);
+        let Some([execution_id, activity_id]) = numbers else { return Ok(UnbegunOutcome::Settled) };
         let (limits, instance) = (self.shared.limits, activity.instance.clone());
         self.writer
             .submit(OPERATION, JobClass::Data, move |tx| {
                 let Some(queued) = queued(tx, &instance, execution_id, activity_id)? else {
                     return Ok(UnbegunOutcome::Settled);
                 };
-                let Some(failure) = inspect::failure_of_unbegun(&queued.text) else {
-                    return Ok(UnbegunOutcome::Settled);
+                let failure = match queued.failure() {
+                    Ok(failure) => failure,
+                    Err(outcome) => return Ok(outcome),
                 };
-                match (queued.attempts, queued.is_leased) {
-                    (0, _) => {}
-                    (1, true) => return Ok(UnbegunOutcome::Held { entered_at_ms: queued.entered_at_ms }),
-                    _ => return Ok(UnbegunOutcome::Settled),
-                }
                 let failure = MessageRow::encode(&limits, OPERATION, &failure)?;
-                complete(tx, queued.entry, execution_id, activity_id, &failure)?;
+                complete(tx, queued.id, execution_id, activity_id, &failure)?;
                 Ok(UnbegunOutcome::Failed)
             })
             .await
     }
-}
-
-/// An activity in the queue, as far as it matters whether somebody has begun it.
-struct Queued {
-    entry: i64,
-    attempts: i64,
-    is_leased: bool,
-    entered_at_ms: u64,
-    text: Vec<u8>,
 }
 
 fn queued(
@@ -102,18 +89,18 @@ fn queued(
     instance: &str,
     execution_id: i64,
     activity_id: i64,
-) -> rusqlite::Result<Option<Queued>> {
+) -> rusqlite::Result<Option<QueuedRow<Vec<u8>>>> {
     tx.row(
-        "SELECT id, attempt_count, lock_token IS NOT NULL, created_at, work_item FROM worker_queue
+        "SELECT id, attempt_count, lock_token IS NOT NULL AS is_leased, created_at, work_item FROM worker_queue
          WHERE instance_id = ?1 AND execution_id = ?2 AND activity_id = ?3 ORDER BY id LIMIT 1",
         params![instance, execution_id, activity_id],
         |row| {
-            Ok(Queued {
-                entry: row.get(0)?,
-                attempts: row.get(1)?,
-                is_leased: row.get(2)?,
-                entered_at_ms: row.get::<_, i64>(3)?.try_into().unwrap_or_default(),
-                text: row.get_ref(4)?.as_bytes()?.to_vec(),
+            Ok(QueuedRow {
+                id: row.get("id")?,
+                attempts: row.get("attempt_count")?,
+                is_leased: row.get("is_leased")?,
+                created_at: row.get("created_at")?,
+                text: row.get_ref("work_item")?.as_bytes()?.to_vec(),
             })
         },
     )

@@ -91,6 +91,8 @@ pub(super) fn claim(
         }
     }
     more |= set_aside >= SET_ASIDE_AT_ONCE;
+    // A message that was parked counts here; it gave its instance no place in line.
+    claims.sort_by_key(|claim: &StoredClaim| claim.messages.iter().map(|message| message.id).min());
     let unfinished = claims.is_empty() && more;
     if more && !unfinished {
         // A caller that gets fewer than it asked for waits for the signal.

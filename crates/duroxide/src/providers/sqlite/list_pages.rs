@@ -12,11 +12,9 @@ use super::reads::number;
 use super::write_transaction::{read_row, read_rows, shown_optional, shown_text, text_bytes};
 use crate::model::{InstanceState, WorkItem, cut_text};
 use crate::providers::inspection::listing::{
-    self, ListPart, ListSource, ListStatement, Listing, PARTS_AT_ONCE, SORTED_AT_MOST, SqlDialect,
+    self, ListPart, ListSet, ListSource, ListStatement, Listing, PARTS_AT_ONCE, SORTED_AT_MOST, SqlDialect,
 };
-use crate::providers::{
-    Count, InstanceMetadata, InstancePage, InstanceQuery, InstanceRow, ListCursor, ListSort,
-};
+use crate::providers::{Count, InstanceMetadata, InstancePage, InstanceQuery, InstanceRow, ListCursor};
 
 /// How many queued starts one page looks at.
 const STARTS_SCANNED: usize = 5_000;
@@ -32,11 +30,10 @@ pub(super) fn page(
     let listing = Listing::new(query, after, SqlDialect::Sqlite, now);
     let mut found = Found::default();
     if listing.has_rows() {
-        find_rows(connection, &listing, limit + 1, InstanceQuery::SCANNED_AT_ONCE, &mut found)?;
+        find_rows(connection, &listing, limit + 1, &mut found)?;
     }
-    let mut starts = Vec::new();
     if listing.has_starts() {
-        starts = find_starts(connection, query, after, limit + 1, now, &mut found)?;
+        find_starts(connection, &listing, limit + 1, &mut found)?;
     }
     let (places, next) = listing::merge(query, found.places, found.frontiers, limit);
     let mut page = InstancePage::default();
@@ -44,7 +41,7 @@ pub(super) fn page(
     for place in places {
         let row = match place.rank {
             0 => row_by_incarnation(connection, place.seq, query.cut, now)?,
-            _ => starts.iter().find(|(start, _)| *start == place).map(|(_, row)| row.clone()),
+            _ => start_by_id(connection, place.seq, now)?,
         };
         page.rows.extend(row);
     }
@@ -60,15 +57,29 @@ pub(super) fn count(
 ) -> Result<Count, StoreError> {
     let most = usize::try_from(bound).unwrap_or(usize::MAX).min(COUNTED_AT_MOST);
     let listing = Listing::new(query, None, SqlDialect::Sqlite, now);
-    let mut found = Found::default();
+    let (mut counted, mut has_seen_all) = (0, true);
     if listing.has_rows() {
-        find_rows(connection, &listing, most + 1, COUNTED_AT_MOST, &mut found)?;
+        match small_set(connection, &listing)? {
+            Some(set) => counted += number_of(connection, &listing.count_of_set(set, most + 1))?,
+            None => {
+                for some in sources(connection, &listing)?.chunks(PARTS_AT_ONCE) {
+                    let selected = number_of(connection, &listing.count(some, most + 1, COUNTED_AT_MOST))?;
+                    counted += selected;
+                    if selected <= most as u64
+                        && let Some(more) = listing.frontier(some, COUNTED_AT_MOST + 1)
+                    {
+                        has_seen_all &= places(connection, &more, 0)?.is_empty();
+                    }
+                }
+            }
+        }
     }
     if listing.has_starts() {
-        find_starts(connection, query, None, most + 1, now, &mut found)?;
+        counted += number_of(connection, &listing.count_starts(most + 1, COUNTED_AT_MOST))?;
+        has_seen_all &= places(connection, &listing.start_frontier(COUNTED_AT_MOST + 1), 1)?.is_empty();
     }
-    let counted = Count::up_to(most as u64, found.places.len() as u64);
-    Ok(Count { is_exact: counted.is_exact && found.frontiers.is_empty(), ..counted })
+    let counted = Count::up_to(most as u64, counted);
+    Ok(Count { is_exact: counted.is_exact && has_seen_all, ..counted })
 }
 
 /// How many instances a count looks at.
@@ -85,43 +96,69 @@ fn find_rows(
     connection: &Connection,
     listing: &Listing<'_>,
     limit: usize,
-    scanned: usize,
     found: &mut Found,
 ) -> Result<(), StoreError> {
-    for set in listing.sets() {
-        let counted = numbers(connection, &listing.count_set(set))?;
-        if counted.first().is_some_and(|count| *count <= SORTED_AT_MOST as i64) {
-            found.places.extend(places(connection, &listing.page_of_set(set, limit))?);
-            return Ok(());
-        }
+    const SCANNED: usize = InstanceQuery::SCANNED_AT_ONCE;
+    if let Some(set) = small_set(connection, listing)? {
+        found.places.extend(places(connection, &listing.page_of_set(set, limit), 0)?);
+        return Ok(());
     }
-    let parts = match listing.source() {
-        ListSource::Parts => parts(connection, listing)?,
-        _ => vec![ListPart { status: String::new(), name: String::new(), version: String::new() }],
-    };
-    for some in parts.chunks(PARTS_AT_ONCE) {
-        let rows = places(connection, &listing.page(some, limit, scanned))?;
+    for some in sources(connection, listing)?.chunks(PARTS_AT_ONCE) {
+        let rows = places(connection, &listing.page(some, limit, SCANNED), 0)?;
         if rows.len() < limit
-            && let Some(frontier) = listing.frontier(some, scanned)
+            && let Some(frontier) = listing.frontier(some, SCANNED)
         {
-            found.frontiers.extend(places(connection, &frontier)?);
+            found.frontiers.extend(places(connection, &frontier, 0)?);
         }
         found.places.extend(rows);
     }
     Ok(())
 }
 
-fn places(connection: &Connection, statement: &ListStatement) -> rusqlite::Result<Vec<ListCursor>> {
+/// A set that has all that is selected, if it has few enough instances to sort.
+fn small_set(connection: &Connection, listing: &Listing<'_>) -> rusqlite::Result<Option<ListSet>> {
+    for set in listing.sets() {
+        if number_of(connection, &listing.count_set(set))? <= SORTED_AT_MOST as u64 {
+            return Ok(Some(set));
+        }
+    }
+    Ok(None)
+}
+
+/// The parts that a listing merges; one that says nothing if another index has what is selected.
+fn sources(connection: &Connection, listing: &Listing<'_>) -> rusqlite::Result<Vec<ListPart>> {
+    match listing.source() {
+        ListSource::Parts => parts(connection, listing),
+        _ => Ok(vec![ListPart { status: String::new(), name: String::new(), version: String::new() }]),
+    }
+}
+
+fn find_starts(
+    connection: &Connection,
+    listing: &Listing<'_>,
+    limit: usize,
+    found: &mut Found,
+) -> rusqlite::Result<()> {
+    let starts = places(connection, &listing.starts(limit, STARTS_SCANNED), 1)?;
+    if starts.len() < limit {
+        found.frontiers.extend(places(connection, &listing.start_frontier(STARTS_SCANNED), 1)?);
+    }
+    found.places.extend(starts);
+    Ok(())
+}
+
+/// Runs a statement that finds places.
+fn places(connection: &Connection, statement: &ListStatement, rank: u8) -> rusqlite::Result<Vec<ListCursor>> {
     let mut prepared = connection.prepare(&statement.sql)?;
     let rows = prepared.query_map(params_from_iter(&statement.texts), |row| {
-        Ok(ListCursor { at: row.get(1)?, rank: 0, seq: row.get(0)? })
+        Ok(ListCursor { at: row.get(1)?, rank, seq: row.get(0)? })
     })?;
     rows.collect()
 }
 
-fn numbers(connection: &Connection, statement: &ListStatement) -> rusqlite::Result<Vec<i64>> {
-    let mut prepared = connection.prepare(&statement.sql)?;
-    prepared.query_map(params_from_iter(&statement.texts), |row| row.get(0))?.collect()
+/// Runs a statement that counts.
+fn number_of(connection: &Connection, statement: &ListStatement) -> rusqlite::Result<u64> {
+    connection.query_row(&statement.sql, params_from_iter(&statement.texts), |row| number(row, 0))
 }
 
 /// The parts that the query selects, found by hopping through the index from one to the next.
@@ -215,11 +252,17 @@ pub(super) fn row(
     }
     let start = read_row(
         connection,
-        &start_statement("q.instance_id = ?1", ""),
+        &start_statement("q.instance_id = ?1"),
         params![instance, listing::live_from(now)],
-        |row| start_row(row, ListSort::Created),
+        start_row,
     )?;
-    Ok(start.flatten().map(|(_, row)| row))
+    Ok(start.flatten())
+}
+
+/// Describes an instance by its queued start.
+fn start_by_id(connection: &Connection, id: i64, now: i64) -> rusqlite::Result<Option<InstanceRow>> {
+    let params = params![id, listing::live_from(now)];
+    Ok(read_row(connection, &start_statement("q.id = ?1"), params, start_row)?.flatten())
 }
 
 fn listed_row(row: &Row<'_>, cut: usize) -> rusqlite::Result<InstanceRow> {
@@ -246,95 +289,24 @@ fn listed_row(row: &Row<'_>, cut: usize) -> rusqlite::Result<InstanceRow> {
 }
 
 /// The statement that reads the first queued start of instances that have no row.
-fn start_statement(condition: &str, tail: &str) -> String {
+fn start_statement(condition: &str) -> String {
     let blocked = listing::is_blocked("q.instance_id", 0).replace("next_try_at >= 0", "next_try_at >= ?2");
     format!(
-        "SELECT q.id, q.created_at, q.work_item, {blocked} FROM orchestrator_queue q
+        "SELECT q.created_at, q.work_item, {blocked} FROM orchestrator_queue q
          WHERE q.class = 'start' AND {condition}
             AND NOT EXISTS (SELECT 1 FROM instances i WHERE i.instance_id = q.instance_id)
             AND NOT EXISTS (SELECT 1 FROM history h WHERE h.instance_id = q.instance_id)
             AND NOT EXISTS (SELECT 1 FROM orchestrator_queue earlier WHERE earlier.instance_id = q.instance_id
-                AND earlier.parked_at IS NULL AND earlier.class = 'start' AND earlier.id < q.id)
-         {tail}"
+                AND earlier.parked_at IS NULL AND earlier.class = 'start' AND earlier.id < q.id)"
     )
 }
 
 /// Makes the row of an instance that has nothing but a start; `None` if the start does not decode.
-fn start_row(row: &Row<'_>, sort: ListSort) -> rusqlite::Result<Option<(ListCursor, InstanceRow)>> {
-    let (id, created_at): (i64, i64) = (row.get(0)?, row.get(1)?);
-    let is_blocked: bool = row.get(3)?;
-    let Ok(start) = serde_json::from_slice::<WorkItem>(&text_bytes(row, 2)?) else { return Ok(None) };
-    let started_at = u64::try_from(created_at).unwrap_or(0);
-    let Some(metadata) = InstanceMetadata::pending(&start, started_at) else { return Ok(None) };
-    let at = match sort {
-        ListSort::Created => created_at,
-        ListSort::Updated => created_at / ListSort::UPDATED_MS as i64,
-    };
-    Ok(Some((ListCursor { at, rank: 1, seq: id }, InstanceRow::pending(metadata, is_blocked))))
-}
-
-/// Finds queued starts of instances that have no row. Names and parents are in their texts, so each is looked at.
-fn find_starts(
-    connection: &Connection,
-    query: &InstanceQuery,
-    after: Option<ListCursor>,
-    limit: usize,
-    now: i64,
-    found: &mut Found,
-) -> rusqlite::Result<Vec<(ListCursor, InstanceRow)>> {
-    let (compare, direction) = if query.ascending { (">", "") } else { ("<", "DESC") };
-    let unit = match query.sort {
-        ListSort::Created => 1,
-        ListSort::Updated => ListSort::UPDATED_MS as i64,
-    };
-    let place = match after {
-        None => "true".to_string(),
-        Some(after) if after.rank == 1 && unit == 1 => {
-            format!("(q.created_at, q.id) {compare} ({}, {})", after.at, after.seq)
-        }
-        Some(after) if after.rank == 1 => format!(
-            "(q.created_at {compare} {} OR q.created_at / {unit} = {} AND q.id {compare} {})",
-            second_bound(after.at, unit, query.ascending),
-            after.at,
-            after.seq
-        ),
-        // The instances of a moment come before the starts of that moment in ascending order.
-        Some(after) if query.ascending => format!("q.created_at >= {}", after.at * unit),
-        Some(after) => format!("q.created_at < {}", after.at * unit),
-    };
-    let order = match unit {
-        1 => format!("ORDER BY q.created_at {direction}, q.id {direction}"),
-        _ => format!("ORDER BY q.created_at / {unit} {direction}, q.id {direction}"),
-    };
-    let sql = start_statement(&format!("?1 IS NULL AND {place}"), &format!("{order} LIMIT {STARTS_SCANNED}"));
-    let mut prepared = connection.prepare(&sql)?;
-    let mut rows = prepared.query(params![None::<String>, listing::live_from(now)])?;
-    let mut starts = Vec::new();
-    let (mut scanned, mut last) = (0, None);
-    while let Some(row) = rows.next()? {
-        scanned += 1;
-        let Some((place, start)) = start_row(row, query.sort)? else { continue };
-        last = Some(place);
-        if query.selects_row(&start) {
-            starts.push((place, start));
-            if starts.len() == limit {
-                break;
-            }
-        }
-    }
-    if scanned == STARTS_SCANNED && starts.len() < limit {
-        found.frontiers.extend(last);
-    }
-    found.places.extend(starts.iter().map(|(place, _)| *place));
-    Ok(starts)
-}
-
-/// The first millisecond behind a second, in the direction of the listing.
-fn second_bound(second: i64, unit: i64, ascending: bool) -> i64 {
-    match ascending {
-        true => second * unit + unit - 1,
-        false => second * unit,
-    }
+fn start_row(row: &Row<'_>) -> rusqlite::Result<Option<InstanceRow>> {
+    let (created_at, is_blocked): (u64, bool) = (number(row, 0)?, row.get(2)?);
+    let Ok(start) = serde_json::from_slice::<WorkItem>(&text_bytes(row, 1)?) else { return Ok(None) };
+    let pending = InstanceMetadata::pending(&start, created_at);
+    Ok(pending.map(|metadata| InstanceRow::pending(metadata, is_blocked)))
 }
 
 /// Reads the rows of some statement as numbers, for figures.

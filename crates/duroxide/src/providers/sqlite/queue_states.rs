@@ -49,16 +49,11 @@ fn messages(connection: &Connection, now: i64) -> rusqlite::Result<QueueState> {
     )?;
     let is_exact = seen <= BOUND;
     let has_all_leases = is_exact || i64::try_from(last).is_ok_and(|last| last > now + LONGEST_LEASE_MS);
-    state.leased = bounded(leased, has_all_leases);
-    state.delayed = bounded(delayed, is_exact);
+    state.leased = Count::counted(BOUND, leased, has_all_leases);
+    state.delayed = Count::counted(BOUND, delayed, is_exact);
     let noticed = figures::oldest_message(connection)?;
     state.oldest_ready_ms = [noticed, oldest_unnoticed(connection, now)?].into_iter().flatten().min();
     Ok(state)
-}
-
-/// A number that was counted up to one more than the bound.
-fn bounded(counted: u64, is_exact: bool) -> Count {
-    Count { value: if is_exact { counted } else { counted.min(BOUND) }, is_exact }
 }
 
 /// Tells since when a message can be delivered that no fetch has noticed: those that are due come first.
@@ -134,8 +129,8 @@ fn activities(connection: &Connection, now: i64) -> rusqlite::Result<Vec<QueueSt
             |row| number(row, 0),
         )?;
         state.ready = Count::up_to(BOUND, state.ready.value + ready.unwrap_or_default());
-        state.leased = bounded(state.leased.value, has_all_leases);
-        state.delayed = bounded(state.delayed.value, is_exact);
+        state.leased = Count::counted(BOUND, state.leased.value, has_all_leases);
+        state.delayed = Count::counted(BOUND, state.delayed.value, is_exact);
         let first = figures::oldest_activity(connection, tag.as_deref())?;
         state.oldest_ready_ms = [state.oldest_ready_ms, first].into_iter().flatten().min();
         state.queue = "worker".into();

@@ -91,11 +91,11 @@ fn remove_damaged(tx: &mut WriteTransaction<'_, '_>, session_id: &DamagedId) -> 
     tx.execute("DELETE FROM sessions WHERE session_id = CAST(?1 AS TEXT)", [session_id]).map(drop)
 }
 
-/// Ends the lease on a session, if it has not run out, so that any worker can claim its activities.
+/// Ends the lease on a session, so that any worker can claim its activities. It stays ended if the clock is set back.
 pub(super) fn free(tx: &mut WriteTransaction<'_, '_>, session_id: &str) -> rusqlite::Result<()> {
     tx.execute(
-        "UPDATE sessions SET due_at = NULL, locked_until = min(locked_until, ?2), owner = NULL WHERE session_id = ?1",
-        params![session_id, tx.now_ms()],
+        "UPDATE sessions SET due_at = NULL, locked_until = 0, owner = NULL WHERE session_id = ?1",
+        [session_id],
     )?;
     let freed = tx.execute(
         "UPDATE worker_queue SET ready_for = '' WHERE session_id = ?1 AND ready_for IS NOT NULL",

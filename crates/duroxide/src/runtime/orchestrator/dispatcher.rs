@@ -104,6 +104,11 @@ async fn wait_for_more(core: &Arc<Core>, signal: &mut WorkSignal) {
         let claims = tokio::select! {
             () = core.stop.cancelled() => return,
             claims = core.store.extension().wait_for_instances(&request, signal) => claims,
+            // The store would lease their instances along with the next commit. What it has to tell, it tells afterwards.
+            () = steps::until_timers_are_due(core) => {
+                steps::until_timers_are_taken(core).await;
+                continue;
+            }
             () = core.clock.sleep(longest_silence(&core.options)) => return,
         };
         let nothing_is_left = !claims.is_empty() && claims.len() < wanted;

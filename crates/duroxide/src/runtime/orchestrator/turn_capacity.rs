@@ -1,13 +1,15 @@
 //! How many turns may be under way, and when another may begin.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::turn::{self, LeasedClaim};
+use crate::model::{Clock, SystemClock};
 use crate::observability::MetricsProvider;
 use crate::providers::{InstanceClaim, InstanceRequest};
 use crate::runtime::core::Core;
@@ -27,6 +29,10 @@ pub(crate) struct TurnCapacity {
     numbers: Arc<Mutex<BTreeSet<usize>>>,
     under_way: Arc<Semaphore>,
     pace: Pace,
+    /// Whether one of the starts that came before any turn was measured has gone through the queue.
+    first_start_is_queued: AtomicBool,
+    /// Tells when the first turn was measured.
+    measured: watch::Sender<bool>,
 }
 
 impl TurnCapacity {
@@ -36,7 +42,27 @@ impl TurnCapacity {
             numbers: Arc::new(Mutex::new((0..slots).collect())),
             under_way: Arc::new(Semaphore::new(if slots == 0 { 0 } else { MOST_UNDER_WAY })),
             pace: Pace::new(MOST_CLAIMED_AT_ONCE),
+            first_start_is_queued: AtomicBool::new(false),
+            measured: watch::Sender::new(false),
         }
+    }
+
+    /// Tells whether turns are quick, so that a client may wait for one. Before a turn was measured nobody knows: code that
+    /// blocks its thread would block the client, too. So the first start goes through the queue, and others wait for its turn for
+    /// as long as they have patience.
+    pub(crate) async fn is_quick_enough_to_wait(&self, patience: Duration) -> bool {
+        if !self.pace.is_known() {
+            if !self.first_start_is_queued.swap(true, Ordering::AcqRel) {
+                return false;
+            }
+            let mut measured = self.measured.subscribe();
+            tokio::select! {
+                biased;
+                _ = measured.wait_for(|is_measured| *is_measured) => {}
+                () = SystemClock.sleep(patience) => return false,
+            }
+        }
+        self.is_quick()
     }
 
     /// Waits for a slot to run user code in.
@@ -60,13 +86,6 @@ impl TurnCapacity {
         slots.saturating_sub(self.slots.available_permits())
     }
 
-    /// Takes a slot if one is free.
-    pub(crate) fn free_slot(&self) -> Option<TurnSlot> {
-        let permit = self.slots.clone().try_acquire_owned().ok()?;
-        let number = lock(&self.numbers).pop_first().unwrap_or_default();
-        Some(TurnSlot { number, numbers: self.numbers.clone(), _permit: permit })
-    }
-
     /// Tells whether turns have been quick lately.
     pub(crate) fn is_quick(&self) -> bool {
         self.pace.items_to_claim(1) > 1
@@ -75,6 +94,7 @@ impl TurnCapacity {
     /// Takes note of how long the code of a turn took.
     pub(crate) fn note_turn(&self, metrics: &MetricsProvider, took: Duration) {
         self.pace.record(took);
+        self.measured.send_if_modified(|is_measured| !std::mem::replace(is_measured, true));
         metrics.record_orch_dispatcher_processing_duration(took.as_millis() as u64);
     }
 
@@ -119,10 +139,18 @@ pub(crate) struct TurnPermit(#[expect(dead_code, reason = "held, not read")] Own
 pub(crate) fn reserve(core: &Core) -> Option<TurnPermit> {
     let capacity = &core.turn_capacity;
     // If a turn would wait long for its slot here, another runtime should take it.
-    if core.stop.is_cancelled() || (capacity.slots.available_permits() == 0 && !capacity.is_quick()) {
+    if capacity.slots.available_permits() == 0 && !capacity.is_quick() {
         return None;
     }
-    capacity.under_way.clone().try_acquire_owned().ok().map(TurnPermit)
+    reserve_though_slow(core)
+}
+
+/// As [`reserve`], also if the turn may wait long for its slot: for one that no other runtime would take sooner.
+pub(crate) fn reserve_though_slow(core: &Core) -> Option<TurnPermit> {
+    if core.stop.is_cancelled() {
+        return None;
+    }
+    core.turn_capacity.under_way.clone().try_acquire_owned().ok().map(TurnPermit)
 }
 
 /// Asks for instances to take turns with.

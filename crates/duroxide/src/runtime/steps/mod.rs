@@ -36,7 +36,9 @@ use timers::Timers;
 use under_way::UnderWay;
 
 pub(crate) use results::{Offered, OfferedResult, offer};
-pub(crate) use timers::{note as note_timers, until_taken as until_timers_are_taken};
+pub(crate) use timers::{
+    note as note_timers, until_due as until_timers_are_due, until_taken as until_timers_are_taken,
+};
 
 /// Takes steps from now on, if the store takes any: starts of clients, and timers that are due.
 pub(crate) fn start(core: &Arc<Core>) {

@@ -25,7 +25,7 @@ pub(super) fn register(core: &Arc<Core>) {
     }
 }
 
-/// How long a client waits for the code of a first turn. Then it enqueues the start instead.
+/// How long a client waits for a slot and the code of a first turn. Then it enqueues the start instead.
 const PATIENCE: Duration = Duration::from_millis(20);
 
 struct Taker(Weak<Core>);
@@ -44,13 +44,20 @@ impl Offer {
     fn withdraw(&self) -> bool {
         !self.is_settled.swap(true, Ordering::AcqRel)
     }
+
+    fn is_withdrawn(&self) -> bool {
+        self.is_settled.load(Ordering::Acquire)
+    }
 }
 
 #[async_trait]
 impl TakesStarts for Taker {
     async fn take_start(&self, start: &WorkItem) -> TakenStart {
         let Some(core) = self.0.upgrade() else { return TakenStart::Not };
-        if core.stop.is_cancelled() || !core.turn_capacity.is_quick() || !can_begin(&core, start) {
+        if core.stop.is_cancelled() || !can_begin(&core, start) {
+            return TakenStart::Not;
+        }
+        if !core.turn_capacity.is_quick_enough_to_wait(PATIENCE).await {
             return TakenStart::Not;
         }
         // A task of its own: the client may drop its call at any point, and the runtime must learn of its claims.
@@ -85,7 +92,11 @@ fn can_begin(core: &Core, start: &WorkItem) -> bool {
 async fn take(core: &Arc<Core>, start: &WorkItem, offer: &Offer) -> TakenStart {
     let WorkItem::StartOrchestration { instance, orchestration, .. } = start else { return TakenStart::Not };
     let Some(permit) = turn_capacity::reserve(core) else { return TakenStart::Not };
-    let Some(slot) = core.turn_capacity.free_slot() else { return TakenStart::Not };
+    // Among many starts it waits for its slot no longer than the client does.
+    let Some(slot) = core.turn_capacity.slot_unless(&core.stop).await else { return TakenStart::Not };
+    if offer.is_withdrawn() {
+        return TakenStart::Not;
+    }
     let claim = Claim::of_new(instance, orchestration, start.clone());
     let state = InstanceState::Stored(StoredHistory::nothing());
     let Some(turns) = turns::take(core, claim, state, None, slot, Vec::new()).await else {

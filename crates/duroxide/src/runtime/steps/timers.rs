@@ -9,7 +9,7 @@
 //! Whatever is not taken here stays in its queue, where the dispatcher finds it: timers of instances that are not in memory,
 //! that come together with others, or that the store does not take to be due yet.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -28,8 +28,10 @@ use crate::runtime::orchestrator::turn_capacity;
 /// memory, or have ended.
 const MOST_KNOWN: usize = 65_536;
 
-/// How long the dispatcher lets the turns of timers go first while none of them is stored, and at most.
+/// How long the dispatcher lets the turns of timers go first while their code does not get on. The store is another matter: while
+/// it stores these turns it would not answer a claim sooner.
 const LONGEST_STANDSTILL: Duration = Duration::from_millis(50);
+/// How long it lets them go first at most.
 const LONGEST_HOLD: Duration = Duration::from_secs(1);
 
 /// The timers that this runtime has set, as far as they are not due.
@@ -44,15 +46,29 @@ pub(super) struct Timers {
 /// The timers whose turns are being taken, by their numbers: a later one has a higher number.
 #[derive(Default)]
 struct BeingTaken {
-    under_way: BTreeSet<u64>,
+    under_way: BTreeMap<u64, Phase>,
     begun: u64,
-    ended: u64,
+    /// How often one of them has come into its next phase.
+    progress: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// It waits for its turn, or its code runs.
+    Deciding,
+    /// The store has the turn.
+    BeingStored,
 }
 
 impl BeingTaken {
     /// Tells whether one of the first `count` is under way.
     fn has_any_of_first(&self, count: u64) -> bool {
-        self.under_way.first().is_some_and(|number| *number < count)
+        self.under_way.range(..count).next().is_some()
+    }
+
+    /// Tells whether the code of one of the first `count` is under way.
+    fn is_any_of_first_deciding(&self, count: u64) -> bool {
+        self.under_way.range(..count).any(|(_, phase)| *phase == Phase::Deciding)
     }
 }
 
@@ -132,7 +148,7 @@ impl Timers {
         self.being_taken.send_modify(|timers| {
             number = timers.begun;
             timers.begun += 1;
-            timers.under_way.insert(number);
+            timers.under_way.insert(number, Phase::Deciding);
         });
         TimerTurn { timers: self.clone(), number }
     }
@@ -153,11 +169,23 @@ struct TimerTurn {
     number: u64,
 }
 
+impl TimerTurn {
+    /// Takes note that the store has the turn.
+    fn is_being_stored(&self) {
+        self.timers.being_taken.send_modify(|timers| {
+            if let Some(phase) = timers.under_way.get_mut(&self.number) {
+                *phase = Phase::BeingStored;
+            }
+            timers.progress += 1;
+        });
+    }
+}
+
 impl Drop for TimerTurn {
     fn drop(&mut self) {
         self.timers.being_taken.send_modify(|timers| {
             timers.under_way.remove(&self.number);
-            timers.ended += 1;
+            timers.progress += 1;
         });
     }
 }
@@ -189,23 +217,43 @@ pub(crate) async fn until_taken(core: &Arc<Core>) {
     take_due(core, timers);
     let mut being_taken = timers.being_taken.subscribe();
     let first = being_taken.borrow().begun;
+    if !being_taken.borrow().has_any_of_first(first) {
+        return;
+    }
     // By the machine's clock: user code and the store take their time in it.
-    let latest = SystemClock.monotonic().saturating_add(LONGEST_HOLD);
+    let mut longest_hold = SystemClock.sleep(LONGEST_HOLD);
     loop {
-        let ended = {
+        let (progress, is_code_under_way) = {
             let now = being_taken.borrow();
             if !now.has_any_of_first(first) {
                 return;
             }
-            now.ended
+            (now.progress, now.is_any_of_first_deciding(first))
         };
-        let left = latest.saturating_sub(SystemClock.monotonic());
+        let standstill = async {
+            match is_code_under_way {
+                true => SystemClock.sleep(LONGEST_STANDSTILL).await,
+                false => std::future::pending().await,
+            }
+        };
         tokio::select! {
             biased;
-            _ = being_taken.wait_for(|now| now.ended != ended) => {}
+            _ = being_taken.wait_for(|now| now.progress != progress) => {}
             () = core.stop.cancelled() => return,
-            () = SystemClock.sleep(left.min(LONGEST_STANDSTILL)) => return timers.pass_by_first(first),
+            () = standstill => return timers.pass_by_first(first),
+            () = &mut longest_hold => return timers.pass_by_first(first),
         }
+    }
+}
+
+/// Waits until turns of timers are being taken. A dispatcher that leaves it to the store to lease whatever comes then has to let
+/// these go first.
+pub(crate) async fn until_due(core: &Core) {
+    match &core.steps.timers {
+        Some(timers) => {
+            let _ = timers.being_taken.subscribe().wait_for(|now| !now.under_way.is_empty()).await;
+        }
+        None => std::future::pending().await,
     }
 }
 
@@ -224,16 +272,17 @@ fn take_due(core: &Arc<Core>, timers: &Arc<Timers>) {
         }
         let (task_core, turn) = (core.clone(), timers.begin());
         core.work.spawn(async move {
-            take(&task_core, fire_at_ms, timer).await;
+            take(&task_core, fire_at_ms, timer, &turn).await;
             drop(turn);
         });
     }
 }
 
 /// Takes the turn of one timer, if its instance is in memory and idle.
-async fn take(core: &Arc<Core>, fire_at_ms: u64, timer: KnownTimer) {
+async fn take(core: &Arc<Core>, fire_at_ms: u64, timer: KnownTimer, turn: &TimerTurn) {
     let KnownTimer { instance, execution_id, id } = timer;
-    let Some(permit) = turn_capacity::reserve(core) else {
+    // Others see only later that the timer is due.
+    let Some(permit) = turn_capacity::reserve_though_slow(core) else {
         return core.steps.note_message(core, &instance);
     };
     let now = core.clock.monotonic();
@@ -248,7 +297,10 @@ async fn take(core: &Arc<Core>, fire_at_ms: u64, timer: KnownTimer) {
     // No lease counts this attempt: if the turn kills the process, the next one takes the timer from its queue.
     let taken = turns::take_resident(core, claim, resident, hold, slot, Vec::new()).await;
     let stored = match taken {
-        Some(turns) => turns::store(core, StepCause::Timer(&cause), turns).await,
+        Some(turns) => {
+            turn.is_being_stored();
+            turns::store(core, StepCause::Timer(&cause), turns).await
+        }
         None => Taken::Not { is_perhaps_stored: false },
     };
     drop(permit);
@@ -293,6 +345,10 @@ mod tests {
         assert!(is_waiting(first));
         drop(early);
         assert!(is_waiting(first));
+        let is_deciding = || timers.being_taken.borrow().is_any_of_first_deciding(first);
+        assert!(is_deciding());
+        stuck.is_being_stored();
+        assert!(!is_deciding(), "the store has its turn, and a later one does not count");
         timers.pass_by_first(first);
         assert!(!is_waiting(first), "nobody waits twice for one that does not get on");
         assert!(is_waiting(first + 1));

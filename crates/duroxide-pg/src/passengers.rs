@@ -1,0 +1,49 @@
+//! Requests that want no commit of their own: each joins the next batch that is made for others.
+//!
+//! A heartbeat is one. It is of little worth, so it waits for somebody else's commit; and if none comes for a while, there
+//! is no load, and its caller commits it alone.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::jobs::Job;
+
+/// The requests that wait for a batch.
+#[derive(Default)]
+pub(crate) struct Passengers(Mutex<Waiting>);
+
+#[derive(Default)]
+struct Waiting {
+    jobs: Vec<(u64, Job)>,
+    /// How many there have been.
+    tickets: u64,
+}
+
+impl Passengers {
+    /// Lets a request wait for a batch. Returns its ticket.
+    pub(crate) fn add(&self, job: Job) -> u64 {
+        let mut waiting = self.lock();
+        // Callers may have gone away.
+        waiting.jobs.retain(|(_, job)| !job.is_moot());
+        waiting.tickets += 1;
+        let ticket = waiting.tickets;
+        waiting.jobs.push((ticket, job));
+        ticket
+    }
+
+    /// Takes all requests, for a batch that is made now.
+    pub(crate) fn take(&self) -> Vec<Job> {
+        std::mem::take(&mut self.lock().jobs).into_iter().map(|(_, job)| job).collect()
+    }
+
+    /// Takes a request back; `false` if a batch has it.
+    pub(crate) fn withdraw(&self, ticket: u64) -> bool {
+        let mut waiting = self.lock();
+        let before = waiting.jobs.len();
+        waiting.jobs.retain(|(other, _)| *other != ticket);
+        waiting.jobs.len() < before
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
