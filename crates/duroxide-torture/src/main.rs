@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use duroxide_torture::arguments::{Arguments, USAGE};
 use duroxide_torture::harness::{ALL, Harness, Tier, kill9, scale, soak, zombie};
+use duroxide_torture::panics;
 use duroxide_torture::report::Report;
-use duroxide_torture::{panics, sim};
+use duroxide_torture::sim::alone;
 
 /// Seeds that once found a bug, as lines `HARNESS SEED`. The short tier runs them first.
 const REGRESSIONS: &str = include_str!("../regressions.txt");
@@ -29,15 +30,21 @@ fn main() -> ExitCode {
         (kill9::WORKER, [file, ledger, round, twin @ ..]) => {
             kill9::work(file, ledger, round, !twin.is_empty())
         }
+        (alone::WORKER, [seed, words @ ..]) => alone::work(seed, words),
         (zombie::WORKER, [file, ledger, twin @ ..]) => zombie::work(file, ledger, !twin.is_empty()),
         ("help" | "--help" | "-h", _) => println!("{USAGE}"),
         ("list", []) => list(),
         ("trace", []) => {
-            sim::simulate(arguments.seed, None, true).lines.iter().for_each(|line| println!("{line}"))
+            let simulated = alone::simulate_alone(arguments.seed, arguments.twin.as_deref(), true);
+            simulated.lines.iter().for_each(|line| println!("{line}"));
+            simulated.violations.iter().for_each(|violation| println!("{violation}"));
         }
         ("ci", []) => return tier(&arguments, |harness| harness.ci, true),
         ("nightly", []) => return tier(&arguments, |harness| harness.nightly, true),
-        ("twins", []) => return code(ALL.iter().all(|harness| twins(harness, arguments.seed))),
+        ("twins", []) => {
+            let caught: Vec<bool> = ALL.iter().map(|harness| twins(harness, arguments.seed)).collect();
+            return code(caught.into_iter().all(|caught| caught));
+        }
         (name, []) => match Harness::named(name) {
             Some(harness) => return one(harness, &arguments),
             None => return refuse(&format!("there is no command {name}")),

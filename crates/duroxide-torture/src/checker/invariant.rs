@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A rule that holds whatever breaks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Invariant {
     /// Every acknowledged start, signal, message and cancel takes effect.
     NothingLost,
@@ -61,7 +61,7 @@ impl Invariant {
 }
 
 /// A breach of a rule: which, by whom, and where in its history.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Violation {
     /// The rule.
     pub invariant: Invariant,

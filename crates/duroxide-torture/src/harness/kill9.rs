@@ -53,7 +53,7 @@ pub const WORKER: &str = "worker-of-kill9";
 const KILLS: usize = 10;
 const INSTANCES: usize = 60;
 /// A worker that shows no progress for this long has nothing to do; it is killed all the same.
-const QUIET: Duration = Duration::from_secs(3);
+const QUIET: Duration = Duration::from_millis(800);
 /// All instances must have ended so long after the last kill.
 const LIVENESS_BOUND: Duration = Duration::from_secs(60);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
@@ -139,9 +139,11 @@ fn run(seed: u64, twin: Option<&str>, place: &Place, at_once: usize) -> Trial {
     let mut workers: Vec<WatchedProcess> =
         (0..at_once).map(|n| spawn_worker(place, &ledger_file, n, twin)).collect();
     let average = (forecast.activities as u64 * 2 * 8 / 10) / KILLS as u64;
+    let mut at_work = 0;
     for kill in 0..KILLS {
         let victim = dice.below(at_once as u64) as usize;
-        workers[victim].progress((average / 3 + dice.below(average * 4 / 3)) / at_once as u64, QUIET);
+        let lines = (average / 3 + dice.below(average * 4 / 3)) / at_once as u64;
+        at_work += u64::from(workers[victim].progress(lines, QUIET));
         // Not always right after an activity has begun or ended.
         std::thread::sleep(Duration::from_micros(dice.below(20_000)));
         let next = spawn_worker(place, &ledger_file, kill + at_once, twin);
@@ -178,6 +180,7 @@ fn run(seed: u64, twin: Option<&str>, place: &Place, at_once: usize) -> Trial {
     let repeated = runs.len() - distinct(&runs);
     let figures = Figures::from([
         ("kills", KILLS as u64),
+        ("kills_at_work", at_work),
         ("instances", ended.statuses.len() as u64),
         ("runs", runs.len() as u64),
         ("repeated_runs", repeated as u64),
@@ -263,6 +266,6 @@ fn spawn_worker(place: &Place, ledger: &Path, round: usize, twin: Option<&str>) 
 /// The program with the workers' side, if it is not this one: tests name it.
 pub static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
 
-pub(super) fn program_file() -> PathBuf {
+pub(crate) fn program_file() -> PathBuf {
     PROGRAM.get().cloned().unwrap_or_else(|| std::env::current_exe().unwrap())
 }

@@ -2,6 +2,7 @@
 
 mod broken_worker;
 pub mod corrupt;
+mod failover;
 pub mod interleave;
 pub mod ioerr;
 pub mod kill9;

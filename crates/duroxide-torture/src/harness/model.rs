@@ -22,7 +22,7 @@ use crate::checker::{Invariant, Violation};
 use crate::faulty::{Fault, FaultyProvider};
 use crate::forwarding::forwarding_provider;
 use crate::report::{Figures, Trial};
-use crate::shared::cluster::{Cluster, Kind};
+use crate::shared::database::Database;
 use crate::shared::random::Random;
 use crate::{compare, steps};
 
@@ -42,7 +42,7 @@ pub const HARNESS: Harness = Harness {
         "loses-failures",
         "ignores-versions",
     ],
-    twin_trials: 32,
+    twin_trials: 96,
     ci: Tier { trials: 160, time_limit: Duration::from_secs(40) },
     nightly: Tier { trials: 50_000, time_limit: Duration::from_secs(60 * 60) },
     is_parallel: true,
@@ -55,36 +55,31 @@ pub const ON_A_SERVER: Harness = Harness {
     trial: on_a_server,
     twins: &[],
     twin_trials: 0,
-    ci: Tier { trials: 1, time_limit: Duration::from_secs(15) },
+    ci: Tier { trials: 12, time_limit: Duration::from_secs(30) },
     nightly: Tier { trials: 20_000, time_limit: Duration::from_secs(60 * 60) },
     is_parallel: false,
 };
 
-/// A server that syncs nothing: this is about answers.
-fn server() -> &'static Cluster {
-    static SERVER: OnceLock<Cluster> = OnceLock::new();
-    SERVER.get_or_init(|| Cluster::own(Kind::Forgetful, &[]))
-}
-
 fn on_a_server(seed: u64, _: Option<&str>) -> Trial {
-    let sequence = [sequence(seed), steps::drain()].concat();
+    let (sequence, mut figures) = sequence(seed);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let schema = format!("t_{}", uuid::Uuid::new_v4().simple());
     let compared = runtime.block_on(async {
         let clock = Arc::new(ManualClock::default());
         let reference = Arc::new(MemoryProvider::with_clock(clock.clone()));
-        let builder = PostgresProvider::builder().clock(clock.clone()).schema(&schema);
-        let store = Arc::new(builder.open(&server().url()).await.unwrap());
-        let compared = compare::run(reference, store.clone(), &clock, &sequence).await;
-        store.cleanup_schema().await.unwrap();
-        compared
+        // A copy of one that has the tables already: making them takes longer than a sequence.
+        let database = Database::new().await;
+        let store =
+            Arc::new(PostgresProvider::builder().clock(clock.clone()).open(database.url()).await.unwrap());
+        // A look asks the server more than a hundred times.
+        compare::run(reference, store, &clock, &sequence, 4 * look_every(seed)).await
     });
+    figures.insert("sequences_on_a_server", 1);
     let violations = compared.err().map(|difference| Violation::of_store(Invariant::RightAnswer, difference));
-    Trial::new(violations.into_iter().collect(), Figures::from([("operations", sequence.len() as u64)]))
+    Trial::new(violations.into_iter().collect(), figures)
 }
 
 fn trial(seed: u64, twin: Option<&str>) -> Trial {
-    let sequence = [sequence(seed), steps::drain()].concat();
+    let (sequence, mut figures) = sequence(seed);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let directory = tempfile::tempdir().unwrap();
     let is_file = seed.is_multiple_of(2);
@@ -93,17 +88,18 @@ fn trial(seed: u64, twin: Option<&str>) -> Trial {
         let reference = Arc::new(MemoryProvider::with_clock(clock.clone()));
         let store: Arc<dyn Provider> = match twin.and_then(fault) {
             Some(fault) => Arc::new(FaultyProvider::new(MemoryProvider::with_clock(clock.clone()), fault)),
-            None if is_file => Arc::new(SharedFile::new(directory.path().join("store.db"), clock.clone())),
+            None if is_file => {
+                let calls_of_a_handle = CALLS_OF_A_HANDLE / look_every(seed);
+                let path = directory.path().join("store.db");
+                Arc::new(SharedFile::new(path, clock.clone(), calls_of_a_handle))
+            }
             None => Arc::new(
                 SqliteProvider::builder().clock(clock.clone()).open("sqlite::memory:").await.unwrap(),
             ),
         };
-        compare::run(reference, store, &clock, &sequence).await
+        compare::run(reference, store, &clock, &sequence, look_every(seed)).await
     });
-    let figures = Figures::from([
-        ("operations", sequence.len() as u64),
-        (if is_file { "sequences_on_files" } else { "sequences_in_memory" }, 1),
-    ]);
+    figures.insert(if is_file { "sequences_on_files" } else { "sequences_in_memory" }, 1);
     let violations = compared.err().map(|difference| Violation::of_store(Invariant::RightAnswer, difference));
     Trial::new(violations.into_iter().collect(), figures)
 }
@@ -112,15 +108,30 @@ fn fault(name: &str) -> Option<Fault> {
     HARNESS.twins.iter().position(|twin| *twin == name).and_then(|place| Fault::ALL.get(place).copied())
 }
 
-fn sequence(seed: u64) -> Vec<steps::Step> {
+/// After how many calls everything is read: a look costs as much as a hundred calls, and shows where a difference began.
+fn look_every(seed: u64) -> usize {
+    [1, 4, 16][(seed % 3) as usize]
+}
+
+/// Whether the clock is set back now and then.
+fn is_set_back(seed: u64) -> bool {
+    seed.is_multiple_of(5)
+}
+
+/// The sequence of a seed, and what there is to count in it.
+fn sequence(seed: u64) -> (Vec<steps::Step>, Figures) {
     let mut dice = Random::new(seed);
     let bytes: Vec<u8> = (0..32).map(|_| dice.below(256) as u8).collect();
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
     let mut runner = TestRunner::new_with_rng(Config::default(), rng);
-    steps::sequence().new_tree(&mut runner).unwrap().current()
+    let steps = steps::sequence().new_tree(&mut runner).unwrap().current();
+    let steps = if is_set_back(seed) { steps::with_set_backs(steps) } else { steps };
+    let steps = [steps, steps::drain()].concat();
+    let figures = Figures::from([("operations", steps.len() as u64)]);
+    (steps, figures)
 }
 
-/// After so many calls the oldest handle is not used any more, and another one is opened.
+/// After so many calls the oldest handle is not used any more, and another one is opened; fewer where looks are rare.
 const CALLS_OF_A_HANDLE: usize = 900;
 const HANDLES: usize = 4;
 
@@ -134,11 +145,13 @@ struct Handles {
     clock: Arc<ManualClock>,
     opened: [OnceLock<SqliteProvider>; HANDLES],
     calls: AtomicUsize,
+    calls_of_a_handle: usize,
 }
 
 impl SharedFile {
-    fn new(path: PathBuf, clock: Arc<ManualClock>) -> Self {
-        Self { handles: Handles { path, clock, opened: Default::default(), calls: AtomicUsize::new(0) } }
+    fn new(path: PathBuf, clock: Arc<ManualClock>, calls_of_a_handle: usize) -> Self {
+        let calls = AtomicUsize::new(0);
+        Self { handles: Handles { path, clock, opened: Default::default(), calls, calls_of_a_handle } }
     }
 }
 
@@ -146,7 +159,7 @@ impl Handles {
     fn next(&self) -> &SqliteProvider {
         let call = self.calls.fetch_add(1, Ordering::Relaxed);
         // Two at a time; each that was given up stays open, for a process that died closes nothing in order.
-        let oldest = (call / CALLS_OF_A_HANDLE).min(HANDLES - 2);
+        let oldest = (call / self.calls_of_a_handle).min(HANDLES - 2);
         let handle = oldest + call % 2;
         self.opened[handle].get_or_init(|| {
             let open = || {

@@ -1,8 +1,8 @@
 //! `pgfault`: whole orchestrations on a PostgreSQL server, while connections are cut (also in the middle of commits), bytes
 //! are late or stand still, backends are terminated, tables are locked; and then while the server crashes, takes no writes,
-//! has no connection left, or its listeners are gone.
+//! has no connection left, or its listeners are gone. Every third seed promotes a standby (`failover.rs`).
 //!
-//! Standbys that are promoted, poolers and encrypted connections have tests of their own beside the store.
+//! Poolers and encrypted connections have tests of their own beside the store.
 
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
@@ -12,6 +12,7 @@ use duroxide::runtime::Runtime;
 use duroxide::{Client, OrchestrationRegistry, RuntimeOptions};
 use duroxide_pg::PostgresProvider;
 
+use super::failover::{self, Standby};
 use super::{Harness, Tier};
 use crate::checker::{Ended, Run, Trace, check};
 use crate::forwarding::forwarding_provider;
@@ -24,11 +25,11 @@ use crate::shared::random::Random;
 /// The harness.
 pub const HARNESS: Harness = Harness {
     name: "pgfault",
-    about: "cut connections, lost answers, slow networks, locks, crashes and other outages of a PostgreSQL server",
+    about: "cut connections, lost answers, slow networks, locks, outages of a PostgreSQL server, promoted standbys",
     trial,
-    twins: &["loses-acknowledged"],
+    twins: &["loses-acknowledged", "promotes-one-behind"],
     twin_trials: 1,
-    ci: Tier { trials: 2, time_limit: Duration::from_secs(35) },
+    ci: Tier { trials: 3, time_limit: Duration::from_secs(45) },
     nightly: Tier { trials: 200, time_limit: Duration::from_secs(60 * 60) },
     is_parallel: false,
 };
@@ -39,7 +40,7 @@ const OUTAGES: usize = 3;
 /// So many instances are started in the middle of each outage.
 const AMID_OUTAGE: usize = 6;
 /// Everything ends so long after the last fault.
-const LIVENESS_BOUND: Duration = Duration::from_secs(60);
+pub(super) const LIVENESS_BOUND: Duration = Duration::from_secs(60);
 
 /// The server of this process, which syncs every commit. It goes when the process has ended.
 pub(super) fn server() -> &'static Cluster {
@@ -49,7 +50,26 @@ pub(super) fn server() -> &'static Cluster {
 
 fn trial(seed: u64, twin: Option<&str>) -> Trial {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    runtime.block_on(run(seed, twin.is_some()))
+    runtime.block_on(async {
+        match twin {
+            Some("promotes-one-behind") => failover::run(seed, Standby::Behind, true).await,
+            None if seed.is_multiple_of(6) => failover::run(seed, Standby::InStep, false).await,
+            None if seed % 6 == 3 => failover::run(seed, Standby::Behind, false).await,
+            twin => run(seed, twin.is_some()).await,
+        }
+    })
+}
+
+/// Short leases, so that the work of a lost connection is soon free again.
+pub(super) fn options() -> RuntimeOptions {
+    RuntimeOptions {
+        worker_concurrency: 8,
+        worker_lock_timeout: Duration::from_secs(3),
+        orchestrator_lock_timeout: Duration::from_secs(3),
+        max_attempts: 1_000,
+        activity_cancellation_grace_period: Duration::from_millis(500),
+        ..RuntimeOptions::default()
+    }
 }
 
 /// Nobody answers requests here.
@@ -73,16 +93,8 @@ async fn run(seed: u64, is_broken: bool) -> Trial {
     let store = open(server.url_through(proxy.port())).await;
     let runs: Arc<Mutex<Vec<Run>>> = Arc::default();
     let code = OrchestrationRegistry::builder().register(program::ORCHESTRATION, program::run).build();
-    let options = RuntimeOptions {
-        worker_concurrency: 8,
-        worker_lock_timeout: Duration::from_secs(3),
-        orchestrator_lock_timeout: Duration::from_secs(3),
-        max_attempts: 1_000,
-        activity_cancellation_grace_period: Duration::from_millis(500),
-        ..RuntimeOptions::default()
-    };
     let activities = super::programs::activities(&runs, false);
-    let worker = Runtime::start_with_options(store.clone(), activities, code.clone(), options).await;
+    let worker = Runtime::start_with_options(store.clone(), activities, code.clone(), options()).await;
 
     let direct: Arc<dyn Provider> = open(server.url()).await;
     let reader = Client::new(direct.clone());
@@ -112,8 +124,7 @@ async fn run(seed: u64, is_broken: bool) -> Trial {
         let mut cases = Vec::new();
         for n in 0..AMID_OUTAGE {
             let instance = format!("o{outage}-{n}");
-            let steps = Generator::new(&mut dice, &instance).program();
-            let steps: Vec<Step> = steps.into_iter().map(without_requests).map(without_messages).collect();
+            let steps = quiet_program(&mut dice, &instance);
             forecast.add(&instance, &steps);
             cases.push((instance, steps));
         }
@@ -139,6 +150,12 @@ async fn run(seed: u64, is_broken: bool) -> Trial {
     Trial::new(check(&trace, &ended, &code), figures)
 }
 
+/// A program that needs nobody outside, not even a message.
+pub(super) fn quiet_program(dice: &mut Random, instance: &str) -> Vec<Step> {
+    let steps = Generator::new(dice, instance).program();
+    steps.into_iter().map(without_requests).map(without_messages).collect()
+}
+
 /// A sender that does not know whether the server has its message cannot send it again.
 fn without_messages(step: Step) -> Step {
     match step {
@@ -148,7 +165,7 @@ fn without_messages(step: Step) -> Step {
 }
 
 /// Starts an instance, and if the answer was lost, asks whether it is there.
-async fn start_amid_outage(client: &Client, instance: &str, steps: &[Step]) {
+pub(super) async fn start_amid_outage(client: &Client, instance: &str, steps: &[Step]) {
     insist(async || {
         let started = client.start_orchestration(instance, ORCHESTRATION, Input::text(steps)).await;
         match client.get_orchestration_status(instance).await {

@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::{Harness, Tier};
 use crate::checker::{Invariant, Violation};
 use crate::report::Trial;
+use crate::sim::alone::{IS_REPEATABLE, simulate_alone};
 use crate::sim::twin::Twin;
-use crate::sim::{IS_REPEATABLE, simulate};
 
 /// Every so many seeds the same seed runs twice, to see whether it decides everything.
 const TWICE_EVERY: u64 = 16;
@@ -24,9 +24,9 @@ pub const HARNESS: Harness = Harness {
 };
 
 fn trial(seed: u64, twin: Option<&str>) -> Trial {
-    let mut simulated = simulate(seed, twin.and_then(Twin::named), false);
+    let mut simulated = simulate_alone(seed, twin, false);
     if IS_REPEATABLE && seed.is_multiple_of(TWICE_EVERY) && twin.is_none() {
-        let again = simulate(seed, None, false);
+        let again = simulate_alone(seed, None, false);
         simulated.figures.insert("seeds_run_twice", 1);
         if again.hash != simulated.hash {
             let what = "two runs of this seed went different ways";

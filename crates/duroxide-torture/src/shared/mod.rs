@@ -4,8 +4,14 @@
 
 #[path = "../../../duroxide-pg/tests/support/cluster.rs"]
 pub mod cluster;
+#[path = "../../../duroxide-pg/tests/support/database.rs"]
+pub mod database;
+#[path = "../../../duroxide-pg/tests/support/load.rs"]
+pub mod load;
 #[path = "../../../duroxide/tests/kill9/openings.rs"]
 pub mod openings;
+#[path = "../../../duroxide-pg/tests/support/pair.rs"]
+pub mod pair;
 #[path = "../../../duroxide/tests/kill9/program.rs"]
 pub mod program;
 #[path = "../../../duroxide-pg/tests/support/proxy.rs"]
@@ -16,3 +22,10 @@ pub mod random;
 pub mod watched_process;
 #[path = "../../../duroxide/tests/kill9/worker.rs"]
 pub mod worker;
+#[path = "../../../duroxide-pg/tests/support/world.rs"]
+pub mod world;
+
+/// Returns the name of a schema that nobody else uses.
+pub fn fresh_schema() -> String {
+    format!("t_{}", uuid::Uuid::new_v4().simple())
+}

@@ -3,9 +3,11 @@
 //! One thread runs one to four runtimes, each with a handle of its own on the store, as processes would have. While the
 //! storm lasts, calls fail before or after they took effect or are late, processes die at any point where they wait and
 //! are replaced, the store's clock jumps, and the clocks of processes are wrong. Then the weather is calm, everything has
-//! to end within a bound, and the checker looks at what is left. All that happens comes from the seed.
+//! to end within a bound, and the checker looks at what is left. All that happens comes from the seed; [`alone`] sees to what
+//! hash maps and executors decide.
 
 pub mod activities;
+pub mod alone;
 pub mod application;
 pub mod clock;
 pub mod process;
@@ -45,20 +47,13 @@ pub struct Simulated {
     pub lines: Vec<String>,
 }
 
-/// Runs the simulation of a seed.
+/// Runs the simulation of a seed. It does the same again if this process has done nothing else before.
 pub fn simulate(seed: u64, twin: Option<Twin>, keeps_lines: bool) -> Simulated {
     MemoryProvider::number_tokens_of_this_thread();
-    let mut builder = tokio::runtime::Builder::new_current_thread();
-    builder.enable_time().start_paused(true);
-    #[cfg(tokio_unstable)]
-    builder.rng_seed(tokio::runtime::RngSeed::from_bytes(&seed.to_le_bytes()));
-    let runtime = builder.build().unwrap();
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     tokio::task::LocalSet::new().block_on(&runtime, run(seed, twin, keeps_lines))
 }
-
-/// Whether a seed decides everything. Lock tokens and all dice come from it. But in an ordinary build tokio throws dice of its
-/// own when it wakes several tasks at once; only a build with `--cfg tokio_unstable` can give it a seed.
-pub const IS_REPEATABLE: bool = cfg!(tokio_unstable);
 
 /// What the seed says about a simulation.
 struct Plan {
