@@ -8,6 +8,7 @@ mod in_flight;
 mod memory;
 mod repeat;
 mod typed;
+mod watched;
 mod world;
 
 /// What can go wrong in a benchmark ends it.
@@ -19,6 +20,7 @@ const USAGE: &str = "engine-bench PROGRAM
   idle [SLEEPERS]     what an idle runtime costs, empty and with SLEEPERS sleeping instances (100,000)
   in-flight [COUNT]   cost of a step with 500 and with COUNT orchestrations in flight, resident or not (10,000)
   typed [STEPS]       the typed interface beside names and strings: a chain, and steps side by side (2,000)
+  watched [COUNT]     COUNT orchestrations while a dashboard has the file open, and while nobody looks (2,000)
   repeat [RUNS] [WORKLOAD]
                       short runs of every workload, each on a new store, none of which may stop (100)";
 
@@ -33,6 +35,7 @@ async fn main() -> Outcome<()> {
         "memory" => memory::run(count.unwrap_or(20_000)).await,
         "repeat" => repeat::run(count.unwrap_or(100), arguments.next().as_deref()).await,
         "in-flight" => in_flight::run(count.unwrap_or(10_000)).await,
+        "watched" => watched::run(count.unwrap_or(2_000)).await,
         "typed" => typed::run(count.unwrap_or(2_000)).await,
         "idle" => idle::run(count.unwrap_or(100_000)).await,
         _ => Err(USAGE.into()),

@@ -11,7 +11,7 @@ use crate::Outcome;
 use crate::world::World;
 use tokio::time::Instant;
 
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 10;
 
 #[activity]
 async fn next(n: u64) -> Result<u64, String> {
@@ -70,7 +70,10 @@ pub async fn run(steps: usize) -> Outcome<()> {
     for (typed, untyped) in [("chain", "Chain"), ("parallel", "Parallel")] {
         let (mut by_type, mut by_name) = (Vec::new(), Vec::new());
         for round in 0..ROUNDS {
-            for (name, times) in [(typed, &mut by_type), (untyped, &mut by_name)] {
+            let mut sides = [(typed, &mut by_type), (untyped, &mut by_name)];
+            // Neither always comes first, and finds the log as the other has left it.
+            sides.rotate_left(round % 2);
+            for (name, times) in sides {
                 let id = format!("{name}-{round}");
                 let started = Instant::now();
                 world.client.start_orchestration(&*id, name, steps.to_string()).await?;

@@ -17,6 +17,7 @@ pub struct World {
     pub client: Client,
     pub runtime: Arc<Runtime>,
     pub store: Arc<SqliteProvider>,
+    pub url: String,
     _directory: TempDir,
 }
 
@@ -41,7 +42,7 @@ impl World {
         let url = format!("sqlite:{}?mode=rwc", directory.path().join("bench.db").display());
         let store = Arc::new(SqliteProvider::builder().durability(durability).open(&url).await?);
         let runtime = Runtime::start_with_options(store.clone(), activities, orchestrations, options).await;
-        Ok(Self { client: Client::new(store.clone()), runtime, store, _directory: directory })
+        Ok(Self { client: Client::new(store.clone()), runtime, store, url, _directory: directory })
     }
 
     /// Waits for an instance and returns its output.

@@ -58,7 +58,7 @@ async fn fill(sql: &tokio_postgres::Client, size: i64) -> Outcome<()> {
 /// The same queues as in the SQLite benchmark. Half of the messages have been noticed by a claim, the others have not.
 async fn fill_queues(sql: &tokio_postgres::Client) -> Outcome<()> {
     let first = pages::FIRST_MS;
-    let start = r#"{"StartOrchestration":{"instance":"' || instance_id || '-next","orchestration":"Order1","input":""}}"#;
+    let start = r#"{"StartOrchestration":{"instance":"' || instance_id || '-next","orchestration":"Order1","input":"","execution_id":1}}"#;
     let statements = format!(
         "CREATE TEMP TABLE w AS SELECT instance_id, row_number() OVER (ORDER BY incarnation DESC) AS n FROM instances
              WHERE listed_status = 'Running';

@@ -16,8 +16,13 @@ use crate::{Outcome, life};
 
 const LEASE_MS: i64 = 30_000;
 /// As long as a token of the store.
-const TOKEN: &str = "lock_0123456789abcdef0123456789abcdef_order-0000-000000";
-const OWNER: &str = "0123456789abcdef";
+pub const TOKEN: &str = "lock_0123456789abcdef0123456789abcdef_order-0000-000000";
+pub const OWNER: &str = "0123456789abcdef";
+
+/// The settings that the store has for its connection.
+pub const SETTINGS: &str =
+    "PRAGMA journal_mode = wal; PRAGMA synchronous = full; PRAGMA wal_autocheckpoint = 4000;
+    PRAGMA journal_size_limit = 67108864; PRAGMA cache_size = -16384; PRAGMA temp_store = 2;";
 
 /// What the loop got done.
 #[derive(Debug, Clone, Copy, Default)]
@@ -51,10 +56,10 @@ struct Caller {
 }
 
 /// Texts of the right length; the store would encode them.
-struct Texts {
+pub struct Texts {
     start: String,
     completion: String,
-    activity: String,
+    pub activity: String,
     first_turn: Vec<(&'static str, String)>,
     middle_turn: Vec<(&'static str, String)>,
     last_turn: Vec<(&'static str, String)>,
@@ -71,7 +76,7 @@ pub enum Kind {
 }
 
 impl Texts {
-    fn new(steps: u64, kind: Kind) -> Outcome<Self> {
+    pub fn new(steps: u64, kind: Kind) -> Outcome<Self> {
         let instance = instance_id("", 0, 0);
         let events = |number| -> Outcome<Vec<(&'static str, String)>> {
             let mut turn = life::turn(&instance, number, steps);
@@ -95,6 +100,15 @@ impl Texts {
                 i64::try_from(version.patch)?,
             ),
         })
+    }
+
+    /// The events of a turn: the first, the last, or one between them.
+    pub fn of_turn(&self, is_first: bool, is_last: bool) -> &[(&'static str, String)] {
+        match (is_first, is_last) {
+            (true, _) => &self.first_turn,
+            (_, true) => &self.last_turn,
+            _ => &self.middle_turn,
+        }
     }
 }
 
@@ -124,14 +138,11 @@ struct Totals {
 }
 
 impl Bare {
-    /// Opens a file that the store has made, with the settings that the store has for it.
+    /// Opens a file that the store has made.
     pub fn open(file: &Path, callers: usize, steps: u64, kind: Kind) -> Outcome<Self> {
         let connection = Connection::open(file)?;
         connection.set_prepared_statement_cache_capacity(64);
-        connection.execute_batch(
-            "PRAGMA journal_mode = wal; PRAGMA synchronous = full; PRAGMA wal_autocheckpoint = 4000;
-             PRAGMA journal_size_limit = 67108864; PRAGMA cache_size = -16384; PRAGMA temp_store = 2;",
-        )?;
+        connection.execute_batch(SETTINGS)?;
         let caller = |number| Caller {
             number,
             started: 0,
@@ -259,11 +270,7 @@ fn ack_turn(
 ) -> Outcome<Phase> {
     let instance = caller.instance.as_str();
     let (is_first, is_last) = (caller.turn == 0, caller.turn == steps);
-    let events = match (is_first, is_last) {
-        (true, _) => &texts.first_turn,
-        (_, true) => &texts.last_turn,
-        _ => &texts.middle_turn,
-    };
+    let events = texts.of_turn(is_first, is_last);
     let mut event_id = i64::try_from(caller.turn)? * i64::try_from(events.len())?;
     for (event_type, text) in events {
         event_id += 1;

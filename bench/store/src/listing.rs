@@ -62,7 +62,7 @@ fn fill(path: &std::path::Path, size: i64) -> Outcome<()> {
 /// many activities.
 fn fill_queues(path: &std::path::Path) -> Outcome<()> {
     let connection = rusqlite::Connection::open(path)?;
-    let start = r#"{"StartOrchestration":{"instance":"' || instance_id || '-next","orchestration":"Order1","input":""}}"#;
+    let start = r#"{"StartOrchestration":{"instance":"' || instance_id || '-next","orchestration":"Order1","input":"","execution_id":1}}"#;
     connection.execute_batch(&format!(
         "PRAGMA synchronous = OFF; BEGIN;
          CREATE TEMP TABLE w AS SELECT instance_id, row_number() OVER (ORDER BY incarnation DESC) AS n FROM instances

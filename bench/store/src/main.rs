@@ -9,6 +9,7 @@ mod fetch;
 mod fsyncs;
 mod kill9;
 mod life;
+mod limit;
 mod listing;
 mod load;
 mod machine;
@@ -37,6 +38,8 @@ const USAGE: &str = "store-bench PROGRAM [--dir DIR] [--json] [options]
              --callers 64  --kills 20  --seed N  --self-test
   load     the load of `steps` on one file, alone, for profilers
              --callers 64  --seconds 10  --bare BATCH  --no-op
+  limit    the fewest rows that could carry the promises, written by a bare loop
+             --callers 1000  --steps-per-instance 5  --batch 60  --seconds 5
   listing  pages of a listing, first and deep, and the overview
              --size 1000000  --samples 5";
 
@@ -60,6 +63,7 @@ fn run() -> Outcome<bool> {
         "fetch" => fetch::run(&args)?,
         "kill9" => kill9::run(&args)?,
         "load" => fsyncs::run_load(&args)?,
+        "limit" => limit::run(&args)?,
         "listing" => listing::run(&args)?,
         kill9::CHILD => return kill9::run_child(&args).map(|()| true),
         "help" | "--help" | "-h" => {

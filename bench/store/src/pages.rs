@@ -73,10 +73,17 @@ pub async fn measure(client: &Client, size: i64, samples: usize, report: &mut Re
     );
 
     measure_overview(client, samples, "overview", report).await?;
-    let began = now();
-    let count = client.count(&InstanceQuery::new().state(InstanceState::Completed), 10_000).await?;
-    report.setting("count up to 10,000 (ms)", (now() - began).as_secs_f64() * 1e3);
-    report.setting("the count", count.to_string());
+    let counts = [
+        ("of completed", InstanceQuery::new().state(InstanceState::Completed), 10_000),
+        ("of completed", InstanceQuery::new().state(InstanceState::Completed), 100_000),
+        ("by a substring", InstanceQuery::new().id_contains("77"), 100_000),
+    ];
+    for (what, query, bound) in counts {
+        let began = now();
+        let count = client.count(&query, bound).await?;
+        let name = format!("count {what} up to {bound} (ms; {count})");
+        report.setting(&name, (now() - began).as_secs_f64() * 1e3);
+    }
     Ok(())
 }
 
@@ -85,12 +92,26 @@ pub async fn measure_backlog(client: &Client, samples: usize, report: &mut Repor
     let mut table =
         Table::new("pages with long queues (ms, median and worst)", &["filter", "first", "worst", "rows"]);
     let mut slowest: f64 = 0.0;
-    for state in
-        [InstanceState::Pending, InstanceState::Running, InstanceState::Waiting, InstanceState::Blocked]
-    {
-        let (median, worst, rows) = time(client, &InstanceQuery::new().state(state), samples).await?;
-        slowest = slowest.max(worst);
-        table.row(vec![state.to_string().into(), median.into(), worst.into(), rows.to_string().into()]);
+    let plain = InstanceQuery::new;
+    let pending = || plain().state(InstanceState::Pending);
+    let filters = [
+        ("pending", pending()),
+        ("running", plain().state(InstanceState::Running)),
+        ("waiting", plain().state(InstanceState::Waiting)),
+        ("blocked", plain().state(InstanceState::Blocked)),
+        ("name", plain().name("Order1")),
+        ("pending, name", pending().name("Order1")),
+        ("pending, name of none", pending().name("Nothing")),
+        ("substring of many", plain().id_contains("77")),
+        ("substring of none", plain().id_contains("nowhere")),
+    ];
+    for (name, filter) in filters {
+        for sort in [ListSort::Created, ListSort::Updated] {
+            let (median, worst, rows) = time(client, &filter.clone().sort(sort), samples).await?;
+            slowest = slowest.max(worst);
+            let name = format!("{name}, by {sort:?}");
+            table.row(vec![name.into(), median.into(), worst.into(), rows.to_string().into()]);
+        }
     }
     report.table(table);
     report.goal("the same with long queues", slowest, slowest < PAGE_GOAL);

@@ -14,6 +14,8 @@ use crate::{Outcome, machine};
 const STEPS: f64 = 5.0;
 /// What the loop does for one orchestration: a start, four operations for each step, and a last turn of two.
 const OPERATIONS: f64 = 4.0 * STEPS + 3.0;
+/// Its turns: one at its start, one after each step.
+const TURNS: f64 = STEPS + 1.0;
 const SECONDS: &str = "2";
 
 pub struct Limit {
@@ -22,6 +24,8 @@ pub struct Limit {
     pub orchestrations_per_s: f64,
     /// The same without the rows of leases, where that was measured.
     pub without_leases_per_s: Option<f64>,
+    /// With the fewest rows that could carry the promises, in tables made for them, where that was measured.
+    pub fewest_rows_per_s: Option<f64>,
 }
 
 impl Limit {
@@ -36,6 +40,7 @@ impl Limit {
             batch: last.batch,
             orchestrations_per_s: middle(|limit| Some(limit.orchestrations_per_s))?,
             without_leases_per_s: middle(|limit| limit.without_leases_per_s),
+            fewest_rows_per_s: middle(|limit| limit.fewest_rows_per_s),
         })
     }
 
@@ -51,6 +56,9 @@ impl Limit {
         if let Some(rate) = self.without_leases_per_s {
             text.push_str(&format!("; without leases {rate:.0}/s, {}", share(rate)));
         }
+        if let Some(rate) = self.fewest_rows_per_s {
+            text.push_str(&format!("; with the fewest rows {rate:.0}/s, {}", share(rate)));
+        }
         text
     }
 }
@@ -62,8 +70,19 @@ pub fn measure(dir: &Path, server: Option<&str>, runs: &[Run]) -> Outcome<Limit>
             let batch = batch(runs, "commits_per_step")?;
             let program = program("store", "store-bench")?;
             let options = ["load", "--no-op", "--callers", "1000", "--bare", &batch.to_string()];
-            let rate = rate(Command::new(&program).args(options).arg("--dir").arg(dir))?;
-            Ok(Limit { batch, orchestrations_per_s: rate, without_leases_per_s: None })
+            let loop_rate = rate(Command::new(&program).args(options).arg("--dir").arg(dir))?;
+            // As many turns in a transaction as there were operations of turns in one of ours.
+            let turns = (batch as f64 * TURNS / OPERATIONS).round().max(1.0).to_string();
+            let fewest = figure(
+                Command::new(&program).args(["limit", "--batch", &turns]).arg("--dir").arg(dir),
+                "orchestrations/s",
+            )?;
+            Ok(Limit {
+                batch,
+                orchestrations_per_s: loop_rate,
+                without_leases_per_s: None,
+                fewest_rows_per_s: Some(fewest),
+            })
         }
         Some(url) => {
             // Transactions that read, or lease without a sync, do not count.
@@ -82,6 +101,7 @@ pub fn measure(dir: &Path, server: Option<&str>, runs: &[Run]) -> Outcome<Limit>
                 batch,
                 orchestrations_per_s: rate(&[])?,
                 without_leases_per_s: Some(rate(&["--no-leases"])?),
+                fewest_rows_per_s: None,
             })
         }
     }
@@ -104,13 +124,17 @@ fn program(package: &str, binary: &str) -> Outcome<PathBuf> {
     build(&std::path::absolute(package)?, binary)
 }
 
-/// Runs the loop: orchestrations per second.
+/// Runs the loop with the store's rows: orchestrations per second.
 fn rate(command: &mut Command) -> Outcome<f64> {
+    Ok(figure(command, "operations/s")? / OPERATIONS)
+}
+
+/// Runs a loop, and returns one figure of its only row.
+fn figure(command: &mut Command, name: &str) -> Outcome<f64> {
     let steps = STEPS.to_string();
     let output = command.args(["--seconds", SECONDS, "--steps-per-instance", &steps, "--json"]).output()?;
     let report: Value = serde_json::from_slice(&output.stdout)
         .map_err(|_| format!("it failed: {}", String::from_utf8_lossy(&output.stderr)))?;
     let figures = &report["tables"][0]["rows"][0];
-    let operations = figures["operations/s"].as_f64().ok_or("the loop printed no operations/s")?;
-    Ok(operations / OPERATIONS)
+    figures[name].as_f64().ok_or_else(|| format!("the loop printed no {name}").into())
 }
