@@ -1,7 +1,7 @@
 // The pages in a real browser, over a real store with a real runtime.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { call, checkAccess, eventually, openPage, startBrowser, startServer } from './support.mjs';
+import { call, checkAccess, eventually, openPage, startBrowser, startServer, streamTells } from './support.mjs';
 
 let server;
 let browser;
@@ -23,7 +23,9 @@ after(async () => {
   await server?.stop();
 });
 
+// As in a new tab: nothing of the page before is taken for what the address shows.
 const open = async (hash) => {
+  await page.goto('about:blank');
   await page.goto(`${server.url}#/${hash}`);
   await page.waitForLoadState('domcontentloaded');
 };
@@ -91,6 +93,45 @@ test('an open instance changes by itself: state, history and timeline', async ()
   check();
 });
 
+/** Lets the server answer the next request of this address, and keeps the answer from the page until it is let go. */
+async function hold(address) {
+  let asked;
+  let letGo;
+  const isAnswered = new Promise((resolve) => (asked = resolve));
+  const arrival = new Promise((resolve) => (letGo = resolve));
+  await page.route(address, async (route) => {
+    const response = await route.fetch();
+    asked();
+    await arrival;
+    await route.fulfill({ response });
+  }, { times: 1 });
+  return { isAnswered, letGo };
+}
+
+test('an answer from before a change does not replace what the change brought', async () => {
+  await call(server.url, '/actions/start', { instance: 'live-3', orchestration: 'Expense', input: '7 EUR' });
+  await eventually('it waits', async () => (await call(server.url, '/instance?id=live-3')).state === 'waiting');
+  const events = await hold(/\/api\/v1\/instance\/events\?.*id=live-3/);
+  await open('instance?id=live-3&tab=history');
+  await events.isAnswered;
+  await call(server.url, '/actions/raise', { instance: 'live-3', name: 'decision', data: 'Ada' });
+  await eventually('it has ended', async () => (await call(server.url, '/instance?id=live-3')).state === 'completed');
+  events.letGo();
+  await page.getByText('Completed').nth(1).waitFor();
+
+  const list = await hold(/\/api\/v1\/instances\?/);
+  await open('instances');
+  await list.isAnswered;
+  const isTold = streamTells(server.url, (event, data) => event === 'instances' && data.removed.includes('live-3'));
+  await call(server.url, '/actions/delete', { instance: 'live-3' });
+  await isTold;
+  list.letGo();
+  await row('order-1001').waitFor({ state: 'attached' });
+  await row('live-3').waitFor({ state: 'detached' });
+  await page.unrouteAll({ behavior: 'wait' });
+  check();
+});
+
 test('filters stand in the address, and the back button takes them back', async () => {
   await open('instances');
   await page.getByRole('group', { name: 'States' }).getByText('Failed').click();
@@ -130,6 +171,26 @@ test('views by what instances wait for, and views of one’s own', async () => {
   check();
 });
 
+test('rows of the filter before cannot be acted on while those of the new one are on their way', async () => {
+  await open('instances?name=Order');
+  await row('order-1001').waitFor();
+  let answer;
+  const held = new Promise((resolve) => (answer = resolve));
+  await page.route(/\/api\/v1\/instances\?/, async (route) => {
+    await held;
+    await route.continue();
+  });
+  await page.getByRole('link', { name: 'All', exact: true }).click();
+  await page.locator('.scroll[inert][aria-busy=true]').waitFor();
+  await row('order-1001').waitFor();
+  answer();
+  await row('expense-lunch').waitFor({ state: 'attached' });
+  await row('order-1001').getByRole('checkbox').check();
+  await page.getByText('1 selected').waitFor();
+  await page.unrouteAll({ behavior: 'wait' });
+  check();
+});
+
 test('pages follow each other by cursor, and back', async () => {
   await open('instances');
   await row('order-1001').waitFor({ state: 'attached' });
@@ -139,6 +200,33 @@ test('pages follow each other by cursor, and back', async () => {
   await eventually('another page', async () => (await page.locator('tbody tr').first().getAttribute('data-id')) !== first);
   await page.getByText('First page').click();
   await eventually('the first page', async () => (await page.locator('tbody tr').first().getAttribute('data-id')) === first);
+  check();
+});
+
+test('a search that no index serves goes on by itself, stops when told to, and finds what is far away', async () => {
+  const now = Date.now();
+  const found = { id: 'deep-1', name: 'Order', version: '1.0.0', state: 'completed', execution: 1, parent: null, root: null, custom_status: null, created_at_ms: now, updated_at_ms: now, reason: null };
+  const asked = [];
+  let stop;
+  const stopped = new Promise((resolve) => (stop = resolve));
+  // The store answers with a part of the list that has nothing, three times.
+  await page.route(/\/api\/v1\/instances\?.*q=deep/, async (route) => {
+    asked.push(new URL(route.request().url()).searchParams.get('cursor'));
+    const part = asked.length;
+    if (part === 3) await stopped;
+    const isLast = part > 3;
+    await route.fulfill({ json: { instances: isLast ? [found] : [], next: isLast ? null : `part-${part}`, count: part === 1 ? { count: 0, is_more: true } : null } });
+  });
+  await open('instances?q=deep');
+  await page.getByText('Searching …').waitFor();
+  await eventually('two parts were searched', async () => asked.length === 3);
+  await page.getByRole('button', { name: 'Stop' }).click();
+  await page.getByText('None found so far').waitFor();
+  stop();
+  await page.getByRole('button', { name: 'Search on' }).click();
+  await row('deep-1').waitFor();
+  assert.deepEqual(asked, [null, 'part-1', 'part-2', 'part-2']);
+  await page.unrouteAll();
   check();
 });
 

@@ -83,6 +83,25 @@ export async function call(base, path, body) {
   return answer;
 }
 
+/** Listens to the stream of changes until an event passes the check. */
+export async function streamTells(base, check) {
+  const stop = new AbortController();
+  const response = await fetch(`${base}api/v1/stream`, { signal: stop.signal });
+  let text = '';
+  for await (const part of response.body.pipeThrough(new TextDecoderStream())) {
+    text += part;
+    for (let end = text.indexOf('\n\n'); end >= 0; end = text.indexOf('\n\n')) {
+      const lines = text.slice(0, end).split('\n');
+      text = text.slice(end + 2);
+      const field = (name) => lines.find((line) => line.startsWith(`${name}: `))?.slice(name.length + 2);
+      if (field('data') && check(field('event'), JSON.parse(field('data')))) {
+        stop.abort();
+        return;
+      }
+    }
+  }
+}
+
 /** Looks again until the check holds; the time-out is the test's failure. */
 export async function eventually(what, check, patience = 20_000) {
   const end = Date.now() + patience;
