@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use duroxide::providers::sqlite::SqliteProvider;
 use duroxide::providers::{
     ExecutionMetadata, Provider, ProviderAdmin, ProviderError, ScheduledActivityIdentifier,
     SessionFetchConfig, TagFilter, WorkItem,
@@ -15,12 +14,12 @@ use crate::forwarding::forwarding_provider;
 
 /// Stores the activities of a turn in a transaction of their own, before the turn.
 pub struct SplitsCommits {
-    inner: Arc<SqliteProvider>,
+    inner: Arc<dyn Provider>,
 }
 
 impl SplitsCommits {
     /// Breaks a store.
-    pub fn new(inner: Arc<SqliteProvider>) -> Self {
+    pub fn new(inner: Arc<dyn Provider>) -> Self {
         Self { inner }
     }
 }

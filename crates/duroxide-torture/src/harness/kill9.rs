@@ -41,8 +41,8 @@ pub const ON_A_SERVER: Harness = Harness {
     name: "kill9-pg",
     about: "three worker processes on a PostgreSQL server, killed and replaced again and again",
     trial: on_a_server,
-    twins: &[],
-    twin_trials: 0,
+    twins: &["splits-commits"],
+    twin_trials: 3,
     ci: Tier { trials: 2, time_limit: Duration::from_secs(20) },
     nightly: Tier { trials: 60, time_limit: Duration::from_secs(60 * 60) },
     is_parallel: false,
@@ -87,16 +87,16 @@ impl Place {
     }
 
     pub(super) async fn open(&self, is_broken: bool) -> Arc<dyn Provider> {
-        match self {
+        let store: Arc<dyn Provider> = match self {
             Self::File(path) => {
                 let url = format!("sqlite:{}?mode=rwc", path.display());
-                let store = Arc::new(SqliteProvider::new(&url, None).await.unwrap());
-                if is_broken { Arc::new(super::broken_worker::SplitsCommits::new(store)) } else { store }
+                Arc::new(SqliteProvider::new(&url, None).await.unwrap())
             }
             Self::Schema { url, schema } => {
                 Arc::new(PostgresProvider::new_with_schema(url, Some(schema)).await.unwrap())
             }
-        }
+        };
+        if is_broken { Arc::new(super::broken_worker::SplitsCommits::new(store)) } else { store }
     }
 }
 

@@ -53,14 +53,14 @@ pub const ON_A_SERVER: Harness = Harness {
     name: "model-pg",
     about: "random calls on the PostgreSQL store against the reference",
     trial: on_a_server,
-    twins: &[],
-    twin_trials: 0,
+    twins: &["loses-messages", "keeps-cancelled-activities", "forgets-key-times"],
+    twin_trials: 24,
     ci: Tier { trials: 12, time_limit: Duration::from_secs(30) },
     nightly: Tier { trials: 20_000, time_limit: Duration::from_secs(60 * 60) },
     is_parallel: false,
 };
 
-fn on_a_server(seed: u64, _: Option<&str>) -> Trial {
+fn on_a_server(seed: u64, twin: Option<&str>) -> Trial {
     let (sequence, mut figures) = sequence(seed);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let compared = runtime.block_on(async {
@@ -68,8 +68,12 @@ fn on_a_server(seed: u64, _: Option<&str>) -> Trial {
         let reference = Arc::new(MemoryProvider::with_clock(clock.clone()));
         // A copy of one that has the tables already: making them takes longer than a sequence.
         let database = Database::new().await;
-        let store =
+        let store: Arc<dyn Provider> =
             Arc::new(PostgresProvider::builder().clock(clock.clone()).open(database.url()).await.unwrap());
+        let store = match twin.and_then(fault) {
+            Some(fault) => Arc::new(FaultyProvider::new(store, fault)),
+            None => store,
+        };
         // A look asks the server more than a hundred times.
         compare::run(reference, store, &clock, &sequence, 4 * look_every(seed)).await
     });
@@ -87,7 +91,9 @@ fn trial(seed: u64, twin: Option<&str>) -> Trial {
         let clock = Arc::new(ManualClock::default());
         let reference = Arc::new(MemoryProvider::with_clock(clock.clone()));
         let store: Arc<dyn Provider> = match twin.and_then(fault) {
-            Some(fault) => Arc::new(FaultyProvider::new(MemoryProvider::with_clock(clock.clone()), fault)),
+            Some(fault) => {
+                Arc::new(FaultyProvider::new(Arc::new(MemoryProvider::with_clock(clock.clone())), fault))
+            }
             None if is_file => {
                 let calls_of_a_handle = CALLS_OF_A_HANDLE / look_every(seed);
                 let path = directory.path().join("store.db");

@@ -1,12 +1,12 @@
-//! The reference store with one thing broken, to see that the comparison notices.
+//! A store with one thing broken, to see that the comparison notices.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use duroxide::providers::memory::MemoryProvider;
 use duroxide::providers::{
-    DispatcherCapabilityFilter, ExecutionMetadata, ExtendedProvider, OrchestrationItem, ProviderAdmin,
-    ProviderError, ScheduledActivityIdentifier, SessionFetchConfig, TagFilter, WorkItem,
+    DispatcherCapabilityFilter, ExecutionMetadata, ExtendedProvider, OrchestrationItem, Provider,
+    ProviderAdmin, ProviderError, ScheduledActivityIdentifier, SessionFetchConfig, TagFilter, WorkItem,
 };
 use duroxide::{Event, EventKind};
 
@@ -52,16 +52,16 @@ impl Fault {
     ];
 }
 
-/// The reference with a fault.
+/// A store with a fault.
 pub struct FaultyProvider {
-    inner: MemoryProvider,
+    inner: Arc<dyn Provider>,
     fault: Fault,
     messages: AtomicU32,
 }
 
 impl FaultyProvider {
     /// Breaks a store.
-    pub fn new(inner: MemoryProvider, fault: Fault) -> Self {
+    pub fn new(inner: Arc<dyn Provider>, fault: Fault) -> Self {
         Self { inner, fault, messages: AtomicU32::new(0) }
     }
 
@@ -165,10 +165,10 @@ forwarding_provider! {
     }
 
     fn as_management_capability(&self) -> Option<&dyn ProviderAdmin> {
-        Some(&self.inner)
+        self.inner.as_management_capability()
     }
 
     fn as_extended(&self) -> Option<&dyn ExtendedProvider> {
-        Some(&self.inner)
+        self.inner.as_extended()
     }
 }

@@ -111,7 +111,7 @@ async fn reference(clock: Arc<ManualClock>) -> Arc<dyn Provider> {
 }
 
 fn faulty(fault: Fault, clock: Arc<ManualClock>) -> Arc<dyn Provider> {
-    Arc::new(FaultyProvider::new(MemoryProvider::with_clock(clock), fault))
+    Arc::new(FaultyProvider::new(Arc::new(MemoryProvider::with_clock(clock)), fault))
 }
 
 #[cfg(feature = "sqlite")]
