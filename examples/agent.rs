@@ -75,10 +75,10 @@ async fn find_order(customer: String) -> Result<String, AnyError> {
     Ok(format!("order 7 of {customer} for 300 cents"))
 }
 
-#[activity(retry = RetryPolicy::exponential(5))]
+#[activity]
 async fn refund(ctx: ActivityContext, order: u32, cents: u64) -> Result<String, AnyError> {
-    // The bank recognises a second request by the key of the step.
-    let key = format!("{}-{}", ctx.instance_id(), ctx.activity_id());
+    // The bank recognises a second request by the key, which is the same for every attempt.
+    let key = ctx.idempotency_key();
     println!("  the bank sends {cents} cents back ({key})");
     Ok(format!("order {order} is refunded"))
 }
@@ -94,7 +94,8 @@ async fn agent(ctx: OrchestrationContext, question: String) -> Result<String, An
                 Message::Tool { name: "FindOrder".to_string(), said: find_order(&ctx, customer).await? }
             }
             Thought::Call { tool: Tool::Refund { order, cents } } => {
-                Message::Tool { name: "Refund".to_string(), said: refund(&ctx, order, cents).await? }
+                let said = refund(&ctx, order, cents).retry_in_store(StoredRetry::attempts(5)).await?;
+                Message::Tool { name: "Refund".to_string(), said }
             }
             Thought::AskPerson { question } => {
                 ctx.set_status(&Activity::WaitsForPerson { question });

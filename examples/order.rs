@@ -1,5 +1,6 @@
 //! An order: reserve, ask a person if it is expensive, charge with retries, ship; and when something fails, give everything
-//! back. Errors are types; services are shared; progress can be watched.
+//! back. Errors are types; services are shared; progress can be watched. `order-service` is the same as a web service, with
+//! `ctx.saga` in place of what gives back here, so that a cancelled order gives back as well. Read this one first.
 
 use std::sync::Mutex;
 
@@ -70,13 +71,19 @@ async fn give_back(State(warehouse): State<Warehouse>, order: &Order) -> Result<
     Ok(())
 }
 
-#[activity(retry = RetryPolicy::exponential(5), timeout = secs(30), non_retryable = OrderError::Declined)]
+#[activity(non_retryable = OrderError::Declined)]
 async fn charge(ctx: ActivityContext, order: &Order) -> Result<String, OrderError> {
     match order.cents {
-        // The bank recognises a second request by the key of the step.
-        0..=9_999 => Ok(format!("payment {}-{}", ctx.instance_id(), ctx.activity_id())),
+        // The bank recognises a second request by the key, which is the same for every attempt.
+        0..=9_999 => Ok(format!("payment {}", ctx.idempotency_key())),
         _ => Err(OrderError::Declined),
     }
+}
+
+#[activity]
+async fn refund(ctx: ActivityContext) -> Result<(), Failure> {
+    println!("the bank gives back what was paid for {}", ctx.instance_id());
+    Ok(())
 }
 
 #[activity]
@@ -106,9 +113,14 @@ async fn pay_and_ship(ctx: &OrchestrationContext, order: &Order) -> Result<Strin
             () = ctx.timer(hours(24)) => return Err(OrderError::NobodyApproved),
         }
     }
-    let payment = charge(ctx, order).await?;
+    // The store keeps the attempts, so all of them are one step, with one key.
+    let payment =
+        charge(ctx, order).retry_in_store(StoredRetry::attempts(5)).start_to_close(secs(30)).await?;
     ctx.set_status(&Progress::Charged);
     let parcel = ship(ctx, order, &payment).await;
+    if parcel.is_err() {
+        refund(ctx).retry(RetryPolicy::exponential(10)).await?;
+    }
     Ok(parcel.map_err(|error| Failure::new(FailureKind::Other, error.to_string()))?)
 }
 
@@ -120,6 +132,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .activity(reserve)
         .activity(give_back)
         .activity(charge)
+        .activity(refund)
         .activity(ship)
         .orchestration(fulfil)
         .start()

@@ -36,6 +36,7 @@ fn activity(attribute: TokenStream, item: TokenStream) -> syn::Result<TokenStrea
     Ok(quote! {
         #(#attributes)*
         #[allow(clippy::too_many_arguments)]
+        #[track_caller]
         #visibility fn #name(
             __ctx: &#krate::OrchestrationContext,
             #parameters

@@ -42,6 +42,7 @@ fn orchestration(attribute: TokenStream, item: TokenStream) -> syn::Result<Token
         #complaints
         #(#attributes)*
         #[allow(clippy::too_many_arguments)]
+        #[track_caller]
         #visibility fn #name(
             __ctx: &#krate::OrchestrationContext,
             #parameters

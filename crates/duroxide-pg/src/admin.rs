@@ -64,7 +64,7 @@ macro_rules! continued {
 struct Selection {
     /// Finds the instances of a list of ids.
     listed: &'static str,
-    /// Find those that have ended, and those that continued as new and have not begun again yet.
+    /// Find instances that have ended, and instances between two executions.
     by_time: [&'static str; 2],
 }
 

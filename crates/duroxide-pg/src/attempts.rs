@@ -130,7 +130,7 @@ impl PostgresProvider {
             if done {
                 return Ok(UnbegunOutcome::Failed);
             }
-            // It has changed since the look: somebody has claimed or ended it.
+            // It has changed since the look: a worker has claimed it, or it has ended.
         }
         Err(ProviderError::retryable(OPERATION, "the activity is being changed all the time"))
     }

@@ -49,7 +49,7 @@ const QUIET_ROUNDS: usize = 8;
 /// Bytes in one transaction, about and at most, unless one job alone has more.
 const BATCH_BYTES: usize = 16 * 1024 * 1024;
 
-/// The committer tries jobs that were set aside for so long before new jobs have their turn.
+/// How long the committer works on jobs that were set aside before it takes new ones.
 const SLICE: Duration = Duration::from_millis(100);
 
 /// The handle by which jobs reach the committer. Once it is dropped, the committer finishes what it has and ends.
@@ -503,7 +503,7 @@ impl Committing {
         }
     }
 
-    /// Takes note of what the server remembers of a batch, and gives back what the batch leased, of which nobody knows.
+    /// Takes note of what the server remembers of a batch, and gives back what the batch leased, because no caller knows of it.
     async fn recall(&self, batch: &mut Batch, last: &LastBatch) -> Attempt {
         let (mut server, mut is_synced) = (0, false);
         if let Some(Connected { session, .. }) = self.epochs.connection() {

@@ -36,13 +36,23 @@ static MARK: Function = Function::value("mark_running_1");
 
 /// How long a process must be silent before others release its leases, unless configured otherwise.
 pub(crate) const RELEASE_AFTER: Duration = Duration::from_millis(400);
-/// The same for processes that were silent when this one had just lost its own session.
+/// How long they must be silent if this process has just lost its own session: then it may be the network that failed.
 const RELEASE_AFTER_OUTAGE: Duration = Duration::from_secs(5);
 /// How often to look at others, while there are some, and while there are none.
 const LOOK_EVERY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(1));
-/// A last transaction of a dead process may still take leases, so its row goes only after so long.
+
+/// How often a process looks at others. One that polls more rarely than usual, so that its database may sleep, looks no more
+/// often than it polls.
+fn look_every(poll_interval: Option<Duration>) -> (Duration, Duration) {
+    match poll_interval.filter(|given| *given > LOOK_EVERY.1) {
+        Some(given) => (given, given),
+        None => LOOK_EVERY,
+    }
+}
+
+/// How long the row of a dead process stays: its last transaction may still take leases.
 const FORGET_AFTER: Duration = Duration::from_secs(3);
-/// How soon to ask again about leases whose rows somebody held.
+/// How soon to ask again about leases whose rows another transaction held.
 const AGAIN: Duration = Duration::from_millis(50);
 /// How many others to look at, on each side: usually, and the first time.
 const OTHERS: (i32, i32) = (4, 1_000);
@@ -185,7 +195,7 @@ impl HolderLock {
     /// Looks at others, and releases the leases of those that have been silent for long enough. Returns when to look
     /// again.
     async fn look(&self, silent: &mut SilentHolders, others: &mut i32, was_outage: bool) -> Duration {
-        let idle = self.poll_interval.unwrap_or(LOOK_EVERY.1).max(LOOK_EVERY.1);
+        let (beside_others, idle) = look_every(self.poll_interval);
         let Some(release_after) = self.release_after else { return idle };
         if was_outage {
             silent.clear();
@@ -205,7 +215,7 @@ impl HolderLock {
         // While some die, look at all.
         *others = if silent.is_empty() { OTHERS.0 } else { OTHERS.1 };
         let usual =
-            if about.get::<_, i64>("looked_at") > 0 { jittered(LOOK_EVERY.0) } else { jittered(idle) };
+            if about.get::<_, i64>("looked_at") > 0 { jittered(beside_others) } else { jittered(idle) };
         silent.next_due().map_or(usual, |due| due.saturating_sub(SystemClock.monotonic()).min(usual))
     }
 
@@ -266,7 +276,7 @@ fn mark(connection: Arc<SharedConnection>, token: String, is_running: bool) -> o
     receiver
 }
 
-/// Makes the key of a lock that nobody else has.
+/// Makes the key of a lock that no other process has.
 fn new_key() -> i64 {
     let (bits, _) = uuid::Uuid::new_v4().as_u64_pair();
     i64::from_ne_bytes(bits.to_ne_bytes())
@@ -278,7 +288,7 @@ enum Released {
     All,
     /// Some rows were held, or the server could not be asked.
     SomeLeft,
-    /// The process has another lock, or somebody else has released its leases.
+    /// The process has another lock, or another process has released its leases.
     NotDead,
 }
 
@@ -361,6 +371,13 @@ mod tests {
         silent.found(vec![holder("a")], MS(400), MS(400));
         assert!(silent.due(MS(799)).is_empty(), "it was heard of between");
         assert_eq!(silent.due(MS(800)), [("a".to_string(), 1, false)]);
+    }
+
+    #[test]
+    fn who_polls_rarely_looks_as_rarely() {
+        assert_eq!(look_every(None), (MS(250), MS(1_000)));
+        assert_eq!(look_every(Some(MS(100))), (MS(250), MS(1_000)));
+        assert_eq!(look_every(Some(MS(60_000))), (MS(60_000), MS(60_000)));
     }
 
     #[test]

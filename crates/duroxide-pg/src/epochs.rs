@@ -49,7 +49,7 @@ pub(crate) struct Connected {
     pub(crate) epoch: i64,
 }
 
-/// What a server knew when a connection was made: the last batch it had, of those that were sent until then.
+/// What a server knew when a connection was made: its last batch, and the last that this process had sent by then.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ServerMemory {
     last: i64,

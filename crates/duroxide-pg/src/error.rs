@@ -276,9 +276,10 @@ impl From<QueryError> for Failure {
     }
 }
 
-/// Tells whether a code is about the request: its data, its constraints, its size, or a trigger that refuses it.
+/// Tells whether a code is about the request: its data, its constraints, its size, a trigger or a function of ours (DX) that
+/// refuses it.
 fn is_about_the_request(code: &SqlState) -> bool {
-    matches!(code.code().get(..2), Some("21" | "22" | "23" | "44" | "54" | "P0"))
+    matches!(code.code().get(..2), Some("21" | "22" | "23" | "44" | "54" | "P0" | "DX"))
 }
 
 /// Decides by the server's code, never by its text.
@@ -380,5 +381,8 @@ mod tests {
         let refused =
             [SqlState::UNIQUE_VIOLATION, SqlState::PROGRAM_LIMIT_EXCEEDED, SqlState::RAISE_EXCEPTION];
         assert!(refused.iter().all(is_about_the_request));
+        assert!(
+            ["DX001", "DX002"].into_iter().map(SqlState::from_code).all(|code| is_about_the_request(&code))
+        );
     }
 }

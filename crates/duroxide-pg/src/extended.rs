@@ -279,8 +279,8 @@ impl ExtendedProvider for PostgresProvider {
         self.parked(limit).await
     }
 
-    async fn count_running(&self, among: usize) -> Result<Option<Vec<RunningInstances>>, ProviderError> {
-        self.running_instances(among).await.map(Some)
+    async fn count_running(&self, up_to: usize) -> Result<Option<Vec<RunningInstances>>, ProviderError> {
+        self.running_instances(up_to).await.map(Some)
     }
 
     async fn block_instance(&self, lock_token: &str, reason: &str) -> Result<(), ProviderError> {

@@ -14,10 +14,10 @@ use crate::jobs::Params;
 use crate::shared::{DueSignal, Shared};
 use crate::text::original;
 
-static CLAIM_INSTANCES: Function = Function::rows("claim_instances_1");
+static CLAIM_INSTANCES: Function = Function::rows("claim_instances_2");
 static CLAIM_WORK: Function = Function::rows("claim_work_1");
 /// Takes one candidate after the other and sets aside those that it cannot claim.
-static CLAIM_CAREFULLY: Function = Function::rows("claim_carefully_1");
+static CLAIM_CAREFULLY: Function = Function::rows("claim_carefully_2");
 static CLAIM_WORK_CAREFULLY: Function = Function::rows("claim_work_carefully_1");
 
 /// Asks for instances.
@@ -76,7 +76,7 @@ pub(crate) struct Instances {
 }
 
 impl Instances {
-    /// Reads the rows of `claim_instances_1`, of which the last describes the others. `take_note` learns when to look
+    /// Reads the rows of `claim_instances_2`, of which the last describes the others. `take_note` learns when to look
     /// again: answers on one connection arrive in order; one from another connection may be older.
     pub(crate) fn read(
         returner: &LeaseReturner,

@@ -102,7 +102,7 @@ pub(crate) struct LeaseReturner {
     pub(crate) connection: Arc<SharedConnection>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) give_backs: PendingGiveBacks,
-    /// How long to retry a give-back while another transaction holds the lease's row.
+    /// How long to retry while another transaction holds the row that the call is about.
     pub(crate) patience: Duration,
 }
 

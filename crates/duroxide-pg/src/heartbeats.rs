@@ -1,5 +1,5 @@
-//! Heartbeats of runtimes: each joins a commit of others if there is load, and is a commit of its own, which nobody syncs, if
-//! there is none.
+//! Heartbeats of runtimes. Under load a heartbeat joins the next commit of other requests. Without load it is a commit of its
+//! own that does not wait for the disk.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,11 +19,11 @@ use crate::text::{stored, stored_owned};
 /// How long a heartbeat waits for a commit of others.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The function that takes a heartbeat alone also removes what is out of date: dead runtimes after ten minutes, the rates of a
-/// minute after a day. So one in so long is alone, whatever the load.
+/// How often a heartbeat is a commit of its own, whatever the load: only then the server also removes what is out of date, dead
+/// runtimes after ten minutes and the rates of a minute after a day.
 const ALONE_EVERY: Duration = Duration::from_secs(300);
 
-/// A heartbeat among the statements of others. Nobody else writes to this row, so none of them waits for it.
+/// A heartbeat among the statements of others. No other process writes to this row, so none of them waits for it.
 const SEEN: &str = "INSERT INTO workers AS w (worker_id, last_seen_at, info)
     SELECT $1::text, now_ms_1($2::bigint), $3::text WHERE {in our session}
     ON CONFLICT (worker_id) DO UPDATE SET last_seen_at = excluded.last_seen_at, info = excluded.info RETURNING 1";

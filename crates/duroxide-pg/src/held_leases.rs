@@ -1,9 +1,9 @@
 //! Leases that this process has taken and not begun, and the list of them in its row of `lease_holders`.
 //!
-//! If the process dies, whoever releases its leases counts an attempt for what has begun, and not for what is listed. Work that
-//! is begun at once, as nearly all is, never gets onto the list, so it costs no statement. The list is made when work stands
-//! still: nothing has begun for a moment, and some leases have been held for so long. Whoever begins a listed lease first waits
-//! until the list is without it. When work moves again, the whole list goes.
+//! If the process dies, the process that releases its leases counts an attempt for what has begun, and not for what is listed.
+//! Nearly all work begins at once and never gets onto the list, so it costs no statement. The process makes the list when work
+//! stands still: nothing has begun for 10 ms, and it has held some leases for longer than that. Before it begins a listed lease,
+//! it waits until the list is without it. When work moves again, it removes the whole list.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -18,7 +18,7 @@ use crate::shared_connection::{SharedConnection, jittered, within};
 
 static NOTE_HELD: Function = Function::value("note_held_1");
 
-/// Work stands still if nothing has begun for so long, and a lease is held if it has not begun for so long.
+/// Work stands still if nothing has begun for this time, and a lease counts as held if it has not begun for this time.
 const MOMENT: Duration = Duration::from_millis(10);
 /// How long a change of the list may take before work begins without it.
 const ANSWER: Duration = Duration::from_millis(250);
@@ -26,8 +26,9 @@ const ANSWER: Duration = Duration::from_millis(250);
 const AGAIN: Duration = Duration::from_millis(100);
 /// More leases are not listed.
 const MOST_LISTED: usize = 1_024;
-/// Above so many leases, those are forgotten that were taken so long ago: somebody has ended them in another way.
+/// Above this number of leases, the process forgets the oldest ones: they have ended without a word to this list.
 const MANY: usize = 8_192;
+/// How old a lease must be to be forgotten.
 const FORGET_AFTER: Duration = Duration::from_secs(60 * 60);
 
 /// The leases, and the list.
@@ -116,7 +117,7 @@ impl HeldLeases {
                     let sent = within(ANSWER, send(connection, holder, &tokens)).await;
                     let sent = sent.and_then(Result::ok).unwrap_or(Sent::Unknown);
                     self.state().sent(tokens, sent);
-                    // Whoever waits begins in any case.
+                    // Work that waits for the list begins in any case.
                     for waiting in waiting {
                         let _ = waiting.send(());
                     }

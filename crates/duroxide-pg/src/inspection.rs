@@ -130,8 +130,10 @@ impl PostgresProvider {
         events: usize,
         cut: usize,
     ) -> Result<Vec<Row>, ProviderError> {
-        const SQL: &str = "(SELECT 1 AS part, h.event_id, left(h.event_data, $5), octet_length(h.event_data)::bigint, NULL::bigint,
-                NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::text
+        const SQL: &str = "(SELECT 1 AS part, h.event_id AS first, left(h.event_data, $5) AS data,
+                octet_length(h.event_data)::bigint AS size_or_time, NULL::bigint AS visible_at, NULL::bigint AS attempts,
+                NULL::bigint AS parked_or_locked, NULL::bigint AS execution_id, NULL::bigint AS activity_id,
+                NULL::text AS instance_id
             FROM history h WHERE h.instance_id = $1 AND h.execution_id = $2 ORDER BY h.event_id DESC LIMIT $3)
             UNION ALL
             (SELECT 2, h.event_id, left(h.event_data, $5), octet_length(h.event_data)::bigint, NULL, NULL, NULL, NULL,
@@ -182,12 +184,15 @@ impl PostgresProvider {
 
 /// Adds a row of `detail_rows`.
 fn add_to_detail(detail: &mut InstanceDetail, row: &Row, cut: usize, now: i64) {
-    let first = |row: &Row| positive(row.get(1));
-    let count = |row: &Row, column| u32::try_from(positive(row.get(column))).unwrap_or(u32::MAX);
-    match row.get::<_, i32>(0) {
+    let first = |row: &Row| number(row, "first");
+    match row.get::<_, i32>("part") {
         part @ (1 | 2) => {
-            let view =
-                EventView::of_stored(first(row), row.get::<_, &str>(2).as_bytes(), positive(row.get(3)), cut);
+            let view = EventView::of_stored(
+                first(row),
+                row.get::<_, &str>("data").as_bytes(),
+                number(row, "size_or_time"),
+                cut,
+            );
             if part == 2 {
                 detail.first_event = Some(view);
                 return;
@@ -198,30 +203,30 @@ fn add_to_detail(detail: &mut InstanceDetail, row: &Row, cut: usize, now: i64) {
         3 => {
             let mut message = QueuedMessage::default();
             message.id = first(row);
-            message.instance = text(row, 9);
-            message.enqueued_at_ms = positive(row.get(3));
-            message.delayed_until_ms = later(row.get(4), now);
-            message.attempts = count(row, 5);
-            message.is_parked = row.get::<_, Option<i64>>(6).is_some();
-            message.describe(row.get::<_, &str>(2).as_bytes(), cut);
+            message.instance = text(row, "instance_id");
+            message.enqueued_at_ms = number(row, "size_or_time");
+            message.delayed_until_ms = later(row.get("visible_at"), now);
+            message.attempts = attempts(row, "attempts");
+            message.is_parked = row.get::<_, Option<i64>>("parked_or_locked").is_some();
+            message.describe(row.get::<_, &str>("data").as_bytes(), cut);
             detail.messages.push(message);
         }
         4 => {
             let mut activity = QueuedActivity::default();
             activity.id = first(row);
-            activity.instance = text(row, 9);
-            activity.enqueued_at_ms = positive(row.get(3));
-            activity.delayed_until_ms = later(row.get(4), now);
-            activity.attempts = count(row, 5);
-            activity.leased_until_ms = later(row.get(6), now);
-            activity.execution_id = positive(row.get(7));
-            activity.activity_id = positive(row.get(8));
-            activity.describe(row.get::<_, &str>(2).as_bytes());
+            activity.instance = text(row, "instance_id");
+            activity.enqueued_at_ms = number(row, "size_or_time");
+            activity.delayed_until_ms = later(row.get("visible_at"), now);
+            activity.attempts = attempts(row, "attempts");
+            activity.leased_until_ms = later(row.get("parked_or_locked"), now);
+            activity.execution_id = number(row, "execution_id");
+            activity.activity_id = number(row, "activity_id");
+            activity.describe(row.get::<_, &str>("data").as_bytes());
             detail.activities.push(activity);
         }
         5 => match first(row) {
-            0 => detail.leased_until_ms = later(row.get(3), now),
-            at => detail.blocked = Some((optional_text(row, 2).unwrap_or_default(), at)),
+            0 => detail.leased_until_ms = later(row.get("size_or_time"), now),
+            at => detail.blocked = Some((optional_text(row, "data").unwrap_or_default(), at)),
         },
         _ => detail.started_at_ms = Some(first(row)),
     }

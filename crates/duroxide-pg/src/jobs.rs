@@ -107,6 +107,11 @@ impl StepToCommit {
     pub(crate) fn has(&self, instance: &str) -> bool {
         self.turns().any(|held| held.turn.instance == instance)
     }
+
+    /// Tells whether one of the turns after the first is of this instance.
+    pub(crate) fn has_later(&self, instance: &str) -> bool {
+        self.then.iter().any(|held| held.turn.instance == instance)
+    }
 }
 
 /// What became of a step.

@@ -213,6 +213,14 @@ impl PostgresProvider {
     /// Of several hosts (`postgres://user@one,two/database`) the store tries each in turn, for `connect_timeout`
     /// seconds, until one accepts writes; `target_session_attrs=any` takes the first that answers.
     ///
+    /// ```no_run
+    /// # use duroxide_pg::PostgresProvider;
+    /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+    /// let store = PostgresProvider::new("postgres://app@localhost/orders").await?;
+    /// # drop(store);
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// If the server cannot be reached or used; if the schema is newer than this build may use, altered, being migrated for
     /// too long, or not ours; or if the role lacks privileges, which the error names.
@@ -222,6 +230,14 @@ impl PostgresProvider {
 
     /// Opens the store in a schema; `None` is `public`.
     ///
+    /// ```no_run
+    /// # use duroxide_pg::PostgresProvider;
+    /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+    /// let store = PostgresProvider::new_with_schema("postgres://app@localhost/orders", Some("shop")).await?;
+    /// # drop(store);
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// As [`new`](Self::new), and if the name is not a plain identifier.
     pub async fn new_with_schema(database_url: &str, schema_name: Option<&str>) -> Result<Self, PgError> {
@@ -229,11 +245,28 @@ impl PostgresProvider {
     }
 
     /// Opens a store with settings of its own.
+    ///
+    /// ```no_run
+    /// # use duroxide_pg::PostgresProvider;
+    /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+    /// let builder = PostgresProvider::builder().schema("shop");
+    /// let store = builder.open("postgres://app@localhost/orders").await?;
+    /// # drop(store);
+    /// # Ok(()) }
+    /// ```
     pub fn builder() -> PostgresBuilder {
         PostgresBuilder::default()
     }
 
     /// Returns the schema that the store lives in.
+    ///
+    /// ```no_run
+    /// # use duroxide_pg::PostgresProvider;
+    /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+    /// let store = PostgresProvider::new("postgres://app@localhost/orders").await?;
+    /// assert_eq!(store.schema_name(), "public");
+    /// # Ok(()) }
+    /// ```
     pub fn schema_name(&self) -> &str {
         &self.connector.schema
     }
@@ -340,7 +373,7 @@ impl PostgresProvider {
         } else {
             Arc::new(reads)
         };
-        if let Some(interval) = settings.figures_every {
+        if let Some(interval) = settings.figures_interval() {
             let figures = figures::Figures::new(Arc::downgrade(&shared), reads.clone(), connector.clone());
             background.0.push(tokio::spawn(figures.tell_every(interval)));
         }
@@ -408,3 +441,8 @@ impl PostgresProvider {
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// Compiles the code of the guide's chapter.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide/src/postgres.md")]
+struct Guide;

@@ -48,7 +48,7 @@ macro_rules! migration {
     };
 }
 
-const MIGRATIONS: [Migration; 25] = [
+const MIGRATIONS: [Migration; 26] = [
     migration!(1, "0001_tables"),
     migration!(2, "0002_scheduling"),
     migration!(3, "0003_turns"),
@@ -74,6 +74,7 @@ const MIGRATIONS: [Migration; 25] = [
     migration!(23, "0023_held", needs_at_least 11),
     migration!(24, "0024_lone_steps", needs_at_least 11),
     migration!(25, "0025_free_sessions", needs_at_least 11),
+    migration!(26, "0026_sets", needs_at_least 11),
 ];
 
 /// The migration since which the ledger says which builds may still run. Builds that do not know it refuse every newer
@@ -281,8 +282,7 @@ impl SchemaSetup {
         Ok(applied.collect())
     }
 
-    /// Returns the migrations that are not in the ledger. Those in the ledger must be the ones that this build knows,
-    /// or newer.
+    /// Returns the migrations that the ledger lacks. Fails if the ledger has another text of one that this build knows.
     fn missing<'a>(
         &self,
         known: &'a [&'a Migration],

@@ -12,6 +12,9 @@ use crate::session::TokenSource;
 use crate::shared::bounded;
 use crate::{Migrations, PgError, PostgresProvider};
 
+/// How often a process reads gauges, unless it polls more rarely.
+const FIGURES_EVERY: Duration = Duration::from_secs(15);
+
 /// Opens a store with settings of its own. It takes a duration beyond a hundred years for a hundred years.
 ///
 /// ```no_run
@@ -35,7 +38,8 @@ pub struct PostgresBuilder {
     pub(crate) idle: Duration,
     pub(crate) patience: Duration,
     pub(crate) notifications: bool,
-    pub(crate) figures_every: Option<Duration>,
+    /// How often to read gauges, if the settings say so.
+    pub(crate) figures_every: Option<Option<Duration>>,
     pub(crate) migrations: Migrations,
     pub(crate) migration_wait: Duration,
     pub(crate) later_migrations: Vec<Migration>,
@@ -55,7 +59,7 @@ impl Default for PostgresBuilder {
             idle: Duration::from_secs(30),
             patience: Duration::from_secs(5),
             notifications: true,
-            figures_every: Some(Duration::from_secs(15)),
+            figures_every: None,
             migrations: Migrations::default(),
             migration_wait: Duration::from_secs(60),
             later_migrations: Vec::new(),
@@ -94,7 +98,8 @@ impl PostgresBuilder {
     }
 
     /// Sets how often an idle process polls for work, in case a notification was lost; one second if not called. Behind
-    /// a pooler that shares sessions there are no notifications, so there it is a quarter of a second if not called.
+    /// a pooler that shares sessions there are no notifications, so there it is a quarter of a second if not called. A
+    /// process that polls less often than once a second looks as rarely for processes that have died.
     pub fn poll_interval(mut self, poll_interval: Duration) -> Self {
         self.poll_interval = Some(bounded(poll_interval));
         self
@@ -121,12 +126,12 @@ impl PostgresBuilder {
         self
     }
 
-    /// Sets how often a process that takes work reads the gauges of [`StoreMetrics`], by one query; `None` for never. 15
-    /// seconds if not called.
+    /// Sets how often a process that takes work reads the gauges of [`StoreMetrics`], by one query; `None` for never. Every
+    /// 15 seconds if not called, or every `poll_interval` if that is longer.
     ///
     /// [`StoreMetrics`]: duroxide::providers::StoreMetrics
     pub fn figures_every(mut self, interval: Option<Duration>) -> Self {
-        self.figures_every = interval;
+        self.figures_every = Some(interval.map(bounded));
         self
     }
 
@@ -168,7 +173,7 @@ impl PostgresBuilder {
     #[cfg(feature = "test-hooks")]
     #[doc(hidden)]
     pub fn forgotten_after(mut self, forgotten_after: Duration) -> Self {
-        self.forgotten_after = forgotten_after;
+        self.forgotten_after = bounded(forgotten_after);
         self
     }
 
@@ -177,6 +182,12 @@ impl PostgresBuilder {
     #[doc(hidden)]
     pub fn newest_migration() -> i64 {
         crate::migrate::newest()
+    }
+
+    /// How often to read gauges; `None` for never.
+    pub(crate) fn figures_interval(&self) -> Option<Duration> {
+        let usual = FIGURES_EVERY.max(self.poll_interval.unwrap_or_default());
+        self.figures_every.unwrap_or(Some(usual))
     }
 
     pub(crate) fn schema_setup(&self) -> SchemaSetup {
@@ -201,5 +212,22 @@ impl PostgresBuilder {
     /// too long, or not ours; or if the role lacks privileges, which the error names.
     pub async fn open(self, database_url: &str) -> Result<PostgresProvider, PgError> {
         PostgresProvider::open(self, database_url).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gauges_are_read_no_more_often_than_the_process_polls() {
+        let hour = Duration::from_secs(3_600);
+        let builder = PostgresBuilder::default;
+        assert_eq!(builder().figures_interval(), Some(FIGURES_EVERY));
+        assert_eq!(builder().poll_interval(Duration::ZERO).figures_interval(), Some(FIGURES_EVERY));
+        assert_eq!(builder().poll_interval(hour).figures_interval(), Some(hour));
+        let five = Duration::from_secs(5);
+        assert_eq!(builder().poll_interval(hour).figures_every(Some(five)).figures_interval(), Some(five));
+        assert_eq!(builder().poll_interval(hour).figures_every(None).figures_interval(), None);
     }
 }

@@ -15,7 +15,7 @@ use crate::shared::clamp;
 const STATES: &str = with_schedule!(
     "busy AS MATERIALIZED (
         SELECT i.instance_id FROM (
-            SELECT instance_id FROM line UNION SELECT instance_id FROM due UNION SELECT instance_id FROM leased
+            SELECT instance_id FROM ready_instances UNION SELECT instance_id FROM due UNION SELECT instance_id FROM leased
             UNION SELECT instance_id FROM fresh) b
         JOIN instances i ON i.instance_id = b.instance_id
         WHERE i.listed_status NOT IN ('Completed', 'Failed', 'Cancelled', 'ContinuedAsNew')),
@@ -41,7 +41,7 @@ const STATES: &str = with_schedule!(
         (SELECT count(*) FROM busy b WHERE b.instance_id NOT IN (SELECT x.instance_id FROM blocked x)) AS busy,
         (SELECT count(*) FROM blocked WHERE listed_status IS NOT NULL) AS blocked_with_row,
         (SELECT count(*) FROM blocked WHERE listed_status IS NULL) AS blocked_without_row,
-        (SELECT count(*) FROM line) AS line, (SELECT count(*) FROM dues) AS dues,
+        (SELECT count(*) FROM ready_instances) AS ready, (SELECT count(*) FROM dues) AS dues,
         greatest((SELECT count(*) FROM arrivals_seen), (SELECT count(*) FROM touched)) AS arrived,
         (SELECT coalesce(max(d.due_at), 0) - (SELECT now FROM t) FROM dues d) AS ms_ahead"
 );

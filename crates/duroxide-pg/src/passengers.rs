@@ -1,6 +1,6 @@
 //! Requests that want no commit of their own: each joins the next batch that is made for others.
 //!
-//! A heartbeat is one. It is of little worth, so it waits for somebody else's commit; and if none comes for a while, there
+//! A heartbeat is one. It is of little worth, so it waits for a commit of other requests; and if none comes for a while, there
 //! is no load, and its caller commits it alone.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,4 @@
-//! The queues at a glance, and what is first in line. Counts end at a bound.
+//! The queues at a glance, and what is ready first. Counts end at a bound.
 
 use duroxide::model::{QueuedActivity, QueuedMessage};
 use duroxide::providers::inspection::listing::LONGEST_LEASE_MS;
@@ -20,23 +20,23 @@ pub(crate) const LOOKED_AT: u64 = 1_000;
 /// itself.
 ///
 /// Timers are messages too, and a million instances may have nothing else; so this does not look at the messages, but at the
-/// instances that are in line, at those that have to be looked at next, and at those that have arrived and that no claim has
-/// noticed.
+/// instances that are ready, at those whose time of the next look comes first, and at those that got a message which no claim
+/// has noticed.
 macro_rules! with_schedule {
     ($($rest:tt)*) => {
         concat!(
             "WITH RECURSIVE t AS MATERIALIZED (SELECT now_ms_1($1) AS now),
-            line AS MATERIALIZED (
+            ready_instances AS MATERIALIZED (
                 SELECT s.instance_id FROM instance_schedule s WHERE s.ready_seq IS NOT NULL LIMIT $2),
             dues AS MATERIALIZED (
-                SELECT s.instance_id, s.due_at, s.ready_seq IS NOT NULL AS in_line, s.lock_token IS NOT NULL AS is_held, s.parked
+                SELECT s.instance_id, s.due_at, s.ready_seq IS NOT NULL AS is_ready, s.lock_token IS NOT NULL AS is_held, s.parked
                 FROM instance_schedule s WHERE s.due_at IS NOT NULL ORDER BY s.due_at LIMIT $2),
             due AS MATERIALIZED (
-                SELECT d.instance_id FROM dues d WHERE d.due_at <= (SELECT now FROM t) AND NOT d.in_line
+                SELECT d.instance_id FROM dues d WHERE d.due_at <= (SELECT now FROM t) AND NOT d.is_ready
                     AND (NOT d.parked OR EXISTS (SELECT 1 FROM orchestrator_queue q WHERE q.instance_id = d.instance_id
                         AND q.parked_at IS NULL AND q.visible_at <= (SELECT now FROM t)))),
             leased AS MATERIALIZED (
-                SELECT d.instance_id FROM dues d WHERE d.due_at > (SELECT now FROM t) AND d.is_held AND NOT d.in_line),
+                SELECT d.instance_id FROM dues d WHERE d.due_at > (SELECT now FROM t) AND d.is_held AND NOT d.is_ready),
             arrivals_seen AS MATERIALIZED (SELECT a.instances FROM arrivals a ORDER BY a.id LIMIT $3),
             touched AS MATERIALIZED (SELECT i FROM arrivals_seen a CROSS JOIN LATERAL unnest(a.instances) i LIMIT $3),
             arrived AS MATERIALIZED (SELECT DISTINCT a.i AS instance_id FROM touched a),
@@ -54,7 +54,7 @@ macro_rules! with_schedule {
 }
 pub(crate) use with_schedule;
 
-/// The versions to which instances in line are pinned, each found from the one before.
+/// The versions to which ready instances are pinned, each found from the one before.
 macro_rules! classes {
     () => {
         "classes (class) AS (
@@ -66,7 +66,7 @@ macro_rules! classes {
     };
 }
 
-/// The routes of activities in line, each found from the one before.
+/// The routes of ready activities, each found from the one before.
 macro_rules! routes {
     () => {
         "ready_routes (route) AS (
@@ -81,8 +81,8 @@ macro_rules! routes {
 /// The messages.
 const MESSAGES: &str = with_schedule!(
     classes!(),
-    " SELECT (SELECT count(*) FROM line) AS line, (SELECT count(*) FROM due) AS due, (SELECT count(*) FROM fresh) AS fresh,
-        (SELECT count(*) FROM leased) AS leased,
+    " SELECT (SELECT count(*) FROM ready_instances) AS ready, (SELECT count(*) FROM due) AS due,
+        (SELECT count(*) FROM fresh) AS fresh, (SELECT count(*) FROM leased) AS leased,
         (SELECT count(*) FROM dues d WHERE d.due_at > (SELECT now FROM t) AND NOT d.is_held)
             + (SELECT count(*) FROM arrived a WHERE EXISTS (SELECT 1 FROM orchestrator_queue q
                     WHERE q.instance_id = a.instance_id AND q.parked_at IS NULL AND q.visible_at > (SELECT now FROM t))
@@ -115,12 +115,12 @@ const ACTIVITIES: &str = concat!(
             count(*) FILTER (WHERE d.due_at > (SELECT now FROM t) AND NOT d.is_leased) AS delayed,
             min(d.due_at) FILTER (WHERE d.due_at <= (SELECT now FROM t)) AS since
         FROM dues d GROUP BY d.route),
-    seats AS MATERIALIZED (
+    ready_in_sessions AS MATERIALIZED (
         SELECT w.route, count(*) AS ready FROM (SELECT route FROM worker_queue WHERE ready_for IS NOT NULL LIMIT $2) w
         GROUP BY w.route),
     routes (route) AS (
         SELECT ''::text UNION SELECT route FROM ready_routes WHERE route IS NOT NULL UNION SELECT route FROM by_route
-        UNION SELECT route FROM seats)
+        UNION SELECT route FROM ready_in_sessions)
     SELECT r.route,
         (SELECT count(*) FROM (SELECT 1 FROM worker_queue w
             WHERE w.due_at IS NULL AND w.session_id IS NULL AND w.route = r.route LIMIT $2) c)
@@ -129,7 +129,7 @@ const ACTIVITIES: &str = concat!(
         least(d.since, (SELECT greatest(w.created_at, w.visible_at) FROM worker_queue w
             WHERE w.due_at IS NULL AND w.session_id IS NULL AND w.route = r.route ORDER BY w.id LIMIT 1)) AS oldest,
         (SELECT count(*) FROM dues) AS dues, (SELECT coalesce(max(x.due_at), 0) - (SELECT now FROM t) FROM dues x) AS ms_ahead
-    FROM routes r LEFT JOIN by_route d ON d.route = r.route LEFT JOIN seats s ON s.route = r.route ORDER BY r.route"
+    FROM routes r LEFT JOIN by_route d ON d.route = r.route LEFT JOIN ready_in_sessions s ON s.route = r.route ORDER BY r.route"
 );
 
 /// The first messages that can be delivered. `$1` is the time, `$2` how many.
@@ -176,10 +176,10 @@ fn has_all_leases(ms_ahead: i64) -> bool {
 
 /// How much of the schedule was looked at.
 pub(crate) struct Looked {
-    /// Up to how many instances in line and dues the look went.
+    /// Up to how many ready instances and dues the look went.
     pub(crate) bound: u64,
-    /// Instances in line.
-    pub(crate) line: u64,
+    /// Ready instances.
+    pub(crate) ready: u64,
     /// Rows that have to be looked at next.
     pub(crate) dues: u64,
     /// Arrivals and their instances.
@@ -189,15 +189,17 @@ pub(crate) struct Looked {
 }
 
 impl Looked {
-    /// Reads the columns `line`, `dues`, `arrived` and `ms_ahead` of a look up to this bound.
+    /// Reads the columns `ready`, `dues`, `arrived` and `ms_ahead` of a look up to this bound.
     pub(crate) fn read(bound: u64, row: &Row) -> Self {
-        let [line, dues, arrived] = ["line", "dues", "arrived"].map(|column| number(row, column));
-        Self { bound, line, dues, arrived, ms_ahead: row.get("ms_ahead") }
+        let [ready, dues, arrived] = ["ready", "dues", "arrived"].map(|column| number(row, column));
+        Self { bound, ready, dues, arrived, ms_ahead: row.get("ms_ahead") }
     }
 
     /// Tells whether no instance was missed that can take a turn now.
     pub(crate) fn has_all_ready(&self) -> bool {
-        self.line <= self.bound && self.arrived <= LOOKED_AT && (self.dues <= self.bound || self.ms_ahead > 0)
+        self.ready <= self.bound
+            && self.arrived <= LOOKED_AT
+            && (self.dues <= self.bound || self.ms_ahead > 0)
     }
 
     /// Tells whether no lease was missed.
@@ -211,7 +213,7 @@ fn message_state(row: &Row) -> QueueState {
     let (due, fresh) = (number(row, "due"), number(row, "fresh"));
     let mut state = QueueState::default();
     state.queue = "orchestrator".into();
-    state.ready = Count::counted(BOUND, looked.line + due + fresh, looked.has_all_ready());
+    state.ready = Count::counted(BOUND, looked.ready + due + fresh, looked.has_all_ready());
     state.leased = Count::counted(BOUND, number(row, "leased"), looked.has_all_leases());
     let has_all_delayed = looked.dues <= BOUND && looked.arrived <= LOOKED_AT;
     state.delayed = Count::counted(BOUND, number(row, "delayed"), has_all_delayed);

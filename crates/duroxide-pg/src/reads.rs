@@ -363,17 +363,25 @@ impl PostgresProvider {
         }))
     }
 
-    /// Counts running instances by orchestration and version, among the newest of all instances.
+    /// Counts running instances by orchestration and version, those of each up to a bound. Goes through the index from one
+    /// version to the next.
     pub(crate) async fn running_instances(
         &self,
-        among: usize,
+        up_to: usize,
     ) -> Result<Vec<RunningInstances>, ProviderError> {
-        const SQL: &str = "SELECT i.orchestration_name, i.orchestration_version, count(*)
-            FROM (SELECT * FROM instances ORDER BY incarnation DESC LIMIT $1) i
-            JOIN executions e ON e.instance_id = i.instance_id AND e.execution_id = i.current_execution_id
-            WHERE e.status = 'Running' GROUP BY i.orchestration_name, i.orchestration_version
-            ORDER BY i.orchestration_name COLLATE \"C\", i.orchestration_version COLLATE \"C\"";
-        let rows = self.listing("count_running", SQL, &[&row_limit(among)]).await?;
+        const SQL: &str = "WITH RECURSIVE parts (name, version) AS (
+                (SELECT orchestration_name, orchestration_version FROM instances WHERE listed_status = 'Running'
+                    ORDER BY orchestration_name, orchestration_version LIMIT 1)
+                UNION ALL
+                SELECT n.orchestration_name, n.orchestration_version FROM parts p CROSS JOIN LATERAL (
+                    SELECT i.orchestration_name, i.orchestration_version FROM instances i
+                    WHERE i.listed_status = 'Running'
+                        AND (i.orchestration_name, i.orchestration_version) > (p.name, p.version)
+                    ORDER BY i.orchestration_name, i.orchestration_version LIMIT 1) n)
+            SELECT name, version, (SELECT count(*) FROM (SELECT FROM instances i WHERE i.listed_status = 'Running'
+                AND i.orchestration_name = p.name AND i.orchestration_version = p.version LIMIT $1) bounded)
+            FROM parts p ORDER BY name COLLATE \"C\", version COLLATE \"C\"";
+        let rows = self.listing("count_running", SQL, &[&row_limit(up_to)]).await?;
         let read = |row: &Row| RunningInstances {
             orchestration_name: text(row, 0),
             orchestration_version: text(row, 1),

@@ -116,7 +116,7 @@ impl Renewals {
 
 /// The other end: gathers renewals and asks the database.
 struct Renewing<K> {
-    /// The function, and what it calls that which is leased.
+    /// The function, and the name of its parameter for what is leased: instances or activities.
     function: (&'static Function, &'static str),
     connection: Arc<SharedConnection>,
     shared: Arc<Shared>,

@@ -286,5 +286,24 @@ impl Trials {
 pub(crate) fn jittered(duration: Duration) -> Duration {
     let random = uuid::Uuid::new_v4().as_u128() % 1_000;
     let permille = 500 + u32::try_from(random).unwrap_or(0);
-    duration * permille / 1_000
+    (duration / 1_000).saturating_mul(permille)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_jittered_duration_is_about_the_one_given_whatever_its_length() {
+        for duration in [Duration::ZERO, Duration::from_millis(5), Duration::from_secs(3_600), Duration::MAX]
+        {
+            for _ in 0..100 {
+                let random = jittered(duration);
+                assert!(
+                    random >= duration / 1_000 * 500 && random <= duration.saturating_mul(2),
+                    "{random:?}"
+                );
+            }
+        }
+    }
 }

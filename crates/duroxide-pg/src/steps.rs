@@ -13,7 +13,8 @@ use crate::text::stored;
 
 const OPERATION: &str = "store_step";
 /// The steps that this store takes. Each turn after the first is a call of its own in the same transaction.
-pub(crate) const SUPPORT: StepSupport = StepSupport { results: true, starts: true, timers: true, turns: 8 };
+pub(crate) const SUPPORT: StepSupport =
+    StepSupport { results: true, starts: true, timers: true, turns: 8, in_order: false };
 
 impl PostgresProvider {
     /// Commits a step, and leases the activities that its caller orders along with it.

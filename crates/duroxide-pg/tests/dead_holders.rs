@@ -426,8 +426,8 @@ async fn work(store: Arc<PostgresProvider>, takes: Duration) -> Arc<Runtime> {
     Runtime::start_with_options(store, activities, orchestrations, options).await
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_work_of_a_killed_process_goes_on_at_once() {
+/// Kills a process that runs activities, and returns how long it took until another had ended them.
+async fn time_to_recover() -> Duration {
     const JOBS: usize = 20;
     let world = World::new(&[]).await;
     let client = Client::new(world.sound_store().await);
@@ -448,7 +448,17 @@ async fn the_work_of_a_killed_process_goes_on_at_once() {
     }
     let took = SystemClock.monotonic() - began;
     eprintln!("all ended {took:?} after the kill");
-    // A lease lasts 30 seconds. Usually this takes half a second.
-    assert!(took < Duration::from_secs(10), "{took:?}");
     running.shutdown(None).await;
+    took
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_work_of_a_killed_process_goes_on_within_a_second_or_two() {
+    // Usually this takes half a second: 400 ms between two looks, and what they cost. The best of three tells what was built, and the
+    // others how busy the machine was.
+    let mut best = Duration::MAX;
+    for _ in 0..3 {
+        best = best.min(time_to_recover().await);
+    }
+    assert!(best < Duration::from_secs(2), "{best:?}");
 }

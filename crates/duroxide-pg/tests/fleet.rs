@@ -10,6 +10,8 @@
 use crate::child_process::run_alone;
 use crate::support;
 
+#[path = "../../duroxide/tests/kill9/attempts.rs"]
+mod attempts;
 #[path = "../../duroxide/tests/kill9/check.rs"]
 #[allow(dead_code, reason = "shared with the test of the embedded store")]
 mod check;
@@ -61,7 +63,7 @@ fn child_works_until_it_is_killed() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
         let store = PostgresProvider::new_with_schema(&url, Some(&schema)).await.unwrap();
-        worker::work(Arc::new(store), Path::new(&ledger), round).await;
+        worker::work(Arc::new(store), Path::new(&ledger), round, false).await;
     });
 }
 

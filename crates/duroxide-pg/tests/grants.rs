@@ -100,7 +100,7 @@ async fn each_grant_that_is_missing_is_named() {
     server.run(&format!("REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA {schema} FROM PUBLIC")).await;
     let held = "SELECT 'TABLE', c.relname::text, a.privilege_type FROM pg_class c, aclexplode(c.relacl) a
             WHERE c.relnamespace = $1::text::regnamespace AND c.relkind = 'r' AND a.grantee = 'app'::regrole
-        UNION ALL VALUES ('SEQUENCE', 'worker_queue_id_seq', 'USAGE'), ('FUNCTION', 'ack_turns_2', 'EXECUTE'),
+        UNION ALL VALUES ('SEQUENCE', 'worker_queue_id_seq', 'USAGE'), ('FUNCTION', 'ack_turns_3', 'EXECUTE'),
             ('FUNCTION', 'text_hash_1', 'EXECUTE')";
     let held = server.operator.query(held, &[&schema]).await.unwrap();
     assert!(held.len() > 60, "{}", held.len());

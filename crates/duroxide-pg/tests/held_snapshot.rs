@@ -15,7 +15,7 @@ use support::world::{World, activity, start};
 use tokio_postgres::Client;
 
 const LEASE: Duration = Duration::from_secs(300);
-const INSTANCES: &str = "claim_instances_1(NULL, 2, 300000, 1000, NULL, NULL, gen_random_uuid()::text, NULL)";
+const INSTANCES: &str = "claim_instances_2(NULL, 2, 300000, 1000, NULL, NULL, gen_random_uuid()::text, NULL)";
 const WORK: &str = "claim_work_1(NULL, 2, 300000, NULL, 0, NULL, gen_random_uuid()::text)";
 /// Without dead rows a claim that finds something touches some fifty pages; on one page it passes about thirty dead
 /// entries.

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use duroxide::providers::{ExtendedProvider, Provider, StartOutcome, TagFilter};
+use duroxide::providers::{ExtendedProvider, Provider, SendOutcome, StartOutcome, TagFilter};
 use duroxide::runtime::Runtime;
 use duroxide::runtime::registry::ActivityRegistry;
 use duroxide::{
@@ -597,4 +597,39 @@ async fn an_outage_that_outlasts_the_patience_of_the_store_runs_no_activity_twic
     let ran = ledger.lock().unwrap().clone();
     assert!(ran.len() == 10 && ran.values().all(|times| *times == 1), "{ran:?}");
     runtime.shutdown(None).await;
+}
+
+// semantics: PG-11
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_waits_for_a_held_row_as_long_as_the_settings_say() {
+    let world = World::new(&[]).await;
+    let store = world.sound_store().await;
+    let patience = Duration::from_millis(300);
+    let builder = PostgresProvider::builder().schema(&world.schema).retry_for(patience);
+    let impatient = builder.open(&world.cluster.url()).await.unwrap();
+    for (instance, status) in [("goes-on", None), ("over", Some("Completed".to_string()))] {
+        store.enqueue_for_orchestrator(start(instance), None).await.unwrap();
+        let (_, token, _) =
+            store.fetch_orchestration_item(LEASE, Duration::ZERO, None).await.unwrap().unwrap();
+        let metadata = duroxide::providers::ExecutionMetadata { status, ..metadata() };
+        let events = vec![started_event(instance)];
+        store.ack_orchestration_item(&token, 1, events, vec![], vec![], metadata, vec![]).await.unwrap();
+    }
+    let mut other = world.connect().await;
+    let lock = other.transaction().await.unwrap();
+    lock.batch_execute("SELECT 1 FROM instances FOR UPDATE").await.unwrap();
+    let ended = impatient.enqueue_if_alive(signal("over")).await.unwrap();
+    assert_eq!(ended, SendOutcome::Ended, "this answer needs no lock");
+    let refused = impatient.enqueue_if_alive(signal("goes-on")).await.unwrap_err();
+    assert!(refused.retryable && refused.message.contains("holds the row"), "{refused:?}");
+
+    let sender = store.clone();
+    let sending = tokio::spawn(async move { sender.enqueue_if_alive(signal("goes-on")).await });
+    // Longer than any fixed number of looks, and less than this store may wait.
+    pass_time(&world, Duration::from_secs(7)).await;
+    assert_eq!(world.number("SELECT count(*) FROM orchestrator_queue").await, 0);
+    assert!(!sending.is_finished(), "{:?}", sending.await);
+    lock.rollback().await.unwrap();
+    assert_eq!(sending.await.unwrap().unwrap(), SendOutcome::Sent);
+    assert_eq!(world.number("SELECT count(*) FROM orchestrator_queue").await, 1, "once");
 }

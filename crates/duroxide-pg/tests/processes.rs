@@ -12,4 +12,5 @@ mod crash_loops;
 mod dead_holders;
 mod fleet;
 mod killed_attempts;
+mod sleeping;
 mod zombies;

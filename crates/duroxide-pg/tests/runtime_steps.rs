@@ -9,6 +9,7 @@ use crate::support;
 use std::sync::Arc;
 use std::time::Duration;
 
+use duroxide::providers::LONGEST_OVERTAKING;
 use duroxide::runtime::Runtime;
 use duroxide::runtime::registry::ActivityRegistry;
 use duroxide::{
@@ -103,7 +104,7 @@ async fn calls(world: &World) -> Calls {
     let (starts, middles) = (calls("store_start_1").await, calls("store_step_1").await);
     let (ends, others) = (calls("store_end_1").await, calls("store_steps_1").await);
     Calls {
-        leased: calls("ack_turns_2").await,
+        leased: calls("ack_turns_3").await,
         steps: starts + middles + ends + others,
         starts,
         ends,
@@ -145,6 +146,7 @@ async fn a_timer_is_stored_with_its_turn() {
     assert_eq!(fired.count(), TIMES);
 }
 
+// semantics: TIM-11
 #[tokio::test(flavor = "multi_thread")]
 async fn others_see_a_moment_later_that_a_timer_is_due() {
     let world = World::new(&[]).await;
@@ -160,6 +162,20 @@ async fn others_see_a_moment_later_that_a_timer_is_due() {
         FROM instance_schedule s JOIN orchestrator_queue q USING (instance_id)";
     // A process that stores more steps at once has more of a head start.
     assert_eq!(world.number(head_start).await, 22);
+    // However many they are, it is a moment.
+    let started = (0..400).map(|number| {
+        let client = client.clone();
+        tokio::spawn(async move {
+            client.start_orchestration(&format!("many-{number}"), "SleepLong", "").await.unwrap();
+        })
+    });
+    for started in started.collect::<Vec<_>>() {
+        started.await.unwrap();
+    }
+    world.until("(SELECT count(*) FROM instance_schedule WHERE lock_token IS NULL) = 420").await;
+    let longest = i64::try_from(LONGEST_OVERTAKING.as_millis()).unwrap();
+    let head_start = world.number(head_start).await;
+    assert!(head_start <= longest, "a head start of {head_start} ms");
     runtime.shutdown(None).await;
 }
 

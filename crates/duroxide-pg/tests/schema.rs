@@ -245,6 +245,8 @@ async fn durations_without_end_are_as_good_as_any() {
         .parking_time(Duration::MAX)
         .poll_interval(Duration::MAX)
         .retry_for(Duration::MAX)
+        .figures_every(Some(Duration::MAX))
+        .release_dead_after(Some(Duration::MAX))
         .migration_wait(Duration::MAX);
     let store = builder.open(database.url()).await.unwrap();
     // The store parks a signal; then a claim takes something else.

@@ -6,6 +6,8 @@
 
 use crate::support;
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use duroxide_pg::{PostgresProvider, Signature, signatures};
 use support::database::{Database, connect};
 
@@ -34,31 +36,101 @@ async fn functions_have_the_parameters_that_batches_send() {
     }
 }
 
-/// Returns the names and types of the columns that a function returns.
-async fn columns_of(client: &tokio_postgres::Client, function: &str) -> Vec<(String, String)> {
-    let sql = "SELECT p.proargnames[x.place], x.type::regtype::text
-        FROM pg_proc p CROSS JOIN LATERAL unnest(p.proallargtypes, p.proargmodes) WITH ORDINALITY x(type, mode, place)
-        WHERE p.proname = $1 AND x.mode = 't' ORDER BY x.place";
-    client.query(sql, &[&function]).await.unwrap().iter().map(|row| (row.get(0), row.get(1))).collect()
-}
-
 /// One piece of code reads the leased instances of all of them.
 #[tokio::test]
-async fn functions_that_lease_instances_return_the_same_columns() {
+async fn functions_that_lease_instances_return_claims() {
     let database = Database::new().await;
     let _store = PostgresProvider::new(database.url()).await.unwrap();
     let client = connect(database.url()).await;
-    let claim = columns_of(&client, "claim_instances_1").await;
-    assert!(claim.len() >= 20, "{claim:?}");
-    for (function, more) in [
-        ("claim_carefully_1", &["blocked", "blocked_reasons"][..]),
-        ("store_results_1", &["done"]),
-        ("enqueue_starts_2", &["enqueued"]),
-        ("enqueue_messages_2", &[]),
-    ] {
-        let columns = columns_of(&client, function).await;
-        let (same, own) = columns.split_at(claim.len());
-        assert_eq!(same, claim, "{function}");
-        assert_eq!(own.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), more, "{function}");
+    let sql = "SELECT p.proname::text FROM pg_proc p JOIN pg_type t ON t.oid = p.prorettype
+        WHERE t.typname = 'instance_claim' AND p.proretset ORDER BY 1";
+    let functions: Vec<String> = client.query(sql, &[]).await.unwrap().iter().map(|row| row.get(0)).collect();
+    let all = [
+        "claim_carefully_2",
+        "claim_instances_2",
+        "enqueue_messages_3",
+        "enqueue_starts_3",
+        "store_results_2",
+    ];
+    assert_eq!(functions, all);
+}
+
+/// Returns the functions of a schema by name, each with its parameters and its result as `calls-NNNN.txt` has them.
+async fn functions(client: &tokio_postgres::Client) -> BTreeMap<String, BTreeSet<String>> {
+    let sql = "SELECT proname::text, proname || '(' || pg_get_function_arguments(oid) || ') -> ' || pg_get_function_result(oid)
+        FROM pg_proc WHERE pronamespace = current_schema()::regnamespace AND prokind = 'f'";
+    let mut functions: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for row in client.query(sql, &[]).await.unwrap() {
+        functions.entry(row.get(0)).or_default().insert(row.get(1));
+    }
+    functions
+}
+
+/// Returns the calls that the builds of earlier levels make, by the number of the last migration that they know.
+fn recorded_calls() -> BTreeMap<i64, String> {
+    let directory = format!("{}/tests/fixtures", env!("CARGO_MANIFEST_DIR"));
+    let files = std::fs::read_dir(directory).unwrap().map(|file| file.unwrap().path());
+    let recorded = files.filter_map(|path| {
+        let level =
+            path.file_name()?.to_str()?.strip_prefix("calls-")?.strip_suffix(".txt")?.parse().unwrap();
+        Some((level, std::fs::read_to_string(path).unwrap()))
+    });
+    recorded.collect()
+}
+
+// semantics: PG-21
+#[tokio::test]
+async fn the_schema_keeps_what_builds_call_that_may_still_run() {
+    let database = Database::new().await;
+    let _store = PostgresProvider::new(database.url()).await.unwrap();
+    let client = connect(database.url()).await;
+    let functions = functions(&client).await;
+    let recorded = recorded_calls();
+    assert!(recorded.len() >= 9, "{:?}", recorded.keys());
+    for (level, calls) in recorded {
+        // A migration may drop what a build calls, if it says that this build can no longer run.
+        let sql = "SELECT max(needs_at_least) FROM duroxide_migrations WHERE version > $1";
+        let needed: Option<i64> = client.query_one(sql, &[&level]).await.unwrap().get(0);
+        if needed.is_some_and(|needed| level < needed) {
+            continue;
+        }
+        let mut called: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+        for call in calls.lines() {
+            called.entry(call.split('(').next().unwrap()).or_default().insert(call.to_string());
+        }
+        assert!(called.len() >= 20, "level {level}: {called:?}");
+        for (function, expected) in called {
+            assert_eq!(functions.get(function), Some(&expected), "builds of level {level} call {function}");
+        }
+    }
+}
+
+/// Writes what this build calls, for a build to come: `KEEP_CALLS` names the file.
+#[tokio::test]
+async fn what_this_build_calls_is_known() {
+    let database = Database::new().await;
+    let _store = PostgresProvider::new(database.url()).await.unwrap();
+    let functions = functions(&connect(database.url()).await).await;
+    let mut words = BTreeSet::new();
+    collect_words(format!("{}/src", env!("CARGO_MANIFEST_DIR")).as_ref(), &mut words);
+    let calls: Vec<String> =
+        functions.into_iter().filter(|(name, _)| words.contains(name)).flat_map(|(_, calls)| calls).collect();
+    assert!(calls.iter().any(|call| call.starts_with("claim_instances_")), "{calls:?}");
+    if let Some(path) = std::env::var_os("KEEP_CALLS") {
+        std::fs::write(path, calls.join("\n") + "\n").unwrap();
+    }
+}
+
+/// Collects the words of the sources: names of functions among them.
+fn collect_words(directory: &std::path::Path, words: &mut BTreeSet<String>) {
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            collect_words(&path, words);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let text = std::fs::read_to_string(path).unwrap();
+            let is_of_a_word = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+            words.extend(text.split(|letter| !is_of_a_word(letter)).map(str::to_string));
+        }
     }
 }

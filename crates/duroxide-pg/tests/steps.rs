@@ -21,7 +21,7 @@ use support::world::{World, metadata, signal, start, started_event};
 
 const LEASE: Duration = Duration::from_secs(600);
 
-fn work() -> WorkRequest<'static> {
+pub(crate) fn work() -> WorkRequest<'static> {
     WorkRequest { max: 4, lock_timeout: LEASE, session: None, tag_filter: &TagFilter::DefaultOnly }
 }
 
@@ -49,14 +49,32 @@ fn scheduled(instance: &str, id: u64) -> Event {
 
 /// Takes the first turn together with the start; the turn schedules activity 2.
 async fn open(store: &PostgresProvider, instance: &str) -> StepOutcome {
+    open_with(store, instance, &work()).await
+}
+
+pub(crate) async fn open_with(
+    store: &PostgresProvider,
+    instance: &str,
+    claim: &WorkRequest<'_>,
+) -> StepOutcome {
     let cause = start(instance);
     let held = HeldInstance { instance, incarnation: 0, execution_id: 1, last_event_id: 0 };
     let events = [started_event(instance), scheduled(instance, 2)];
-    store_step(store, StepCause::Start(&cause), held, &events, &[activity(instance, 2)], &metadata()).await
+    let next = [activity(instance, 2)];
+    store_step(store, StepCause::Start(&cause), held, &events, &next, &metadata(), claim).await
 }
 
 /// Takes the turn that the result of an activity causes; the turn schedules the next one.
 async fn go_on(store: &PostgresProvider, instance: &str, step: &StoredStep) -> StepOutcome {
+    go_on_with(store, instance, step, &work()).await
+}
+
+pub(crate) async fn go_on_with(
+    store: &PostgresProvider,
+    instance: &str,
+    step: &StoredStep,
+    work: &WorkRequest<'_>,
+) -> StepOutcome {
     let claim = &step.claims[0];
     let WorkItem::ActivityExecute { id, .. } = claim.item else { panic!("an activity") };
     let completion =
@@ -67,7 +85,8 @@ async fn go_on(store: &PostgresProvider, instance: &str, step: &StoredStep) -> S
     let completed = EventKind::ActivityCompleted { result: "{}".into() };
     let events = [event(instance, id + 1, Some(id), completed), scheduled(instance, id + 2)];
     let next = [activity(instance, id + 2)];
-    store_step(store, StepCause::Results(&results), held, &events, &next, &ExecutionMetadata::default()).await
+    let metadata = ExecutionMetadata::default();
+    store_step(store, StepCause::Results(&results), held, &events, &next, &metadata, work).await
 }
 
 async fn store_step(
@@ -77,6 +96,7 @@ async fn store_step(
     history_delta: &[Event],
     worker_items: &[WorkItem],
     metadata: &ExecutionMetadata,
+    claim: &WorkRequest<'_>,
 ) -> StepOutcome {
     let turn = TurnToStore {
         activity_options: &[],
@@ -89,10 +109,10 @@ async fn store_step(
         cancelled_activities: &[],
     };
     let turns = [StepTurn { held, turn }];
-    store.store_step(StepToStore { cause, turns: &turns }, Some(&work())).await.unwrap()
+    store.store_step(StepToStore { cause, turns: &turns }, Some(claim)).await.unwrap()
 }
 
-fn stored(outcome: StepOutcome) -> StoredStep {
+pub(crate) fn stored(outcome: StepOutcome) -> StoredStep {
     match outcome {
         StepOutcome::Stored(step) => step,
         StepOutcome::Conflict => panic!("the step should be stored"),
@@ -308,4 +328,65 @@ async fn a_later_turn_that_does_not_fit_refuses_its_step_and_no_other() {
     for table in ["instance_schedule", "orchestrator_queue"] {
         assert_eq!(world.number(&format!("SELECT count(*) FROM {table}")).await, 0, "rows in {table}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_later_turn_that_does_not_fit_is_refused_without_waiting_for_it_to_fit() {
+    let world = World::new(&[]).await;
+    let builder = PostgresProvider::builder().schema(&world.schema).retry_for(Duration::from_secs(3));
+    let store = builder.open(&world.cluster.url_through(world.proxy.port())).await.unwrap();
+    stored(open(&store, "taken").await);
+    let first = stored(open(&store, "parent").await);
+    let commits = world.proxy.commits();
+    let before = *commits.borrow();
+    let outcome = go_on_with_child(&store, "parent", "taken", &first).await;
+    assert!(matches!(outcome, StepOutcome::Conflict));
+    assert!(*commits.borrow() - before <= 2, "once among others, once by itself");
+}
+
+/// Stores a start and two steps, each while an activity waits that is older than any, and returns the rows of the instance.
+async fn chain_behind_older_work(world: &World, instance: &str, claim: &WorkRequest<'_>) -> Vec<String> {
+    let store = world.sound_store().await;
+    let mut step: Option<StoredStep> = None;
+    for id in 1..=3 {
+        store.enqueue_for_worker(activity("older", id)).await.unwrap();
+        world.run("UPDATE worker_queue SET created_at = 0 WHERE lock_token IS NULL").await;
+        let outcome = match &step {
+            None => open_with(&store, instance, claim).await,
+            Some(step) => go_on_with(&store, instance, step, claim).await,
+        };
+        let mut next = stored(outcome);
+        assert_eq!(next.claims.len(), 2, "the older activity comes along, which a lone step does not lease");
+        next.claims.retain(
+            |claim| matches!(&claim.item, WorkItem::ActivityExecute { instance: of, .. } if of == instance),
+        );
+        step = Some(next);
+    }
+    let mut rows = Vec::new();
+    for (table, but) in [
+        ("instances", "{incarnation,created_at,updated_at,updated_10s}"),
+        ("executions", "{started_at}"),
+        ("history", "{created_at}"),
+        ("worker_queue", "{id,created_at,lock_token,locked_until,due_at}"),
+    ] {
+        let sql = format!(
+            "SELECT regexp_replace(replace((to_jsonb(t) - '{but}'::text[])::text, '{instance}', 'I'),
+                'timestamp_ms[^,]*', '') FROM {table} t WHERE instance_id = '{instance}' ORDER BY 1"
+        );
+        let found = world.connect().await.query(&sql, &[]).await.unwrap();
+        rows.extend(found.iter().map(|row| format!("{table} {}", row.get::<_, String>(0))));
+    }
+    rows
+}
+
+/// The functions of lone steps hand over to that of batches, by parameters that must not change places.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lone_step_about_which_something_is_unusual_is_stored_as_one_of_a_batch_is() {
+    let world = World::new(&[]).await;
+    // A claim for several routes never goes with a lone step.
+    let some = TagFilter::default_and(["other"]);
+    let of_batches = WorkRequest { tag_filter: &some, ..work() };
+    let expected = chain_behind_older_work(&world, "many", &of_batches).await;
+    assert_eq!(expected.len(), 1 + 1 + 6 + 1, "{expected:?}");
+    assert_eq!(chain_behind_older_work(&world, "lone", &work()).await, expected);
 }

@@ -33,9 +33,14 @@ async fn load(database: &Database, name: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_runs_in_a_schema_of_an_earlier_version_goes_on_to_its_end() {
-    for name in
-        ["schema-0007.sql", "schema-0011.sql", "schema-0015.sql", "schema-0020.sql", "schema-0022.sql"]
-    {
+    for name in [
+        "schema-0007.sql",
+        "schema-0011.sql",
+        "schema-0015.sql",
+        "schema-0020.sql",
+        "schema-0022.sql",
+        "schema-0025.sql",
+    ] {
         let database = Database::new().await;
         load(&database, name).await;
         let clock = Arc::new(ManualClock::default());

@@ -123,7 +123,7 @@ pub use model::{
     StoredRetry, SystemStats, build_child_instance_id, is_auto_generated_sub_orch_id,
 };
 pub use orchestration::{
-    BackoffStrategy, Cancellation, Cancelled, DurableFuture, Either2, Either3, LogLevel,
+    BackoffStrategy, Cancellation, Cancelled, DurableFuture, Either2, Either3, LogLevel, OnCancel,
     OrchestrationContext, RetryOptions, RetryPolicy, Saga, ScheduleKind,
 };
 pub use providers::{
@@ -160,11 +160,16 @@ pub type OrchestrationHandlerRef = std::sync::Arc<dyn runtime::OrchestrationHand
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-/// Compiles and runs the code of the guide.
+/// Compiles and runs the code of the guide. Every chapter is here, also one without code, so that none is forgotten that gets some;
+/// `postgres.md` is in `duroxide-pg`, `service.md` in `duroxide-dashboard`. `tests/architecture.rs` looks for them.
 #[cfg(all(doctest, feature = "sqlite", feature = "macros"))]
 mod guide {
+    #[doc = include_str!("../../../docs/guide/src/introduction.md")]
+    struct Introduction;
     #[doc = include_str!("../../../docs/guide/src/start.md")]
     struct Start;
+    #[doc = include_str!("../../../docs/guide/src/how-it-works.md")]
+    struct HowItWorks;
     #[doc = include_str!("../../../docs/guide/src/activities.md")]
     struct Activities;
     #[doc = include_str!("../../../docs/guide/src/timers.md")]
@@ -175,20 +180,32 @@ mod guide {
     struct Children;
     #[doc = include_str!("../../../docs/guide/src/continue-as-new.md")]
     struct ContinueAsNew;
+    #[doc = include_str!("../../../docs/guide/src/determinism.md")]
+    struct Determinism;
     #[doc = include_str!("../../../docs/guide/src/versions.md")]
     struct Versions;
     #[doc = include_str!("../../../docs/guide/src/compensation.md")]
     struct Compensation;
     #[doc = include_str!("../../../docs/guide/src/cancellation.md")]
     struct Cancellation;
-    #[cfg(feature = "testing")]
-    #[doc = include_str!("../../../docs/guide/src/testing.md")]
-    struct Testing;
-    #[cfg(feature = "testing")]
-    #[doc = include_str!("../../../docs/guide/src/service.md")]
-    struct Service;
     #[doc = include_str!("../../../docs/guide/src/sessions-and-tags.md")]
     struct SessionsAndTags;
     #[doc = include_str!("../../../docs/guide/src/values-and-status.md")]
     struct ValuesAndStatus;
+    #[cfg(feature = "testing")]
+    #[doc = include_str!("../../../docs/guide/src/testing.md")]
+    struct Testing;
+    #[doc = include_str!("../../../docs/guide/src/operating.md")]
+    struct Operating;
+    #[doc = include_str!("../../../docs/guide/src/sqlite.md")]
+    struct Sqlite;
+    #[cfg(feature = "provider-test")]
+    #[doc = include_str!("../../../docs/guide/src/providers.md")]
+    struct Providers;
+    #[doc = include_str!("../../../docs/guide/src/moving.md")]
+    struct Moving;
+    #[doc = include_str!("../../../docs/guide/src/comparison.md")]
+    struct Comparison;
+    #[doc = include_str!("../../../docs/guide/src/limits.md")]
+    struct Limits;
 }

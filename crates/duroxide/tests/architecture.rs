@@ -243,3 +243,142 @@ fn tests_of_the_core_do_not_sleep() {
         [""; 0]
     );
 }
+
+/// The chapters of the guide, by file name.
+fn chapters() -> Vec<(String, String)> {
+    let files = fs::read_dir(root().join("docs/guide/src")).unwrap().map(|entry| entry.unwrap().path());
+    let named = |file: PathBuf| {
+        let name = file.file_name().unwrap().to_string_lossy().into_owned();
+        (name, fs::read_to_string(&file).unwrap())
+    };
+    let mut chapters: Vec<_> = files.map(named).collect();
+    chapters.sort();
+    assert!(chapters.len() > 20, "{}", chapters.len());
+    chapters
+}
+
+/// A page that only shows another file of the repository.
+fn is_window(text: &str) -> bool {
+    text.lines().all(|line| line.is_empty() || line.starts_with("<!--") || line.starts_with("{{#include "))
+}
+
+#[test]
+fn every_chapter_of_the_guide_is_compiled_and_no_block_is_left_out() {
+    let compiled: String = ["duroxide", "duroxide-pg", "duroxide-dashboard"]
+        .map(|library| fs::read_to_string(root().join("crates").join(library).join("src/lib.rs")).unwrap())
+        .concat();
+    for (name, text) in chapters() {
+        let is_code = name != "SUMMARY.md" && !is_window(&text);
+        let included = format!("include_str!(\"../../../docs/guide/src/{name}\")");
+        assert_eq!(compiled.matches(&included).count(), usize::from(is_code), "{name}: {included}");
+        for block in text.lines().filter_map(|line| line.strip_prefix("```")) {
+            // `text` and the like are no Rust; a block without a word would be compiled as Rust.
+            let is_known = ["", "rust", "rust,no_run", "toml", "text", "sh", "console"].contains(&block);
+            assert!(is_known, "{name}: ```{block}");
+        }
+    }
+}
+
+#[test]
+fn every_chapter_is_in_the_book_and_no_link_leaves_it() {
+    let chapters = chapters();
+    let summary = &chapters.iter().find(|(name, _)| name == "SUMMARY.md").unwrap().1;
+    for (name, text) in &chapters {
+        assert!(
+            name == "SUMMARY.md" || summary.contains(&format!("]({name})")),
+            "{name} is not in SUMMARY.md"
+        );
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let file = link.split('#').next().unwrap();
+            let is_inside = file.is_empty() || chapters.iter().any(|(name, _)| name == file);
+            assert!(is_inside || link.starts_with("https://"), "{name}: {link}");
+        }
+    }
+}
+
+/// What users call, by files and directories of the repository.
+const USERS_CALL: [&str; 14] = [
+    "crates/duroxide/src/activity",
+    "crates/duroxide/src/app",
+    "crates/duroxide/src/client",
+    "crates/duroxide/src/orchestration",
+    "crates/duroxide/src/registry",
+    "crates/duroxide/src/runtime/shutdown.rs",
+    "crates/duroxide/src/runtime/start.rs",
+    "crates/duroxide/src/testing/builder.rs",
+    "crates/duroxide/src/testing/env.rs",
+    "crates/duroxide/src/testing/history.rs",
+    "crates/duroxide/src/testing/mock.rs",
+    "crates/duroxide/src/typed",
+    "crates/duroxide-dashboard/src/lib.rs",
+    "crates/duroxide-pg/src/lib.rs",
+];
+
+/// Functions in these files that need no example: of types that users do not see, for authors of stores and kits, or kept from
+/// the published interface beside one that has an example.
+const WITHOUT_EXAMPLE: [&str; 21] = [
+    "activity/attempt.rs changed",
+    "activity/state.rs of",
+    "activity/state.rs type_name",
+    "client/messages.rs raise_event2",
+    "client/messages.rs raise_event_persistent",
+    "orchestration/context.rs is_logging_enabled",
+    "orchestration/context.rs new",
+    "orchestration/waits.rs schedule_wait2",
+    "orchestration/waits.rs schedule_wait_persistent",
+    "orchestration/waits.rs schedule_wait_persistent_typed",
+    "registry/activities.rs from_registry",
+    "registry/builder.rs merge_registry",
+    "registry/builder.rs register_all_handlers",
+    "registry/mod.rs resolve_handler",
+    "registry/mod.rs resolve_handler_exact",
+    "registry/mod.rs set_version_policy",
+    "registry/orchestrations.rs set_policy",
+    "src/lib.rs cleanup_schema",
+    "src/lib.rs execute_sql",
+    "src/lib.rs initialize_schema",
+    "src/lib.rs query_number",
+];
+
+/// The functions of a source whose documentation has no example; those without any documentation are not for users.
+fn without_example(text: &str) -> Vec<String> {
+    let (mut found, mut doc, mut is_hidden) = (Vec::new(), Vec::new(), false);
+    for line in text.lines().map(str::trim).take_while(|line| !line.starts_with("#[cfg(test)]")) {
+        if line.starts_with("///") {
+            doc.push(line);
+        } else if line.starts_with("#[") {
+            is_hidden |= line.contains("doc(hidden)");
+        } else {
+            let signature =
+                line.strip_prefix("pub ").map(|rest| rest.replace("const ", "").replace("async ", ""));
+            if let Some(name) = signature.as_deref().and_then(|rest| rest.strip_prefix("fn "))
+                && !(is_hidden || doc.is_empty() || doc.iter().any(|line| line.contains("```")))
+            {
+                found.push(name.split(['(', '<']).next().unwrap_or_default().to_string());
+            }
+            (doc, is_hidden) = (Vec::new(), false);
+        }
+    }
+    found
+}
+
+#[test]
+fn whatever_users_call_has_an_example() {
+    let mut lacking = BTreeSet::new();
+    for place in USERS_CALL {
+        let place = root().join(place);
+        let files = match place.is_dir() {
+            true => fs::read_dir(&place).unwrap().map(|entry| entry.unwrap().path()).collect(),
+            false => vec![place],
+        };
+        // The second half of what the macros make of a function is hidden from users.
+        for file in files.into_iter().filter(|file| file.is_file() && !file.ends_with("typed/macros.rs")) {
+            let directory = file.parent().unwrap().file_name().unwrap().to_string_lossy().into_owned();
+            let file_name = file.file_name().unwrap().to_string_lossy().into_owned();
+            let named = |name: String| format!("{directory}/{file_name} {name}");
+            lacking.extend(without_example(&fs::read_to_string(&file).unwrap()).into_iter().map(named));
+        }
+    }
+    let excepted: BTreeSet<String> = WITHOUT_EXAMPLE.map(str::to_string).into();
+    assert_eq!(lacking, excepted);
+}

@@ -12,6 +12,7 @@ mod authoring_state;
 mod authoring_steps;
 mod blocked_instances;
 mod cancellation_cleanup;
+mod children_on_cancel;
 mod decode_errors;
 mod orchestration_zoo;
 mod patched_code;

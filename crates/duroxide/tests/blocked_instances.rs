@@ -15,6 +15,7 @@ use duroxide::{
     ActivityContext, Client, OrchestrationContext, OrchestrationRegistry, OrchestrationRegistryBuilder,
     OrchestrationStatus, RuntimeOptions,
 };
+use runtime_support::unregistered_activities::shown_blocked;
 use runtime_support::{SOON, World};
 
 /// Both embedded stores.
@@ -278,6 +279,14 @@ async fn an_activity_that_nobody_has_registered_waits_and_is_never_poison() {
     let with = Runtime::start_with_options(world.store.clone(), echo().build(), code().build(), few).await;
     assert_eq!(completed(world.end_in_time("i", Duration::from_secs(1)).await), "a");
     with.shutdown(None).await;
+}
+
+// semantics: BLOCK-3
+#[tokio::test]
+async fn an_activity_that_nobody_has_registered_is_found_among_the_blocked_and_goes_on_when_it_is_there() {
+    for store in stores().await {
+        shown_blocked(store).await;
+    }
 }
 
 /// The published behaviour stays the default.

@@ -150,3 +150,29 @@ fn every_dependency_comes_from_the_public_registry() {
         assert!(is_known, "{name} comes from {source:?}");
     }
 }
+
+/// What people see of a package before they use it. There is no `repository`: the project has no address of which it knows that
+/// it will stay.
+#[test]
+fn packages_that_are_published_describe_themselves() {
+    let mut published = 0;
+    for entry in std::fs::read_dir(root().join("crates")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let manifest = read(&format!("crates/{name}/Cargo.toml"));
+        if manifest.contains("\npublish = false") {
+            continue;
+        }
+        published += 1;
+        for key in ["description = ", "keywords = ", "categories = ", "license.workspace = "] {
+            assert!(manifest.contains(&format!("\n{key}")), "{name} does not say its {key}");
+        }
+        // Without this docs.rs would show the hooks of the project's own tests, or would not show what they hide.
+        let has_hooks = manifest.contains("\ntest-hooks = ");
+        assert_eq!(
+            has_hooks,
+            manifest.contains("[package.metadata.docs.rs]"),
+            "{name} says what docs.rs shows"
+        );
+    }
+    assert!(published >= 5, "{published}");
+}

@@ -28,7 +28,7 @@ fn child_works_until_it_is_killed() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
         let store = SqliteProvider::new(&url(&file), None).await.unwrap();
-        kill9::worker::work(Arc::new(store), Path::new(&ledger), round).await;
+        kill9::worker::work(Arc::new(store), Path::new(&ledger), round, false).await;
     });
 }
 

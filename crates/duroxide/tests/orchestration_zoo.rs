@@ -8,6 +8,9 @@ mod changed;
 mod foreign;
 #[path = "orchestration_zoo/good.rs"]
 mod good;
+#[cfg(feature = "macros")]
+#[path = "orchestration_zoo/typed.rs"]
+mod typed;
 #[path = "orchestration_zoo/undetermined.rs"]
 mod undetermined;
 
@@ -116,5 +119,29 @@ async fn what_is_sound_raises_no_alarm() {
             }
             other => panic!("'{name}' raised an alarm: {other:?}"),
         }
+    }
+}
+
+// semantics: CHECK-1
+#[cfg(feature = "macros")]
+#[tokio::test]
+async fn what_is_sound_in_the_typed_interface_raises_no_alarm() {
+    for (name, expected) in typed::SOUND {
+        let env = TestEnv::of(typed::functions(duroxide::Duroxide::open("memory:"))).start().await;
+        env.start("case", name, "null").await;
+        env.raise_after(Duration::from_millis(4_500), "case", "Go", "now");
+        assert_eq!(env.output("case").await, expected, "{name}");
+    }
+}
+
+// semantics: CHECK-1
+#[cfg(feature = "macros")]
+#[tokio::test]
+async fn what_is_unsound_in_the_typed_interface_is_caught_with_the_line() {
+    for (name, kind) in typed::UNSOUND {
+        let env = TestEnv::of(typed::functions(duroxide::Duroxide::open("memory:"))).start().await;
+        env.start("case", name, "null").await;
+        let why = env.end("case").await.expect_err(name);
+        assert!(why.contains(kind) && why.contains("typed.rs:"), "{name}: {why}");
     }
 }

@@ -411,9 +411,17 @@ async fn whoever_sends_to_nobody_or_to_an_instance_that_has_ended_hears_of_it() 
         assert!(matches!(&nobody, Err(SendError::NotFound { instance }) if instance == "i-1"), "{nobody:?}");
         let nobody = client.signal("i-1", "end", &()).await;
         assert!(matches!(&nobody, Err(SendError::NotFound { .. })), "{nobody:?}");
+        let nobody = client.send_text("i-1", "items", "apple").await;
+        assert!(matches!(&nobody, Err(SendError::NotFound { .. })), "{nobody:?}");
+        let nobody = client.signal_text("i-1", "end", "now").await;
+        assert!(matches!(&nobody, Err(SendError::NotFound { .. })), "{nobody:?}");
         assert_eq!(client.list_parked_messages(10).await.unwrap().len(), 0, "nothing was sent");
         client.start(taker, "i-1", ()).await.unwrap();
         client.send("i-1", "items", "apple").await.unwrap();
+        client.send_text("i-1", "items", "\"pear\"").await.unwrap();
+        let queued = client.list_queued_messages("i-1", 10, 100).await.unwrap();
+        let texts: Vec<&str> = queued.iter().map(|message| message.data.as_str()).collect();
+        assert_eq!(texts[1..], ["apple", "\"pear\""], "a text is sent as it is");
     })
     .await;
     on_every_store(|app| async {

@@ -11,6 +11,7 @@ mod activity_start_deadlines;
 mod runtime_activities;
 mod runtime_basics;
 mod runtime_details;
+mod runtime_fair_order;
 mod runtime_hand_over;
 mod runtime_plain_store;
 mod runtime_postponed_order;

@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 
 use duroxide::providers::{Provider, WorkItem};
-use duroxide::{ActivityContext, EventKind, OrchestrationContext};
+use duroxide::{ActivityContext, Client, EventKind, OrchestrationContext};
+use runtime_support::faulty::{Call, Faulty};
 use runtime_support::{World, activities, orchestrations};
 use sqlite_store::{StoreFile, soon};
 
@@ -105,5 +106,47 @@ async fn a_start_does_not_wait_for_a_slow_first_turn() {
     drop(release);
     assert_eq!(soon(world.output("slow")).await, "done");
     assert_eq!(world.history("slow").await.len(), 2, "the instance began once");
+    runtime.shutdown(None).await;
+}
+
+// semantics: CLIENT-12
+#[tokio::test]
+async fn whoever_waits_in_the_process_that_ends_the_instance_reads_nothing() {
+    let (_file, world) = site().await;
+    // The client's calls are counted, and those of the runtime are not.
+    let counted = Faulty::whole(world.store.clone());
+    let client = Client::new(counted.clone());
+    let doors = Arc::new(tokio::sync::Semaphore::new(0));
+    let gate = doors.clone();
+    let step = activities().register("Step", move |_: ActivityContext, input: String| {
+        let gate = gate.clone();
+        async move {
+            gate.acquire().await.unwrap().forget();
+            Ok(input)
+        }
+    });
+    let one = orchestrations().register("One", |ctx: OrchestrationContext, input: String| async move {
+        ctx.schedule_activity("Step", input).await
+    });
+    let runtime = world.start(step, one).await;
+    for n in 0..10 {
+        let instance = format!("i{n}");
+        client.start_orchestration(&instance, "One", &instance).await.unwrap();
+        // Nothing about it changes from here until its end.
+        soon(world.recorded(&instance, |kind| matches!(kind, EventKind::ActivityScheduled { .. }))).await;
+        let before = counted.count(Call::Read);
+        let waiter = {
+            let (client, instance) = (client.clone(), instance.clone());
+            tokio::spawn(async move { client.wait_for_orchestration(&instance, runtime_support::SOON).await })
+        };
+        // Whoever begins to wait looks once.
+        while counted.count(Call::Read) == before {
+            tokio::task::yield_now().await;
+        }
+        let reads = counted.count(Call::Read);
+        doors.add_permits(1);
+        assert_eq!(runtime_support::output(soon(waiter).await.unwrap().unwrap()), instance);
+        assert_eq!(counted.count(Call::Read), reads, "the end is told, not read");
+    }
     runtime.shutdown(None).await;
 }

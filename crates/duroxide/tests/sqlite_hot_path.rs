@@ -1,4 +1,5 @@
-//! The cost of a step on the embedded store, counted in commits, syncs, statements, and steps of SQLite's machine.
+//! The cost of a step on the embedded store, counted in commits, syncs, statements, rows, index entries, bytes of the log, and steps
+//! of SQLite's machine.
 //!
 //! Counts do not depend on the machine. The bounds are some 15 % above the counts when they were set: a change that
 //! exceeds one of them made a step dearer, and a change that stays far below may lower it.
@@ -10,6 +11,7 @@ use crate::runtime_support;
 use crate::sqlite_store;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -20,12 +22,17 @@ use sqlite_store::{StoreFile, soon};
 use tokio::task::JoinSet;
 
 /// Statements of one sequential step.
-const MOST_STATEMENTS_A_STEP: f64 = 15.0;
+const MOST_STATEMENTS_A_STEP: f64 = 14.0;
 /// Rows that a sequential step inserts, changes and deletes: the finished activity and the next one, two events, the
 /// instance, and the totals. On the long way it was twice as many.
 const ROWS_A_STEP: f64 = 6.0;
+/// Entries of indexes for these rows, beside those of the tables themselves: two of the activity that goes, two of the one that
+/// comes.
+const INDEX_ENTRIES_A_STEP: usize = 4;
+/// Pages that a sequential step writes to the log.
+const MOST_LOG_PAGES_A_STEP: f64 = 8.6;
 /// Machine steps of one sequential step.
-const MOST_VM_STEPS_A_STEP: f64 = 560.0;
+const MOST_VM_STEPS_A_STEP: f64 = 525.0;
 /// Machine steps of one step when two hundred instances take theirs at once, their start and end included.
 const MOST_VM_STEPS_A_STEP_IN_PARALLEL: f64 = 1_230.0;
 /// Commits that wait for the disk, beside those of its steps: of the start of an instance and of its first turn. The start goes
@@ -71,6 +78,79 @@ async fn run_chain(store: &Arc<SqliteProvider>, world: &World, steps: usize) -> 
     runtime.shutdown(None).await;
     let marks = marks.lock().unwrap();
     marks.clone()
+}
+
+/// A page in the log, with its header.
+const LOG_PAGE_BYTES: f64 = 4_096.0 + 24.0;
+
+/// Counts the pages of a log, also if it begins anew.
+#[derive(Default)]
+struct LogPages {
+    salts: [u8; 8],
+    last: u32,
+    /// At each step.
+    marks: Vec<u64>,
+}
+
+impl LogPages {
+    /// Takes note of a step. The index of the log tells how many pages are in it, and by which salts it goes.
+    fn mark(&mut self, database: &Path) {
+        let mut index = [0; 48];
+        let file = database.with_extension("db-shm");
+        std::io::Read::read_exact(&mut std::fs::File::open(file).unwrap(), &mut index).unwrap();
+        let pages = u32::from_ne_bytes(index[16..20].try_into().unwrap());
+        let salts: [u8; 8] = index[32..40].try_into().unwrap();
+        if salts != self.salts {
+            (self.salts, self.last) = (salts, 0);
+        }
+        let new = pages.saturating_sub(self.last);
+        self.last = pages;
+        self.marks.push(self.marks.last().copied().unwrap_or_default() + u64::from(new));
+    }
+}
+
+/// Counts the index entries that a step writes and removes, while its activity runs: those of its activity, and of the one that
+/// follows it and looks the same. All other rows are in tables without indexes, or change no column of one.
+fn index_entries(file: &StoreFile) -> usize {
+    let of_activity = file.texts(
+        "SELECT CASE WHEN instr(sql, ' WHERE ') THEN substr(sql, instr(sql, ' WHERE ') + 7) ELSE 'true' END
+         FROM sqlite_schema WHERE type = 'index' AND tbl_name = 'worker_queue' AND sql IS NOT NULL",
+    );
+    let entries = |condition: &String| {
+        file.number(&format!("SELECT count(*) FROM worker_queue WHERE {}", condition.replace('\n', " ")))
+    };
+    let of_others = "SELECT count(*) FROM sqlite_schema WHERE type = 'index' AND sql IS NOT NULL
+        AND (tbl_name IN ('history', 'totals') OR tbl_name = 'instances' AND instr(sql, 'updated_at'))";
+    assert_eq!(file.number("SELECT count(*) FROM worker_queue"), 1);
+    assert_eq!(file.number(of_others), 0);
+    2 * of_activity.iter().map(entries).sum::<i64>() as usize
+}
+
+#[tokio::test]
+async fn a_sequential_step_writes_few_index_entries_and_few_bytes() {
+    let file = Arc::new(StoreFile::new());
+    let (store, world) = open(&file, Durability::Full).await;
+    let (pages, entries) = (Arc::new(Mutex::new(LogPages::default())), Arc::new(Mutex::new(0)));
+    let step = {
+        let (file, pages, entries) = (file.clone(), pages.clone(), entries.clone());
+        activities().register("Step", move |_: ActivityContext, step: String| {
+            pages.lock().unwrap().mark(&file.path());
+            if step == "200" {
+                *entries.lock().unwrap() = index_entries(&file);
+            }
+            async move { Ok(String::new()) }
+        })
+    };
+    let runtime = world.start_with(step, chain(), RuntimeOptions::default()).await;
+    world.client.start_orchestration("chain", "Chain", "301").await.unwrap();
+    soon(world.output("chain")).await;
+    runtime.shutdown(None).await;
+    drop(store);
+    let marks = &pages.lock().unwrap().marks;
+    let (pages, entries) = (per_step(marks[300] - marks[100], 200), *entries.lock().unwrap());
+    println!("a step: {entries} index entries, {pages} pages, {} bytes of log", pages * LOG_PAGE_BYTES);
+    assert_eq!(entries, INDEX_ENTRIES_A_STEP);
+    assert!(pages <= MOST_LOG_PAGES_A_STEP, "a step wrote {pages} pages to the log");
 }
 
 /// The average cost of a step between two marks.

@@ -8,9 +8,10 @@ use crate::sqlite_store as support;
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use duroxide::providers::sqlite::{Durability, SqliteError, SqliteOptions, SqliteProvider};
-use duroxide::providers::{Provider, ProviderAdmin};
+use duroxide::providers::{Provider, ProviderAdmin, WorkItem};
 use rusqlite::Connection;
 use support::{StoreFile, start};
 use tokio::task::JoinSet;
@@ -24,6 +25,27 @@ async fn refusal(url: &str) -> SqliteError {
         Ok(_) => panic!("{url} was opened"),
         Err(error) => error,
     }
+}
+
+#[tokio::test]
+async fn durations_without_end_are_as_good_as_any() {
+    let file = StoreFile::new();
+    let builder = SqliteProvider::builder().busy_timeout(Duration::MAX).parking_time(Duration::MAX);
+    let path = file.path();
+    let url = format!("sqlite:{}?mode=rwc", path.to_str().unwrap());
+    let store = builder.open(&url).await.unwrap();
+    // The store parks a signal; then a claim takes something else.
+    let signal =
+        WorkItem::ExternalRaised { instance: "nobody".into(), name: "go".into(), data: String::new() };
+    store.enqueue_for_orchestrator(signal, None).await.unwrap();
+    let fetch = || store.fetch_orchestration_item(Duration::MAX, Duration::ZERO, None);
+    assert!(fetch().await.unwrap().is_none());
+    store.enqueue_for_orchestrator(start("i"), None).await.unwrap();
+    let (item, token, _) = fetch().await.unwrap().unwrap();
+    assert_eq!(item.instance, "i");
+    store.renew_orchestration_item_lock(&token, Duration::MAX).await.unwrap();
+    store.abandon_orchestration_item(&token, Some(Duration::MAX), false).await.unwrap();
+    assert!(fetch().await.unwrap().is_none());
 }
 
 #[tokio::test]

@@ -18,7 +18,7 @@ use rusqlite::Connection;
 use support::{LEASE, StoreFile, activity, create, fetch, signal, start};
 
 /// Parts of statements that may scan or sort, and why.
-const ON_PURPOSE: [(&str, &str); 26] = [
+const ON_PURPOSE: [(&str, &str); 27] = [
     ("FROM sqlite_schema", "looks at a file once, when it is opened"),
     ("SELECT id, class, attempt_count, work_item FROM orchestrator_queue", "sorts what it hands out"),
     ("SELECT work_item, created_at FROM orchestrator_queue", "sorts the starts of one instance"),
@@ -43,6 +43,7 @@ const ON_PURPOSE: [(&str, &str); 26] = [
     ("SELECT key, substr(value, 1, ?4)", "sorts the values of one instance"),
     ("FROM worker_queue WHERE instance_id = ?1 ORDER BY id LIMIT ?2", "sorts the activities of one instance"),
     ("SELECT count(*) FROM (SELECT 1 FROM worker_queue", "counts up to a bound"),
+    ("SELECT count(*) FROM (SELECT 1 FROM instances", "counts up to a bound"),
     ("FROM (SELECT tag FROM worker_queue WHERE ready_for IS NOT NULL LIMIT", "counts up to a bound"),
     (
         "FROM (SELECT tag, lock_token, due_at FROM worker_queue WHERE due_at IS NOT NULL",

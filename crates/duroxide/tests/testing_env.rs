@@ -217,3 +217,59 @@ async fn a_crash_loses_what_is_in_memory_and_nothing_else() {
     assert_eq!(runs.load(Ordering::SeqCst), 2);
     assert_eq!((env.calls("A").len(), env.calls("B").len()), (1, 1));
 }
+
+/// Races an activity that nobody gave with a timer, round after round: there is always something that comes next.
+async fn greet_daily(ctx: OrchestrationContext, who: String) -> Result<String, String> {
+    loop {
+        let mail = ctx.schedule_activity("SendMail", who.clone());
+        if let Either2::First(sent) = ctx.select2(mail, ctx.schedule_timer(DAY)).await {
+            return sent;
+        }
+    }
+}
+
+// semantics: TEST-5
+#[tokio::test]
+async fn an_activity_that_was_not_given_is_told_at_once() {
+    let forgetful = async || {
+        let env = TestEnv::builder()
+            .orchestration("Greet", greet_daily)
+            .mock("SendMial", Mock::returns("sent"))
+            .start()
+            .await;
+        env.start("g", "Greet", "ada").await;
+        env
+    };
+    let env = forgetful().await;
+    let why = env.end("g").await.unwrap_err();
+    assert!(
+        why.contains("it is blocked: activity 'SendMail' of 'g' is neither registered nor mocked"),
+        "{why}"
+    );
+    assert!(why.contains("registered: SendMial"), "{why}");
+    assert_eq!(env.elapsed(), Duration::ZERO);
+    assert_eq!(env.blocked("g").await.map(|reason| format!("it is blocked: {reason}")), Some(why));
+    // A call of a client would wait for it just as long.
+    let env = forgetful().await;
+    let test = tokio::spawn(async move {
+        let client = env.client();
+        let _ = env.run(client.wait_for_orchestration("g", Duration::MAX)).await;
+    });
+    let panic = test.await.unwrap_err().into_panic();
+    let text = panic.downcast_ref::<String>().unwrap();
+    assert!(text.contains("activity 'SendMail' of 'g' is neither registered nor mocked"), "{text}");
+}
+
+// semantics: TEST-5
+#[tokio::test]
+async fn a_published_default_may_fail_an_activity_that_was_not_given() {
+    let env = TestEnv::builder()
+        .orchestration("Greet", |ctx: OrchestrationContext, who: String| async move {
+            ctx.schedule_activity("SendMail", who).await
+        })
+        .options(|options| options.on_unregistered = duroxide::runtime::OnUnregistered::Poison)
+        .start()
+        .await;
+    env.start("g", "Greet", "ada").await;
+    assert!(env.failure("g").await.contains("SendMail is not registered"));
+}

@@ -3,14 +3,18 @@
 #![cfg(feature = "macros")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
+use crate::runtime_support;
 use crate::typed_support;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use duroxide::prelude::*;
+use duroxide::providers::ManualClock;
 use duroxide::providers::memory::MemoryProvider;
-use duroxide::{RunError, StartError};
+use duroxide::{RunError, RuntimeOptions, StartError};
+use runtime_support::logs::Logs;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use typed_support::on_every_store;
@@ -211,4 +215,67 @@ async fn a_store_that_is_open_already_can_be_used() {
     Client::new(store).start(collects, "elsewhere", 0).await.unwrap();
     assert_eq!(app.instance(collects, "elsewhere").result_within(secs(30)).await, Ok(Vec::new()));
     app.shutdown_within(secs(1)).await;
+}
+
+#[activity]
+async fn forgotten(who: String) -> Result<String, String> {
+    Ok(format!("Hello, {who}"))
+}
+
+#[orchestration]
+async fn forgetful(ctx: OrchestrationContext, who: String) -> Result<String, String> {
+    forgotten(&ctx, who).await
+}
+
+/// Reports what it cannot do at once, and not after seconds.
+fn impatient(options: &mut RuntimeOptions) {
+    options.heartbeat_interval = Duration::from_millis(20);
+}
+
+// semantics: BLOCK-3
+#[tokio::test]
+async fn a_result_that_waits_for_an_activity_that_was_not_registered_says_so() {
+    on_every_store(|app| async move {
+        let app = app.orchestration(forgetful).options(impatient).start().await.unwrap();
+        let greeting = app.start(forgetful, "g", "Ada".to_string()).await.unwrap();
+        let blocked = loop {
+            match greeting.result_within(Duration::from_millis(20)).await {
+                Err(RunError::Blocked(reason)) => break reason,
+                other => assert_eq!(other, Err(RunError::Timeout)),
+            }
+        };
+        assert_eq!(blocked, "no runtime has activity 'forgotten' registered");
+        app.shutdown().await;
+    })
+    .await;
+}
+
+// semantics: BLOCK-3
+#[tokio::test]
+async fn whoever_waits_for_the_result_of_a_blocked_instance_is_warned_while_it_waits() {
+    let (logs, _kept) = Logs::keep();
+    let app = Duroxide::open("memory:").orchestration(forgetful).options(impatient).start().await.unwrap();
+    let clock = Arc::new(ManualClock::default());
+    let client = app.client().clone().with_clock(clock.clone());
+    let greeting = client.start(forgetful, "g", "Ada".to_string()).await.unwrap();
+    let said = async {
+        while client.waits("g").await.unwrap().blocked.is_none() {
+            tokio::task::yield_now().await;
+        }
+        clock.advance(Duration::from_secs(8));
+        while logs.with("somebody waits for the result of an instance that is blocked").is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        biased;
+        ended = greeting.result() => panic!("{ended:?}"),
+        () = said => {}
+    }
+    let line = logs.one("somebody waits for the result of an instance that is blocked");
+    assert_eq!(
+        (line.field("instance"), line.field("reason")),
+        ("g", "no runtime has activity 'forgotten' registered")
+    );
+    app.shutdown().await;
 }

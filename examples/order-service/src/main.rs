@@ -2,14 +2,11 @@
 //!
 //! `cargo run -p order-service [sqlite:orders.db | postgres://…]` listens on 127.0.0.1:7878; the dashboard is at `/ops/`.
 
-use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::{collections::BTreeMap, sync::Mutex, sync::PoisonError};
 
 use axum::extract::{Path, State as Extract};
 use axum::{Json, Router, http::StatusCode, routing::get, routing::post};
-use duroxide::client::AskError;
-use duroxide::prelude::*;
-use duroxide::{Cancellation, DuroxideBuilder, InstanceState, Request};
+use duroxide::{Cancellation, DuroxideBuilder, InstanceState, Request, client::AskError, prelude::*};
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -69,16 +66,19 @@ async fn reserve(ctx: ActivityContext, State(shop): State<Shop>, order: &Order) 
 }
 
 #[activity(retry = RetryPolicy::exponential(10))]
-async fn release(ctx: ActivityContext, State(shop): State<Shop>) -> Result<(), Failure> {
-    shop.0.lock().unwrap_or_else(PoisonError::into_inner).remove(ctx.instance_id());
-    Ok(())
+async fn release(ctx: ActivityContext, State(shop): State<Shop>) -> Result<Option<u32>, Failure> {
+    Ok(shop.0.lock().unwrap_or_else(PoisonError::into_inner).remove(ctx.instance_id()))
 }
 
-#[activity(retry = RetryPolicy::exponential(5), timeout = secs(30), non_retryable = OrderError::Declined)]
+#[activity(non_retryable = OrderError::Declined)]
 async fn charge(ctx: ActivityContext, order: &Order) -> Result<String, OrderError> {
-    // A bank recognises a second request by the key of the step.
-    let key = format!("{}-{}", ctx.instance_id(), ctx.activity_id());
-    if order.cents < 100_000 { Ok(format!("payment {key}")) } else { Err(OrderError::Declined) }
+    // The key is the same for every attempt: after a time-out the bank recognises the payment, and makes no second one.
+    (order.cents < 100_000).then(|| format!("payment {}", ctx.idempotency_key())).ok_or(OrderError::Declined)
+}
+
+#[activity(retry = RetryPolicy::exponential(10))]
+async fn refund(ctx: ActivityContext) -> Result<String, Failure> {
+    Ok(format!("the bank gives back what was paid for {}", ctx.instance_id()))
 }
 
 #[activity]
@@ -88,16 +88,18 @@ async fn ship(order: &Order, payment: &str) -> Result<String, OrderError> {
 
 #[orchestration]
 async fn fulfil(ctx: OrchestrationContext, order: Order) -> Result<String, OrderError> {
-    // If anything fails, or the order is cancelled, what was reserved is released.
+    // If anything fails, or the order is cancelled, what was paid is given back, and what was reserved is released.
     ctx.saga(async |saga| {
         saga.undo(release(&ctx));
         reserve(&ctx, &order).await?;
         if order.cents > 1_000 {
             approval(&ctx).await?;
         }
-        let payment = charge(&ctx, &order).await?;
+        saga.undo(refund(&ctx));
+        let paid =
+            charge(&ctx, &order).retry_in_store(StoredRetry::attempts(5)).start_to_close(mins(1)).await?;
         ctx.set_status(&Progress::Charged);
-        ship(&ctx, &order, &payment).await
+        ship(&ctx, &order, &paid).await
     })
     .await
 }
@@ -116,20 +118,18 @@ async fn approval(ctx: &OrchestrationContext) -> Result<(), OrderError> {
 
 fn functions(app: DuroxideBuilder) -> DuroxideBuilder {
     let app = app.state(Shop::default()).orchestration(fulfil);
-    app.activity(reserve).activity(release).activity(charge).activity(ship)
+    app.activity(reserve).activity(release).activity(charge).activity(refund).activity(ship)
 }
 
 type Answer<T> = Result<T, (StatusCode, String)>;
-
 fn problem(error: impl Into<AskError>) -> (StatusCode, String) {
     let error = error.into();
     let status = match &error {
-        AskError::NotFound { .. } => StatusCode::NOT_FOUND,
-        AskError::Client(ClientError::InstanceNotFound { .. }) => StatusCode::NOT_FOUND,
-        AskError::Client(_) => StatusCode::INTERNAL_SERVER_ERROR,
-        _ => StatusCode::CONFLICT,
+        AskError::NotFound { .. } | AskError::Client(ClientError::InstanceNotFound { .. }) => 404,
+        AskError::Client(_) => 500,
+        _ => 409,
     };
-    (status, error.to_string())
+    (StatusCode::from_u16(status).unwrap_or_default(), error.to_string())
 }
 
 async fn place(app: Extract<Duroxide>, id: Path<String>, order: Json<Order>) -> Answer<StatusCode> {
@@ -143,8 +143,7 @@ async fn show(app: Extract<Duroxide>, id: Path<String>) -> Answer<Json<(Instance
 }
 
 async fn result(app: Extract<Duroxide>, id: Path<String>) -> Answer<String> {
-    let result = app.instance(fulfil, &id).result_within(secs(30)).await;
-    result.map_err(|error| (StatusCode::CONFLICT, error.to_string()))
+    app.instance(fulfil, &id).result_within(secs(30)).await.map_err(|e| (StatusCode::CONFLICT, e.to_string()))
 }
 
 async fn decide(app: Extract<Duroxide>, id: Path<String>, what: Json<Decision>) -> Answer<String> {
@@ -167,13 +166,14 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .with_state(app.clone());
     let listener = tokio::net::TcpListener::bind("127.0.0.1:7878").await?;
     println!("orders at http://{0}/orders/, the dashboard at http://{0}/ops/", listener.local_addr()?);
-    axum::serve(listener, routes)
-        .with_graceful_shutdown(async { drop(tokio::signal::ctrl_c().await) })
-        .await?;
+    let stop = async { drop(tokio::signal::ctrl_c().await) };
+    axum::serve(listener, routes).with_graceful_shutdown(stop).await?;
     app.shutdown().await;
     Ok(())
 }
 
+#[cfg(test)]
+mod tests;
 #[tokio::test]
 async fn nobody_approves_in_a_day_and_the_apples_are_released() {
     let env = duroxide::testing::TestEnv::of(functions(Duroxide::open("memory:"))).start().await;

@@ -4,7 +4,8 @@ use duroxide::providers::LONGEST_OVERTAKING;
 use tokio_postgres::Row;
 
 use super::{Param, Reading, params};
-use crate::fetch::{InstanceOrder, Instances, WorkOrder};
+use crate::encode::NewActivity;
+use crate::fetch::{InstanceOrder, Instances, StoredWork, WorkOrder};
 use crate::gather::Order;
 use crate::shared::{DueSignal, Shared, whole_ms};
 
@@ -102,4 +103,27 @@ pub(super) fn read_instances(rows: &[Row], about: &Row, reading: &mut Reading<'_
     let instances = Instances::read(reading.returner, rows, DueSignal::may_be_due_at);
     reading.effects.instances_touched |= instances.in_line;
     Some(instances)
+}
+
+/// Notes what turns lead to beside what they show themselves: whom to tell, and when to look again.
+pub(super) fn note_effects(row: &Row, reading: &mut Reading<'_>) {
+    reading.effects.instances_touched |= row.get::<_, bool>("some_told");
+    reading.effects.work_ready |= row.get::<_, bool>("some_ready");
+    let next_due: Option<i64> = row.get("next_due");
+    reading.effects.next_due = reading.effects.next_due.into_iter().chain(next_due).min();
+}
+
+/// Reads the activities that were leased along with turns: some of their own, whose texts are here, and older ones.
+pub(super) fn read_work(row: &Row, own: &[&NewActivity], seed: &str) -> Vec<StoredWork> {
+    let numbers = |name: &str| row.get::<_, Option<Vec<i64>>>(name).unwrap_or_default();
+    let token = |id: i64| format!("lock_{seed}_{id}");
+    let places: Vec<i32> = row.get::<_, Option<Vec<i32>>>("places").unwrap_or_default();
+    let new = places.into_iter().zip(numbers("ids")).filter_map(|(place, id)| {
+        let activity = own.get(usize::try_from(place).ok()?.checked_sub(1)?)?;
+        Some(StoredWork { id, token: token(id), attempts: 1, text: activity.text.clone() })
+    });
+    let items: Vec<String> = row.get::<_, Option<Vec<String>>>("old_items").unwrap_or_default();
+    let old = numbers("old_ids").into_iter().zip(numbers("old_attempts")).zip(items);
+    let old = old.map(|((id, attempts), text)| StoredWork { id, token: token(id), attempts, text });
+    new.chain(old).collect()
 }

@@ -6,8 +6,10 @@
 //! | the result of an activity, and the turn schedules activities | `store_step_1` |
 //! | the result of an activity, and the turn ends the instance | `store_end_1` |
 //!
-//! Whoever waits for one thing after another waits for these. They answer as `store_steps_1` does, and call it if the store
+//! An orchestration that takes one step after another is made of these. They answer as `store_steps_1` does, and call it if the store
 //! finds anything unusual.
+
+use duroxide::providers::inspect;
 
 use super::leases::WorkClaimParams;
 use super::{Param, params};
@@ -109,7 +111,7 @@ fn is_end(held: &HeldTurn) -> bool {
     held.incarnation != 0
         && turn.execution_id == held.execution_id
         && turn.is_terminal
-        && matches!(turn.status.as_deref(), Some("Completed" | "Failed"))
+        && turn.status.as_deref().is_some_and(inspect::is_terminal_status)
         && (&turn.name, &turn.version) == (&None, &None)
         && turn.pinned.is_none()
 }

@@ -1,4 +1,4 @@
-//! Messages for instances: `enqueue_messages_2`.
+//! Messages for instances: `enqueue_messages_3`.
 
 use tokio::sync::oneshot;
 use tokio_postgres::Row;
@@ -16,7 +16,7 @@ use crate::shared::Shared;
 use crate::waiting_dispatchers::{WaitingDispatcher, WaitingDispatchers};
 
 const SQL: &str =
-    "SELECT * FROM enqueue_messages_2($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)";
+    "SELECT * FROM enqueue_messages_3($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)";
 
 /// A dispatcher of this process that waits, and what is leased for it along with messages or starts.
 #[derive(Default)]

@@ -125,7 +125,8 @@ pub(crate) trait Statement: Send + Sync {
     fn seed(&self) -> Option<(&str, i64)> {
         None
     }
-    /// Drops the orders: leasing what callers ordered may be what makes the batch fail. They ask for themselves.
+    /// Drops what callers ordered to be leased along, because leasing it may be what makes the batch fail. The callers then
+    /// claim by themselves.
     fn without_claims(&mut self) {}
     /// Takes the order of a waiting dispatcher, to fill it along with these requests, which are the whole batch.
     fn serve(&mut self, waiting: &WaitingDispatchers) {

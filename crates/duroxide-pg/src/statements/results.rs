@@ -1,4 +1,4 @@
-//! Ends of activities: `store_results_1`.
+//! Ends of activities: `store_results_2`.
 
 use duroxide::providers::refusal;
 use tokio_postgres::Row;
@@ -13,12 +13,12 @@ use crate::pipeline::Sent;
 use crate::shared::Shared;
 
 const SQL: &str =
-    "SELECT * FROM store_results_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)";
+    "SELECT * FROM store_results_2($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)";
 
 /// Results that share a statement.
 pub(crate) struct Results {
     results: Vec<Pending<ResultToCommit>>,
-    /// The instances that callers order along with their results, as far as they want the same kind.
+    /// The instances that callers order along with their results: of those callers that share one filter.
     order: Option<InstanceOrder>,
     /// Results whose activity the caller no longer held, counted from 1.
     refused: Vec<i32>,

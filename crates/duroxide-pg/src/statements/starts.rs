@@ -1,4 +1,4 @@
-//! Starts of instances whose ids must be free: `enqueue_starts_2`.
+//! Starts of instances whose ids must be free: `enqueue_starts_3`.
 
 use duroxide::providers::StartOutcome;
 use tokio_postgres::Row;
@@ -13,7 +13,7 @@ use crate::pipeline::Sent;
 use crate::shared::Shared;
 use crate::waiting_dispatchers::WaitingDispatchers;
 
-const SQL: &str = "SELECT * FROM enqueue_starts_2($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)";
+const SQL: &str = "SELECT * FROM enqueue_starts_3($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)";
 
 /// Starts that share a statement.
 pub(crate) struct Starts {
@@ -93,7 +93,7 @@ impl Statement for Starts {
 
     fn read(&mut self, rows: Vec<Row>, reading: &mut Reading<'_>) {
         let Some((about, rows)) = rows.split_last() else { return };
-        let enqueued: Vec<i32> = about.get::<_, Option<Vec<i32>>>("enqueued").unwrap_or_default();
+        let enqueued: Vec<i32> = about.get::<_, Option<Vec<i32>>>("done").unwrap_or_default();
         self.taken = absent(&enqueued, self.starts.len());
         self.waiting.instances = read_instances(rows, about, reading);
     }

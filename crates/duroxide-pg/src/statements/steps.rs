@@ -6,11 +6,12 @@
 
 use tokio_postgres::Row;
 
-use super::leases::{WorkClaimParams, join};
+use super::leases::{WorkClaimParams, join, note_effects, read_work};
 use super::lone_steps::{Lone, LoneColumns, OF_ANOTHER_SERVER};
 use super::turn_columns::TurnColumns;
 use super::turns::{add_effects, event_taken, note_ends};
 use super::{BatchMemory, Param, Reading, Sending, Statement, params};
+use crate::encode::TurnCommit;
 use crate::error::Failure;
 use crate::fetch::{Activities, StoredWork, WorkOrder};
 use crate::gather::{Claimed, Order};
@@ -197,8 +198,12 @@ impl Steps {
         if round + 1 == self.rounds() { left } else { left.min(own(round)) }
     }
 
-    fn has(&self, instance: &str) -> bool {
-        self.steps.iter().any(|step| step.request.has(instance))
+    /// Tells whether a turn has to wait for the next batch: one of these steps has a turn of its instance, or a later turn of
+    /// an instance to which it sends a message. The message would come first, and that turn would not fit any more.
+    fn is_in_the_way_of(&self, turn: &TurnCommit) -> bool {
+        let has = |instance: &str| self.steps.iter().any(|step| step.request.has(instance));
+        let has_later = |instance: &str| self.steps.iter().any(|step| step.request.has_later(instance));
+        has(&turn.instance) || turn.messages.iter().any(|message| has_later(&message.instance))
     }
 
     fn verdict(&self, position: usize) -> Verdict {
@@ -227,32 +232,11 @@ impl Steps {
                 known.push(detail.unwrap_or(0).unsigned_abs());
             }
         }
-        reading.effects.instances_touched |= row.get::<_, bool>("some_told");
-        reading.effects.work_ready |= row.get::<_, bool>("some_ready");
-        let next_due: Option<i64> = row.get("next_due");
-        reading.effects.next_due = reading.effects.next_due.into_iter().chain(next_due).min();
-        self.order.as_ref().map(|order| self.read_claims(round, row, &order.seed)).unwrap_or_default()
-    }
-
-    /// Reads the activities that were leased along: new ones, whose texts are here, and older ones.
-    fn read_claims(&self, round: usize, row: &Row, seed: &str) -> Vec<StoredWork> {
-        let numbers = |name: &str| row.get::<_, Option<Vec<i64>>>(name).unwrap_or_default();
-        let token = |id: i64| format!("lock_{seed}_{id}");
+        note_effects(row, reading);
+        let Some(order) = &self.order else { return Vec::new() };
         let turns = self.round(round);
-        let texts: Vec<&str> = turns
-            .iter()
-            .flat_map(|(_, held)| &held.turn.activities)
-            .map(|activity| activity.text.as_str())
-            .collect();
-        let places: Vec<i32> = row.get::<_, Option<Vec<i32>>>("places").unwrap_or_default();
-        let new = places.into_iter().zip(numbers("ids")).filter_map(|(place, id)| {
-            let text = *texts.get(usize::try_from(place).ok()?.checked_sub(1)?)?;
-            Some(StoredWork { id, token: token(id), attempts: 1, text: text.to_string() })
-        });
-        let items: Vec<String> = row.get::<_, Option<Vec<String>>>("old_items").unwrap_or_default();
-        let old = numbers("old_ids").into_iter().zip(numbers("old_attempts")).zip(items);
-        let old = old.map(|((id, attempts), text)| StoredWork { id, token: token(id), attempts, text });
-        new.chain(old).collect()
+        let texts = turns.iter().flat_map(|(_, held)| &held.turn.activities);
+        read_work(row, &texts.collect::<Vec<_>>(), &order.seed)
     }
 }
 
@@ -275,8 +259,8 @@ impl Statement for Steps {
 
     fn keeps_out(&self, job: &Job) -> bool {
         match job {
-            Job::AckTurn(turn) => self.has(&turn.request.turn.instance),
-            Job::Step(step) => step.request.turns().any(|held| self.has(&held.turn.instance)),
+            Job::AckTurn(turn) => self.is_in_the_way_of(&turn.request.turn),
+            Job::Step(step) => step.request.turns().any(|held| self.is_in_the_way_of(&held.turn)),
             _ => false,
         }
     }

@@ -1,21 +1,21 @@
-//! Turns of leased instances: `ack_turns_2`.
+//! Turns of leased instances: `ack_turns_3`.
 
 use duroxide::providers::{ProviderError, refusal};
 use tokio_postgres::Row;
 
-use super::leases::join;
+use super::leases::{join, note_effects, read_work};
 use super::turn_columns::TurnColumns;
 use super::{BatchMemory, Param, Reading, Sending, Statement, params};
 use crate::encode::TurnCommit;
 use crate::error::Failure;
-use crate::fetch::{Activities, StoredWork, WorkOrder};
+use crate::fetch::{Activities, WorkOrder};
 use crate::gather::{Claimed, Order};
 use crate::jobs::{Job, Pending, TurnStored, TurnToCommit};
 use crate::pipeline::Sent;
 use crate::server_identity::incarnation;
 use crate::shared::{Shared, clamp};
 
-const SQL: &str = "SELECT * FROM ack_turns_2($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17,
+const SQL: &str = "SELECT * FROM ack_turns_3($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17,
     $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39, $40, $41,
     $42, $43, $44, $45, $46, $47, $48, $49, $50, $51)";
 
@@ -39,24 +39,6 @@ impl Verdict {
             2 => Self::LeaseExpired,
             _ => Self::EventTaken,
         }
-    }
-}
-
-/// What the function noted about the batch, beside the verdicts.
-struct Notes(i32);
-
-impl Notes {
-    fn instances_touched(&self) -> bool {
-        self.0 & 1 != 0
-    }
-
-    fn work_ready(&self) -> bool {
-        self.0 & 2 != 0
-    }
-
-    /// Something has to be looked at before anything is leased, so callers have to ask for themselves.
-    fn leases_nothing(&self) -> bool {
-        self.0 & 4 != 0
     }
 }
 
@@ -210,35 +192,20 @@ impl Statement for Turns {
     }
 
     fn read(&mut self, rows: Vec<Row>, reading: &mut Reading<'_>) {
-        let Some((about, rows)) = rows.split_last() else { return };
-        let notes = Notes(about.get("verdict"));
-        reading.effects.instances_touched |= notes.instances_touched();
-        reading.effects.work_ready |= notes.work_ready();
-        let next_due: Option<i64> = about.get("detail");
-        reading.effects.next_due = reading.effects.next_due.into_iter().chain(next_due).min();
-        let mut claims = Vec::new();
-        let mut texts = self.turns.iter().flat_map(|turn| &turn.request.turn.activities);
-        let mut next_text = 1;
-        for row in rows {
-            if let Some(verdict) = row.get("verdict") {
-                let detail: Option<i64> = row.get("detail");
-                self.verdicts.push((Verdict::read(verdict), detail.unwrap_or(0).unsigned_abs()));
-                continue;
-            }
-            // The server returns an activity of this batch without its text, and such activities in the order of their
-            // places.
-            let own = row.get::<_, Option<i32>>("place").and_then(|place| {
-                let skipped = usize::try_from(place - next_text).unwrap_or(0);
-                next_text = place + 1;
-                texts.nth(skipped).map(|activity| activity.text.clone())
-            });
-            let text = own.or_else(|| row.get("item")).unwrap_or_default();
-            let (id, token, attempts) = (row.get("detail"), row.get("token"), row.get("attempts"));
-            claims.push(StoredWork { id, token, attempts, text });
-        }
-        claims.sort_by_key(|claim: &StoredWork| claim.id);
+        let [row] = rows.as_slice() else { return };
+        let codes: Vec<i32> = row.get("verdicts");
+        let details: Vec<Option<i64>> = row.get::<_, Option<_>>("details").unwrap_or_default();
+        let details = details.into_iter().map(|detail| detail.unwrap_or(0).unsigned_abs());
+        self.verdicts =
+            codes.into_iter().map(Verdict::read).zip(details.chain(std::iter::repeat(0))).collect();
+        note_effects(row, reading);
         self.server = reading.server;
-        if let Some(order) = self.order.as_ref().filter(|_| !notes.leases_nothing()) {
+        // Otherwise something has to be looked at before anything is leased, so callers have to ask for themselves.
+        let may_lease = !row.get::<_, bool>("leases_nothing");
+        if let Some(order) = self.order.as_ref().filter(|_| may_lease) {
+            let texts = self.turns.iter().flat_map(|turn| &turn.request.turn.activities);
+            let mut claims = read_work(row, &texts.collect::<Vec<_>>(), &order.seed);
+            claims.sort_by_key(|claim| claim.id);
             if !claims.is_empty() {
                 note_ends(reading, order);
             }

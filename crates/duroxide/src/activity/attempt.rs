@@ -157,7 +157,7 @@ impl ActivityContext {
         Ok(Some(decoded))
     }
 
-    /// Returns the token by which somebody else can complete this activity
+    /// Returns the token by which a client can complete this activity
     /// ([`Client::complete_activity`](crate::Client::complete_activity)).
     ///
     /// It is the same for every attempt. The activity may still return a result itself: whichever comes first counts.

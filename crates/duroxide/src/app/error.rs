@@ -24,7 +24,7 @@ pub enum StartError {
     /// The store cannot be opened.
     #[error("the store cannot be opened: {0}")]
     Store(#[source] Box<dyn Error + Send + Sync>),
-    /// An activity needs a service that nobody gave.
+    /// An activity needs a service that the application did not provide.
     #[error("{0}")]
     MissingState(String),
     /// A name is registered twice, or is not allowed.

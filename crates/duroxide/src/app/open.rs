@@ -37,7 +37,7 @@ async fn sqlite(_url: &str) -> Result<Arc<dyn Provider>, StartError> {
     Err(StartError::UnknownStore(NO_SQLITE))
 }
 
-/// Makes the file if it is missing, unless the URL says otherwise: whoever starts an application means to have a store.
+/// Makes the file if it is missing, unless the URL says otherwise, because an application that starts needs a store.
 #[cfg(feature = "sqlite")]
 fn creating(url: &str) -> String {
     match url.split_once('?') {

@@ -25,8 +25,8 @@ pub enum AskError {
         /// The instance.
         instance: String,
     },
-    /// There was no answer in time. The request stays: the instance may answer it later, and whoever asks again with this id
-    /// gets that answer.
+    /// There was no answer in time. The request stays: the instance may answer it later, and a client that asks again with this
+    /// id gets that answer.
     #[error("instance '{instance}' has not answered request '{id}' in time")]
     Timeout {
         /// The instance.
@@ -126,7 +126,7 @@ impl Asked<'_> {
     async fn wait(&mut self, wait: &mut Wait) -> Result<Found, ClientError> {
         let looks = wait.watch.as_ref().map(InstanceWatch::looks);
         loop {
-            // Whoever was only told that something may have changed waits its turn, and looks then.
+            // A caller that was only told that something may have changed waits its turn, and looks then.
             let its_turn = async {
                 if let Some(looks) = &looks {
                     looks.single_read().await;

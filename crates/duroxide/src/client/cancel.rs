@@ -35,7 +35,7 @@ impl Client {
 }
 
 impl Cancel {
-    /// Says why. The orchestration and whoever looks at the instance see it.
+    /// Says why. The orchestration sees it, and so do people who look at the instance.
     ///
     /// ```
     /// # async fn run(client: duroxide::Client) -> Result<(), duroxide::ClientError> {

@@ -54,7 +54,7 @@ const TARGET: &str = "duroxide::client";
 #[derive(Clone)]
 pub struct Client {
     store: Arc<dyn Provider>,
-    clock: Arc<dyn Clock>,
+    pub(crate) clock: Arc<dyn Clock>,
 }
 
 impl Client {

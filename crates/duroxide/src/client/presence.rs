@@ -1,4 +1,4 @@
-//! Whether there is somebody who could take a message.
+//! Whether there is an instance that could take a message.
 
 use super::{Client, ClientError};
 use crate::model::{ExecutionStatus, OrchestrationStatus};

@@ -1,4 +1,4 @@
-//! Sending messages that somebody can take.
+//! Sending messages to instances that can take them.
 
 use serde::Serialize;
 
@@ -107,6 +107,51 @@ impl Client {
         data: &T,
     ) -> Result<(), SendError> {
         let (instance, name, data) = (instance.into(), event.into(), encode(data)?);
+        self.send_to_living(WorkItem::ExternalRaised { instance: instance.clone(), name, data }, instance)
+            .await
+    }
+
+    /// Puts a payload into one of an instance's queues as it is, if there is such an instance and it has not ended.
+    ///
+    /// [`send`](Self::send) encodes a value; this is for a payload that is text already, such as one that an operator has typed.
+    ///
+    /// ```
+    /// # async fn run(client: duroxide::Client) -> Result<(), duroxide::client::SendError> {
+    /// client.send_text("basket-7", "items", "\"apple\"").await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub async fn send_text(
+        &self,
+        instance: impl Into<String>,
+        queue: impl Into<String>,
+        data: impl Into<String>,
+    ) -> Result<(), SendError> {
+        let (instance, name, data) = (instance.into(), queue.into(), data.into());
+        self.send_to_living(WorkItem::QueueMessage { instance: instance.clone(), name, data }, instance).await
+    }
+
+    /// Raises a signal with a payload as it is, if there is such an instance and it has not ended.
+    ///
+    /// As [`send_text`](Self::send_text) does for queues.
+    ///
+    /// ```
+    /// # async fn run(client: duroxide::Client) -> Result<(), duroxide::client::SendError> {
+    /// client.signal_text("order-7", "approved", "\"Ada\"").await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub async fn signal_text(
+        &self,
+        instance: impl Into<String>,
+        event: impl Into<String>,
+        data: impl Into<String>,
+    ) -> Result<(), SendError> {
+        let (instance, name, data) = (instance.into(), event.into(), data.into());
         self.send_to_living(WorkItem::ExternalRaised { instance: instance.clone(), name, data }, instance)
             .await
     }

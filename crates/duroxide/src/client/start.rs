@@ -11,8 +11,8 @@ use crate::providers::{DeliveryOutcome, StartOutcome, TakenStart, refusal};
 /// Options for a start.
 ///
 /// The call returns once the start is stored. A runtime in the same process may have taken the first turn by then;
-/// otherwise some runtime takes it later. In between [`Client::get_orchestration_status`] still answers `NotFound`; [`Client::get_instance_info`] answers the status
-/// `Pending`. [`StartedInstance::wait`] waits through both.
+/// otherwise some runtime takes it later. In between [`Client::get_orchestration_status`] still answers `NotFound`;
+/// [`Client::get_instance_info`] answers the status `Pending`. [`StartedInstance::wait`] waits through both.
 ///
 /// ```
 /// use duroxide::client::StartOptions;

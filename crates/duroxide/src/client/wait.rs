@@ -3,7 +3,7 @@
 //! A store that can be watched wakes the waiter; any other is asked again after growing pauses. All waiters of a store
 //! that wait for the end or the custom status of an instance look together, so that thousands of them cost a few reads a
 //! second. Errors that may go away by themselves do not end a wait. Time-outs and pauses go by the client's clock, not by
-//! the store's: whoever waits means time that passes for him, also on a store whose time stands still.
+//! the store's: a caller means time that passes for the caller, also on a store whose time stands still.
 
 use std::sync::Arc;
 use std::time::Duration;

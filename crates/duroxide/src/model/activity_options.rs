@@ -10,16 +10,18 @@
 //! - It ends with a result: the activity is over.
 //! - It fails, panics, takes longer than `start_to_close`, or shows no sign of life for longer than `heartbeat`: if the
 //!   [`StoredRetry`] allows another attempt, one commit gives the activity back with a delay and notes the error
-//!   ([`ActivityProgress`](super::ActivityProgress)). Nobody holds a slot or a lease meanwhile. Otherwise the activity fails with this error.
+//!   ([`ActivityProgress`](super::ActivityProgress)). The activity takes no slot and no lease meanwhile. Otherwise the
+//!   activity fails with this error.
 //! - Its worker dies, or loses the lease: the store delivers the activity again, as it does without options. That, too, was
 //!   an attempt.
-//! - No worker begins the first one within `schedule_to_start`: a message that the turn has sent to its own instance is due, and
-//!   whoever gets it fails the activity, if it is still there and nobody has begun it. A worker that comes too late does the same.
+//! - No worker begins the first one within `schedule_to_start`: a message that the turn has sent to its own instance is due. The
+//!   runtime that claims the instance then fails the activity, if no worker has begun it. A worker that comes too late does the
+//!   same.
 //! - It says that its result comes from elsewhere: one commit gives it back until `start_to_close` is over. A client that
 //!   has its [`CompletionToken`](super::CompletionToken) ends it.
 //!
 //! A crash before such a commit leaves the attempt without a report: the store delivers the activity again. A turn that
-//! cancels the activity removes it in whatever state it is, and whoever reports on it afterwards is told so.
+//! cancels the activity removes it in whatever state it is; a worker or client that reports on it afterwards is told so.
 
 use std::time::Duration;
 
@@ -117,7 +119,7 @@ impl ActivityOptions {
         self
     }
 
-    /// Bounds the time until a worker begins the first attempt. An activity that nobody has begun by then does not run: it
+    /// Bounds the time until a worker begins the first attempt. An activity that no worker has begun by then does not run: it
     /// fails, without a retry, also if there is no worker for it.
     ///
     /// ```

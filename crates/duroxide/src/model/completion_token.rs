@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Names one scheduled step for whoever completes it: a callback, a person, another service.
+/// Names one scheduled step for the callback, person or service that completes it.
 ///
 /// It is the same for every attempt of the step. As text it is printable and can be a part of a URL. It is no secret: to
 /// complete the activity, one needs the store as well.

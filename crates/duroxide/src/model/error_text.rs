@@ -20,7 +20,7 @@ const SEPARATOR: char = '\u{1e}';
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ErrorValue {
     error: Value,
-    /// Whoever failed knows that another attempt cannot help.
+    /// The code that failed knows that another attempt cannot help.
     #[serde(default, rename = "final", skip_serializing_if = "is_false")]
     is_final: bool,
 }
@@ -61,7 +61,7 @@ pub(crate) fn words(text: &str) -> &str {
     split(text).0
 }
 
-/// Tells whether whoever failed knows that another attempt cannot help.
+/// Tells whether the code that failed knows that another attempt cannot help.
 pub(crate) fn is_final(text: &str) -> bool {
     split(text).1.is_some_and(|value| value.is_final)
 }
@@ -85,7 +85,7 @@ fn split(text: &str) -> (&str, Option<ErrorValue>) {
     let parts = text.rsplit_once(SEPARATOR);
     match parts.and_then(|(words, tail)| Some((words, serde_json::from_str(tail).ok()?))) {
         Some((words, value)) => (words, Some(value)),
-        // Somebody else's text that happens to hold the separator.
+        // A text of the application that happens to hold the separator.
         None => (text, None),
     }
 }

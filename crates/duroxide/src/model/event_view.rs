@@ -166,7 +166,7 @@ fn parse_beginning(text: &str) -> Result<Value, String> {
     }
     let close =
         |text: &str, open: &[char]| -> String { text.chars().chain(open.iter().rev().copied()).collect() };
-    // A text that is being cut as a value stays, as far as it goes; an escape that is not whole goes.
+    // The cut went through a text: keeps what is left of the text, without an escape that the cut has broken.
     if in_string {
         for cut in 0..7.min(text.len()) {
             let Some(kept) = text.get(..text.len() - cut) else { continue };

@@ -64,7 +64,7 @@ pub(crate) struct RequestMessage {
 }
 
 impl RequestMessage {
-    /// Reads a message of a queue of requests. `None` if it is none: somebody put another message there.
+    /// Reads a message of a queue of requests. `None` if it is none: a client put another message there.
     pub(crate) fn read(text: &str) -> Option<Self> {
         let message: Self = serde_json::from_str(text).ok()?;
         fault_of_id(&message.id).is_none().then_some(message)

@@ -1,8 +1,8 @@
 //! The message that reminds an instance of an activity that a worker must have begun by then.
 //!
 //! The turn that schedules an activity with a schedule-to-start time-out also sends its own instance a message that is due
-//! when the time is over. Whoever gets it fails the activity if nobody has begun it. So the time-out needs no worker that
-//! would take the activity, and an activity without one costs nothing.
+//! when the time is over. The runtime that claims the message fails the activity if no worker has begun it. So the time-out
+//! needs no worker that would take the activity, and an activity without one costs nothing.
 //!
 //! The message has the shape of a timer's, of the execution 0, which no instance has. A build that does not know it takes it
 //! for a timer of an earlier execution and drops it. The history records neither the message nor its effect, only the

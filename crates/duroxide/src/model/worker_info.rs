@@ -167,7 +167,7 @@ pub struct Obstacle {
 }
 
 impl Obstacle {
-    /// How long after the next try an obstacle still counts, if nobody has met it again.
+    /// How long after the next try an obstacle still counts if no runtime reports it again.
     pub const FORGOTTEN_AFTER_MS: u64 = 30_000;
 
     /// Makes an obstacle to a turn, or to an activity.

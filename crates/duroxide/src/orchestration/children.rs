@@ -9,6 +9,26 @@ use crate::replay::{CompletionResult, PENDING_CHILD_PREFIX, Request};
 use super::typed::{RecordedOutcome, encode_input};
 use super::{DurableFuture, OrchestrationContext, ScheduleKind};
 
+/// What becomes of a child when its parent gives it up: because the parent is cancelled or fails, or because its code drops the call, as
+/// a lost race and a time-out do. See [`OrchestrationCall::on_cancel`](crate::OrchestrationCall::on_cancel).
+///
+/// The code decides; nothing of it is recorded. So a new version of the code decides anew for instances that run.
+///
+/// ```
+/// use duroxide::OnCancel;
+///
+/// assert_eq!(OnCancel::default(), OnCancel::Cancel);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum OnCancel {
+    /// It is cancelled, and cleans up if its code does.
+    #[default]
+    Cancel,
+    /// It lives on, and nobody waits for its result any more.
+    Abandon,
+}
+
 /// A child to be started.
 struct Child {
     name: String,
@@ -169,8 +189,10 @@ impl OrchestrationContext {
         version: Option<String>,
         instance: Option<String>,
         input: String,
+        on_cancel: OnCancel,
     ) -> DurableFuture<RecordedOutcome> {
-        self.child(Child { name: name.to_string(), version, instance, input }, RecordedOutcome::new)
+        let child = Child { name: name.to_string(), version, instance, input };
+        self.child_that(on_cancel, child, RecordedOutcome::new)
     }
 
     #[track_caller]
@@ -179,12 +201,26 @@ impl OrchestrationContext {
         child: Child,
         finish: impl FnOnce(CompletionResult, Option<u64>) -> T + Send + 'static,
     ) -> DurableFuture<T> {
+        self.child_that(OnCancel::Cancel, child, finish)
+    }
+
+    #[track_caller]
+    fn child_that<T>(
+        &self,
+        on_cancel: OnCancel,
+        child: Child,
+        finish: impl FnOnce(CompletionResult, Option<u64>) -> T + Send + 'static,
+    ) -> DurableFuture<T> {
+        let request = match on_cancel {
+            OnCancel::Cancel => Request::Child,
+            OnCancel::Abandon => Request::LastingChild,
+        };
         let Child { name, version, instance, input } = child;
         if let Some(id) = instance.as_deref().filter(|id| is_auto_generated_sub_orch_id(id)) {
             self.shared_state().waste_token();
             return DurableFuture::known(CompletionResult::SubOrchErr(reserved_child_id(id)), finish);
         }
-        let token = self.shared_state().request(Request::Child, |token| Action::StartSubOrchestration {
+        let token = self.shared_state().request(request, |token| Action::StartSubOrchestration {
             scheduling_event_id: 0,
             name,
             version,

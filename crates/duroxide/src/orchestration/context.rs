@@ -1,5 +1,6 @@
 //! The handle of orchestration code on the runtime.
 
+use std::panic::Location;
 use std::sync::Arc;
 
 use crate::model::{Event, clock};
@@ -65,6 +66,13 @@ impl OrchestrationContext {
 
     pub(crate) fn shared_state(&self) -> &Arc<SharedState> {
         &self.inner.shared_state
+    }
+
+    /// Takes steps for a call that the code makes at this place: mismatches and foreign waits name it.
+    pub(crate) fn asked_at<T>(&self, place: &'static Location<'static>, take: impl FnOnce() -> T) -> T {
+        self.shared_state().set_asking_place(Some(place));
+        let _until_taken = AskingPlace(self.shared_state());
+        take()
     }
 
     /// Tells whether the code runs over events that were stored before this turn.
@@ -154,5 +162,14 @@ impl OrchestrationContext {
     /// Returns `false`. There is no such switch; the method stays for programs that call it.
     pub fn is_logging_enabled(&self) -> bool {
         false
+    }
+}
+
+/// Steps are taken for the call of another place until this is dropped, also by a panic.
+struct AskingPlace<'a>(&'a SharedState);
+
+impl Drop for AskingPlace<'_> {
+    fn drop(&mut self) {
+        self.0.set_asking_place(None);
     }
 }

@@ -19,6 +19,7 @@ mod typed;
 mod waits;
 
 pub use cancellation::{Cancellation, Cancelled};
+pub use children::OnCancel;
 pub use context::OrchestrationContext;
 pub use durable_future::{DurableFuture, ScheduleKind};
 pub use either::{Either2, Either3};

@@ -329,6 +329,13 @@ impl OrchestrationContext {
     }
 
     /// Returns `None`. Ask `Client::get_orchestration_stats` for the figures of an instance.
+    ///
+    /// ```
+    /// # use duroxide::OrchestrationContext;
+    /// # async fn watch(ctx: OrchestrationContext) {
+    /// assert!(ctx.get_system_stats().is_none());
+    /// # }
+    /// ```
     pub fn get_system_stats(&self) -> Option<SystemStats> {
         None
     }

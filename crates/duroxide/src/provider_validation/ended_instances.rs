@@ -122,8 +122,40 @@ pub async fn the_end_of_an_older_execution_takes_nothing(factory: &dyn ProviderF
     assert_eq!(queued_messages(&store).await, 1, "execution 2 goes on, and its timer waits");
 }
 
-/// Activities are for the runtime to cancel; the end of their instance does not touch them.
-pub async fn activities_of_an_ended_instance_stay_until_they_are_cancelled(factory: &dyn ProviderFactory) {
+/// The commit that ends an instance takes all its activities with it, if it names those that the store lists: queued ones,
+/// one that a worker has leased, one of a session and one that waits behind that. Other instances keep theirs.
+pub async fn activities_of_an_ended_instance_go_with_it(factory: &dyn ProviderFactory) {
+    for status in ["Completed", "Failed"] {
+        let store = Store::new(factory).await;
+        let Some(inspector) = store.extended().and_then(|extended| extended.as_inspector()) else { return };
+        let other = format!("other than {status}");
+        let in_session = |id| session_activity(status, id, "s");
+        store
+            .create_with_work(
+                status,
+                vec![activity(status, 2), in_session(3), in_session(4), activity(status, 5)],
+            )
+            .await;
+        store.create_with_work(&other, vec![activity(&other, 2)]).await;
+        let leased = store.work().await;
+        assert_eq!(leased.id(), 2);
+        let listed = inspector.list_activities(status, 100).await.expect("list_activities should work");
+        let cancelled: Vec<_> =
+            listed.iter().map(|listed| scheduled(&listed.instance, listed.activity_id)).collect();
+        assert_eq!(cancelled.len(), 4, "{listed:?}");
+        store.next_turn(status, Commit { cancelled, ..Commit::default() }.status(status)).await;
+        let left = inspector.list_activities(status, 100).await.expect("list_activities should work");
+        assert!(left.is_empty(), "{status}: {left:?}");
+        let depths = store.admin().get_queue_depths().await.expect("get_queue_depths should work");
+        assert_eq!((depths.worker_queue, depths.orchestrator_queue), (1, 0), "{status}");
+        let work = store.work().await;
+        assert_eq!(work.item, activity(&other, 2), "the other instance keeps its own");
+        store.expect_no_work("all others are gone").await;
+    }
+}
+
+/// The store removes the activities that the last commit names, and no others: code may have left some to run on.
+pub async fn activities_that_nobody_cancels_outlive_their_instance(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     store.create_with_work("i", vec![activity("i", 2), activity("i", 3)]).await;
     let last = Commit { cancelled: vec![scheduled("i", 2)], ..Commit::default() };

@@ -179,20 +179,22 @@ pub async fn start_if_absent_is_won_once(factory: &dyn ProviderFactory) {
     assert_eq!(store.turn_of("wanted").await.item.messages.len(), 1, "one start should be enqueued");
 }
 
-/// The store counts running instances by orchestration and version, among the newest; ended ones do not count.
+/// The store counts running instances by orchestration and version, however many newer ones there are, each up to a
+/// bound; ended ones do not count.
 pub async fn running_instances_are_counted_by_orchestration(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;
     let Some(extended) = store.extended() else { return };
-    let count = async |among| extended.count_running(among).await.expect("count_running should work");
+    let count = async |up_to| extended.count_running(up_to).await.expect("count_running should work");
     let Some(none) = count(10).await else { return };
     assert_eq!(none, []);
     for (instance, name, version, status) in [
-        ("oldest", "A", "1.0.0", "Running"),
+        ("oldest", "Old", "1.0.0", "Running"),
         ("a1", "B", "1.0.0", "Running"),
         ("a2", "B", "1.0.0", "Running"),
         ("a3", "B", "2.0.0", "Running"),
         ("a4", "B", "2.0.0", "Completed"),
         ("a5", "A", "1.0.0", "ContinuedAsNew"),
+        ("a6", "A", "1.0.0", "Failed"),
     ] {
         let metadata = ExecutionMetadata {
             orchestration_name: Some(name.to_string()),
@@ -208,9 +210,10 @@ pub async fn running_instances_are_counted_by_orchestration(factory: &dyn Provid
         orchestration_version: version.to_string(),
         instances,
     };
-    let all = [of("A", "1.0.0", 1), of("B", "1.0.0", 2), of("B", "2.0.0", 1)];
+    let all = [of("B", "1.0.0", 2), of("B", "2.0.0", 1), of("Old", "1.0.0", 1)];
     assert_eq!(count(10).await, Some(all.to_vec()));
-    assert_eq!(count(5).await, Some(all[1..].to_vec()), "the oldest is not looked at");
+    let bounded = [of("B", "1.0.0", 1), of("B", "2.0.0", 1), of("Old", "1.0.0", 1)];
+    assert_eq!(count(1).await, Some(bounded.to_vec()), "the bound is that of each orchestration and version");
 }
 
 /// A look at many instances at once finds those that have ended or have a new custom status, and nothing else.

@@ -277,7 +277,8 @@ macro_rules! __validation_of_our_own {
             a_timer_of_an_ended_instance_goes_with_it, messages_for_an_ended_instance_go_with_it,
             a_start_for_an_ended_instance_stays, messages_after_the_end_are_delivered,
             a_continued_execution_leaves_its_timers_behind, the_end_of_an_older_execution_takes_nothing,
-            activities_of_an_ended_instance_stay_until_they_are_cancelled,
+            activities_of_an_ended_instance_go_with_it,
+            activities_that_nobody_cancels_outlive_their_instance,
         }
         $crate::__validation_module! { $factory; attempts;
             options_come_with_every_claim, what_an_attempt_leaves_behind_comes_with_the_next,
@@ -407,7 +408,8 @@ macro_rules! __validation_of_our_own {
         $crate::__validation_module! { $factory; steps;
             a_result_is_stored_with_its_turn, the_long_way_goes_on_after_a_step,
             activities_entered_as_leased_are_claims_like_any_other, several_results_are_stored_with_one_turn,
-            a_step_can_end_its_instance, messages_of_later_do_not_hold_a_step_up,
+            a_step_can_end_its_instance, a_step_after_an_end_counts_its_instance_once,
+            messages_of_later_do_not_hold_a_step_up,
             a_result_in_a_step_keeps_its_session_awake, a_lease_on_the_instance_keeps_a_step_out,
             a_message_that_waits_comes_before_a_step, a_blocked_instance_takes_no_step,
             a_step_needs_the_last_event, a_step_needs_the_execution_and_the_incarnation,

@@ -1,8 +1,9 @@
 //! Looking at many instances at once, on behalf of all who wait for them.
 
 use super::InstanceMetadata;
+use crate::model::ExecutionStatus;
 
-/// An instance that somebody waits for, and for what.
+/// An instance that a client waits for, and for what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AwaitedInstance<'a> {
     /// The instance.
@@ -31,11 +32,11 @@ impl AwaitedInstance<'_> {
     pub fn judge(&self, metadata: InstanceMetadata) -> AwaitedLook {
         let has_new_status =
             self.custom_status_after.is_some_and(|seen| metadata.custom_status_version > seen);
-        match metadata.status.as_str() {
-            "Completed" | "Failed" => AwaitedLook::News(Box::new(metadata)),
-            "Running" | "ContinuedAsNew" if has_new_status => AwaitedLook::News(Box::new(metadata)),
-            "Running" | "ContinuedAsNew" | InstanceMetadata::PENDING => AwaitedLook::Waiting,
-            _ => AwaitedLook::Unclear,
+        match ExecutionStatus::parse(&metadata.status) {
+            Some(status) if status.ends_instance() || has_new_status => AwaitedLook::News(Box::new(metadata)),
+            Some(_) => AwaitedLook::Waiting,
+            None if metadata.status == InstanceMetadata::PENDING => AwaitedLook::Waiting,
+            None => AwaitedLook::Unclear,
         }
     }
 }

@@ -126,7 +126,7 @@ pub trait ExtendedProvider: Send + Sync {
     ///   deleted.
     ///
     /// **The instance of a turn**, except of the first one of a lease:
-    /// 1. nobody leases it: there is neither a live lease nor an expired one that nobody has taken over yet,
+    /// 1. it is not leased: there is no lease on it, neither a live one nor an expired one that no caller has taken over,
     /// 2. it is not [blocked](Self::block_instance),
     /// 3. no message for it is visible (except the timer that is the cause), and none is parked. Messages that become
     ///    visible later do not matter,
@@ -361,10 +361,12 @@ pub trait ExtendedProvider: Send + Sync {
         Ok(Vec::new())
     }
 
-    /// Counts running instances by orchestration and version, among the newest `among` instances; `None` if the store
-    /// cannot tell without looking at more. Ordered by name and version.
-    async fn count_running(&self, among: usize) -> Result<Option<Vec<RunningInstances>>, ProviderError> {
-        let _ = among;
+    /// Counts running instances by orchestration and version, those of each up to `up_to`, ordered by name and version.
+    ///
+    /// What it costs must depend on these numbers, and not on how many other instances there are. `None` if the store
+    /// has no index for that.
+    async fn count_running(&self, up_to: usize) -> Result<Option<Vec<RunningInstances>>, ProviderError> {
+        let _ = up_to;
         Ok(None)
     }
 
@@ -502,9 +504,9 @@ pub struct AttemptToStore<'a> {
 /// What became of an activity that had to be begun by now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnbegunOutcome {
-    /// Nobody had begun it. It is gone, and its failure is enqueued.
+    /// No worker had begun it. It is gone, and its failure is enqueued.
     Failed,
-    /// A caller holds its first lease. Nothing has changed; if the lease is given back unused, nobody has begun it.
+    /// A caller holds its first lease. Nothing has changed; if the lease is given back unused, the activity has not begun.
     Held {
         /// When the activity was put into the queue, in milliseconds since the epoch.
         entered_at_ms: u64,
@@ -637,6 +639,6 @@ pub struct RunningInstances {
     pub orchestration_name: String,
     /// Its version.
     pub orchestration_version: String,
-    /// How many of its instances are running.
+    /// How many of its instances are running, up to the bound that the caller gave.
     pub instances: u64,
 }

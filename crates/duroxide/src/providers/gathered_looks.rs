@@ -1,7 +1,7 @@
 //! Looks of all who wait for instances of a store, gathered: many waiters share a read.
 //!
-//! There is no task for this. Whoever wants to look notes what for; one of them at a time reads for all that are noted,
-//! until it has its own answer. Waiters may go away at any point: the next in line reads instead.
+//! There is no task for this. A caller that wants to look notes what for; one caller at a time reads for all that are noted,
+//! until it has its own answer. Waiters may go away at any point: the next one that waits reads instead.
 //!
 //! Who was told that its instance has changed looks at once. Who was only told that anything may have changed waits its
 //! turn: such looks come at a bounded rate, however many waiters there are and however often they are told.
@@ -17,13 +17,13 @@ use crate::model::{Clock, SystemClock};
 
 /// Instances that one read looks at.
 const TOGETHER: usize = 1_000;
-/// After a read on suspicion, the next one waits for so long at least, and for so long for each instance that it looked at.
+/// The pause after a read that was made on suspicion: a fixed part, and a part for each instance that the read looked at.
 const PAUSE: Duration = Duration::from_millis(20);
 const PAUSE_FOR_EACH: Duration = Duration::from_micros(100);
 /// Reads on suspicion that cannot be shared are so far apart.
 const BETWEEN_SINGLE_READS: Duration = Duration::from_millis(10);
 
-/// Why somebody looks.
+/// Why a caller looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cause {
     /// The instance has changed, or the waiter has just come or is about to go.
@@ -46,7 +46,7 @@ struct Noted {
     suspected: VecDeque<Asked>,
     /// When the next read on suspicion may be made.
     suspicion_from: Duration,
-    /// When the next read on suspicion may be made that nobody shares.
+    /// When a read on suspicion may be made again for one caller alone.
     single_from: Duration,
 }
 
@@ -54,14 +54,14 @@ struct Noted {
 #[derive(Default)]
 pub(crate) struct GatheredLooks {
     noted: Mutex<Noted>,
-    /// Whoever holds it reads for everybody.
+    /// The caller that holds it reads for all.
     reading: tokio::sync::Mutex<()>,
-    /// Somebody wants to look at a change.
+    /// A caller wants to look at a change.
     hurry: Notify,
 }
 
 impl GatheredLooks {
-    /// Looks at an instance, together with whoever else looks.
+    /// Looks at an instance, together with all others that look now.
     pub(crate) async fn look(
         &self,
         store: &dyn ExtendedProvider,
@@ -81,7 +81,7 @@ impl GatheredLooks {
                     }
                 },
             };
-            // Nobody answers if the reader went away in the middle; then we look again.
+            // There is no answer if the reader went away in the middle; then this caller looks again.
             if let Some(answered) = answered {
                 return answered;
             }

@@ -534,8 +534,8 @@ impl ExtendedProvider for InstrumentedProvider {
         self.extended("list_blocked")?.list_blocked(limit).await
     }
 
-    async fn count_running(&self, among: usize) -> Result<Option<Vec<RunningInstances>>, ProviderError> {
-        self.extended("count_running")?.count_running(among).await
+    async fn count_running(&self, up_to: usize) -> Result<Option<Vec<RunningInstances>>, ProviderError> {
+        self.extended("count_running")?.count_running(up_to).await
     }
 
     fn mark_running(&self, lock_token: &str) -> RunningMark {

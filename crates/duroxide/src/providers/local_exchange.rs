@@ -39,10 +39,10 @@ pub struct LocalExchange {
 #[derive(Default)]
 struct Ends {
     awaited: HashMap<String, AwaitedEnd>,
-    /// Counts registrations and announcements, so that nobody hears of an end from before its time.
+    /// Counts registrations and announcements. A waiter ignores an end that was announced before it registered.
     moment: u64,
-    /// The instances that began through the exchange, have not ended as far as it knows, and that nobody has waited for yet; the
-    /// latest at the back.
+    /// Instances that began through the exchange, whose end it has not seen, and for which no client waits yet. The latest is
+    /// at the back.
     begun: VecDeque<String>,
 }
 
@@ -198,7 +198,8 @@ pub(crate) struct EndWaiter {
 }
 
 impl EndWaiter {
-    /// Tells whether the instance has just begun in this process, and has not ended as far as that knows; once.
+    /// Tells whether the instance has just begun in this process, and this process has not seen its end. Only the first caller
+    /// is told so.
     pub(crate) fn take_just_begun(&self) -> bool {
         self.exchange.ends().forget_begun(&self.instance)
     }

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::model::{ActivityRecord, Clock, Event, ExecutionStatus, SystemClock, WorkItem};
 
-/// The status of an instance of which only its history tells whether it has ended.
+/// The status of an instance if only its history tells whether it has ended.
 const STATUS_UNTOLD: &str = "Unknown";
 
 /// How a store is asked that does not signal.
@@ -28,7 +28,7 @@ pub(crate) struct Polling {
     pub interval: Duration,
     /// How long a fetch may wait for work.
     pub longest_fetch: Duration,
-    /// Fires when nobody wants more work. A fetch that waits is then dropped; what it leases in that moment is free again
+    /// Fires when the runtime wants no more work. A fetch that waits is then dropped; what it leases in that moment is free again
     /// when the lease has run out.
     pub stop: CancellationToken,
 }
@@ -119,7 +119,7 @@ impl ExtendedProvider for PlainStore {
         WorkSignal::ticking(self.clock.clone(), self.polling.interval)
     }
 
-    /// Nobody tells of changes: whoever waits for one has to look.
+    /// Such a store does not tell of changes: a caller that waits for one has to look.
     fn watch_instance(&self, instance: &str) -> InstanceWatch {
         Arc::new(InstanceWatchers::default()).watch(instance)
     }

@@ -249,7 +249,7 @@ pub(crate) enum Change {
     Possible,
 }
 
-/// Wakes somebody who waits for an instance to change: its status, custom status or key-value store.
+/// Wakes a caller that waits for an instance to change: its status, custom status or key-value store.
 pub struct InstanceWatch {
     changes: watch::Receiver<u64>,
     seen: u64,

@@ -1,7 +1,7 @@
 //! One step, one commit: a turn that is stored together with its cause.
 //!
 //! The long way of a step is two commits: the result of an activity becomes a message in the queue of its instance, then
-//! somebody leases the instance, takes its turn and stores it. A runtime that has the instance in memory need not wait
+//! a runtime leases the instance, takes its turn and stores it. A runtime that has the instance in memory need not wait
 //! for that. It takes the turn at once, before the result is stored, and hands both to the store together. Nobody leases
 //! the instance meanwhile. So the store checks in the commit that the instance still is what the runtime took it for, and
 //! writes nothing if it is not; then the result goes the long way.
@@ -15,7 +15,7 @@ use crate::model::WorkItem;
 
 /// By how much a step may hand its own activities over ahead of older ones.
 ///
-/// An activity that has been ready for so long is overtaken no more: see
+/// No step overtakes an activity that has been ready for longer than this: see
 /// [`store_step`](super::ExtendedProvider::store_step).
 pub const LONGEST_OVERTAKING: Duration = Duration::from_millis(50);
 
@@ -31,11 +31,13 @@ pub struct StepSupport {
     /// The most turns in one step. With more than one, steps may also be caused by a lease, if the store does not refuse
     /// those ([`not_supported`](super::refusal::not_supported)).
     pub turns: usize,
+    /// A claim of instances that is made after a step was handed in is answered after that step.
+    pub in_order: bool,
 }
 
 impl StepSupport {
     /// A store that takes no steps: each turn has a commit of its own.
-    pub const NONE: Self = Self { results: false, starts: false, timers: false, turns: 0 };
+    pub const NONE: Self = Self { results: false, starts: false, timers: false, turns: 0, in_order: true };
 }
 
 /// A step: its cause, and the turns that follow from it, in their order.
@@ -79,7 +81,7 @@ pub struct StepTurn<'a> {
     pub turn: TurnToStore<'a>,
 }
 
-/// An instance that nobody leases, as the caller holds it in memory.
+/// An instance without a lease, as the caller holds it in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeldInstance<'a> {
     /// The instance.

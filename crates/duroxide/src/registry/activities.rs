@@ -20,6 +20,16 @@ impl ActivityRegistryBuilder {
     }
 
     /// Registers an activity.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// async fn shout(_ctx: ActivityContext, input: String) -> Result<String, String> {
+    ///     Ok(input.to_uppercase())
+    /// }
+    ///
+    /// let registry = ActivityRegistry::builder().register("Shout", shout).build();
+    /// assert!(registry.has("Shout"));
+    /// ```
     pub fn register<F, Fut>(self, name: impl Into<String>, f: F) -> Self
     where
         F: Fn(ActivityContext, String) -> Fut + Send + Sync + 'static,
@@ -32,6 +42,16 @@ impl ActivityRegistryBuilder {
     ///
     /// An input that does not decode, or an output that does not encode, fails the activity. The error names the activity,
     /// the step and the instance, and gives serde's reason without the values.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// async fn double(_ctx: ActivityContext, n: u32) -> Result<u32, String> {
+    ///     Ok(2 * n)
+    /// }
+    ///
+    /// let registry = ActivityRegistry::builder().register_typed("Double", double).build();
+    /// assert!(registry.has("Double"));
+    /// ```
     pub fn register_typed<In, Out, F, Fut>(self, name: impl Into<String>, f: F) -> Self
     where
         In: DeserializeOwned + Send + 'static,
@@ -53,11 +73,32 @@ impl ActivityRegistryBuilder {
     }
 
     /// Adds the activities of another registry; the builder leaves duplicates out and notes an error for each.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// async fn shout(_ctx: ActivityContext, input: String) -> Result<String, String> {
+    ///     Ok(input.to_uppercase())
+    /// }
+    ///
+    /// let library = ActivityRegistry::builder().register("Shout", shout).build();
+    /// let registry = ActivityRegistry::builder().merge(library).build();
+    /// assert!(registry.has("Shout"));
+    /// ```
     pub fn merge(self, other: ActivityRegistry) -> Self {
         self.merge_registry(other, "activity")
     }
 
     /// Registers several activities.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// async fn shout(_ctx: ActivityContext, input: String) -> Result<String, String> {
+    ///     Ok(input.to_uppercase())
+    /// }
+    ///
+    /// let registry = ActivityRegistry::builder().register_all(vec![("Shout", shout), ("Cry", shout)]).build();
+    /// assert_eq!(registry.count(), 2);
+    /// ```
     pub fn register_all<F, Fut>(self, items: Vec<(&str, F)>) -> Self
     where
         F: Fn(ActivityContext, String) -> Fut + Send + Sync + 'static + Clone,

@@ -22,6 +22,12 @@ impl<H: ?Sized> RegistryBuilder<H> {
     }
 
     /// Builds the registry. Leaves out the registrations that it refused, with a warning in the log.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// let registry = ActivityRegistry::builder().build();
+    /// assert_eq!(registry.count(), 0);
+    /// ```
     pub fn build(self) -> Registry<H> {
         for error in &self.errors {
             tracing::warn!(target: TARGET, error, "registration refused");
@@ -30,6 +36,13 @@ impl<H: ?Sized> RegistryBuilder<H> {
     }
 
     /// Builds the registry, or returns the errors of all refused registrations, separated by `; `.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// let echo = |_: ActivityContext, input: String| async move { Ok(input) };
+    /// let twice = ActivityRegistry::builder().register("Echo", echo).register("Echo", echo).build_result();
+    /// assert!(twice.is_err());
+    /// ```
     pub fn build_result(self) -> Result<Registry<H>, String> {
         if self.errors.is_empty() {
             Ok(Registry::new(self.handlers, self.policies))

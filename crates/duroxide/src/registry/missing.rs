@@ -25,6 +25,12 @@ impl<H: ?Sized> Registry<H> {
         format!("{what} is not registered on any worker that tried; registered: {}", list(&registered))
     }
 
+    /// Tells whether there is any handler of this name, the library's own included.
+    #[cfg(feature = "testing")]
+    pub(crate) fn knows(&self, name: &str) -> bool {
+        name.starts_with(RESERVED_PREFIX) || self.has(name)
+    }
+
     /// Returns the registered names, the ones most like this one first.
     fn names_like(&self, name: &str) -> Vec<String> {
         let mut names = self.list_names();

@@ -58,11 +58,28 @@ impl<H: ?Sized> Registry<H> {
     }
 
     /// Returns a builder with nothing in it.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// let builder = ActivityRegistry::builder();
+    /// assert_eq!(builder.build().count(), 0);
+    /// ```
     pub fn builder() -> RegistryBuilder<H> {
         RegistryBuilder::new(HashMap::new(), HashMap::new())
     }
 
     /// Returns a builder that starts with the handlers and policies of `reg`, which itself does not change.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// let base = ActivityRegistry::builder().build();
+    /// async fn shout(_ctx: ActivityContext, input: String) -> Result<String, String> {
+    ///     Ok(input.to_uppercase())
+    /// }
+    ///
+    /// let more = ActivityRegistry::builder_from(&base).register("Shout", shout).build();
+    /// assert_eq!((base.count(), more.count()), (0, 1));
+    /// ```
     pub fn builder_from(reg: &Registry<H>) -> RegistryBuilder<H> {
         RegistryBuilder::new((*reg.handlers).clone(), reg.policies())
     }
@@ -79,6 +96,16 @@ impl<H: ?Sized> Registry<H> {
     }
 
     /// Returns the version that the policy of `name` picks.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// async fn shout(_ctx: ActivityContext, input: String) -> Result<String, String> {
+    ///     Ok(input.to_uppercase())
+    /// }
+    ///
+    /// let registry = ActivityRegistry::builder().register("Shout", shout).build();
+    /// assert_eq!(registry.resolve_version("Shout").map(|version| version.to_string()).as_deref(), Some("1.0.0"));
+    /// ```
     pub fn resolve_version(&self, name: &str) -> Option<Version> {
         self.resolve_handler(name).map(|(version, _)| version)
     }
@@ -101,21 +128,61 @@ impl<H: ?Sized> Registry<H> {
     }
 
     /// Lists all names, in no particular order.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// async fn shout(_ctx: ActivityContext, input: String) -> Result<String, String> {
+    ///     Ok(input.to_uppercase())
+    /// }
+    ///
+    /// let registry = ActivityRegistry::builder().register("Shout", shout).build();
+    /// assert_eq!(registry.list_names(), ["Shout"]);
+    /// ```
     pub fn list_names(&self) -> Vec<String> {
         self.handlers.keys().cloned().collect()
     }
 
     /// Lists the versions of a name, ascending; empty if the name is unknown.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// async fn shout(_ctx: ActivityContext, input: String) -> Result<String, String> {
+    ///     Ok(input.to_uppercase())
+    /// }
+    ///
+    /// let registry = ActivityRegistry::builder().register("Shout", shout).build();
+    /// assert_eq!(registry.list_versions("Shout").len(), 1);
+    /// ```
     pub fn list_versions(&self, name: &str) -> Vec<Version> {
         self.handlers.get(name).map(|versions| versions.keys().cloned().collect()).unwrap_or_default()
     }
 
     /// Tells whether any version of this name is registered.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// async fn shout(_ctx: ActivityContext, input: String) -> Result<String, String> {
+    ///     Ok(input.to_uppercase())
+    /// }
+    ///
+    /// let registry = ActivityRegistry::builder().register("Shout", shout).build();
+    /// assert!(registry.has("Shout") && !registry.has("Whisper"));
+    /// ```
     pub fn has(&self, name: &str) -> bool {
         self.handlers.contains_key(name)
     }
 
     /// Counts names, not versions.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// async fn shout(_ctx: ActivityContext, input: String) -> Result<String, String> {
+    ///     Ok(input.to_uppercase())
+    /// }
+    ///
+    /// let registry = ActivityRegistry::builder().register("Shout", shout).build();
+    /// assert_eq!(registry.count(), 1);
+    /// ```
     pub fn count(&self) -> usize {
         self.handlers.len()
     }

@@ -15,6 +15,16 @@ use crate::orchestration::OrchestrationContext;
 
 impl OrchestrationRegistryBuilder {
     /// Registers version 1.0.0 of an orchestration.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// async fn echo(_ctx: OrchestrationContext, input: String) -> Result<String, String> {
+    ///     Ok(input)
+    /// }
+    ///
+    /// let registry = OrchestrationRegistry::builder().register("Echo", echo).build();
+    /// assert!(registry.has("Echo"));
+    /// ```
     pub fn register<F, Fut>(self, name: impl Into<String>, f: F) -> Self
     where
         F: Fn(OrchestrationContext, String) -> Fut + Send + Sync + 'static,
@@ -27,6 +37,16 @@ impl OrchestrationRegistryBuilder {
     ///
     /// An input that does not decode, or an output that does not encode, fails the orchestration. The error names the
     /// orchestration and the instance, and gives serde's reason without the values.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// async fn double(_ctx: OrchestrationContext, n: u32) -> Result<u32, String> {
+    ///     Ok(2 * n)
+    /// }
+    ///
+    /// let registry = OrchestrationRegistry::builder().register_typed("Double", double).build();
+    /// assert!(registry.has("Double"));
+    /// ```
     pub fn register_typed<In, Out, F, Fut>(self, name: impl Into<String>, f: F) -> Self
     where
         In: DeserializeOwned + Send + 'static,
@@ -39,6 +59,16 @@ impl OrchestrationRegistryBuilder {
 
     /// Registers a version of an orchestration. Register the versions of one name in ascending order.
     ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// async fn echo(_ctx: OrchestrationContext, input: String) -> Result<String, String> {
+    ///     Ok(input)
+    /// }
+    ///
+    /// let registry = OrchestrationRegistry::builder().register_versioned("Echo", "2.0.0", echo).build();
+    /// assert_eq!(registry.list_versions("Echo")[0].to_string(), "2.0.0");
+    /// ```
+    ///
     /// # Panics
     /// If the version is not semver, or not later than the latest one of that name.
     pub fn register_versioned<F, Fut>(self, name: impl Into<String>, version: impl AsRef<str>, f: F) -> Self
@@ -50,6 +80,16 @@ impl OrchestrationRegistryBuilder {
     }
 
     /// Registers a version of an orchestration whose input and output are values.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// async fn double(_ctx: OrchestrationContext, n: u32) -> Result<u32, String> {
+    ///     Ok(2 * n)
+    /// }
+    ///
+    /// let registry = OrchestrationRegistry::builder().register_versioned_typed("Double", "2.0.0", double).build();
+    /// assert_eq!(registry.list_versions("Double")[0].to_string(), "2.0.0");
+    /// ```
     ///
     /// # Panics
     /// If the version is not semver, or not later than the latest one of that name.
@@ -69,11 +109,32 @@ impl OrchestrationRegistryBuilder {
     }
 
     /// Adds the orchestrations of another registry; the builder leaves duplicates out and notes an error for each.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// async fn echo(_ctx: OrchestrationContext, input: String) -> Result<String, String> {
+    ///     Ok(input)
+    /// }
+    ///
+    /// let library = OrchestrationRegistry::builder().register("Echo", echo).build();
+    /// let registry = OrchestrationRegistry::builder().merge(library).build();
+    /// assert!(registry.has("Echo"));
+    /// ```
     pub fn merge(self, other: OrchestrationRegistry) -> Self {
         self.merge_registry(other, "orchestration")
     }
 
     /// Registers version 1.0.0 of several orchestrations.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// async fn echo(_ctx: OrchestrationContext, input: String) -> Result<String, String> {
+    ///     Ok(input)
+    /// }
+    ///
+    /// let registry = OrchestrationRegistry::builder().register_all(vec![("Echo", echo), ("Parrot", echo)]).build();
+    /// assert_eq!(registry.count(), 2);
+    /// ```
     pub fn register_all<F, Fut>(self, items: Vec<(&str, F)>) -> Self
     where
         F: Fn(OrchestrationContext, String) -> Fut + Send + Sync + 'static + Clone,

@@ -346,9 +346,12 @@ impl Execution {
         self.journal.open_activities()
     }
 
-    /// Children in flight, by the ids of their schedule events, with their ids as recorded.
+    /// Children in flight, by the ids of their schedule events, with their ids as recorded; without those that the code has
+    /// called so that they live on.
     pub(crate) fn open_children(&self) -> BTreeMap<u64, String> {
-        self.journal.open_children()
+        let mut open = self.journal.open_children();
+        open.retain(|id, _| !self.replayer.shared_state().is_lasting(*id));
+        open
     }
 
     /// The custom status as the code sees it; continue-as-new carries it over.

@@ -4,7 +4,7 @@
 //! messages, and no runtime claims it. Every runtime whose options block looks at the blocked instances when it starts and
 //! once a minute, and lets those go on that it has a reason to believe in:
 //!
-//! - what nobody had registered, if it is registered here;
+//! - what was not registered, if it is registered here;
 //! - what did not fit the code of one build, or waited for something foreign there, if this is another build.
 //!
 //! So a deployment, and a roll-back, frees what fits it; two runtimes of one build never free each other's. In a fleet of

@@ -77,7 +77,8 @@ pub struct RuntimeOptions {
     /// stay, and the others are read again for each turn.
     pub resident_bytes: Option<usize>,
     /// Whether each turn of a resident instance is also taken by one that is made anew from its stored history, and the
-    /// two compared. Costs what residency saves; for tests and for hunting code that is not deterministic.
+    /// two compared. Costs what residency saves; for finding errors of the runtime, which must decide alike from memory and from
+    /// history. To find code that is not deterministic, take [`turn_check`](Self::turn_check), which also changes the hash seed.
     pub check_residents: bool,
     /// How long it is between two reports of this runtime to its store: that it is alive, what it runs, and what it could
     /// not do. Operators see them; zero reports nothing.
@@ -219,7 +220,7 @@ impl UnregisteredBackoffConfig {
     }
 }
 
-/// Returns how many deliveries remain after this one until one is too many: the one after the last allowed.
+/// Returns after how many more deliveries the work counts as poison. The first delivery beyond `max_attempts` does.
 pub(crate) fn attempts_until_poison(max_attempts: u32, attempt_count: u32) -> u32 {
     max_attempts.saturating_sub(attempt_count).saturating_add(1)
 }

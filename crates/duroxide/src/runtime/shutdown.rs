@@ -25,6 +25,20 @@ impl Runtime {
     ///
     /// Returns as soon as all tasks have ended. A second call, also at the same time, waits for the same end; the
     /// shortest time decides. If the caller drops the future, a later call finishes the shutdown.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use duroxide::prelude::*;
+    /// # use duroxide::Runtime;
+    /// # use duroxide::providers::memory::MemoryProvider;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let (activities, orchestrations) = (ActivityRegistry::builder().build(), OrchestrationRegistry::builder().build());
+    /// let store = Arc::new(MemoryProvider::new());
+    /// let runtime = Runtime::start_with_store(store, activities, orchestrations).await;
+    /// runtime.shutdown(Some(5_000)).await; // activities have five seconds to end
+    /// # }
+    /// ```
     pub async fn shutdown(self: Arc<Self>, timeout_ms: Option<u64>) {
         let core = &self.core;
         let grace = timeout_ms.map_or(DEFAULT_GRACE, Duration::from_millis);

@@ -22,6 +22,17 @@ use crate::registry::{ActivityRegistry, OrchestrationRegistry};
 impl Runtime {
     /// Starts a runtime with default options on a store of its own, in memory. Only activities can reach that store.
     ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # use duroxide::Runtime;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let (activities, orchestrations) = (ActivityRegistry::builder().build(), OrchestrationRegistry::builder().build());
+    /// let runtime = Runtime::start(activities, orchestrations).await;
+    /// runtime.shutdown(None).await;
+    /// # }
+    /// ```
+    ///
     /// # Panics
     /// If the store cannot be made.
     #[cfg(feature = "sqlite")]
@@ -37,6 +48,20 @@ impl Runtime {
     }
 
     /// Starts a runtime with default options.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use duroxide::prelude::*;
+    /// # use duroxide::Runtime;
+    /// # use duroxide::providers::memory::MemoryProvider;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let (activities, orchestrations) = (ActivityRegistry::builder().build(), OrchestrationRegistry::builder().build());
+    /// let store = Arc::new(MemoryProvider::new());
+    /// let runtime = Runtime::start_with_store(store, activities, orchestrations).await;
+    /// runtime.shutdown(None).await;
+    /// # }
+    /// ```
     pub async fn start_with_store(
         history_store: Arc<dyn Provider>,
         activity_registry: ActivityRegistry,
@@ -47,6 +72,21 @@ impl Runtime {
     }
 
     /// Starts a runtime. It works until [`shutdown`](Self::shutdown), also if the returned pointer is dropped.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use duroxide::prelude::*;
+    /// # use duroxide::Runtime;
+    /// # use duroxide::providers::memory::MemoryProvider;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let (activities, orchestrations) = (ActivityRegistry::builder().build(), OrchestrationRegistry::builder().build());
+    /// let options = duroxide::RuntimeOptions { worker_concurrency: 64, ..Default::default() };
+    /// let store = Arc::new(MemoryProvider::new());
+    /// let runtime = Runtime::start_with_options(store, activities, orchestrations, options).await;
+    /// runtime.shutdown(None).await;
+    /// # }
+    /// ```
     ///
     /// # Panics
     /// If `session_idle_timeout` is not longer than the time after which an activity's lease is renewed.

@@ -7,13 +7,13 @@ use semver::Version;
 use super::core::{Core, TARGET};
 use crate::providers::RunningInstances;
 
-/// How many instances to look at, the newest first: enough to notice a deployment that lacks a handler, and few enough
-/// to cost nothing.
-const LOOKED_AT: usize = 1_000;
+/// How many instances of one orchestration and version are counted. That they are many is all that an operator has to
+/// know.
+const COUNTED_AT_MOST: usize = 1_000;
 
 /// Logs a warning for each orchestration and version that has running instances and is not registered here.
 pub(crate) async fn report(core: Arc<Core>) {
-    let running = match core.store.extension().count_running(LOOKED_AT).await {
+    let running = match core.store.extension().count_running(COUNTED_AT_MOST).await {
         Ok(running) => running.unwrap_or_default(),
         Err(error) => {
             tracing::debug!(target: TARGET, %error, "running instances not counted");
@@ -25,8 +25,9 @@ pub(crate) async fn report(core: Arc<Core>) {
         let is_known =
             exact.is_some_and(|exact| core.orchestrations.resolve_handler_exact(&name, &exact).is_some());
         if !is_known {
+            let at_least = if instances >= COUNTED_AT_MOST as u64 { "at least " } else { "" };
             tracing::warn!(target: TARGET, orchestration_name = name, orchestration_version = version, instances,
-                "{instances} running instances of {name} {version}, not registered here");
+                "{at_least}{instances} running instances of {name} {version}, not registered here");
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::model::{Clock, ClockSleep, ManualClock};
 
 /// The clock of clients and mocks: time may skip ahead to whatever they wait for, and no further.
 ///
-/// The runtime waits on the plain clock below it. Its own waits, such as a look every 30 seconds, hold nobody up.
+/// The runtime waits on the plain clock below it. Its own waits, such as a look every 30 seconds, do not hold the test up.
 #[derive(Clone)]
 pub(super) struct WaitingClock {
     time: Arc<ManualClock>,
@@ -26,7 +26,7 @@ impl WaitingClock {
         Self { time, deadlines: Arc::default() }
     }
 
-    /// Returns the earliest time that somebody waits for and that has not come.
+    /// Returns the earliest time to come that a task waits for.
     pub fn next_deadline(&self) -> Option<Duration> {
         let now = self.time.monotonic();
         self.lock().by_id.values().copied().filter(|deadline| *deadline > now).min()
@@ -37,7 +37,7 @@ impl WaitingClock {
     }
 }
 
-/// A deadline, as long as somebody waits for it.
+/// A deadline, as long as a task waits for it.
 struct Waiting {
     clock: WaitingClock,
     id: u64,

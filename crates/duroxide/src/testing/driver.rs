@@ -9,8 +9,9 @@ use super::calls::Calls;
 use super::clock::WaitingClock;
 use super::script::Script;
 use crate::client::Client;
-use crate::model::{Clock, ManualClock, whole_ms};
+use crate::model::{Clock, ManualClock, QueuedActivity, whole_ms};
 use crate::providers::memory::{MemoryProvider, Quiescence};
+use crate::registry::ActivityRegistry;
 
 /// How often the test's own future is polled after the last change before time skips: what a commit has woken gets its
 /// turn first.
@@ -24,6 +25,9 @@ pub(super) struct Driver {
     pub calls: Calls,
     pub script: Script,
     pub client: Client,
+    pub activities: ActivityRegistry,
+    /// Whether an activity that nobody gave waits for ever, and does not fail after some attempts.
+    pub blocks_on_unregistered: bool,
     /// How long the lease on an activity lasts.
     pub lease: Duration,
 }
@@ -54,7 +58,24 @@ impl Driver {
         self.store.quiescence(|id| self.calls.is_dozing(id), whole_ms(self.lease / 2))
     }
 
-    /// Skips to whatever is next: work that becomes due, an act of the script, or the end of somebody's wait. Call it only
+    /// Tells which activity waits that nobody gave, of this instance or of any. No time brings its result. A test that lets time
+    /// pass until then would never end, because each look at the activity is followed by another.
+    pub fn forgotten(&self, instance: Option<&str>) -> Option<String> {
+        if !self.blocks_on_unregistered {
+            return None;
+        }
+        let mut idle = self.store.idle_activities().into_iter();
+        let of = |queued: &QueuedActivity| instance.is_none_or(|instance| queued.instance == instance);
+        let forgotten = idle.find(|queued| of(queued) && !self.activities.knows(&queued.name))?;
+        let (name, instance) = (&forgotten.name, &forgotten.instance);
+        let registered = self.activities.describe_missing(name, None);
+        Some(format!(
+            "activity '{name}' of '{instance}' is neither registered nor mocked; {registered}; \
+             `Mock::never()` is one that gets no answer"
+        ))
+    }
+
+    /// Skips to whatever is next: work that becomes due, an act of the script, or the end of a client's wait. Call it only
     /// when nothing happens.
     pub async fn skip(&self) -> Skipped {
         let now = self.time.monotonic();
@@ -89,6 +110,9 @@ impl Driver {
     }
 
     /// Runs a future, and skips ahead whenever it waits and nothing happens.
+    ///
+    /// # Panics
+    /// If it waits and there is an activity that nobody gave.
     pub async fn run<T>(&self, future: impl Future<Output = T>) -> T {
         let mut future = pin!(future);
         let mut pulse = self.store.pulse();
@@ -108,6 +132,9 @@ impl Driver {
             }
             if self.now().busy_with.is_some() || pulse.has_changed().unwrap_or(false) {
                 continue;
+            }
+            if let Some(forgotten) = self.forgotten(None) {
+                panic!("{forgotten}");
             }
             if let Skipped::Nowhere = self.skip().await {
                 tokio::select! {

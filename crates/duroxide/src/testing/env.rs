@@ -19,7 +19,7 @@ use crate::providers::instrumented::InstrumentedProvider;
 use crate::providers::memory::MemoryProvider;
 use crate::providers::{ExtendedProvider, Provider, ProviderAdmin};
 use crate::registry::{ActivityRegistry, OrchestrationRegistry};
-use crate::runtime::{Runtime, RuntimeOptions, blocked};
+use crate::runtime::{OnUnregistered, Runtime, RuntimeOptions, blocked};
 
 /// A test environment: the real engine on a store in memory, with time that skips ahead. See the [module](super).
 ///
@@ -112,7 +112,17 @@ impl TestEnv {
         let Parts { time, waiting, store, calls, activities, orchestrations, options, plan } = parts;
         let client = Client::new(store.clone()).with_clock(Arc::new(waiting.clone()));
         let lease = options.worker_lock_timeout;
-        let driver = Driver { time, waiting, store, calls, script: Script::default(), client, lease };
+        let driver = Driver {
+            time,
+            waiting,
+            store,
+            calls,
+            script: Script::default(),
+            client,
+            activities: activities.clone(),
+            blocks_on_unregistered: options.on_unregistered == OnUnregistered::Block,
+            lease,
+        };
         let running = Running { runtime: None, orchestrations, options, deployments: 0 };
         let (running, exchange) = (Mutex::new(running), tokio::sync::Mutex::default());
         let shared = Arc::new(Shared { driver, activities, plan, running, exchange });
@@ -416,7 +426,8 @@ impl TestEnv {
         self.driver().until(look).await.unwrap_or_else(nothing)
     }
 
-    /// Returns why an instance is blocked, as things are now; `None` if it is not.
+    /// Returns why an instance is blocked, as things are now; `None` if it is not. One that waits for an activity that is neither
+    /// registered nor mocked is blocked.
     ///
     /// ```
     /// # use duroxide::prelude::*;
@@ -435,7 +446,8 @@ impl TestEnv {
     /// ```
     pub async fn blocked(&self, instance: &str) -> Option<String> {
         let blocked = self.driver().store.list_blocked(usize::MAX).await.unwrap_or_default();
-        blocked.into_iter().find(|blocked| blocked.instance == instance).map(|blocked| blocked.reason)
+        let by_runtime = blocked.into_iter().find(|blocked| blocked.instance == instance);
+        by_runtime.map(|blocked| blocked.reason).or_else(|| self.driver().forgotten(Some(instance)))
     }
 
     /// Waits until nothing runs and nothing is ready. No time passes.
@@ -502,6 +514,9 @@ impl TestEnv {
     /// assert_eq!(sent.unwrap(), "sent");
     /// # }
     /// ```
+    ///
+    /// # Panics
+    /// If it waits while an instance waits for an activity that is neither registered nor mocked.
     pub async fn run<T>(&self, future: impl Future<Output = T>) -> T {
         self.driver().run(future).await
     }

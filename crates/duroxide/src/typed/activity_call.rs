@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::panic::Location;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -56,6 +57,8 @@ enum Stage<A: Activity> {
 /// What is asked for, before the first step is taken.
 struct Plan {
     ctx: OrchestrationContext,
+    /// Where the code makes the call. Its steps are taken elsewhere: when the call is polled.
+    place: &'static Location<'static>,
     input: Result<String, String>,
     retry: Option<RetryPolicy>,
     timeout: Option<Duration>,
@@ -67,10 +70,12 @@ struct Plan {
 }
 
 impl<A: Activity> ActivityCall<A> {
+    #[track_caller]
     pub(super) fn new(ctx: &OrchestrationContext, input: Result<String, String>) -> Self {
         Self {
             stage: Stage::Planned(Plan {
                 ctx: ctx.clone(),
+                place: Location::caller(),
                 input,
                 retry: A::retry(),
                 timeout: A::timeout(),
@@ -223,7 +228,7 @@ impl<A: Activity> ActivityCall<A> {
         self.plan("start_to_close()", |plan| plan.change_options(|options| options.start_to_close(timeout)))
     }
 
-    /// Bounds the time until a worker begins the first attempt. An activity that nobody has begun by then fails without being
+    /// Bounds the time until a worker begins the first attempt. An activity that no worker has begun by then fails without being
     /// run, also if no worker serves its tag.
     ///
     /// ```
@@ -297,7 +302,7 @@ impl<A: Activity> ActivityCall<A> {
             Ok(input) => {
                 let input = input.clone();
                 let first = plan.limited_attempt(A::NAME, &input);
-                let in_all = plan.total_timeout.map(|total| (total, plan.ctx.schedule_timer(total)));
+                let in_all = plan.total_timeout.map(|total| (total, plan.timer(total)));
                 Stage::Attempts(Box::pin(plan.attempts::<A>(input, first, in_all)))
             }
         };
@@ -324,12 +329,18 @@ impl Plan {
 
     fn attempt(&self, name: &str, input: String) -> DurableFuture<RecordedOutcome> {
         let (session_id, tag) = (self.session_id.clone(), self.tag.clone());
-        self.ctx.recorded_activity(name, input, session_id, tag, self.options.as_deref().cloned())
+        self.ctx.asked_at(self.place, || {
+            self.ctx.recorded_activity(name, input, session_id, tag, self.options.as_deref().cloned())
+        })
+    }
+
+    fn timer(&self, duration: Duration) -> DurableFuture<()> {
+        self.ctx.asked_at(self.place, || self.ctx.schedule_timer(duration))
     }
 
     fn limited_attempt(&self, name: &str, input: &str) -> LimitedAttempt {
         let step = self.attempt(name, input.to_string());
-        (step, self.attempt_timeout().map(|limit| (limit, self.ctx.schedule_timer(limit))))
+        (step, self.attempt_timeout().map(|limit| (limit, self.timer(limit))))
     }
 
     /// Makes all attempts. The first one, and the timer for all of them, are under way already.
@@ -369,7 +380,7 @@ impl Plan {
             self.ctx.trace_warn(format!("activity '{name}' failed in attempt {attempt} of {most}: {error}"));
             let pause = policy.delay_for_attempt(attempt);
             if !pause.is_zero() {
-                self.ctx.schedule_timer(pause).await;
+                self.timer(pause).await;
             }
             attempt += 1;
             under_way = self.limited_attempt(A::NAME, &input);

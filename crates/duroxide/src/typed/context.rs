@@ -23,6 +23,7 @@ impl OrchestrationContext {
     /// }
     /// # let _ = Duroxide::open("memory:").orchestration(remind);
     /// ```
+    #[track_caller]
     pub fn timer(&self, delay: Duration) -> DurableFuture<()> {
         self.schedule_timer(delay)
     }
@@ -48,6 +49,7 @@ impl OrchestrationContext {
     /// }
     /// # let _ = Duroxide::open("memory:").orchestration(approve);
     /// ```
+    #[track_caller]
     pub fn event<T: Payload>(&self, name: impl Into<String>) -> DurableFuture<Result<T, Failure>> {
         self.try_schedule_wait_typed(name).map(|event| event.map_err(Failure::undecodable))
     }
@@ -70,6 +72,7 @@ impl OrchestrationContext {
     /// }
     /// # let _ = Duroxide::open("memory:").orchestration(basket);
     /// ```
+    #[track_caller]
     pub fn queue<T: Payload>(&self, name: impl Into<String>) -> DurableFuture<Result<T, Failure>> {
         self.try_dequeue_event_typed(name).map(|message| message.map_err(Failure::undecodable))
     }
@@ -87,6 +90,7 @@ impl OrchestrationContext {
     /// }
     /// # let _ = Duroxide::open("memory:").orchestration(when);
     /// ```
+    #[track_caller]
     pub fn now(&self) -> DurableFuture<Result<SystemTime, Failure>> {
         self.utc_now().map(|time| time.map_err(Failure::recorded))
     }
@@ -104,6 +108,7 @@ impl OrchestrationContext {
     /// }
     /// # let _ = Duroxide::open("memory:").orchestration(ticket);
     /// ```
+    #[track_caller]
     pub fn new_id(&self) -> DurableFuture<Result<String, Failure>> {
         self.new_guid().map(|id| id.map_err(Failure::recorded))
     }
@@ -130,6 +135,7 @@ impl OrchestrationContext {
     /// }
     /// # let _ = Duroxide::open("memory:").orchestration(batch);
     /// ```
+    #[track_caller]
     pub fn set_status<T: Serialize + DeserializeOwned>(&self, status: &T) {
         match codec::encode_exactly::<T, T>(status) {
             Ok(text) => self.set_custom_status(text),
@@ -153,6 +159,7 @@ impl OrchestrationContext {
     /// }
     /// # let _ = Duroxide::open("memory:").orchestration(count);
     /// ```
+    #[track_caller]
     pub fn set_value<T: Serialize>(&self, key: impl Into<String>, value: &T) {
         self.set_kv_value_typed(key, value);
     }

@@ -28,6 +28,7 @@ impl<T, E> ResultType for Result<T, E> {
 pub fn check_types<Output: Payload, Error: StepError>() {}
 
 /// Makes the call of an activity.
+#[track_caller]
 pub fn activity_call<A: Activity>(
     ctx: &OrchestrationContext,
     input: Result<String, String>,
@@ -36,6 +37,7 @@ pub fn activity_call<A: Activity>(
 }
 
 /// Makes the call of an orchestration.
+#[track_caller]
 pub fn orchestration_call<O: Orchestration>(
     ctx: &OrchestrationContext,
     input: Result<String, String>,

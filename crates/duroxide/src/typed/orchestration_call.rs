@@ -2,12 +2,13 @@
 
 use std::fmt;
 use std::future::{Future, Pending};
+use std::panic::Location;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::model::error_text::{self, TypedError};
-use crate::orchestration::{DurableFuture, OrchestrationContext, RecordedOutcome};
+use crate::orchestration::{DurableFuture, OnCancel, OrchestrationContext, RecordedOutcome};
 
 use super::{Failure, FailureKind, Orchestration};
 
@@ -60,16 +61,22 @@ enum Stage {
 
 struct Plan {
     ctx: OrchestrationContext,
+    /// Where the code makes the call. Its steps are taken elsewhere: when the call is polled.
+    place: &'static Location<'static>,
     input: Result<String, String>,
     version: Option<String>,
     instance: Option<String>,
     timeout: Option<Duration>,
+    on_cancel: OnCancel,
 }
 
 impl<O: Orchestration> OrchestrationCall<O> {
+    #[track_caller]
     pub(super) fn new(ctx: &OrchestrationContext, input: Result<String, String>) -> Self {
         let version = Some(O::VERSION.to_string());
-        Self::at(Stage::Planned(Plan { ctx: ctx.clone(), input, version, instance: None, timeout: None }))
+        let (instance, timeout, on_cancel) = (None, None, OnCancel::default());
+        let (ctx, place) = (ctx.clone(), Location::caller());
+        Self::at(Stage::Planned(Plan { ctx, place, input, version, instance, timeout, on_cancel }))
     }
 
     fn at(stage: Stage) -> Self {
@@ -148,6 +155,27 @@ impl<O: Orchestration> OrchestrationCall<O> {
         self.plan("timeout()", |plan| plan.timeout = Some(timeout))
     }
 
+    /// Says what becomes of the child when this orchestration gives it up: because it is cancelled or fails, or drops the call. By
+    /// default the child is cancelled, too.
+    ///
+    /// With [`OnCancel::Abandon`] the child lives on: for what must be done to its end once it has begun, such as a transfer.
+    /// If the result is never wanted, use [`detached`](Self::detached).
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// use duroxide::OnCancel;
+    ///
+    /// # #[orchestration] async fn transfer(_ctx: OrchestrationContext, cents: u64) -> Result<u64, String> { Ok(cents) }
+    /// #[orchestration]
+    /// async fn pay(ctx: OrchestrationContext, cents: u64) -> Result<u64, String> {
+    ///     transfer(&ctx, cents).on_cancel(OnCancel::Abandon).await
+    /// }
+    /// # let _ = Duroxide::open("memory:").orchestration(transfer).orchestration(pay);
+    /// ```
+    pub fn on_cancel(self, policy: OnCancel) -> Self {
+        self.plan("on_cancel()", |plan| plan.on_cancel = policy)
+    }
+
     /// Starts the child now, so that it runs while the code goes on.
     ///
     /// ```
@@ -184,7 +212,9 @@ impl<O: Orchestration> OrchestrationCall<O> {
     pub fn detached(self, instance: impl Into<String>) {
         let plan = self.into_plan("detached()");
         let input = plan.input.unwrap_or_else(|reason| panic!("{}", unencodable::<O>(&reason)));
-        plan.ctx.schedule_orchestration_versioned(O::NAME, plan.version, instance, input);
+        plan.ctx.asked_at(plan.place, || {
+            plan.ctx.schedule_orchestration_versioned(O::NAME, plan.version.clone(), instance, input);
+        });
     }
 
     /// Ends this execution and begins the next, with a fresh history and these arguments: for code that runs for ever.
@@ -234,12 +264,14 @@ impl<O: Orchestration> OrchestrationCall<O> {
     fn schedule(&mut self) {
         let Stage::Planned(_) = &self.stage else { return };
         let Stage::Planned(plan) = std::mem::replace(&mut self.stage, Stage::Over) else { return };
-        let Plan { ctx, input, version, instance, timeout } = plan;
+        let Plan { ctx, place, input, version, instance, timeout, on_cancel } = plan;
         self.stage = match input {
             Err(reason) => Stage::Known(Some(unencodable::<O>(&reason))),
             Ok(input) => {
-                let child = ctx.recorded_child(O::NAME, version, instance, input);
-                let limit = timeout.map(|timeout| (timeout, ctx.schedule_timer(timeout)));
+                let (child, limit) = ctx.asked_at(place, || {
+                    let child = ctx.recorded_child(O::NAME, version, instance, input, on_cancel);
+                    (child, timeout.map(|timeout| (timeout, ctx.schedule_timer(timeout))))
+                });
                 Stage::Running { ctx, child, limit }
             }
         };

@@ -42,7 +42,7 @@ pub trait Request: Payload {
 
 /// A request that an orchestration has taken, to be answered; see [`OrchestrationContext::request`].
 ///
-/// It derefs to the request itself. Whoever drops it without a reply leaves the client waiting until its time is up or the
+/// It derefs to the request itself. Code that drops it without a reply leaves the client waiting until its time is up or the
 /// instance ends; [`OrchestrationContext::reply_to`] still answers it, by its id.
 #[must_use = "somebody waits for the reply"]
 pub struct ReceivedRequest<R: Request> {

@@ -87,9 +87,25 @@ pub enum RunError<E> {
     /// It has not ended in time.
     #[error("the instance has not ended in time")]
     Timeout,
+    /// It has not ended in time, and cannot go on as things are; the text is the reason. It goes on when the cause is mended, as by
+    /// code that fits or a worker that has its activity.
+    #[error("the instance has not ended in time: {0}")]
+    Blocked(String),
     /// The store failed, or the result is not of the expected type; the text says which.
     #[error("{0}")]
     Client(String),
+}
+
+/// After how long without a result somebody who waits for it is told that the instance is blocked: runtimes report what they lack
+/// every five seconds.
+const SAID_AFTER: Duration = Duration::from_secs(8);
+
+/// Says why a result does not come. Whoever has just forgotten to register a function mostly has no log yet.
+fn say_blocked(instance: &str, reason: &str) {
+    tracing::warn!(target: "duroxide::client", instance, reason, "somebody waits for the result of an instance that is blocked");
+    if cfg!(debug_assertions) && !tracing::dispatcher::has_been_set() {
+        eprintln!("duroxide: '{instance}' is blocked, and `result()` waits for it: {reason}");
+    }
 }
 
 impl<T, E> InstanceHandle<T, E> {
@@ -132,6 +148,9 @@ impl<T: DeserializeOwned, E: StepError> InstanceHandle<T, E> {
 
     /// Waits for the result, however long that takes.
     ///
+    /// If the instance is blocked, as by an activity that nobody has registered, a warning says so after a few seconds: in the log,
+    /// and in a debug build of a program that has none, on the standard error.
+    ///
     /// ```no_run
     /// # use duroxide::prelude::*;
     /// # use duroxide::InstanceHandle;
@@ -157,9 +176,9 @@ impl<T: DeserializeOwned, E: StepError> InstanceHandle<T, E> {
     /// ```
     ///
     /// # Errors
-    /// [`RunError::Timeout`] if there is none in time; otherwise as [`result`](Self::result).
+    /// [`RunError::Timeout`] or [`RunError::Blocked`] if there is none in time; otherwise as [`result`](Self::result).
     pub async fn result_within(&self, timeout: Duration) -> Result<T, RunError<E>> {
-        match self.client.wait_for_orchestration(&self.instance, timeout).await {
+        match self.end_within(timeout).await {
             Ok(OrchestrationStatus::Completed { output, .. }) => codec::decode(&output)
                 .map_err(|error| RunError::Client(error.of(&format!("output of '{}'", self.instance)))),
             Ok(OrchestrationStatus::Failed { details, .. }) => {
@@ -168,9 +187,40 @@ impl<T: DeserializeOwned, E: StepError> InstanceHandle<T, E> {
             }
             // A wait ends only with one of the two above.
             Ok(OrchestrationStatus::Running { .. } | OrchestrationStatus::NotFound) => Err(RunError::Timeout),
-            Err(ClientError::Timeout) => Err(RunError::Timeout),
+            Err(ClientError::Timeout) => Err(match self.blocked().await {
+                Some(reason) => RunError::Blocked(reason),
+                None => RunError::Timeout,
+            }),
             Err(error) => Err(RunError::Client(error.to_string())),
         }
+    }
+
+    /// Waits for the end, and says on the way why it does not come.
+    async fn end_within(&self, timeout: Duration) -> Result<OrchestrationStatus, ClientError> {
+        if timeout <= SAID_AFTER {
+            return self.client.wait_for_orchestration(&self.instance, timeout).await;
+        }
+        let mut end = std::pin::pin!(self.client.wait_for_orchestration(&self.instance, timeout));
+        tokio::select! {
+            biased;
+            ended = &mut end => return ended,
+            () = self.client.clock.sleep(SAID_AFTER) => {}
+        }
+        // A store that answers slowly must not hold up an end that comes meanwhile.
+        tokio::select! {
+            biased;
+            ended = &mut end => return ended,
+            reason = self.blocked() => if let Some(reason) = reason {
+                say_blocked(&self.instance, &reason);
+            }
+        }
+        end.await
+    }
+
+    /// Why the instance cannot go on as things are, if the store can tell.
+    async fn blocked(&self) -> Option<String> {
+        let waits = self.client.waits(&self.instance).await.ok()?;
+        waits.blocked.map(|blocked| blocked.reason.sentence())
     }
 
     /// Raises an event; see [`OrchestrationContext::event`](crate::OrchestrationContext::event).

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
-use duroxide::{BackoffStrategy, Either2, OrchestrationContext, RetryPolicy};
+use duroxide::{ActivityOptions, BackoffStrategy, Either2, OrchestrationContext, RetryPolicy, StoredRetry};
 use serde::{Deserialize, Serialize};
 
 use super::random::Random;
@@ -18,6 +18,33 @@ pub const CANCEL_REASON: &str = "no longer wanted";
 pub const CANCEL_ME: &str = "cancel";
 /// The beginning of a custom status that asks for a signal.
 pub const SIGNAL_ME: &str = "signal:";
+/// The beginning of a custom status that asks for a request.
+pub const ASK_ME: &str = "ask:";
+/// The tag of workers.
+pub const TAG: &str = "served";
+/// The tag of no worker.
+const NOBODY: &str = "nobody";
+const PAUSE: Duration = Duration::from_millis(5);
+/// How long a deadline is that is never met; the clocks of simulations jump by hours.
+const FOR_EVER: Duration = Duration::from_secs(1_000_000);
+/// What an activity's error begins with when no further attempt is to follow.
+const FINAL: &str = "final: ";
+
+/// What the outside process asks.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Question {
+    pub label: String,
+}
+
+impl duroxide::Request for Question {
+    const NAME: &'static str = "question";
+    type Reply = String;
+}
+
+/// The answer to a question.
+pub fn answer_to(label: &str) -> String {
+    format!("answer to {label}")
+}
 
 /// A step. Labels are unique in an instance, so that they identify each step.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -65,6 +92,33 @@ pub enum Step {
     Never,
     /// Asks to be cancelled and waits for that, with a child that waits too.
     AwaitCancel(Option<String>),
+    /// An activity that fails a number of times, with attempts that the store keeps.
+    StoredRetry {
+        label: String,
+        failures: u32,
+        succeeds: bool,
+    },
+    /// An activity that goes on from what its earlier attempts have left behind.
+    Progress {
+        label: String,
+        parts: u32,
+    },
+    /// An activity whose result comes from elsewhere.
+    Pending(String),
+    /// Activities of one session.
+    Session(String, Vec<String>),
+    /// An activity for workers with a tag.
+    Tagged(String),
+    /// An activity that is begun long before its deadline.
+    Urgent(String),
+    /// An activity that nobody begins before its deadline, so many milliseconds later.
+    Unbegun(String, u64),
+    /// Something that fails and undoes what came before.
+    Undo(String),
+    /// A request that the outside process makes when the custom status asks for it.
+    Reply(String),
+    /// Asks to be cancelled, waits for that, and cleans up.
+    CleanUp(String),
 }
 
 /// The input of the orchestration: what it has seen before, and its remaining steps.
@@ -101,17 +155,27 @@ pub struct Generator<'a> {
     random: &'a mut Random,
     instance: String,
     labels: u32,
+    /// Of 100 steps, so many need more of a store than the published contract.
+    extended_percent: u64,
 }
 
 impl<'a> Generator<'a> {
+    /// Makes programs for every store.
     pub fn new(random: &'a mut Random, instance: &str) -> Self {
-        Self { random, instance: instance.to_string(), labels: 0 }
+        Self { random, instance: instance.to_string(), labels: 0, extended_percent: 0 }
+    }
+
+    /// Makes programs for stores with the extended contract.
+    pub fn extended(random: &'a mut Random, instance: &str) -> Self {
+        Self { extended_percent: 35, ..Self::new(random, instance) }
     }
 
     /// Makes the program of an instance that is started from outside.
     pub fn program(&mut self) -> Vec<Step> {
         let mut steps = self.steps(Nesting::Root, 0);
-        match self.random.below(12) {
+        let ends = if self.extended_percent > 0 { 14 } else { 12 };
+        match self.random.below(ends) {
+            12 | 13 => steps.push(Step::CleanUp(self.label())),
             0 => steps.push(Step::Fail(self.label())),
             1 => steps.push(Step::AwaitCancel(None)),
             2 => steps.push(Step::AwaitCancel(Some(self.id()))),
@@ -145,6 +209,9 @@ impl<'a> Generator<'a> {
     }
 
     fn step(&mut self, nesting: Nesting, depth: u32) -> Step {
+        if self.extended_percent > 0 && self.random.below(100) < self.extended_percent {
+            return self.extended_step(nesting);
+        }
         let ms = 1 + self.random.below(30);
         match self.random.below(21) {
             0 | 1 => Step::Timer(ms),
@@ -184,6 +251,32 @@ impl<'a> Generator<'a> {
     }
 }
 
+impl Generator<'_> {
+    /// A step that needs the extended contract.
+    fn extended_step(&mut self, nesting: Nesting) -> Step {
+        let label = self.label();
+        match self.random.below(10) {
+            0 | 1 => {
+                let failures = self.random.below(4) as u32;
+                Step::StoredRetry { label, failures, succeeds: self.random.below(3) > 0 }
+            }
+            2 => Step::Progress { label, parts: 1 + self.random.below(3) as u32 },
+            3 => Step::Pending(label),
+            4 => {
+                // Programs share sessions.
+                let session = format!("session{}", self.random.below(3));
+                Step::Session(session, (0..1 + self.random.below(3)).map(|_| self.label()).collect())
+            }
+            5 => Step::Tagged(label),
+            6 => Step::Urgent(label),
+            7 => Step::Unbegun(label, 20 + self.random.below(40)),
+            8 => Step::Undo(label),
+            _ if nesting == Nesting::Root => Step::Reply(label),
+            _ => Step::Tagged(label),
+        }
+    }
+}
+
 /// Counts the messages that a program takes from its queue.
 pub fn messages(steps: &[Step]) -> usize {
     steps.iter().filter(|step| matches!(step, Step::Dequeue)).count()
@@ -199,12 +292,15 @@ pub fn message(n: usize) -> String {
 pub struct Forecast {
     pub endings: BTreeMap<String, Ending>,
     pub activities: usize,
+    /// By instance: the labels of the cleanups that have to be done.
+    pub cleanups: BTreeMap<String, Vec<String>>,
 }
 
 impl Forecast {
     /// Interprets the program of an instance.
     pub fn add(&mut self, instance: &str, steps: &[Step]) -> Ending {
-        let mut run = Interpreter { forecast: self, kv: BTreeMap::new(), messages: 0 };
+        let instance = instance.to_string();
+        let mut run = Interpreter { instance: &instance, forecast: self, kv: BTreeMap::new(), messages: 0 };
         let mut seen = String::new();
         let mut ending = None;
         for step in steps {
@@ -217,7 +313,7 @@ impl Forecast {
             }
         }
         let ending = ending.unwrap_or(Ending::Output(seen));
-        self.endings.insert(instance.to_string(), ending.clone());
+        self.endings.insert(instance, ending.clone());
         ending
     }
 
@@ -227,6 +323,7 @@ impl Forecast {
             None => {
                 let ending = self.add("generated", steps);
                 self.endings.remove("generated");
+                self.cleanups.remove("generated");
                 ending
             }
         };
@@ -239,6 +336,7 @@ impl Forecast {
 }
 
 struct Interpreter<'a> {
+    instance: &'a str,
     forecast: &'a mut Forecast,
     kv: BTreeMap<String, String>,
     messages: usize,
@@ -252,7 +350,14 @@ impl Interpreter<'_> {
             | Step::OwnSignal(_)
             | Step::ChildSignal(_)
             | Step::RaiseTo { .. }
-            | Step::Race(..) => 1,
+            | Step::Race(..)
+            | Step::Pending(_)
+            | Step::Tagged(_)
+            | Step::Urgent(_) => 1,
+            Step::StoredRetry { failures, .. } => *failures as usize + 1,
+            Step::Progress { parts, .. } => *parts as usize,
+            Step::Session(_, labels) => labels.len(),
+            Step::Undo(_) => 3,
             Step::Retry { failures, attempts, .. } => (failures + 1).min(*attempts) as usize,
             Step::FanOut(labels) => labels.len(),
             _ => 0,
@@ -310,8 +415,44 @@ impl Interpreter<'_> {
                 }
                 return Err(Ending::Cancelled(CANCEL_REASON.into()));
             }
+            Step::StoredRetry { label, succeeds: true, .. }
+            | Step::Progress { label, .. }
+            | Step::Pending(label)
+            | Step::Tagged(label)
+            | Step::Urgent(label) => result(Ok(worked(label))),
+            Step::StoredRetry { label, .. } => result(Err(format!("{FINAL}{}", broken(label)))),
+            Step::Session(_, labels) => {
+                labels.iter().map(|label| result(Ok(worked(label)))).collect::<Vec<_>>().join("+")
+            }
+            Step::Unbegun(..) => result(Err(too_late("Work"))),
+            Step::Undo(label) => {
+                self.cleans_up(label);
+                result(Err(broken(label)))
+            }
+            Step::Reply(label) => format!("replied {label}"),
+            Step::CleanUp(label) => {
+                self.cleans_up(label);
+                return Err(Ending::Cancelled(CANCEL_REASON.into()));
+            }
         })
     }
+}
+
+impl Interpreter<'_> {
+    fn cleans_up(&mut self, label: &str) {
+        let cleanups = self.forecast.cleanups.entry(self.instance.to_string()).or_default();
+        cleanups.push(cleanup_of(label));
+    }
+}
+
+/// The label of the activity that undoes another.
+fn cleanup_of(label: &str) -> String {
+    format!("undo {label}")
+}
+
+/// The error of an activity that nobody has begun in time.
+fn too_late(activity: &str) -> String {
+    format!("activity timed out: no worker began '{activity}' in time (schedule to start)")
 }
 
 pub fn worked(label: &str) -> String {
@@ -324,6 +465,31 @@ pub fn broken(label: &str) -> String {
 
 pub fn signal_data(name: &str) -> String {
     format!("data of {name}")
+}
+
+/// The input of an activity that needs several attempts.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Tries {
+    pub label: String,
+    pub failures: u32,
+    pub succeeds: bool,
+}
+
+impl Tries {
+    /// How the attempt ends of this number, from 1.
+    pub fn outcome(&self, attempt: u32) -> Result<String, String> {
+        match (attempt > self.failures, self.succeeds) {
+            (false, _) => Err(broken(&self.label)),
+            (true, true) => Ok(worked(&self.label)),
+            (true, false) => Err(format!("{FINAL}{}", broken(&self.label))),
+        }
+    }
+}
+
+/// How many attempts an activity takes without faults.
+pub fn needed_attempts(name: &str, input: &str) -> u64 {
+    let tries = || serde_json::from_str(input).map_or(1, |tries: Tries| u64::from(tries.failures) + 1);
+    if ["Tries", "Proceeds"].contains(&name) { tries() } else { 1 }
 }
 
 fn result(result: Result<String, String>) -> String {
@@ -453,7 +619,64 @@ async fn take(ctx: &OrchestrationContext, step: Step) -> Result<String, String> 
                 ctx.schedule_wait("never").await
             }
         }
+        Step::StoredRetry { label, failures, succeeds } => {
+            let input = serde_json::to_string(&Tries { label, failures, succeeds }).unwrap();
+            result(ctx.schedule_activity("Tries", input).with_options(for_ever()).await)
+        }
+        Step::Progress { label, parts } => {
+            let input = serde_json::to_string(&Tries { label, failures: parts - 1, succeeds: true }).unwrap();
+            result(ctx.schedule_activity("Proceeds", input).with_options(for_ever()).await)
+        }
+        Step::Pending(label) => result(ctx.schedule_activity("Pends", label).await),
+        Step::Session(session, labels) => {
+            let on_session = |label| ctx.schedule_activity_on_session("Work", label, &session);
+            let activities = labels.into_iter().map(on_session).collect();
+            ctx.join(activities).await.into_iter().map(result).collect::<Vec<_>>().join("+")
+        }
+        Step::Tagged(label) => result(ctx.schedule_activity("Work", label).with_tag(TAG).await),
+        Step::Urgent(label) => {
+            let options = ActivityOptions::new().schedule_to_start(FOR_EVER);
+            result(ctx.schedule_activity("Work", label).with_options(options).await)
+        }
+        Step::Unbegun(label, ms) => {
+            let options = ActivityOptions::new().schedule_to_start(Duration::from_millis(ms));
+            let work = ctx.schedule_activity("Work", label).with_tag(NOBODY).with_options(options);
+            result(work.await)
+        }
+        Step::Undo(label) => result(undo(ctx, label).await),
+        Step::Reply(label) => {
+            ctx.set_custom_status(format!("{ASK_ME}{label}"));
+            let request = ctx.request::<Question>().await;
+            ctx.reset_custom_status();
+            let asked = request.label.clone();
+            request.reply(answer_to(&asked));
+            format!("replied {asked}")
+        }
+        Step::CleanUp(label) => {
+            ctx.saga(|saga| async move {
+                saga.defer("Work", cleanup_of(&label));
+                ctx.set_custom_status(CANCEL_ME);
+                Ok::<_, String>(ctx.schedule_wait("never").await)
+            })
+            .await?
+        }
     })
+}
+
+/// Attempts without end, as long as the error does not say that it is final.
+fn for_ever() -> ActivityOptions {
+    let retry = StoredRetry::forever().first_pause(PAUSE).longest_pause(4 * PAUSE).give_up_on(FINAL);
+    ActivityOptions::new().retry(retry)
+}
+
+/// Does something, undoes it because the next step fails, and returns the error.
+async fn undo(ctx: &OrchestrationContext, label: String) -> Result<String, String> {
+    ctx.saga(|saga| async move {
+        ctx.schedule_activity("Work", &label).await?;
+        saga.defer("Work", cleanup_of(&label));
+        ctx.schedule_activity("Break", &label).await
+    })
+    .await
 }
 
 async fn raise(ctx: &OrchestrationContext, instance: &str, name: &str) -> Result<String, String> {

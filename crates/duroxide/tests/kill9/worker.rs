@@ -6,15 +6,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use duroxide::providers::{Clock, Provider, SystemClock};
+use duroxide::providers::{Clock, Provider, SystemClock, TagFilter};
 use duroxide::runtime::Runtime;
 use duroxide::runtime::registry::ActivityRegistry;
-use duroxide::{ActivityContext, EventKind, OrchestrationRegistry, RuntimeOptions};
+use duroxide::{ActivityContext, CompletionToken, EventKind, OrchestrationRegistry, RuntimeOptions};
 
+use super::attempts::{self, Watcher};
 use super::program::{self, broken, signal_data, worked};
 
 /// Runs until its standard input closes, or until the run kills it.
-pub async fn work(store: Arc<dyn Provider>, ledger: &Path, round: usize) {
+pub async fn work(store: Arc<dyn Provider>, ledger: &Path, round: usize, announces: bool) {
     let options = RuntimeOptions {
         worker_concurrency: 8,
         activity_cancellation_grace_period: Duration::from_secs(1),
@@ -22,20 +23,29 @@ pub async fn work(store: Arc<dyn Provider>, ledger: &Path, round: usize) {
         max_attempts: 1_000,
         resident_instances: if round % 3 == 2 { 0 } else { 1_000 },
         check_residents: round % 3 == 1,
+        worker_tag_filter: TagFilter::default_and([program::TAG]),
+        session_lock_timeout: Duration::from_secs(2),
+        // Sessions go soon, so that the run can see that they do.
+        worker_lock_renewal_buffer: Duration::from_secs(29),
+        session_idle_timeout: Duration::from_secs(2),
+        session_cleanup_interval: Duration::from_secs(1),
         ..Default::default()
     };
     let orchestrations =
         OrchestrationRegistry::builder().register(program::ORCHESTRATION, program::run).build();
-    let runtime = Runtime::start_with_options(store, activities(ledger), orchestrations, options).await;
+    let runtime =
+        Runtime::start_with_options(store, activities(ledger, announces), orchestrations, options).await;
     let wait_for_the_end = || std::io::stdin().read_to_end(&mut Vec::new());
     tokio::task::spawn_blocking(wait_for_the_end).await.unwrap().unwrap();
     runtime.shutdown(None).await;
 }
 
-pub fn activities(ledger: &Path) -> ActivityRegistry {
+/// The activities; `announces` says whether somebody reads the ledger and completes those that wait for that.
+pub fn activities(ledger: &Path, announces: bool) -> ActivityRegistry {
     let file = Arc::new(OpenOptions::new().create(true).append(true).open(ledger).unwrap());
-    let [work, flaws, flaky, raise, hang] = std::array::from_fn(|_| Ledger(file.clone()));
-    ActivityRegistry::builder()
+    let [work, flaws, flaky, raise, hang, others] =
+        std::array::from_fn(|_| Ledger { file: file.clone(), announces });
+    attempts::register(ActivityRegistry::builder(), Arc::new(others))
         .register("Work", move |ctx: ActivityContext, label: String| {
             let ledger = work.clone();
             async move {
@@ -100,7 +110,25 @@ async fn earlier_requests(ctx: &ActivityContext, own_input: &str) -> usize {
 
 /// The activities' own record of their runs, in a file apart from the store.
 #[derive(Clone)]
-struct Ledger(Arc<File>);
+struct Ledger {
+    file: Arc<File>,
+    /// Whether somebody who reads it completes activities.
+    announces: bool,
+}
+
+impl Watcher for Ledger {
+    fn begin(&self, ctx: &ActivityContext) {
+        Ledger::begin(self, ctx);
+    }
+
+    fn announce(&self, token: &CompletionToken, label: &str) -> bool {
+        if !self.announces {
+            return false;
+        }
+        (&*self.file).write_all(format!("pends {token} {label}\n").as_bytes()).unwrap();
+        true
+    }
+}
 
 impl Ledger {
     fn begin(&self, ctx: &ActivityContext) {
@@ -116,7 +144,7 @@ impl Ledger {
         let (id, attempt) = (ctx.activity_id(), ctx.attempt());
         let line = format!("{what} {} {instance} {execution} {id} {attempt}\n", SystemClock.now_ms());
         // One write for a line, so that a kill leaves no half of it.
-        (&*self.0).write_all(line.as_bytes()).unwrap();
+        (&*self.file).write_all(line.as_bytes()).unwrap();
         // Tells the other process that there is progress.
         let _ = std::io::stdout().write_all(b"\n");
     }

@@ -40,6 +40,7 @@ pub enum Call {
     AckWorkDone,
     /// After a result was committed: whether it is durable.
     SyncResult,
+    Step,
 }
 
 /// A call of `abandon_*`: delay and whether the attempt is not counted.
@@ -65,18 +66,25 @@ const INJECTED: &str = "injected";
 pub struct Faulty {
     inner: Arc<dyn Provider>,
     extended: bool,
+    /// Whether it also takes steps, and brings clients and runtimes together.
+    whole: bool,
     plan: Mutex<Plan>,
 }
 
 impl Faulty {
-    /// Keeps the abilities of the store: signals, batches, cheap reads.
+    /// Keeps the abilities of the store: signals, batches, cheap reads. Steps go the long way.
     pub fn new(inner: Arc<dyn Provider>) -> Arc<Self> {
-        Arc::new(Self { inner, extended: true, plan: Mutex::default() })
+        Arc::new(Self { inner, extended: true, whole: false, plan: Mutex::default() })
+    }
+
+    /// Keeps the short path, too.
+    pub fn whole(inner: Arc<dyn Provider>) -> Arc<Self> {
+        Arc::new(Self { inner, extended: true, whole: true, plan: Mutex::default() })
     }
 
     /// Hides everything beyond the documented contract, management included.
     pub fn plain(inner: Arc<dyn Provider>) -> Arc<Self> {
-        Arc::new(Self { inner, extended: false, plan: Mutex::default() })
+        Arc::new(Self { inner, extended: false, whole: false, plan: Mutex::default() })
     }
 
     /// Lets the next calls of this kind fail, one for each error.
@@ -380,6 +388,23 @@ impl ExtendedProvider for Faulty {
         Ok(stored)
     }
 
+    fn step_support(&self) -> StepSupport {
+        if self.whole { self.ext().step_support() } else { StepSupport::NONE }
+    }
+
+    async fn store_step(
+        &self,
+        step: StepToStore<'_>,
+        claim: Option<&WorkRequest<'_>>,
+    ) -> Result<StepOutcome, ProviderError> {
+        self.before(Call::Step).await?;
+        self.ext().store_step(step, claim).await
+    }
+
+    fn local_exchange(&self) -> Option<Arc<LocalExchange>> {
+        self.ext().local_exchange().filter(|_| self.whole)
+    }
+
     fn keeps_attempts(&self) -> bool {
         self.ext().keeps_attempts()
     }
@@ -473,8 +498,8 @@ impl ExtendedProvider for Faulty {
         self.ext().list_blocked(limit).await
     }
 
-    async fn count_running(&self, among: usize) -> Result<Option<Vec<RunningInstances>>, ProviderError> {
-        self.ext().count_running(among).await
+    async fn count_running(&self, up_to: usize) -> Result<Option<Vec<RunningInstances>>, ProviderError> {
+        self.ext().count_running(up_to).await
     }
 
     async fn list_parked(&self, limit: usize) -> Result<Vec<ParkedMessage>, ProviderError> {

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses its part of this")]
 
+pub mod unregistered_activities;
+
 use std::sync::Arc;
 use std::time::Duration;
 

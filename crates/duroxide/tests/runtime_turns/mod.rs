@@ -6,5 +6,7 @@ mod children;
 mod endings;
 mod starting;
 mod store_faults;
+#[cfg(feature = "test-hooks")]
+mod undecodable;
 mod unregistered;
 mod unstorable;

@@ -1,18 +1,22 @@
 //! Runs a sequence against two stores and compares their answers.
 
+#[path = "step_calls.rs"]
+mod step_calls;
+
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
-use duroxide::Event;
-use duroxide::EventKind;
+use duroxide::model::{ActivityOptions, ActivityRecord};
 use duroxide::providers::{
-    Clock, ExecutionMetadata, FinishedActivity, HeldInstance, HistoryPart, InstanceClaim, InstanceFilter,
-    InstanceRequest, ManualClock, OrchestrationItem, Provider, ProviderError, PruneOptions,
-    SessionFetchConfig, StepCause, StepOutcome, StepToStore, StepTurn, TurnToStore, WorkClaim, WorkItem,
-    WorkQueue, WorkRequest,
+    AttemptToStore, Clock, ExecutionMetadata, FinishedActivity, HeldInstance, HistoryPart, InstanceClaim,
+    InstanceFilter, InstanceRequest, ManualClock, OrchestrationItem, Provider, ProviderError, PruneOptions,
+    RunningMark, SessionFetchConfig, StepCause, StepOutcome, StepToStore, StepTurn, TurnToStore, WorkClaim,
+    WorkItem, WorkQueue, WorkRequest,
 };
+use duroxide::{Event, EventKind};
 
 use super::observe::{self, Incarnations};
 use super::steps::{
@@ -29,6 +33,43 @@ pub async fn run(
     sequence: &[Step],
     look_every: usize,
 ) -> Result<(), String> {
+    run_in(&Immortal, left, right, clock, sequence, look_every).await
+}
+
+/// The process of the right store, if it can die.
+pub trait Mortal {
+    /// Notes that the user's code of a lease of the right store runs, until the marks are dropped.
+    fn begin(&self, token: &str) -> Vec<RunningMark>;
+
+    /// Lets the process die; another one opens what it left. The left store ends its leases, and an attempt counts if its
+    /// code ran: `begun` has the tokens of those.
+    async fn crash(&self, begun: Vec<String>);
+}
+
+/// A process that does not die.
+struct Immortal;
+
+impl Mortal for Immortal {
+    fn begin(&self, _: &str) -> Vec<RunningMark> {
+        Vec::new()
+    }
+
+    async fn crash(&self, _: Vec<String>) {
+        unreachable!("nobody has said how")
+    }
+}
+
+/// The same with a process that can die.
+pub async fn run_in(
+    process: &impl Mortal,
+    left: Arc<dyn Provider>,
+    right: Arc<dyn Provider>,
+    clock: &ManualClock,
+    sequence: &[Step],
+    look_every: usize,
+) -> Result<(), String> {
+    let mut is_set_back = false;
+    let (mut begun, mut marks) = (Vec::new(), Vec::new());
     let mut leased = LeasedTokens::default();
     let stores = [&*left, &*right];
     let mut incarnations = [Incarnations::default(), Incarnations::default()];
@@ -42,6 +83,19 @@ pub async fn run(
         }
         if let Step::SetBack { ms } = step {
             clock.set_wall_ms(clock.now_ms() - ms);
+            is_set_back = true;
+            continue;
+        }
+        if let Step::Begin { token, is_turn } = step {
+            if let Some([left, right]) = leased.tokens(*token, *is_turn) {
+                begun.push(left);
+                marks.extend(process.begin(&right));
+            }
+            continue;
+        }
+        if let Step::Crash = step {
+            process.crash(std::mem::take(&mut begun)).await;
+            marks.clear();
             continue;
         }
         let looks = (position + 1).is_multiple_of(look_every) || position + 1 == sequence.len();
@@ -52,7 +106,7 @@ pub async fn run(
             let call = Call { store: stores[side], leased: &leased, side, now };
             answers.push(call.make(step, incarnations).await);
             if looks {
-                states.push(observe::everything(stores[side], incarnations).await);
+                states.push(observe::everything(stores[side], incarnations, is_set_back).await);
             }
         }
         if answers[0].text != answers[1].text {
@@ -76,6 +130,8 @@ const USED_UP: &str = "Ok(";
 struct LeasedTokens {
     turns: Vec<Granted<TurnGrant>>,
     work: Vec<Granted<WorkGrant>>,
+    /// The timers that were set, by side.
+    timers: [RefCell<Vec<WorkItem>>; 2],
 }
 
 #[derive(Clone)]
@@ -90,6 +146,7 @@ struct TurnGrant {
 struct WorkGrant {
     token: String,
     item: WorkItem,
+    record: ActivityRecord,
 }
 
 /// The answer of a call without tokens, and the tokens.
@@ -111,6 +168,8 @@ impl LeasedTokens {
             match step {
                 Step::AckTurn { token, .. }
                 | Step::StoreTurn { token, .. }
+                | Step::StoreLeaseAndTurns { token, .. }
+                | Step::Block { token }
                 | Step::AbandonTurn { token, .. } => {
                     if let Some(position) = pick(&self.turns, *token) {
                         self.turns[position].is_used_up = true;
@@ -119,6 +178,7 @@ impl LeasedTokens {
                 Step::AckWork { token, .. }
                 | Step::StoreResult { token, .. }
                 | Step::StoreResultAndTurn { token, .. }
+                | Step::StoreProgress { token, give_back_ms: Some(_), .. }
                 | Step::AbandonWork { token, .. } => {
                     if let Some(position) = pick(&self.work, *token) {
                         self.work[position].is_used_up = true;
@@ -131,6 +191,22 @@ impl LeasedTokens {
         let (left, right) = (grants.next().unwrap_or_default(), grants.next().unwrap_or_default());
         self.turns.extend(left.turns.into_iter().zip(right.turns).map(|(l, r)| Granted::new(l, r)));
         self.work.extend(left.work.into_iter().zip(right.work).map(|(l, r)| Granted::new(l, r)));
+    }
+}
+
+impl LeasedTokens {
+    /// Returns both stores' tokens of a claim.
+    fn tokens(&self, token: TokenPick, is_turn: bool) -> Option<[String; 2]> {
+        match is_turn {
+            true => {
+                let place = pick(&self.turns, token)?;
+                Some(self.turns[place].grants.each_ref().map(|grant| grant.token.clone()))
+            }
+            false => {
+                let place = pick(&self.work, token)?;
+                Some(self.work[place].grants.each_ref().map(|grant| grant.token.clone()))
+            }
+        }
     }
 }
 
@@ -164,12 +240,13 @@ struct Commit {
     worker_items: Vec<WorkItem>,
     messages: Vec<WorkItem>,
     metadata: ExecutionMetadata,
+    activity_options: Vec<(u64, ActivityOptions)>,
 }
 
 impl Commit {
     fn to_store<'a>(&'a self, grant: &'a TurnGrant, turn: &'a Turn) -> TurnToStore<'a> {
         TurnToStore {
-            activity_options: &[],
+            activity_options: &self.activity_options,
             lock_token: &grant.token,
             execution_id: self.execution_id,
             history_delta: &self.events,
@@ -192,8 +269,8 @@ struct Call<'a> {
 impl Call<'_> {
     async fn make(&self, step: &Step, incarnations: &mut Incarnations) -> Answer {
         match step {
-            Step::Advance { .. } | Step::SetBack { .. } => {
-                Answer { text: String::new(), grants: Grants::default() }
+            Step::Advance { .. } | Step::SetBack { .. } | Step::Begin { .. } | Step::Crash => {
+                plain(String::new())
             }
             Step::Enqueue { .. }
             | Step::StartIfAbsent { .. }
@@ -205,7 +282,16 @@ impl Call<'_> {
             | Step::FetchWork { .. }
             | Step::ClaimWork { .. } => self.claim(step, incarnations).await,
             Step::StoreTurn { .. } | Step::StoreResult { .. } => self.hand_over(step, incarnations).await,
-            Step::StoreResultAndTurn { .. } | Step::StoreStartAndTurn { .. } => self.store_step(step).await,
+            Step::StoreResultAndTurn { .. }
+            | Step::StoreStartAndTurn { .. }
+            | Step::StoreTimerAndTurn { .. }
+            | Step::StoreLeaseAndTurns { .. } => self.store_step(step, incarnations).await,
+            Step::SendIfAlive { .. }
+            | Step::StoreProgress { .. }
+            | Step::CompleteActivity { .. }
+            | Step::FailUnbegun { .. }
+            | Step::Block { .. }
+            | Step::Unblock { .. } => plain(self.attempt(step).await),
             Step::LoadHistory { .. }
             | Step::AckTurn { .. }
             | Step::AbandonTurn { .. }
@@ -381,84 +467,6 @@ impl Call<'_> {
         }
     }
 
-    /// Stores turns together with their cause.
-    async fn store_step(&self, step: &Step) -> Answer {
-        let Some(extended) = self.store.as_extended() else { return plain(String::new()) };
-        let (work, turns, claim, held) = match step {
-            Step::StoreResultAndTurn { token, turn, follows, claim, held } => {
-                let turns: Vec<&Turn> = std::iter::once(turn).chain(follows).collect();
-                (Ok(self.work(*token)), turns, claim, *held)
-            }
-            Step::StoreStartAndTurn { start, turn, claim, held } => {
-                (Err(start.clone()), vec![turn], claim, *held)
-            }
-            other => unreachable!("{other:?} is no step"),
-        };
-        let completion = work.as_ref().ok().and_then(|work| ending(&work.item, Completion::Result));
-        let instance = match (&work, &completion) {
-            (Err(WorkItem::StartOrchestration { instance, .. }), _)
-            | (Ok(_), Some(WorkItem::ActivityCompleted { instance, .. })) => instance.clone(),
-            other => unreachable!("{other:?} causes no step"),
-        };
-        let metadata = extended.read_metadata(&instance).await.ok().flatten();
-        let row = metadata.filter(|metadata| metadata.incarnation != 0 && !matches!(held, HeldPick::Free));
-        let mut grant = TurnGrant { token: String::new(), instance, execution_id: 1, last_event_id: 0 };
-        let mut incarnation = 0;
-        if let Some(row) = row {
-            (incarnation, grant.execution_id) = (row.incarnation, row.current_execution_id);
-            let history = self.store.read_with_execution(&grant.instance, grant.execution_id).await;
-            grant.last_event_id =
-                history.ok().and_then(|events| events.last().map(|e| e.event_id)).unwrap_or(0);
-        }
-        match held {
-            HeldPick::OtherEvent => grant.last_event_id += 1,
-            HeldPick::OtherExecution => grant.execution_id += 1,
-            HeldPick::Truth | HeldPick::Free => {}
-        }
-        let mut parts = Vec::new();
-        for turn in turns {
-            let commit = self.commit_of(&grant, turn);
-            let before = grant.clone();
-            grant.execution_id = commit.execution_id;
-            let last = commit.events.last().map(|event| event.event_id);
-            let kept = if turn.execution_step == 0 { before.last_event_id } else { 0 };
-            grant.last_event_id = last.unwrap_or(kept);
-            parts.push((before, commit, turn));
-        }
-        let turns: Vec<StepTurn<'_>> = parts
-            .iter()
-            .map(|(grant, commit, turn)| StepTurn {
-                held: HeldInstance {
-                    instance: &grant.instance,
-                    incarnation,
-                    execution_id: grant.execution_id,
-                    last_event_id: grant.last_event_id,
-                },
-                turn: commit.to_store(grant, turn),
-            })
-            .collect();
-        let results: Vec<FinishedActivity<'_>> = work
-            .iter()
-            .zip(&completion)
-            .map(|(work, completion)| FinishedActivity { lock_token: &work.token, completion })
-            .collect();
-        let cause = match &work {
-            Ok(_) => StepCause::Results(&results),
-            Err(start) => StepCause::Start(start),
-        };
-        let request = claim.as_ref().map(|(max, claimant)| WorkRequest {
-            max: *max,
-            lock_timeout: Duration::from_millis(claimant.lock_ms),
-            session: None,
-            tag_filter: &claimant.tags,
-        });
-        match extended.store_step(StepToStore { cause, turns: &turns }, request.as_ref()).await {
-            Ok(StepOutcome::Stored(stored)) => claimed_work(Ok(stored.claims)),
-            Ok(StepOutcome::Conflict) => plain("conflict".to_string()),
-            Err(error) => plain(show_refusal::<()>(Err(error))),
-        }
-    }
-
     fn commit_of(&self, grant: &TurnGrant, turn: &Turn) -> Commit {
         let execution_id = grant.execution_id + turn.execution_step;
         let last_event_id = if turn.execution_step == 0 { grant.last_event_id } else { 0 };
@@ -477,7 +485,15 @@ impl Call<'_> {
         let is_before = |parent: &&str| *parent < grant.instance.as_str();
         let parent_instance_id = turn.parent.filter(is_before).map(str::to_string);
         let metadata = ExecutionMetadata { parent_instance_id, ..turn.metadata.clone() };
-        Commit { execution_id, events, worker_items, messages, metadata }
+        let start_by = turn.start_by_ms.map(|ms| {
+            ActivityOptions::new().schedule_to_start(Duration::from_millis(ms)).scheduled_at(self.now)
+        });
+        let options_of = |item: &WorkItem| match item {
+            WorkItem::ActivityExecute { id, .. } => Some((*id, start_by.clone()?)),
+            _ => None,
+        };
+        let activity_options = worker_items.iter().filter_map(options_of).collect();
+        Commit { execution_id, events, worker_items, messages, metadata, activity_options }
     }
 
     fn events_of(&self, grant: &TurnGrant, turn: &Turn, execution_id: u64, last_event_id: u64) -> Vec<Event> {
@@ -541,7 +557,8 @@ impl Call<'_> {
             Step::Append { instance, execution_id, event_ids } => {
                 let kind = || EventKind::OrchestrationCancelRequested { reason: "appended".into() };
                 let events = event_ids.iter().map(|id| event(*id, instance, *execution_id, kind())).collect();
-                show(self.store.append_with_execution(instance, *execution_id, events).await)
+                let appended = self.store.append_with_execution(instance, *execution_id, events).await;
+                if event_ids.len() > 1 { show_refusal(appended) } else { show(appended) }
             }
             other => unreachable!("{other:?} keeps no house"),
         }
@@ -586,7 +603,11 @@ impl Call<'_> {
     }
 
     fn work(&self, token: TokenPick) -> WorkGrant {
-        let invented = || WorkGrant { token: "lock_invented".into(), item: stray_activity() };
+        let invented = || WorkGrant {
+            token: "lock_invented".into(),
+            item: stray_activity(),
+            record: ActivityRecord::default(),
+        };
         let claims = &self.leased.work;
         pick(claims, token).map_or_else(invented, |position| claims[position].grants[self.side].clone())
     }
@@ -596,6 +617,7 @@ impl Call<'_> {
         let mut message = message.clone();
         if let WorkItem::TimerFired { fire_at_ms, .. } = &mut message {
             *fire_at_ms += self.now;
+            self.leased.timers[self.side].borrow_mut().push(message.clone());
         }
         message
     }
@@ -716,7 +738,7 @@ fn claimed_work(claimed: Result<Vec<WorkClaim>, ProviderError>) -> Answer {
     let described = claimed.map(|claims| {
         let describe = |mut claim: WorkClaim| {
             let token = std::mem::take(&mut claim.lock_token);
-            grants.work.push(WorkGrant { token, item: claim.item.clone() });
+            grants.work.push(WorkGrant { token, item: claim.item.clone(), record: claim.record.clone() });
             // A store counts its entries as it likes.
             claim.record.entry = 0;
             claim

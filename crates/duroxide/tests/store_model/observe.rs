@@ -8,7 +8,11 @@ use duroxide::providers::{DroppedMessage, ExtendedProvider, Provider, ProviderAd
 use super::steps::{EXECUTIONS, INSTANCES, KEYS, STATUSES};
 
 /// Reads everything; a store answers with as many lines as any other of the same abilities.
-pub async fn everything(store: &dyn Provider, incarnations: &mut Incarnations) -> Vec<String> {
+pub async fn everything(
+    store: &dyn Provider,
+    incarnations: &mut Incarnations,
+    is_set_back: bool,
+) -> Vec<String> {
     let mut lines = Lines::default();
     if let Some(admin) = store.as_management_capability() {
         totals(admin, &mut lines).await;
@@ -16,6 +20,12 @@ pub async fn everything(store: &dyn Provider, incarnations: &mut Incarnations) -
     if let Some(extended) = store.as_extended() {
         lines.add("quarantine", "", extended.list_quarantined(usize::MAX).await);
         lines.add("parked", "", extended.list_parked(usize::MAX).await);
+        // Of those that were blocked at the same time, either may come first.
+        let blocked = extended.list_blocked(usize::MAX).await.map(|mut blocked| {
+            blocked.sort_by_key(|one| (one.blocked_at, one.instance.clone()));
+            blocked
+        });
+        lines.add("blocked", "", blocked);
         // One call drops messages in any order.
         let dropped = extended.list_dropped(usize::MAX).await.map(|mut dropped| {
             dropped.newest.sort_by(|one, other| {
@@ -32,7 +42,7 @@ pub async fn everything(store: &dyn Provider, incarnations: &mut Incarnations) -
             descriptions(admin, instance, &mut lines).await;
         }
         if let Some(extended) = store.as_extended() {
-            cheap_reads(extended, instance, &mut lines, incarnations).await;
+            cheap_reads(extended, instance, &mut lines, incarnations, is_set_back).await;
         }
     }
     lines.0
@@ -108,6 +118,7 @@ async fn cheap_reads(
     instance: &str,
     lines: &mut Lines,
     incarnations: &mut Incarnations,
+    is_set_back: bool,
 ) {
     let mut metadata = extended.read_metadata(instance).await;
     if let Ok(Some(metadata)) = &mut metadata {
@@ -115,4 +126,25 @@ async fn cheap_reads(
     }
     lines.add("metadata", instance, metadata);
     lines.add("recent events", instance, extended.read_recent(instance, 2).await);
+    if let Some(inspector) = extended.as_inspector() {
+        // A store counts its rows as it likes.
+        let mut activities = inspector.list_activities(instance, 100).await;
+        for activity in activities.iter_mut().flatten() {
+            activity.id = 0;
+            // What was due once stays ready if the clock is set back. A store may still show when it was due.
+            activity.delayed_until_ms = activity.delayed_until_ms.filter(|_| !is_set_back);
+        }
+        lines.add("queued activities", instance, activities);
+        let mut messages = inspector.list_messages(instance, 100, 1_000).await;
+        for message in messages.iter_mut().flatten() {
+            message.id = 0;
+            message.delayed_until_ms = message.delayed_until_ms.filter(|_| !is_set_back);
+        }
+        // Whoever unblocks an instance clears the attempts; whether a store counts the last one is its own business.
+        let blocked = extended.list_blocked(usize::MAX).await.unwrap_or_default();
+        if blocked.iter().any(|blocked| blocked.instance == instance) {
+            messages.iter_mut().flatten().for_each(|message| message.attempts = 0);
+        }
+        lines.add("queued messages", instance, messages);
+    }
 }

@@ -6,7 +6,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use duroxide::providers::sqlite::{DiskUnderTest, SqliteBuilder, SqliteProvider};
+use duroxide::providers::sqlite::{DiskUnderTest, SqliteBuilder, SqliteProvider, WriterFault};
 use duroxide::providers::{
     ExtendedProvider, InstanceClaim, InstanceRequest, ManualClock, Provider, ProviderError, StoredResult,
     TagFilter, TurnToStore, WorkClaim, WorkItem, WorkRequest,
@@ -18,7 +18,10 @@ use tempfile::TempDir;
 use crate::sqlite_store::{LEASE, activity, completion, metadata, start, started_event};
 
 /// The store's view of the disk.
-struct Watched(Arc<Disk>);
+pub struct Watched {
+    pub disk: Arc<Disk>,
+    pub fault: Option<WriterFault>,
+}
 
 impl DiskUnderTest for Watched {
     fn vfs(&self) -> &str {
@@ -26,11 +29,15 @@ impl DiskUnderTest for Watched {
     }
 
     fn write(&self, path: &Path, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.0.write(path, offset, bytes)
+        self.disk.write(path, offset, bytes)
     }
 
     fn sync(&self, path: &Path) -> io::Result<()> {
-        self.0.sync(path)
+        self.disk.sync(path)
+    }
+
+    fn writer_fault(&self) -> Option<WriterFault> {
+        self.fault
     }
 }
 
@@ -39,17 +46,24 @@ pub struct Machine {
     directory: TempDir,
     pub disk: Arc<Disk>,
     pub clock: Arc<ManualClock>,
+    fault: Option<WriterFault>,
 }
 
 impl Machine {
     pub fn new() -> Self {
+        Self::with_fault(None)
+    }
+
+    /// A machine whose stores have a writer that is wrong on purpose.
+    pub fn with_fault(fault: Option<WriterFault>) -> Self {
         let directory = TempDir::new().unwrap();
         let disk = Disk::new(directory.path());
-        Self { directory, disk, clock: Arc::new(ManualClock::default()) }
+        Self { directory, disk, clock: Arc::new(ManualClock::default()), fault }
     }
 
     pub fn builder(&self) -> SqliteBuilder {
-        SqliteProvider::builder().clock(self.clock.clone()).disk(Arc::new(Watched(self.disk.clone())))
+        let watched = Watched { disk: self.disk.clone(), fault: self.fault };
+        SqliteProvider::builder().clock(self.clock.clone()).disk(Arc::new(watched))
     }
 
     pub fn url(&self) -> String {

@@ -2,7 +2,7 @@
 
 use super::super::ProviderFactory;
 use super::super::support::{
-    Commit, Store, WORK_LEASE, assert_refused, ms, owner, raised, session_activity, status,
+    Commit, Store, WORK_LEASE, activity, assert_refused, ms, owner, raised, session_activity, started, status,
 };
 use super::{
     Held, able, activity_completed, completion, going_on, ids, one_instance, opening, running, store_one,
@@ -116,6 +116,26 @@ pub async fn a_step_can_end_its_instance(factory: &dyn ProviderFactory) {
     assert_eq!((metadata.status.as_str(), metadata.output.as_deref()), ("Completed", Some("42")));
     store.outlive_lease().await;
     store.expect_no_turn("what nobody will read goes with the instance").await;
+}
+
+/// A step that opens an execution after one that has ended makes its instance run again: it counts once.
+pub async fn a_step_after_an_end_counts_its_instance_once(factory: &dyn ProviderFactory) {
+    let store = Store::new(factory).await;
+    let Some(extended) = able(&store, |support| support.results) else { return };
+    let (held, first) = running(&store, extended, "i").await;
+    store.send_work(activity("i", 4)).await;
+    let late = extended.claim_work(&work(1)).await.expect("claim_work should work").remove(0);
+    let end = Commit {
+        events: vec![activity_completed("i", 3, 2)],
+        metadata: status("Completed"),
+        ..Commit::default()
+    };
+    stored(store_result(extended, &first, &held, &end, None).await);
+    let again = Commit { execution_id: 2, events: vec![started("i", 1)], ..Commit::default() };
+    stored(store_result(extended, &late, &held.after(3), &again, None).await);
+    let totals = store.admin().get_system_metrics().await.expect("get_system_metrics should work");
+    let counts = (totals.total_instances, totals.running_instances, totals.completed_instances);
+    assert_eq!(counts, (1, 1, 0));
 }
 
 /// A message that becomes visible later does not keep a step from being stored, and is delivered then.

@@ -369,7 +369,7 @@ impl<'q> Listing<'q> {
     }
 
     /// The columns that the conditions need which are checked row by row, for the statement that finds the rows in their
-    /// order: it has the rows at hand, and nobody has to look for them again.
+    /// order: it has the rows at hand, so no other statement has to look for them.
     fn checked_columns(&self) -> String {
         let query = self.query;
         let has_updated_range = query.updated_from_ms.or(query.updated_before_ms).is_some();

@@ -41,7 +41,7 @@ pub struct InstanceRow {
 }
 
 impl InstanceRow {
-    /// Describes an instance of which the store has nothing but a queued start.
+    /// Describes an instance that has nothing in the store but a queued start.
     pub fn pending(start: InstanceMetadata, is_blocked: bool) -> Self {
         Self {
             instance: start.instance_id,
@@ -375,7 +375,7 @@ pub struct QueueState {
     /// How many activities wait for their next attempt, or how many instances have a timer or another message that waits
     /// for its time.
     pub delayed: Count,
-    /// Since when the first in line has been ready, in milliseconds since the epoch; `None` if none is ready.
+    /// Since when the oldest ready one has been ready, in milliseconds since the epoch; `None` if none is ready.
     pub oldest_ready_ms: Option<u64>,
     /// How many live workers serve it; `None` if no worker reports.
     pub workers: Option<u32>,

@@ -46,7 +46,7 @@ impl ExtendedProvider for MemoryProvider {
     ) -> Result<Vec<InstanceClaim>, ProviderError> {
         let (claims, are_some_left) = self.lease(|state, now| state.claim_what_fits(request, now));
         if are_some_left {
-            // Whoever gets fewer than asked for waits for the signal.
+            // A dispatcher that gets fewer than it asked for waits for the signal.
             self.orchestrator_signal.notify();
         }
         Ok(claims)
@@ -217,8 +217,8 @@ impl ExtendedProvider for MemoryProvider {
         Ok(self.read_state(|state| state.list_parked(limit)))
     }
 
-    async fn count_running(&self, among: usize) -> Result<Option<Vec<RunningInstances>>, ProviderError> {
-        Ok(Some(self.read_state(|state| state.count_running(among))))
+    async fn count_running(&self, up_to: usize) -> Result<Option<Vec<RunningInstances>>, ProviderError> {
+        Ok(Some(self.read_state(|state| state.count_running(up_to))))
     }
 
     fn as_inspector(&self) -> Option<&dyn Inspector> {

@@ -21,11 +21,45 @@ pub(super) fn next_token() -> Option<uuid::Uuid> {
     Some(uuid::Uuid::from_u128(number))
 }
 
+/// The contents of a store at some moment.
+pub struct KeptState(State);
+
 impl MemoryProvider {
+    /// Returns a copy of everything in the store, as a disk would have it.
+    pub fn keep(&self) -> KeptState {
+        KeptState(self.read_state(State::clone))
+    }
+
+    /// Gives the store the contents of an earlier moment, as a power cut does that loses what was not synced.
+    pub fn put_back(&self, kept: KeptState) {
+        self.change(|state, _| *state = kept.0);
+    }
+
     /// Numbers the lock tokens that this thread makes, from 1 on, instead of throwing dice: pauses depend on tokens, and a
     /// simulation wants the same ones every time.
     pub fn number_tokens_of_this_thread() {
         NEXT_TOKEN.set(Some(1));
+    }
+
+    /// Ends all leases, as a store does that notices the death of their owner. The attempt of a lease counts if `ran` says of
+    /// its token that the user's code was running.
+    pub fn release_leases_of_the_dead(&self, ran: impl Fn(&str) -> bool) {
+        self.change(|state, now| {
+            let turns = state.turn_leases.values().filter(|lease| !lease.is_over);
+            let turns: Vec<String> = turns.map(|lease| lease.token.clone()).collect();
+            let activities = state.activities.iter().filter_map(|activity| activity.lease.as_ref());
+            let activities = activities.filter(|lease| !lease.is_over).map(|lease| lease.token.clone());
+            let activities: Vec<String> = activities.collect();
+            for token in turns {
+                let given_back = state.abandon_turn(&token, None, !ran(&token), now);
+                debug_assert!(given_back.is_ok(), "the lease was there");
+            }
+            for token in activities {
+                let given_back = state.abandon_activity(&token, None, !ran(&token), now);
+                debug_assert!(given_back.is_ok(), "the lease was there");
+            }
+            state.sessions.values_mut().for_each(|session| session.locked_until = 0);
+        });
     }
 
     /// Damages all events of an instance, so that none of them decodes.

@@ -386,7 +386,7 @@ fn queued_message(message: &Message, cut: usize, now: u64) -> QueuedMessage {
     queued
 }
 
-fn queued_activity(activity: &Activity, now: u64) -> QueuedActivity {
+pub(super) fn queued_activity(activity: &Activity, now: u64) -> QueuedActivity {
     let mut queued = QueuedActivity::default();
     queued.id = activity.id;
     queued.instance.clone_from(&activity.identity.instance);

@@ -21,6 +21,8 @@ mod extended;
 mod history;
 #[cfg(any(test, feature = "test-hooks", feature = "provider-test"))]
 mod hooks;
+#[cfg(any(test, feature = "test-hooks", feature = "provider-test"))]
+pub use hooks::KeptState;
 mod inspection;
 mod key_values;
 mod orphans;

@@ -29,7 +29,7 @@ impl State {
         match queue {
             WorkQueue::Orchestrator => {
                 let mut message = self.new_message(OPERATION, &item, None, now).map_err(refused)?;
-                // Whoever retries a message does not want it dropped.
+                // An operator who retries a message does not want it dropped.
                 if message.class == MessageClass::Queue {
                     message.class = MessageClass::Signal;
                 }

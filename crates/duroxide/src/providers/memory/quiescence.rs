@@ -7,7 +7,9 @@ use tokio::sync::watch;
 
 use super::MemoryProvider;
 use super::dues::activity_ready_at;
+use super::inspection::queued_activity;
 use super::state::State;
+use crate::model::QueuedActivity;
 use crate::providers::ScheduledActivityIdentifier;
 
 /// What happens on the store.
@@ -49,6 +51,13 @@ impl MemoryProvider {
             }
         }
         Quiescence { busy_with, next_due_ms, dozing }
+    }
+
+    /// Returns the activities that nobody runs.
+    pub(crate) fn idle_activities(&self) -> Vec<QueuedActivity> {
+        let (state, now) = (self.lock(), self.clock.now_ms());
+        let idle = state.activities.iter().filter(|activity| !activity.is_leased(now));
+        idle.map(|activity| queued_activity(activity, now)).collect()
     }
 
     /// Wakes those who wait for a change of what happens.

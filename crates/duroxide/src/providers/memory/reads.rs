@@ -29,14 +29,14 @@ impl State {
         self.executions.get(&(instance.to_string(), row.current_execution_id))?.output.clone()
     }
 
-    /// Counts running instances by orchestration and version, among the newest of all instances.
-    pub fn count_running(&self, among: usize) -> Vec<RunningInstances> {
-        let mut newest: Vec<_> = self.instances.iter().collect();
-        newest.sort_by_key(|(_, row)| std::cmp::Reverse(row.incarnation));
+    /// Counts running instances by orchestration and version, those of each up to a bound.
+    pub fn count_running(&self, up_to: usize) -> Vec<RunningInstances> {
         let mut counts: BTreeMap<(&str, &str), u64> = BTreeMap::new();
-        let newest = newest.into_iter().take(among);
-        for (_, row) in newest.filter(|(id, row)| self.status(id, row) == ExecutionStatus::Running.as_str()) {
-            *counts.entry((&row.orchestration_name, &row.orchestration_version)).or_default() += 1;
+        let is_running =
+            |id: &str, row: &InstanceRow| self.status(id, row) == ExecutionStatus::Running.as_str();
+        for (_, row) in self.instances.iter().filter(|(id, row)| is_running(id, row)) {
+            let count = counts.entry((&row.orchestration_name, &row.orchestration_version)).or_default();
+            *count = up_to.try_into().unwrap_or(u64::MAX).min(*count + 1);
         }
         let counted = counts.into_iter().map(|((name, version), instances)| RunningInstances {
             orchestration_name: name.to_string(),
@@ -100,7 +100,7 @@ impl State {
         })
     }
 
-    /// Describes an instance of which the store has nothing but a queued start.
+    /// Describes an instance that has nothing in the store but a queued start.
     fn pending(&self, instance: &str) -> Option<InstanceMetadata> {
         if self.has_history(instance) {
             return None;

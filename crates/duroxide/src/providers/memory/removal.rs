@@ -83,7 +83,8 @@ impl State {
     /// The order in which bulk operations take what has ended: those that ended first are in front. Among all instances,
     /// those that are between two executions are looked for last.
     fn end_order(&self, instance: &str, row: &InstanceRow, filter: &InstanceFilter) -> EndOrder {
-        let is_last = filter.instance_ids.is_none() && self.status(instance, row) == "ContinuedAsNew";
+        let is_last = filter.instance_ids.is_none()
+            && self.status(instance, row) == ExecutionStatus::ContinuedAsNew.as_str();
         (is_last, self.completed_at(instance, row).unwrap_or(0), row.incarnation)
     }
 

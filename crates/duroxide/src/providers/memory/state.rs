@@ -40,7 +40,7 @@ pub(super) struct State {
     pub quarantine: Vec<QuarantineEntry>,
     /// How many rows were ever set aside; the last one's id.
     pub set_aside_rows: u64,
-    /// Instances that nobody can claim, in the order in which they were blocked.
+    /// Instances that no runtime can claim, in the order in which they were blocked.
     pub blocked: Vec<BlockedInstance>,
     pub dropped: Dropped,
     pub observed: Observed,

@@ -10,7 +10,8 @@ use crate::providers::{
 const STORE: &str = "store_step";
 
 /// The steps that this store takes.
-pub(super) const SUPPORT: StepSupport = StepSupport { results: true, starts: true, timers: true, turns: 16 };
+pub(super) const SUPPORT: StepSupport =
+    StepSupport { results: true, starts: true, timers: true, turns: 16, in_order: true };
 
 impl State {
     /// Stores a step, wholly or not at all, and claims activities, its new ones among them.
@@ -102,7 +103,7 @@ impl State {
         }
     }
 
-    /// Tells whether nobody has a lease on the instance, live or not, and nobody has blocked it.
+    /// Tells whether the instance has no lease, live or not, and is not blocked.
     fn is_idle(&self, instance: &str) -> bool {
         !self.turn_leases.contains_key(instance) && !self.is_blocked(instance)
     }

@@ -30,7 +30,7 @@ struct TakenMessages {
     bytes: usize,
 }
 
-/// Puts claims into the order of their oldest messages. One that was parked counts here; it gave its instance no place in line.
+/// Puts claims into the order of their oldest messages. One that was parked counts here; it did not make its instance ready.
 fn oldest_first(mut claims: Vec<(Option<u64>, InstanceClaim)>) -> Vec<InstanceClaim> {
     claims.sort_by_key(|(oldest, _)| *oldest);
     claims.into_iter().map(|(_, claim)| claim).collect()
@@ -44,6 +44,10 @@ impl State {
 
     /// The same; also tells whether some were left because there was enough for one answer.
     pub fn claim_what_fits(&mut self, request: &InstanceRequest<'_>, now: u64) -> (Vec<InstanceClaim>, bool) {
+        if request.max == 0 {
+            // As in the other stores, a claim of nothing looks at nothing, and drops nothing.
+            return (Vec::new(), false);
+        }
         self.drop_expired_parked(now);
         self.end_due_turns(now);
         let mut claims = Vec::new();

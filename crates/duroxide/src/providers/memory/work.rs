@@ -13,6 +13,9 @@ use crate::providers::{
 impl State {
     /// Claims up to `max` activities, first in, first out; at most one of them from a session.
     pub fn claim_work(&mut self, request: &WorkRequest<'_>, now: u64) -> Vec<WorkClaim> {
+        if request.max == 0 {
+            return Vec::new();
+        }
         self.ready_due_activities(now);
         let mut claims = Vec::new();
         let mut has_session_item = false;

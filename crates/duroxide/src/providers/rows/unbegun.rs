@@ -3,14 +3,14 @@
 use crate::model::WorkItem;
 use crate::providers::{UnbegunOutcome, inspect};
 
-/// The row of a queued activity, as far as it matters whether somebody has begun it. `T` is the text of its item.
+/// The row of a queued activity, as far as it tells whether a worker has begun it. `T` is the text of its item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueuedRow<T> {
     /// The number of the row.
     pub id: i64,
-    /// How often somebody has leased it; a lease that was given back unused does not count.
+    /// How often workers have leased it; a lease that was given back unused does not count.
     pub attempts: i64,
-    /// Whether somebody leases it.
+    /// Whether a worker leases it.
     pub is_leased: bool,
     /// When it was put into the queue, in milliseconds since the epoch.
     pub created_at: i64,
@@ -19,7 +19,7 @@ pub struct QueuedRow<T> {
 }
 
 impl<T: AsRef<[u8]>> QueuedRow<T> {
-    /// Returns the failure to put in its place, if it has to be begun by some time and nobody has begun it.
+    /// Returns the failure to put in its place, if it has to be begun by some time and no worker has begun it.
     ///
     /// # Errors
     /// What to tell the caller instead.

@@ -17,7 +17,7 @@ impl SqliteProvider {
     ///
     /// The copy is the store as it was at one moment; meanwhile the application reads and writes on. It is compact, is on
     /// the disk when this returns, and appears under its name only then. It is readable by its owner only. Opened as a
-    /// store, it goes on where it stands: leases that somebody held at that moment run out.
+    /// store, it goes on where it stands: leases of that moment run out.
     ///
     /// The log of the store cannot begin anew while it is copied, so it grows if much is written meanwhile.
     ///

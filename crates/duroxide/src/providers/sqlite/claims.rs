@@ -52,7 +52,7 @@ const SET_ASIDE_AT_ONCE: usize = 64;
 /// The claims of one job.
 pub(super) struct Claimed<C> {
     pub(super) claims: Vec<C>,
-    /// This job found nothing so far, but there is more to look at: another job has to go on.
+    /// This job found nothing and stopped before it had looked at everything. The writer has to run another one.
     pub(super) unfinished: bool,
 }
 
@@ -91,7 +91,7 @@ pub(super) fn claim(
         }
     }
     more |= set_aside >= SET_ASIDE_AT_ONCE;
-    // A message that was parked counts here; it gave its instance no place in line.
+    // A message that was parked counts here; it did not make its instance ready.
     claims.sort_by_key(|claim: &StoredClaim| claim.messages.iter().map(|message| message.id).min());
     let unfinished = claims.is_empty() && more;
     if more && !unfinished {

@@ -20,6 +20,22 @@ pub trait DiskUnderTest: Send + Sync {
     /// # Errors
     /// As the system would.
     fn sync(&self, path: &Path) -> io::Result<()>;
+
+    /// What is wrong with the writer on this disk, for tests that must notice it.
+    fn writer_fault(&self) -> Option<WriterFault> {
+        None
+    }
+}
+
+/// A writer that is wrong on purpose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WriterFault {
+    /// Acknowledges commits as durable that it has not synced.
+    SkipsSyncs,
+    /// Takes a sync that succeeds for one that covers what an earlier one has failed to sync.
+    TrustsNextSync,
+    /// Acknowledges what it could not commit.
+    SwallowsErrors,
 }
 
 /// The disk of a test, if there is one; otherwise the machine's.

@@ -160,8 +160,9 @@ pub(super) fn classify(operation: &str, error: &rusqlite::Error) -> ProviderErro
         Some(ErrorCode::ConstraintViolation) => {
             ProviderError::permanent(operation, format!("Constraint violation: {error}"))
         }
+        // A mount that is read-only after an error of the disk, or a log that cannot be recovered now, can be mended.
         Some(ErrorCode::ReadOnly) => {
-            ProviderError::permanent(operation, format!("Database is read-only: {error}"))
+            ProviderError::retryable(operation, format!("Database is read-only: {error}"))
         }
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
             ProviderError::permanent(operation, format!("Database is damaged: {error}"))
@@ -176,12 +177,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn contended_locks_of_the_log_may_pass_and_damage_does_not() {
+    fn contended_locks_and_read_only_mounts_may_pass_and_damage_does_not() {
         let classified = |code| {
             let error = rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(code), None);
             classify("renew_work_item_lock", &error).retryable
         };
         assert!(classified(rusqlite::ffi::SQLITE_PROTOCOL));
+        for read_only in [
+            rusqlite::ffi::SQLITE_READONLY,
+            rusqlite::ffi::SQLITE_READONLY_RECOVERY,
+            rusqlite::ffi::SQLITE_READONLY_DBMOVED,
+        ] {
+            assert!(classified(read_only));
+        }
         assert!(!classified(rusqlite::ffi::SQLITE_CORRUPT));
     }
 }

@@ -11,7 +11,7 @@ use super::error::StoreError;
 use super::inbox::JobClass;
 use super::shared::clamp_ms;
 use super::write_transaction::read_row;
-use super::{SqliteProvider, blocked, dropped, history, kv, quarantine, reads, turns, work};
+use super::{SqliteProvider, blocked, dropped, history, kv, list_pages, quarantine, reads, turns, work};
 use crate::model::{Clock, Event, WorkItem, whole_ms};
 use crate::providers::awaited::AnswerSize;
 use crate::providers::rows::lease_token;
@@ -277,9 +277,10 @@ impl ExtendedProvider for SqliteProvider {
         self.read("list_blocked", move |connection| Ok(blocked::list(connection, row_limit(limit))?)).await
     }
 
-    async fn count_running(&self, among: usize) -> Result<Option<Vec<RunningInstances>>, ProviderError> {
-        let counted = self
-            .read("count_running", move |connection| Ok(reads::count_running(connection, row_limit(among))?));
+    async fn count_running(&self, up_to: usize) -> Result<Option<Vec<RunningInstances>>, ProviderError> {
+        let counted = self.read("count_running", move |connection| {
+            Ok(list_pages::count_running(connection, row_limit(up_to))?)
+        });
         counted.await.map(Some)
     }
 

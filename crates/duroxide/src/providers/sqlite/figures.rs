@@ -7,7 +7,7 @@ use rusqlite::Connection;
 use super::shared::Shared;
 use super::write_transaction::read_row;
 
-/// The first message in line. Versions are few, and each has its place in the index `instance_schedule_ready`.
+/// The oldest ready message. Versions are few, and each has its place in the index `instance_schedule_ready`.
 const OLDEST_MESSAGE: &str = "WITH RECURSIVE classes (class) AS (
         SELECT min(class) FROM instance_schedule WHERE ready_seq IS NOT NULL
         UNION ALL
@@ -17,21 +17,21 @@ const OLDEST_MESSAGE: &str = "WITH RECURSIVE classes (class) AS (
         SELECT min((SELECT min(s.ready_seq) FROM instance_schedule s WHERE s.ready_seq IS NOT NULL AND s.class = c.class))
         FROM classes c)";
 
-/// The first activity in line that has neither a tag nor a session.
+/// The oldest ready activity that has neither a tag nor a session.
 const OLDEST_ACTIVITY: &str = "SELECT max(created_at, visible_at) FROM worker_queue
     WHERE due_at IS NULL AND session_id IS NULL AND tag IS NULL ORDER BY id LIMIT 1";
 
-/// The first activity in line that has this tag and no session.
+/// The oldest ready activity that has this tag and no session.
 const OLDEST_TAGGED: &str = "SELECT max(created_at, visible_at) FROM worker_queue
     WHERE due_at IS NULL AND session_id IS NULL AND tag IS ?1 ORDER BY id LIMIT 1";
 
-/// Tells since when the first message in line has been ready, in milliseconds since the epoch.
+/// Tells since when the oldest ready message has been ready, in milliseconds since the epoch.
 pub(super) fn oldest_message(connection: &Connection) -> rusqlite::Result<Option<u64>> {
     let since = read_row(connection, OLDEST_MESSAGE, [], |row| row.get::<_, Option<i64>>(0))?;
     Ok(since.flatten().and_then(|since| u64::try_from(since).ok()))
 }
 
-/// Tells since when the first activity in line with this tag has been ready, in milliseconds since the epoch.
+/// Tells since when the oldest ready activity with this tag has been ready, in milliseconds since the epoch.
 pub(super) fn oldest_activity(connection: &Connection, tag: Option<&str>) -> rusqlite::Result<Option<u64>> {
     let since = read_row(connection, OLDEST_TAGGED, [tag], |row| row.get::<_, Option<i64>>(0))?;
     Ok(since.flatten().and_then(|since| u64::try_from(since).ok()))

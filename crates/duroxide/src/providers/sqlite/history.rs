@@ -67,7 +67,7 @@ pub(super) fn latest_execution(connection: &Connection, instance: &str) -> rusql
     Ok(latest.flatten().unwrap_or(1))
 }
 
-/// Returns the highest execution of which an instance without a row has any data, or 1.
+/// Returns the highest execution for which an instance without a row has any data, or 1.
 pub(super) fn highest_execution(connection: &Connection, instance: &str) -> rusqlite::Result<i64> {
     let appended = read_row(
         connection,

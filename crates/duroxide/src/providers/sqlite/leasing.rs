@@ -157,7 +157,7 @@ impl<L: Leasable> Leased<L> {
         }
     }
 
-    /// Notes leases that the caller knows by other means. They too are given back if nobody takes them over.
+    /// Notes leases that the caller knows by other means. They too are given back if no caller takes them over.
     pub(super) fn note(&mut self, tokens: impl IntoIterator<Item = String>) {
         self.undelivered.extend(tokens);
     }

@@ -10,11 +10,13 @@ use rusqlite::{Connection, Row, params, params_from_iter};
 use super::error::StoreError;
 use super::reads::number;
 use super::write_transaction::{read_row, read_rows, shown_optional, shown_text, text_bytes};
-use crate::model::{InstanceState, WorkItem, cut_text};
+use crate::model::{ExecutionStatus, InstanceState, WorkItem, cut_text};
 use crate::providers::inspection::listing::{
     self, ListPart, ListSet, ListSource, ListStatement, Listing, PARTS_AT_ONCE, SORTED_AT_MOST, SqlDialect,
 };
-use crate::providers::{Count, InstanceMetadata, InstancePage, InstanceQuery, InstanceRow, ListCursor};
+use crate::providers::{
+    Count, InstanceMetadata, InstancePage, InstanceQuery, InstanceRow, ListCursor, RunningInstances,
+};
 
 /// How many queued starts one page looks at.
 const STARTS_SCANNED: usize = 5_000;
@@ -178,27 +180,54 @@ fn parts(connection: &Connection, listing: &Listing<'_>) -> rusqlite::Result<Vec
         })?,
     };
     for status in statuses {
-        let names = hops(|from| {
-            let sql = "SELECT min(orchestration_name) FROM instances WHERE listed_status = ?1 AND orchestration_name > ?2";
-            let first = "SELECT min(orchestration_name) FROM instances WHERE listed_status = ?1 AND orchestration_name >= ?2";
-            let sql = if from.is_some() { sql } else { first };
-            read_row(connection, sql, params![status, from.unwrap_or_default()], |row| shown_optional(row, 0))
-        })?;
-        for name in names {
-            let part = |version| ListPart { status: status.clone(), name: name.clone(), version };
-            let versions = hops(|from| {
-                let sql = "SELECT min(orchestration_version) FROM instances
-                    WHERE listed_status = ?1 AND orchestration_name = ?2 AND orchestration_version > ?3";
-                let first = "SELECT min(orchestration_version) FROM instances
-                    WHERE listed_status = ?1 AND orchestration_name = ?2 AND orchestration_version >= ?3";
-                let sql = if from.is_some() { sql } else { first };
-                let params = params![status, name, from.unwrap_or_default()];
-                read_row(connection, sql, params, |row| shown_optional(row, 0))
-            })?;
-            parts.extend(versions.into_iter().map(part).filter(|part| listing.selects_part(part)));
-        }
+        let of_status = parts_of_status(connection, &status)?;
+        parts.extend(of_status.into_iter().filter(|part| listing.selects_part(part)));
     }
     Ok(parts)
+}
+
+/// The parts of one status, ordered by name and version.
+fn parts_of_status(connection: &Connection, status: &str) -> rusqlite::Result<Vec<ListPart>> {
+    let mut parts = Vec::new();
+    let names = hops(|from| {
+        let sql = "SELECT min(orchestration_name) FROM instances WHERE listed_status = ?1 AND orchestration_name > ?2";
+        let first = "SELECT min(orchestration_name) FROM instances WHERE listed_status = ?1 AND orchestration_name >= ?2";
+        let sql = if from.is_some() { sql } else { first };
+        read_row(connection, sql, params![status, from.unwrap_or_default()], |row| shown_optional(row, 0))
+    })?;
+    for name in names {
+        let part = |version| ListPart { status: status.to_string(), name: name.clone(), version };
+        let versions = hops(|from| {
+            let sql = "SELECT min(orchestration_version) FROM instances
+                WHERE listed_status = ?1 AND orchestration_name = ?2 AND orchestration_version > ?3";
+            let first = "SELECT min(orchestration_version) FROM instances
+                WHERE listed_status = ?1 AND orchestration_name = ?2 AND orchestration_version >= ?3";
+            let sql = if from.is_some() { sql } else { first };
+            let params = params![status, name, from.unwrap_or_default()];
+            read_row(connection, sql, params, |row| shown_optional(row, 0))
+        })?;
+        parts.extend(versions.into_iter().map(part));
+    }
+    Ok(parts)
+}
+
+/// Counts running instances by orchestration and version, those of each up to a bound.
+pub(super) fn count_running(connection: &Connection, up_to: i64) -> rusqlite::Result<Vec<RunningInstances>> {
+    let mut counts = Vec::new();
+    for part in parts_of_status(connection, ExecutionStatus::Running.as_str())? {
+        let instances = connection
+            .prepare_cached(
+                "SELECT count(*) FROM (SELECT 1 FROM instances
+                 WHERE listed_status = ?1 AND orchestration_name = ?2 AND orchestration_version = ?3 LIMIT ?4)",
+            )?
+            .query_row(params![part.status, part.name, part.version, up_to], |row| number(row, 0))?;
+        counts.push(RunningInstances {
+            orchestration_name: part.name,
+            orchestration_version: part.version,
+            instances,
+        });
+    }
+    Ok(counts)
 }
 
 /// Collects values, each found from the one before.

@@ -8,7 +8,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use super::disk::Disk;
+use super::disk::{Disk, WriterFault};
 
 const HEADER_BYTES: usize = 32;
 const FRAME_HEADER_BYTES: usize = 24;
@@ -38,6 +38,11 @@ pub(super) struct Log {
 }
 
 impl Log {
+    /// Tells whether a test wants the writer to be wrong in this way.
+    pub(super) fn has_fault(&self, fault: WriterFault) -> bool {
+        self.disk.as_ref().is_some_and(|disk| disk.writer_fault() == Some(fault))
+    }
+
     /// Finds the log of the database at `path`.
     pub(super) fn of(path: &Path, disk: Disk) -> io::Result<Self> {
         // SQLite follows links, too.

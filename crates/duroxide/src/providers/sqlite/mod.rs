@@ -80,7 +80,7 @@ use std::sync::Arc;
 use rusqlite::Connection;
 
 #[cfg(feature = "test-hooks")]
-pub use disk::DiskUnderTest;
+pub use disk::{DiskUnderTest, WriterFault};
 pub use error::SqliteError;
 pub use facts::{IntegrityCheck, SqliteFacts};
 pub use options::{Durability, Migrations, SqliteBuilder, SqliteOptions};

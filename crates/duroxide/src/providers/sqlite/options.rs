@@ -104,9 +104,10 @@ impl SqliteBuilder {
         self
     }
 
-    /// Sets how long a write waits for another process that is writing to the same file.
+    /// Sets how long a write waits for another process that is writing to the same file; at most a day.
     pub fn busy_timeout(mut self, busy_timeout: Duration) -> Self {
-        self.busy_timeout = busy_timeout;
+        // SQLite counts milliseconds in 32 bits.
+        self.busy_timeout = busy_timeout.min(Duration::from_secs(24 * 60 * 60));
         self
     }
 

@@ -1,4 +1,4 @@
-//! The queues at a glance, and what is first in line. Counts end at a bound.
+//! The queues at a glance, and what is ready first. Counts end at a bound.
 
 #![allow(
     clippy::field_reassign_with_default,

@@ -5,10 +5,10 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use super::error::StoreError;
 use super::history;
 use super::write_transaction::{read_row, read_rows, shown_text, text_bytes};
-use crate::model::{Event, SystemStats};
+use crate::model::{Event, ExecutionStatus, SystemStats};
 use crate::providers::{
     AwaitedInstance, AwaitedLook, ExecutionInfo, InstanceInfo, InstanceMetadata, ParkedMessage, QueueDepths,
-    RunningInstances, SystemMetrics, inspect, refusal,
+    SystemMetrics, inspect, refusal,
 };
 
 pub(super) fn number(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
@@ -52,7 +52,7 @@ pub(super) fn metadata(
     )
 }
 
-/// Looks at an instance that somebody waits for. Of one that goes on, its output is not read.
+/// Looks at an instance that a client waits for. Does not read the output of one that goes on.
 pub(super) fn look(connection: &Connection, awaited: AwaitedInstance<'_>) -> rusqlite::Result<AwaitedLook> {
     let found = read_row(
         connection,
@@ -71,7 +71,8 @@ pub(super) fn look(connection: &Connection, awaited: AwaitedInstance<'_>) -> rus
         )?;
         return Ok(if has_history.is_some() { AwaitedLook::Unclear } else { AwaitedLook::Waiting });
     };
-    let goes_on = matches!(status.as_deref(), Some("Running" | "ContinuedAsNew"));
+    let status = status.as_deref().and_then(ExecutionStatus::parse);
+    let goes_on = status.is_some_and(|status| !status.ends_instance());
     if goes_on && awaited.custom_status_after.is_none_or(|seen| version <= seen) {
         return Ok(AwaitedLook::Waiting);
     }
@@ -79,7 +80,7 @@ pub(super) fn look(connection: &Connection, awaited: AwaitedInstance<'_>) -> rus
     Ok(metadata.map_or(AwaitedLook::Unclear, |metadata| awaited.judge(metadata)))
 }
 
-/// Describes an instance of which there is nothing but a queued start.
+/// Describes an instance that has nothing in the store but a queued start.
 pub(super) fn pending(connection: &Connection, instance: &str) -> rusqlite::Result<Option<InstanceMetadata>> {
     let start = read_row(
         connection,
@@ -298,25 +299,6 @@ pub(super) fn events(
     };
     let texts = history::read(connection, instance, execution_id, 0)?;
     Ok(decode(&texts).map_err(|reason| refusal::undecodable_history(operation, &reason))?)
-}
-
-/// Counts running instances by orchestration and version, among the newest of all instances.
-pub(super) fn count_running(connection: &Connection, among: i64) -> rusqlite::Result<Vec<RunningInstances>> {
-    read_rows(
-        connection,
-        "SELECT i.orchestration_name, i.orchestration_version, count(*)
-         FROM (SELECT * FROM instances ORDER BY incarnation DESC LIMIT ?1) i
-         JOIN executions e ON e.instance_id = i.instance_id AND e.execution_id = i.current_execution_id
-         WHERE e.status = 'Running' GROUP BY 1, 2 ORDER BY 1, 2",
-        [among],
-        |row| {
-            Ok(RunningInstances {
-                orchestration_name: shown_text(row, 0)?,
-                orchestration_version: shown_text(row, 1)?,
-                instances: u64::try_from(row.get::<_, i64>(2)?).unwrap_or_default(),
-            })
-        },
-    )
 }
 
 pub(super) fn parked(

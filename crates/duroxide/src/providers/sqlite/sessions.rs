@@ -18,14 +18,18 @@ pub(super) fn claim(
     now: i64,
 ) -> rusqlite::Result<()> {
     let until = after(now, config.lock_timeout);
-    tx.execute(
+    let locked_until = tx.execute_returning(
         "INSERT INTO sessions (session_id, worker_id, locked_until, last_activity_at, due_at, owner)
          VALUES (?1, ?2, ?3, ?4, ?3, ?5)
          ON CONFLICT (session_id) DO UPDATE SET worker_id = ?2, last_activity_at = ?4, owner = ?5,
             locked_until = iif(worker_id = ?2, max(locked_until, ?3), ?3),
-            due_at = iif(worker_id = ?2, max(locked_until, ?3), ?3)",
+            due_at = iif(worker_id = ?2, max(locked_until, ?3), ?3)
+         RETURNING locked_until",
         params![session_id, config.owner_id, until, now, tx.owner_until(until)],
+        |row| row.get(0),
     )?;
+    // Another handle of this owner may have taken it for longer. If this one dies, it must be found up to then.
+    tx.owner_until(locked_until);
     tx.effects.work_due.note(after(now, config.lock_timeout));
     // From now on the session's activities with other tags are the owner's too.
     tx.execute(
@@ -131,11 +135,17 @@ pub(super) fn renew(
     let mut renewed = 0;
     let mut seen = std::collections::HashSet::new();
     for owner in owners.iter().filter(|owner| seen.insert(owner.as_str())) {
-        renewed += tx.execute(
+        let extended = tx.rows(
             "UPDATE sessions SET locked_until = max(locked_until, ?2), due_at = max(locked_until, ?2), owner = ?5
-             WHERE worker_id = ?1 AND locked_until > ?3 AND last_activity_at > ?4",
+             WHERE worker_id = ?1 AND locked_until > ?3 AND last_activity_at > ?4
+             RETURNING locked_until",
             params![owner, until, now, active_since, tx.owner_until(until)],
+            |row| row.get(0),
         )?;
+        renewed += extended.len();
+        tx.note_change(!extended.is_empty());
+        // As for a claim.
+        extended.into_iter().max().map(|locked_until| tx.owner_until(locked_until));
     }
     if renewed > 0 {
         tx.effects.work_due.note(after(now, extend_for));

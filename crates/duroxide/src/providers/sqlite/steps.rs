@@ -1,6 +1,6 @@
 //! Steps: turns that are stored together with their cause, in one transaction.
 //!
-//! Nobody leases the instance of such a turn. So the transaction first looks whether the instance is still what the
+//! The instance of such a turn is not leased. So the transaction first looks whether the instance is still what the
 //! caller holds in memory. The activities of the turn are entered as leased if the caller has room for them.
 
 use rusqlite::params;
@@ -26,7 +26,8 @@ use crate::providers::{
 const STORE: &str = "store_step";
 
 /// The steps that this store takes. More turns in one commit would keep other callers waiting.
-pub(super) const SUPPORT: StepSupport = StepSupport { results: true, starts: true, timers: true, turns: 16 };
+pub(super) const SUPPORT: StepSupport =
+    StepSupport { results: true, starts: true, timers: true, turns: 16, in_order: true };
 
 /// A step, encoded.
 struct StepCommit {
@@ -259,12 +260,12 @@ fn begin(
         history::refuse_duplicates(tx, STORE, &held.instance, held.turn.execution_id, &held.turn.events)?;
         return Ok(begun(true, Consumed::Leased(lease.leased)));
     }
-    let standing = standing(tx, held)?;
+    let stored = stored_state(tx, held)?;
     let timer = match cause {
         Some(Cause::Timer(timer)) => Some(timer),
         _ => None,
     };
-    let visible = match standing.may_have_messages(now) || timer.is_some() {
+    let visible = match stored.may_have_messages(now) || timer.is_some() {
         true => messages::oldest(tx, &held.instance, now)?.messages,
         false => Vec::new(),
     };
@@ -273,10 +274,10 @@ fn begin(
         ([only], Some(timer)) if only.text == timer.text.as_bytes() => Consumed::Message(only.id),
         _ => return Err(StoreError::StepConflict),
     };
-    if !standing.is_as_held || standing.is_leased || standing.has_parked {
+    if !stored.is_as_held || stored.is_leased || stored.has_parked {
         return Err(StoreError::StepConflict);
     }
-    if held.incarnation == 0 && standing.is_scheduled && messages::has_start(tx, &held.instance)? {
+    if held.incarnation == 0 && stored.is_scheduled && messages::has_start(tx, &held.instance)? {
         return Err(StoreError::StepConflict);
     }
     refuse_taken_ids(tx, held)?;
@@ -285,7 +286,7 @@ fn begin(
             work::end_held(tx, token, arrived_ms, now)?.ok_or(StoreError::StepConflict)?;
         }
     }
-    Ok(begun(standing.is_scheduled, consumed))
+    Ok(begun(stored.is_scheduled, consumed))
 }
 
 /// Refuses events with ids that are taken. Behind the last event that the caller holds, all are free.
@@ -299,26 +300,26 @@ fn refuse_taken_ids(tx: &WriteTransaction<'_, '_>, held: &HeldTurn) -> Result<()
     history::refuse_duplicates(tx, STORE, &held.instance, turn.execution_id, &turn.events)
 }
 
-/// Where an instance stands that the caller believes to be idle.
-struct Standing {
+/// What is stored of an instance that the caller believes to be idle.
+struct StoredState {
     is_as_held: bool,
     is_scheduled: bool,
-    /// Somebody has a lease on it, live or not, or it is blocked.
+    /// It has a lease, live or not, or it is blocked.
     is_leased: bool,
     is_ready: bool,
     has_parked: bool,
     due_at: Option<i64>,
 }
 
-impl Standing {
+impl StoredState {
     fn may_have_messages(&self, now: i64) -> bool {
         self.is_ready || self.due_at.is_some_and(|due| due <= now)
     }
 }
 
-fn standing(tx: &WriteTransaction<'_, '_>, held: &HeldTurn) -> rusqlite::Result<Standing> {
+fn stored_state(tx: &WriteTransaction<'_, '_>, held: &HeldTurn) -> rusqlite::Result<StoredState> {
     let read = |row: &rusqlite::Row<'_>| {
-        Ok(Standing {
+        Ok(StoredState {
             is_as_held: row.get::<_, Option<bool>>(0)?.unwrap_or(false),
             is_scheduled: row.get(1)?,
             is_leased: row.get(2)?,
@@ -347,7 +348,7 @@ fn standing(tx: &WriteTransaction<'_, '_>, held: &HeldTurn) -> rusqlite::Result<
             read,
         )?,
     };
-    Ok(found.unwrap_or(Standing {
+    Ok(found.unwrap_or(StoredState {
         is_as_held: false,
         is_scheduled: false,
         is_leased: false,

@@ -135,8 +135,10 @@ pub(super) fn abandon(
     if !ignore_attempt {
         leased_messages::count_attempt(tx, &lease.instance, lease.leased)?;
     }
-    if let Some(delay) = delay.filter(|delay| !delay.is_zero()) {
-        leased_messages::delay(tx, &lease.instance, lease.leased, super::shared::after(now, delay))?;
+    if let Some(delay) = delay {
+        // At once is at once, also on a machine whose clock was set back since.
+        let later = if delay.is_zero() { 0 } else { super::shared::after(now, delay) };
+        leased_messages::delay(tx, &lease.instance, lease.leased, later)?;
     }
     schedule::settle(tx, &lease.instance, now, LeaseChange::End)?;
     Ok(())

@@ -408,7 +408,7 @@ pub(super) fn ack(
     Ok(())
 }
 
-/// Removes an activity whose result is stored in the same transaction; `None` if nobody holds it by this token.
+/// Removes an activity whose result is stored in the same transaction; `None` if no lease has this token.
 pub(super) fn end_held(
     tx: &mut WriteTransaction<'_, '_>,
     token: &str,

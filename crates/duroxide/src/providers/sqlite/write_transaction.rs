@@ -17,7 +17,7 @@ use crate::model::{ExecutionStatus, InstanceState};
 pub(super) struct Effects {
     /// Whether any row changed.
     pub(super) rows_changed: bool,
-    /// How many rows changed, as far as statements tell, and not triggers.
+    /// How many rows the statements changed, without those that triggers changed.
     pub(super) rows: u64,
     /// Instances that became ready and that the same transaction did not claim.
     pub(super) ready_instances: HashSet<String>,
@@ -128,7 +128,7 @@ impl<'c, 's> WriteTransaction<'c, 's> {
         Ok(changed)
     }
 
-    /// Runs a statement that changes no rows by itself. SQLite would count those of the statement before it.
+    /// Runs a statement that changes no rows by itself, and counts none: SQLite would report the number of the statement before.
     fn control(&self, sql: &'static str) -> rusqlite::Result<()> {
         self.statements.run(sql, |statement| statement.execute([])).map(drop)
     }

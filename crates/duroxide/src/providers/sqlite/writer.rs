@@ -22,6 +22,7 @@ use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use super::connection::{self, SyncLevel};
+use super::disk::WriterFault;
 use super::error::{StoreError, classify};
 use super::figures;
 use super::give_backs::GiveBacks;
@@ -297,6 +298,10 @@ impl<'c, 's> Writing<'c, 's> {
         let mut answers: Vec<_> = jobs.into_iter().map(|envelope| envelope.job.run(&mut tx)).collect();
         answers.iter_mut().for_each(|answer| answer.claim(&mut tx));
         let (effects, committed) = tx.commit(durable && is_awaited);
+        let committed = committed.or_else(|error| match self.has_fault(WriterFault::SwallowsErrors) {
+            true => Ok(()),
+            false => Err(error),
+        });
         self.shared.ledger.enter(Committed {
             is_written: committed.is_ok() && effects.rows_changed,
             is_synced: durable && self.syncs(),
@@ -353,6 +358,11 @@ impl<'c, 's> Writing<'c, 's> {
     fn answer_sync_waiters(&mut self, synced: Result<(), &rusqlite::Error>) {
         self.unsynced = 0;
         self.sync_waiters.drain(..).for_each(|sync_waiter| sync_waiter.tell(synced));
+    }
+
+    /// Tells whether a test wants this writer to be wrong in this way.
+    fn has_fault(&self, fault: WriterFault) -> bool {
+        self.keeper.as_ref().is_some_and(|keeper| keeper.has_fault(fault))
     }
 
     /// Tells whether this store syncs its commits.
@@ -421,7 +431,7 @@ impl<'c, 's> Writing<'c, 's> {
         work_done::forget();
         let level = match (self.shared.is_file, self.shared.durability, durable) {
             (false, _, _) => SyncLevel::Off,
-            (true, Durability::Full, true) => SyncLevel::Full,
+            (true, Durability::Full, true) if !self.has_fault(WriterFault::SkipsSyncs) => SyncLevel::Full,
             (true, _, _) => SyncLevel::Normal,
         };
         if self.sync_level != Some(level) {

@@ -119,6 +119,11 @@ impl SharedState {
         self.lock().dropped.remove(&kind).unwrap_or_default()
     }
 
+    /// Tells whether this event started a child that lives on when its parent gives it up.
+    pub(crate) fn is_lasting(&self, schedule_id: u64) -> bool {
+        self.lock().lasting_children.contains(&schedule_id)
+    }
+
     /// Takes the waits and dequeues that got their signal or message since the last call.
     pub(crate) fn take_served(&self) -> Vec<u64> {
         std::mem::take(&mut self.lock().served)
@@ -164,6 +169,11 @@ impl SharedState {
     /// Tells whether the code listens for a cancellation.
     pub(crate) fn listens(&self) -> bool {
         !self.lock().cancellation.listeners.is_empty()
+    }
+
+    /// Says where the code makes the call whose steps are taken from now on; `None` for wherever a step is taken.
+    pub(crate) fn set_asking_place(&self, place: Option<&'static Location<'static>>) {
+        self.lock().asking_place = place;
     }
 
     /// Where the code made its last request; `None` if it has made none.

@@ -25,6 +25,8 @@ pub(crate) enum Request {
     Activity,
     Timer,
     Child,
+    /// A child that lives on when its future is dropped or its parent is cancelled. As for a timer, no row records a drop.
+    LastingChild,
     Wait(SignalKey),
     Dequeue(String),
 }
@@ -49,7 +51,7 @@ impl Request {
             Self::Child => Some(Cancellable::Child),
             Self::Wait(_) => Some(Cancellable::Wait),
             Self::Dequeue(_) => Some(Cancellable::Dequeue),
-            Self::Timer => None,
+            Self::Timer | Self::LastingChild => None,
         }
     }
 }

@@ -36,6 +36,8 @@ pub(super) struct State {
     pub(super) retired: Vec<Listener>,
     pub(super) token_of: HashMap<u64, u64>,
     pub(super) dropped: BTreeMap<Cancellable, BTreeSet<u64>>,
+    /// The events that started children which live on when their parent gives them up.
+    pub(super) lasting_children: BTreeSet<u64>,
     pub(super) signals: Signals,
     pub(super) queues: Queues,
     /// Waits and dequeues that got their signal or message since the engine last asked.
@@ -57,6 +59,8 @@ pub(super) struct State {
     pub(super) foreign: bool,
     /// Where the code made its last request.
     pub(super) last_place: Option<&'static Location<'static>>,
+    /// Where the code makes the call whose steps are taken just now.
+    pub(super) asking_place: Option<&'static Location<'static>>,
     /// Set for code that runs a second time to be compared: its log lines are not written again.
     pub(super) muted: bool,
 }
@@ -121,6 +125,7 @@ impl State {
             retired: Vec::new(),
             token_of: HashMap::new(),
             dropped: BTreeMap::new(),
+            lasting_children: BTreeSet::new(),
             signals: Signals::new(policy),
             queues: Queues::new(policy),
             served: Vec::new(),
@@ -135,6 +140,7 @@ impl State {
             progressed: false,
             foreign: false,
             last_place: None,
+            asking_place: None,
             muted: false,
         }
     }
@@ -151,7 +157,7 @@ impl State {
         if !matches!(action, Action::ContinueAsNew { .. }) {
             self.emitted_events += 1;
         }
-        let place = Location::caller();
+        let place = self.asking_place.unwrap_or(Location::caller());
         self.last_place = Some(place);
         self.emitted.push(Emitted { token, action, options: None, place });
         token
@@ -160,6 +166,9 @@ impl State {
     pub(super) fn bind(&mut self, token: u64, schedule_id: u64) {
         let Some(pending) = self.requests.get_mut(&token) else { return };
         pending.schedule_id = Some(schedule_id);
+        if matches!(pending.request, Request::LastingChild) {
+            self.lasting_children.insert(schedule_id);
+        }
         if pending.dropped {
             self.record_drop(token, schedule_id);
         } else {
@@ -174,7 +183,9 @@ impl State {
         let outcome = match &pending.request {
             Request::Wait(_) => self.signals.take(schedule_id).map(CompletionResult::ExternalData),
             Request::Dequeue(_) => self.queues.take(schedule_id).map(CompletionResult::ExternalData),
-            Request::Activity | Request::Timer | Request::Child => pending.outcome.take(),
+            Request::Activity | Request::Timer | Request::Child | Request::LastingChild => {
+                pending.outcome.take()
+            }
         }?;
         if matches!(pending.request, Request::Wait(_) | Request::Dequeue(_)) {
             self.served.push(schedule_id);
@@ -197,7 +208,7 @@ impl State {
         match pending.request {
             Request::Wait(_) => self.signals.drop_wait(schedule_id),
             Request::Dequeue(_) => self.queues.drop_dequeue(schedule_id, ready),
-            Request::Activity | Request::Timer | Request::Child => {}
+            Request::Activity | Request::Timer | Request::Child | Request::LastingChild => {}
         }
         self.record_drop(token, schedule_id);
     }

@@ -194,7 +194,7 @@ fn mismatch(message: String) -> ErrorDetails {
     }
 }
 
-/// Reads the history of an instance that nobody has leased; `None` if it has values, which only a lease gives, or if
+/// Reads the history of an instance without a lease; `None` if it has values, which only a lease gives, or if
 /// it has changed meanwhile.
 async fn without_lease(core: &Core, claim: &Claim) -> Option<StoredHistory> {
     let events = core.store.read_with_execution(&claim.instance, claim.execution_id).await.ok()?;

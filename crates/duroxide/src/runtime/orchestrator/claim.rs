@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::residents::Resident;
 use crate::model::{Event, ExecutionStatus, INITIAL_EXECUTION_ID, KvEntry, WorkItem};
-use crate::providers::{HistoryPart, InstanceClaim};
+use crate::providers::{HistoryPart, InstanceClaim, ScheduledActivityIdentifier};
 
 /// A leased instance and the messages for its turn.
 #[derive(Debug, Clone)]
@@ -26,7 +26,7 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// Makes the claim of a turn that nobody leases: of an instance in memory, with messages that are stored nowhere.
+    /// Makes the claim of a turn without a lease: of an instance in memory, with messages that are stored nowhere.
     pub fn of_resident(instance: &str, resident: &Resident, messages: Vec<WorkItem>) -> Self {
         Self {
             instance: instance.to_string(),
@@ -93,8 +93,12 @@ pub(crate) enum StoredHistory {
         events: Vec<Event>,
         kv: HashMap<String, KvEntry>,
     },
-    /// It cannot be decoded, for this reason.
-    Undecodable(String),
+    /// It cannot be decoded.
+    Undecodable {
+        reason: String,
+        /// The activities that the store still has for the instance: no history tells them.
+        queued: Vec<ScheduledActivityIdentifier>,
+    },
 }
 
 impl StoredHistory {
@@ -107,7 +111,7 @@ impl StoredHistory {
 impl From<HistoryPart> for StoredHistory {
     fn from(part: HistoryPart) -> Self {
         match part.history_error {
-            Some(error) => Self::Undecodable(error),
+            Some(reason) => Self::Undecodable { reason, queued: Vec::new() },
             None => Self::Decoded { events: part.events, kv: part.kv_snapshot.unwrap_or_default() },
         }
     }

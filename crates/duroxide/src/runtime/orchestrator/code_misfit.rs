@@ -62,7 +62,7 @@ impl<'a> MisfitRules<'a> {
             _ => None,
         };
         let (cause, text) = blocked?;
-        // Nobody waits for code that fits in order to cancel an instance.
+        // A cancellation needs no code that fits.
         if let Some(reason) = execution.cancel_reason() {
             turn.result = TurnResult::Cancelled(reason.to_string());
             return None;

@@ -171,7 +171,7 @@ pub(super) async fn store(core: &Arc<Core>, claim: &Claim, commit: Commit, worke
                     core.metrics().record_residents_evicted(left as u64);
                 }
             }
-            // Not earlier: these may lead to the next turn at once.
+            // The instance must be in memory before these: each may lead to its next turn at once.
             steps::note_timers(core, &ack.orchestrator_items);
             worker::receive(core, claims).await;
             report.publish(core, &claim.instance, execution_id, worker_id);

@@ -20,7 +20,10 @@ use crate::model::BlockReason;
 use crate::model::{
     Event, EventKind, ExecutionStatus, INITIAL_EVENT_ID, INITIAL_EXECUTION_ID, KvEntry, WorkItem,
 };
-use crate::providers::{DispatcherCapabilityFilter, ExecutionMetadata, current_build_version, inspect};
+use crate::providers::{
+    DispatcherCapabilityFilter, ExecutionMetadata, ScheduledActivityIdentifier, current_build_version,
+    inspect,
+};
 use crate::registry::{OrchestrationHandler, OrchestrationRegistry};
 use crate::replay::{Ending, Execution, Journal};
 use crate::runtime::core::Core;
@@ -66,7 +69,9 @@ pub(crate) fn decide(rules: &Rules<'_>, mut claim: Claim, state: InstanceState) 
         InstanceState::Stored(StoredHistory::Decoded { events, kv }) => {
             stored_turn(rules, &mut claim, &events, kv)
         }
-        InstanceState::Stored(StoredHistory::Undecodable(error)) => undecodable(rules, &mut claim, error),
+        InstanceState::Stored(StoredHistory::Undecodable { reason, queued }) => {
+            undecodable(rules, &mut claim, reason, queued)
+        }
         InstanceState::Ended => ended(&mut claim),
     };
     (claim, decision)
@@ -507,7 +512,12 @@ fn drain(claim: &Claim, notices: Vec<Notice>) -> Decision {
 }
 
 /// Handles an instance whose history does not decode: waits, and fails the instance after too many attempts.
-fn undecodable(rules: &Rules<'_>, claim: &mut Claim, error: String) -> Decision {
+fn undecodable(
+    rules: &Rules<'_>,
+    claim: &mut Claim,
+    error: String,
+    queued: Vec<ScheduledActivityIdentifier>,
+) -> Decision {
     if claim.is_known_to_have_ended() {
         return ended(claim);
     }
@@ -517,7 +527,7 @@ fn undecodable(rules: &Rules<'_>, claim: &mut Claim, error: String) -> Decision 
     tracing::warn!(target: TARGET, instance = %claim.instance, attempt_count = claim.attempt_count, error,
         "history cannot be decoded");
     if rules.is_poison(claim) {
-        poison::undecodable(rules, claim, error, collisions)
+        poison::undecodable(rules, claim, error, queued, collisions)
     } else {
         Decision::Defer(CANNOT_REPLAY_DELAY)
     }

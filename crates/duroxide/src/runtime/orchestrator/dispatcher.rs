@@ -11,8 +11,8 @@ use super::turn::LeasedClaim;
 use super::turn_capacity::{self, TurnSlot};
 use crate::providers::{InstanceClaim, ProviderError, WorkQueue, WorkSignal};
 use crate::runtime::core::{Core, TARGET};
-use crate::runtime::fetch_backoff::{FetchBackoff, longest_silence};
-use crate::runtime::steps;
+use crate::runtime::fetch_backoff::{AfterFailure, FetchBackoff, longest_silence};
+use crate::runtime::steps::{self, TimersFirst};
 
 /// What a dispatcher has room for.
 struct Room {
@@ -25,22 +25,26 @@ struct Room {
 pub(super) async fn run(core: Arc<Core>) {
     let mut signal = core.store.extension().work_signal(WorkQueue::Orchestrator);
     let mut backoff = FetchBackoff::default();
+    let mut timers = TimersFirst::default();
     loop {
         let Some(room) = room(&core).await else { return };
-        steps::until_timers_are_taken(&core).await;
+        timers.let_go(&core).await;
         signal.mark_seen();
         match claim(&core, room.wanted).await {
             Ok(claims) => {
                 backoff.reset();
                 let nothing_is_left = claims.len() < room.wanted;
+                timers.note_claim(nothing_is_left);
                 begin_all(&core, claims, room.slot).await;
                 if nothing_is_left {
-                    wait_for_more(&core, &mut signal).await;
+                    wait_for_more(&core, &mut signal, &mut timers).await;
                 }
             }
             Err(error) => {
-                tracing::warn!(target: TARGET, %error, retryable = error.retryable, "claiming instances failed");
-                let pause = backoff.after(&error);
+                let AfterFailure { pause, is_news } = backoff.after(&error, core.clock.monotonic());
+                if is_news {
+                    tracing::warn!(target: TARGET, %error, retryable = error.retryable, "claiming instances failed");
+                }
                 drop(room);
                 tokio::select! {
                     () = core.stop.cancelled() => return,
@@ -87,7 +91,7 @@ async fn begin_all(core: &Arc<Core>, claims: Vec<InstanceClaim>, mut slot: Optio
 }
 
 /// Puts the instances that are in memory first, among those that were claimed together: the turns of the others may take
-/// their places. The claim was in the order of age, and all of it is taken, so nobody waits longer than for one claim.
+/// their places. The claim was in the order of age, and all of it is taken, so no instance waits longer than for one claim.
 fn residents_first(core: &Core, claims: Vec<InstanceClaim>) -> Vec<InstanceClaim> {
     let (mut first, others): (Vec<_>, Vec<_>) =
         claims.into_iter().partition(|claim| core.residents.has(&claim.instance));
@@ -97,21 +101,29 @@ fn residents_first(core: &Core, claims: Vec<InstanceClaim>) -> Vec<InstanceClaim
 
 /// Waits until a claim may find something, or the runtime stops. Begins the turns that the store claims for this
 /// runtime meanwhile.
-async fn wait_for_more(core: &Arc<Core>, signal: &mut WorkSignal) {
-    loop {
+async fn wait_for_more(core: &Arc<Core>, signal: &mut WorkSignal, timers: &mut TimersFirst) {
+    // One for all rounds: a claim follows in time, however many timers there are.
+    let mut silence = core.clock.sleep(longest_silence(&core.options));
+    while !timers.is_over() {
         let Some(wanted) = wanted(core).await else { return };
         let request = turn_capacity::request(core, wanted);
         let claims = tokio::select! {
+            // What the store has told comes before other timers: at most one round of them goes ahead of it.
+            biased;
             () = core.stop.cancelled() => return,
             claims = core.store.extension().wait_for_instances(&request, signal) => claims,
+            () = &mut silence => return,
             // The store would lease their instances along with the next commit. What it has to tell, it tells afterwards.
             () = steps::until_timers_are_due(core) => {
-                steps::until_timers_are_taken(core).await;
+                timers.note_that_nobody_waits();
+                timers.let_go(core).await;
                 continue;
             }
-            () = core.clock.sleep(longest_silence(&core.options)) => return,
         };
         let nothing_is_left = !claims.is_empty() && claims.len() < wanted;
+        if !claims.is_empty() {
+            timers.note_claim(nothing_is_left);
+        }
         begin_all(core, claims, None).await;
         if !nothing_is_left {
             return;
@@ -119,8 +131,8 @@ async fn wait_for_more(core: &Arc<Core>, signal: &mut WorkSignal) {
     }
 }
 
-/// Claims instances. A stop does not interrupt a claim: the dispatcher must know its leases, to give them back. A store of
-/// which claims may take long hears of the stop by itself.
+/// Claims instances. A stop does not interrupt a claim: the dispatcher must know its leases, to give them back. A store
+/// whose claims may take long hears of the stop by itself.
 async fn claim(core: &Core, wanted: usize) -> Result<Vec<InstanceClaim>, ProviderError> {
     core.store.extension().claim_instances(&turn_capacity::request(core, wanted)).await
 }

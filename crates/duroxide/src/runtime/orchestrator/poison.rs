@@ -124,12 +124,13 @@ impl Poison {
     }
 }
 
-/// Fails an instance whose history does not decode. Neither reads nor changes the old rows; only the store knows the
-/// parent.
+/// Fails an instance whose history does not decode, and cancels the activities that the store still has `queued` for it.
+/// Neither reads nor changes the old rows; only the store knows the parent.
 pub(super) fn undecodable(
     rules: &Rules<'_>,
     claim: &Claim,
     error: String,
+    queued: Vec<ScheduledActivityIdentifier>,
     collisions: Vec<Notice>,
 ) -> Decision {
     let execution_id = claim.execution_id;
@@ -160,6 +161,7 @@ pub(super) fn undecodable(
     let metadata = ExecutionMetadata::default();
     let mut commit = failed(claim, execution_id, vec![event], metadata, details.clone(), report);
     commit.fallback = Some(Box::new(fallback));
+    commit.cancelled_activities = queued;
     commit.notices = collisions;
     commit.notices.push(Notice { to: parent, result: Err(details) });
     Decision::Commit(Box::new(commit))

@@ -4,10 +4,10 @@
 //!   counting an attempt, and taken again after longer and longer waits. Meanwhile the runtime holds the instance: what is
 //!   sent to it waits behind the messages of that turn.
 //! - A refusal that will not pass fails the instance, in a commit of its own that is small enough to be taken.
-//! - A turn whose lease ran out while it waited for the store is its holder's again, unless somebody has taken over: then
-//!   whoever did takes it, and this one leaves nothing behind. Neither is the fault of the messages.
+//! - A turn whose lease ran out while it waited for the store is its holder's again, unless another runtime has taken over.
+//!   That runtime then takes the turn, and this one leaves nothing behind. In neither case does the attempt count.
 //! - If even the failure is refused, the turn is taken again as often as messages may be delivered. Then the instance is
-//!   *blocked*: it keeps its history and its messages, and waits with the reason for somebody to unblock it.
+//!   *blocked*: it keeps its history and its messages, and waits with the reason until an operator unblocks it.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ use crate::runtime::postponed;
 /// Why a turn is not stored.
 #[derive(Debug)]
 pub(super) enum NotStored {
-    /// Somebody else has it now.
+    /// Another runtime has it now.
     TakenOver,
     Refused(ProviderError),
 }
@@ -109,8 +109,8 @@ pub(super) async fn recover_lease(
     }
 }
 
-/// Leaves a turn to whoever has taken it over. The store has counted an attempt for that, though the messages did nothing
-/// wrong.
+/// Leaves a turn to the runtime that has taken it over. The store has counted an attempt for that, though the messages did
+/// nothing wrong.
 pub(super) fn taken_over(core: &Core, claim: &Claim) -> Settled {
     tracing::warn!(target: TARGET, instance = %claim.instance,
         "the store refuses the turn: its lease ran out, and somebody else has taken over");

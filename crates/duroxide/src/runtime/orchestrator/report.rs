@@ -56,7 +56,7 @@ impl Report {
 }
 
 impl ExecutionEnd {
-    /// An end of which only the fact is known.
+    /// The end of an execution whose turns and events nobody counted.
     pub fn unknown() -> Self {
         Self { ending: Ending::ContinuedAsNew { input: String::new() }, seconds: 0.0, turns: 1, events: 1 }
     }

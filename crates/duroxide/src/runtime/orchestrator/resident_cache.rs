@@ -158,7 +158,8 @@ impl<V> ResidentCache<V> {
         Some(victims)
     }
 
-    /// Before anything is known about waits, the one that has waited longest goes.
+    /// Tells whether an instance has waited so long that a newcomer may take its place. While the cache has seen no wait end,
+    /// any wait is long.
     fn has_waited_long(&self, wait: Duration) -> bool {
         self.usual_wait.is_none_or(|usual| wait > usual.saturating_mul(PATIENCE))
     }

@@ -1,4 +1,4 @@
-//! Activities that nobody begins in time.
+//! Activities that no worker begins in time.
 //!
 //! [`crate::model::start_reminder`] is the message. It comes with the other messages of a turn, and does not reach the code:
 //! whoever has claimed the instance fails the activity in the store, if nobody has begun it, and the failure is the next
@@ -14,11 +14,12 @@ use crate::model::{ActivityOptions, WorkItem, reminded_activity, start_reminder,
 use crate::providers::{ScheduledActivityIdentifier, UnbegunOutcome, refusal};
 use crate::runtime::core::{Core, TARGET};
 
-/// The shortest time until another look at an activity that somebody has leased for the first time, or that the store did not
+/// The shortest time until another look at an activity that a worker has leased for the first time, or that the store did not
 /// tell about. Each further look comes when the activity is twice as old.
 const SHORTEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// Nobody looks at an older activity again: whoever has held its first lease for so long has begun it.
+/// The runtime no longer looks at an activity that is older than this: a worker that has held its first lease all this time
+/// has begun it.
 const OLDEST: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// Makes the reminders that these new activities ask for.
@@ -33,7 +34,7 @@ pub(super) fn of_options(
     })
 }
 
-/// Takes the reminders out of the messages, and fails the activities that nobody has begun. Returns the reminders for another
+/// Takes the reminders out of the messages, and fails the activities that no worker has begun. Returns the reminders for another
 /// look, which are to be stored with the turn.
 pub(super) async fn take(core: &Arc<Core>, claim: &mut Claim) -> Vec<WorkItem> {
     // What has ended has no activities, and its messages go unread.

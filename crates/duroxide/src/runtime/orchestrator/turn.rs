@@ -11,8 +11,8 @@ use super::obstacles;
 use super::refused::{self, NotStored, Settled};
 use super::start_reminders;
 use super::turn_capacity::TurnSlot;
-use crate::model::WorkItem;
-use crate::providers::refusal;
+use crate::model::{QueuedActivity, WorkItem};
+use crate::providers::{ScheduledActivityIdentifier, refusal};
 use crate::runtime::core::{Core, TARGET};
 use crate::runtime::leases::Lease;
 
@@ -129,7 +129,7 @@ fn remember_origin(core: &Core, claim: &Claim, commit: &Commit) {
 }
 
 /// Finds out about the instance: from memory if it is resident, from its history otherwise. Of one that has ended there
-/// is nothing to know; a timer that nobody waits for any more costs no more than its row.
+/// is nothing to know; a timer whose instance has ended costs no more than its row.
 async fn recall(core: &Core, claim: &Claim) -> Result<InstanceState, NotStored> {
     if claim.is_known_to_have_ended() {
         return Ok(InstanceState::Ended);
@@ -150,7 +150,36 @@ async fn recall(core: &Core, claim: &Claim) -> Result<InstanceState, NotStored> 
         }
         history => history,
     };
-    Ok(InstanceState::Stored(history?.into()))
+    let mut history = StoredHistory::from(history?);
+    if let StoredHistory::Undecodable { queued, .. } = &mut history {
+        *queued = queued_activities(core, claim).await?;
+    }
+    Ok(InstanceState::Stored(history))
+}
+
+/// Asks the store which activities it has for an instance whose history does not tell. This runtime has leased the
+/// instance, so no turn schedules more of them before its commit.
+async fn queued_activities(
+    core: &Core,
+    claim: &Claim,
+) -> Result<Vec<ScheduledActivityIdentifier>, NotStored> {
+    let Some(inspector) = core.store.extension().as_inspector() else { return Ok(Vec::new()) };
+    match inspector.list_activities(&claim.instance, usize::MAX).await {
+        Ok(activities) => {
+            let identifier = |activity: QueuedActivity| ScheduledActivityIdentifier {
+                instance: activity.instance,
+                execution_id: activity.execution_id,
+                activity_id: activity.activity_id,
+            };
+            Ok(activities.into_iter().map(identifier).collect())
+        }
+        Err(error) if error.retryable => Err(error.into()),
+        Err(error) => {
+            tracing::warn!(target: TARGET, instance = %claim.instance, %error,
+                "the activities of an instance with an undecodable history are not known, and stay queued");
+            Ok(Vec::new())
+        }
+    }
 }
 
 async fn abandon(core: &Core, claim: &Claim, delay: Option<Duration>, ignore_attempt: bool) {

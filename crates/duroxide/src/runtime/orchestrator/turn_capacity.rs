@@ -47,7 +47,7 @@ impl TurnCapacity {
         }
     }
 
-    /// Tells whether turns are quick, so that a client may wait for one. Before a turn was measured nobody knows: code that
+    /// Tells whether turns are quick, so that a client may wait for one. Before it has measured a turn, the runtime does not know: code that
     /// blocks its thread would block the client, too. So the first start goes through the queue, and others wait for its turn for
     /// as long as they have patience.
     pub(crate) async fn is_quick_enough_to_wait(&self, patience: Duration) -> bool {

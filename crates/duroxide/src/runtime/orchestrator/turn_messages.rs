@@ -59,8 +59,8 @@ impl TurnMessages {
         sorted
     }
 
-    /// Sorts the timers of this turn by their times, and keeps the places that timers have among the other messages.
-    /// Needed after a standstill: the store delivers timers in the order in which they were set.
+    /// Sorts the timers of this turn by their times, and keeps the places that timers have among the other messages. The
+    /// store delivers timers in the order in which they were set; after a standstill, several are due at once.
     fn put_timers_in_order_of_their_times(&mut self) {
         let places: Vec<usize> =
             (0..self.inputs.len()).filter(|&at| due(&self.inputs[at]).is_some()).collect();

@@ -1,7 +1,7 @@
 //! Turns that follow from a turn at once, and are stored in the same commit.
 //!
-//! Whoever takes a turn looks at the messages that it sends. If one of them can be taken right away, it is left out, and
-//! the turn that it leads to comes next. What is not taken here goes into the queues, as ever.
+//! The task that takes a turn looks at the messages that the turn sends. If one of them can be taken right away, it is left
+//! out, and the turn that it leads to comes next. What is not taken here goes into the queues, as ever.
 
 use super::turns::UnstoredTurn;
 use super::under_way::Lead;

@@ -8,7 +8,7 @@
 //! and enters the next activity, already leased for this process. A client's start goes the same way if a runtime on the
 //! same store handle has room ([`starts`]).
 //!
-//! Nobody leases the instance meanwhile; the store checks in the commit that it has not changed. If it has, nothing of
+//! The instance is not leased meanwhile; the store checks in the commit that it has not changed. If it has, nothing of
 //! the turn remains, and the cause goes the long way: into the queue. So the short path never decides anything that the
 //! long path would not, and a crash at any point leaves what the long path understands: the activity and its lease.
 //!
@@ -36,9 +36,7 @@ use timers::Timers;
 use under_way::UnderWay;
 
 pub(crate) use results::{Offered, OfferedResult, offer};
-pub(crate) use timers::{
-    note as note_timers, until_due as until_timers_are_due, until_taken as until_timers_are_taken,
-};
+pub(crate) use timers::{TimersFirst, note as note_timers, until_due as until_timers_are_due};
 
 /// Takes steps from now on, if the store takes any: starts of clients, and timers that are due.
 pub(crate) fn start(core: &Arc<Core>) {
@@ -63,7 +61,7 @@ pub(crate) struct Steps {
 impl Steps {
     pub(crate) fn new(store: &dyn ExtendedProvider) -> Self {
         let support = store.step_support();
-        let timers = support.timers.then(|| Arc::new(Timers::new(store.clock())));
+        let timers = support.timers.then(|| Arc::new(Timers::new(store.clock(), support.in_order)));
         Self {
             support,
             under_way: Arc::default(),

@@ -89,8 +89,8 @@ async fn take(core: &Arc<Core>, lead: Lead, result: OfferedResult) -> Offered {
     let mut others = hold.take_waiting(MOST_RESULTS - 1);
     let results: Vec<OfferedResult> =
         std::iter::once(&result).chain(others.iter().map(|other| &other.result)).cloned().collect();
-    // If the turn kills the process, that is an attempt of all these activities. Not earlier: while they wait for a slot, no
-    // code of theirs runs.
+    // If the turn kills the process, that is an attempt of all these activities. The marks come after the wait for a slot,
+    // because no code runs during the wait.
     let marks = results.iter().map(|result| core.mark_running(&result.token)).collect();
     let messages = results.iter().map(|result| (*result.completion).clone()).collect();
     let claim = Claim::of_resident(result.instance(), &resident, messages);
@@ -117,7 +117,7 @@ fn answer(others: &mut Vec<WaitingResult>, stored: &Taken) {
         match stored {
             Taken::Stored => drop(answer.send(Answer::Stored)),
             Taken::Not { is_perhaps_stored: false } => drop(answer.send(Answer::NotTaken)),
-            // Dropping it says that nobody knows.
+            // Dropping it says that the outcome is unknown.
             Taken::Not { is_perhaps_stored: true } => drop(answer),
         }
     }

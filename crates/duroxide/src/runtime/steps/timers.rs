@@ -2,9 +2,11 @@
 //!
 //! The message of a timer is in the queue of its instance, as ever, so nothing is lost with this process. When the timer is
 //! due and its instance is in memory and idle, the runtime takes the turn, and one commit removes the message and stores the
-//! turn. The dispatcher, which the store wakes at about the same moment, lets these turns go first: it would lease the
-//! instances just before, and the turns that were taken here would be refused. Whatever it claims afterwards came later than
-//! these timers, so first come is first served. If the store does not get on with them, the dispatcher goes on.
+//! turn. The dispatcher, which the store wakes at about the same moment, lets these turns go first ([`TimersFirst`]): it would
+//! lease the instances just before, and the turns that were taken here would be refused. Timers stand in line since they
+//! were set, so whatever the dispatcher finds afterwards came later. If their code does not get on, or the dispatcher is behind
+//! with the line, it lets them go first for no longer than [`LONGEST_OVERTAKING`]. Once the store has them, it claims at once if a
+//! claim is answered after them; otherwise it waits until they are stored, for [`LONGEST_HOLD`] at most.
 //!
 //! Whatever is not taken here stays in its queue, where the dispatcher finds it: timers of instances that are not in memory,
 //! that come together with others, or that the store does not take to be due yet.
@@ -19,7 +21,7 @@ use super::is_held_for_test;
 use super::turns::{self, Taken};
 use super::under_way::Lead;
 use crate::model::{Clock, SystemClock, WorkItem, reminded_activity};
-use crate::providers::{StepCause, WorkSignal, WorkSignalSource};
+use crate::providers::{LONGEST_OVERTAKING, StepCause, WorkSignal, WorkSignalSource};
 use crate::runtime::core::Core;
 use crate::runtime::orchestrator::claim::Claim;
 use crate::runtime::orchestrator::turn_capacity;
@@ -28,10 +30,7 @@ use crate::runtime::orchestrator::turn_capacity;
 /// memory, or have ended.
 const MOST_KNOWN: usize = 65_536;
 
-/// How long the dispatcher lets the turns of timers go first while their code does not get on. The store is another matter: while
-/// it stores these turns it would not answer a claim sooner.
-const LONGEST_STANDSTILL: Duration = Duration::from_millis(50);
-/// How long it lets them go first at most.
+/// How long the dispatcher waits for the turns of the same timers, also while the store gets on with them.
 const LONGEST_HOLD: Duration = Duration::from_secs(1);
 
 /// The timers that this runtime has set, as far as they are not due.
@@ -39,8 +38,9 @@ pub(super) struct Timers {
     known: Mutex<Known>,
     /// Wakes when the earliest of them is due.
     due: WorkSignalSource,
-    /// Those that are due and whose turns are not stored yet.
+    /// Those that are due and whose turns a claim might get ahead of.
     being_taken: watch::Sender<BeingTaken>,
+    store_answers_in_order: bool,
 }
 
 /// The timers whose turns are being taken, by their numbers: a later one has a higher number.
@@ -48,7 +48,9 @@ pub(super) struct Timers {
 struct BeingTaken {
     under_way: BTreeMap<u64, Phase>,
     begun: u64,
-    /// How often one of them has come into its next phase.
+    /// A dispatcher waits for so many of the first.
+    awaited: u64,
+    /// How often the store has got one of these, or has stored it.
     progress: u64,
 }
 
@@ -56,7 +58,7 @@ struct BeingTaken {
 enum Phase {
     /// It waits for its turn, or its code runs.
     Deciding,
-    /// The store has the turn.
+    /// The store has the turn, and a claim might come before it.
     BeingStored,
 }
 
@@ -69,6 +71,10 @@ impl BeingTaken {
     /// Tells whether the code of one of the first `count` is under way.
     fn is_any_of_first_deciding(&self, count: u64) -> bool {
         self.under_way.range(..count).any(|(_, phase)| *phase == Phase::Deciding)
+    }
+
+    fn note_progress(&mut self, number: u64) {
+        self.progress += u64::from(number < self.awaited);
     }
 }
 
@@ -88,8 +94,9 @@ struct KnownTimer {
 }
 
 impl Timers {
-    pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
+    pub(super) fn new(clock: Arc<dyn Clock>, store_answers_in_order: bool) -> Self {
         Self {
+            store_answers_in_order,
             known: Mutex::default(),
             due: WorkSignalSource::new(clock),
             being_taken: watch::Sender::default(),
@@ -153,7 +160,7 @@ impl Timers {
         TimerTurn { timers: self.clone(), number }
     }
 
-    /// Forgets the first `count` that are under way: nobody waits for them again.
+    /// Forgets the first `count` that are under way: the dispatcher does not wait for them again.
     fn pass_by_first(&self, count: u64) {
         self.being_taken.send_modify(|timers| timers.under_way = timers.under_way.split_off(&count));
     }
@@ -172,11 +179,14 @@ struct TimerTurn {
 impl TimerTurn {
     /// Takes note that the store has the turn.
     fn is_being_stored(&self) {
+        let store_answers_in_order = self.timers.store_answers_in_order;
         self.timers.being_taken.send_modify(|timers| {
-            if let Some(phase) = timers.under_way.get_mut(&self.number) {
-                *phase = Phase::BeingStored;
+            match timers.under_way.get_mut(&self.number) {
+                Some(phase) if !store_answers_in_order => *phase = Phase::BeingStored,
+                // A claim comes after it now.
+                _ => drop(timers.under_way.remove(&self.number)),
             }
-            timers.progress += 1;
+            timers.note_progress(self.number);
         });
     }
 }
@@ -185,7 +195,7 @@ impl Drop for TimerTurn {
     fn drop(&mut self) {
         self.timers.being_taken.send_modify(|timers| {
             timers.under_way.remove(&self.number);
-            timers.progress += 1;
+            timers.note_progress(self.number);
         });
     }
 }
@@ -211,38 +221,98 @@ pub(super) async fn run(core: Arc<Core>) {
     }
 }
 
-/// Lets the turns of the timers that are due go first. For a dispatcher that is about to claim.
-pub(crate) async fn until_taken(core: &Arc<Core>) {
-    let Some(timers) = &core.steps.timers else { return };
-    take_due(core, timers);
-    let mut being_taken = timers.being_taken.subscribe();
-    let first = being_taken.borrow().begun;
-    if !being_taken.borrow().has_any_of_first(first) {
-        return;
+/// Lets the turns of timers that are due go first, for a dispatcher that is about to claim.
+///
+/// If the last claim took all that there was, whatever came since came after these timers were set. So they are in front of it
+/// also by the order of the line, and go first as long as they get on. If more was left, some of that may be older: then all
+/// holds together last for [`LONGEST_OVERTAKING`], until a claim has taken all. A store that does not answer in order takes longer
+/// than that to store a batch of turns, and a claim in their midst would make each of the rest late: there they get the whole time.
+#[derive(Default)]
+pub(crate) struct TimersFirst {
+    /// The last claim left something.
+    is_behind: bool,
+    /// How long messages may have waited for timers by now.
+    held: Duration,
+    /// No timer goes first any more until a claim has taken all that there is.
+    is_over: bool,
+}
+
+impl TimersFirst {
+    /// Notes whether a claim took all that there was.
+    pub(crate) fn note_claim(&mut self, nothing_is_left: bool) {
+        if nothing_is_left || !self.is_behind {
+            self.held = Duration::ZERO;
+        }
+        self.is_over &= !nothing_is_left;
+        self.is_behind = !nothing_is_left;
     }
-    // By the machine's clock: user code and the store take their time in it.
-    let mut longest_hold = SystemClock.sleep(LONGEST_HOLD);
-    loop {
-        let (progress, is_code_under_way) = {
-            let now = being_taken.borrow();
-            if !now.has_any_of_first(first) {
-                return;
+
+    /// Notes that the store has told of nothing since a claim that took all.
+    pub(crate) fn note_that_nobody_waits(&mut self) {
+        self.held = Duration::ZERO;
+    }
+
+    /// Tells that a claim comes next, whatever timers are due.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// Waits for the turns of the timers that are due now.
+    pub(crate) async fn let_go(&mut self, core: &Arc<Core>) {
+        if let Some(timers) = &core.steps.timers {
+            take_due(core, timers);
+            tokio::select! {
+                biased;
+                () = self.hold(timers) => {}
+                () = core.stop.cancelled() => {}
             }
+        }
+    }
+
+    async fn hold(&mut self, timers: &Timers) {
+        let mut being_taken = timers.being_taken.subscribe();
+        let first = being_taken.borrow().begun;
+        if self.is_over || !being_taken.borrow().has_any_of_first(first) {
+            return;
+        }
+        // By the machine's clock: user code and the store take their time in it.
+        let began = SystemClock.monotonic();
+        let is_in_a_hurry = self.is_behind && timers.store_answers_in_order;
+        let longest = if is_in_a_hurry { LONGEST_OVERTAKING } else { LONGEST_HOLD };
+        let mut time_is_up = SystemClock.sleep(longest.saturating_sub(self.held));
+        let (mut progress, mut is_code_under_way) = {
+            let now = being_taken.borrow();
             (now.progress, now.is_any_of_first_deciding(first))
         };
-        let standstill = async {
-            match is_code_under_way {
-                true => SystemClock.sleep(LONGEST_STANDSTILL).await,
-                false => std::future::pending().await,
+        timers.being_taken.send_if_modified(|timers| {
+            timers.awaited = first;
+            false
+        });
+        loop {
+            let standstill = async {
+                match is_code_under_way {
+                    true => SystemClock.sleep(LONGEST_OVERTAKING).await,
+                    false => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                _ = being_taken.wait_for(|now| now.progress != progress || !now.has_any_of_first(first)) => {}
+                () = &mut time_is_up => break self.give_up(timers, first),
+                () = standstill => break self.give_up(timers, first),
             }
-        };
-        tokio::select! {
-            biased;
-            _ = being_taken.wait_for(|now| now.progress != progress) => {}
-            () = core.stop.cancelled() => return,
-            () = standstill => return timers.pass_by_first(first),
-            () = &mut longest_hold => return timers.pass_by_first(first),
+            let now = being_taken.borrow();
+            if !now.has_any_of_first(first) {
+                break;
+            }
+            (progress, is_code_under_way) = (now.progress, now.is_any_of_first_deciding(first));
         }
+        self.held += SystemClock.monotonic().saturating_sub(began);
+    }
+
+    fn give_up(&mut self, timers: &Timers, first: u64) {
+        timers.pass_by_first(first);
+        self.is_over = true;
     }
 }
 
@@ -324,7 +394,7 @@ mod tests {
 
     #[test]
     fn timers_come_out_in_the_order_in_which_they_are_due() {
-        let timers = Timers::new(Arc::new(ManualClock::new(1_000)));
+        let timers = Timers::new(Arc::new(ManualClock::new(1_000)), false);
         let start = crate::runtime::steps::tests::start("i");
         timers.note(&[timer("c", 3_000), start, timer("a", 1_500), timer("b", 1_500)], 1_000);
         timers.note(&[timer("due already", 1_000)], 1_000);
@@ -337,7 +407,7 @@ mod tests {
 
     #[test]
     fn only_timers_that_were_due_before_are_waited_for() {
-        let timers = Arc::new(Timers::new(Arc::new(ManualClock::new(0))));
+        let timers = Arc::new(Timers::new(Arc::new(ManualClock::new(0)), false));
         let is_waiting = |first| timers.being_taken.borrow().has_any_of_first(first);
         let (early, stuck) = (timers.begin(), timers.begin());
         let first = timers.being_taken.borrow().begun;
@@ -345,10 +415,6 @@ mod tests {
         assert!(is_waiting(first));
         drop(early);
         assert!(is_waiting(first));
-        let is_deciding = || timers.being_taken.borrow().is_any_of_first_deciding(first);
-        assert!(is_deciding());
-        stuck.is_being_stored();
-        assert!(!is_deciding(), "the store has its turn, and a later one does not count");
         timers.pass_by_first(first);
         assert!(!is_waiting(first), "nobody waits twice for one that does not get on");
         assert!(is_waiting(first + 1));
@@ -356,9 +422,88 @@ mod tests {
         assert!(!is_waiting(u64::MAX));
     }
 
+    /// Holds a dispatcher up for timers of which one gets on every `pace`; tells for how long.
+    async fn held_up(
+        precedence: &mut TimersFirst,
+        timers: &Arc<Timers>,
+        number: usize,
+        pace: Duration,
+    ) -> Duration {
+        let mut turns: Vec<TimerTurn> = (0..number).map(|_| timers.begin()).collect();
+        let began = tokio::time::Instant::now();
+        let getting_on = async {
+            while turns.pop().is_some() {
+                SystemClock.sleep(pace).await;
+            }
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            biased;
+            () = precedence.hold(timers) => {}
+            () = getting_on => {}
+        }
+        began.elapsed()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn turns_that_the_store_has_are_waited_for_unless_claims_come_after_them() {
+        for (in_order, longest) in [(true, Duration::ZERO), (false, LONGEST_HOLD)] {
+            let timers = Arc::new(Timers::new(Arc::new(ManualClock::new(0)), in_order));
+            let turn = timers.begin();
+            turn.is_being_stored();
+            let (mut precedence, began) = (TimersFirst::default(), tokio::time::Instant::now());
+            precedence.hold(&timers).await;
+            let took = began.elapsed();
+            assert!(took >= longest.saturating_sub(SLACK) && took <= longest + SLACK, "{took:?}");
+        }
+    }
+
+    /// As much as the clock of the executor, which is a stopped one, may be off.
+    const SLACK: Duration = Duration::from_millis(2);
+
+    #[tokio::test(start_paused = true)]
+    async fn timers_go_first_as_long_as_they_get_on() {
+        let timers = Arc::new(Timers::new(Arc::new(ManualClock::new(0)), false));
+        let mut precedence = TimersFirst::default();
+        let pace = LONGEST_OVERTAKING / 5;
+        let took = held_up(&mut precedence, &timers, 21, pace).await;
+        assert!(took <= pace * 20 + SLACK && took >= pace * 20 - SLACK, "{took:?}");
+        assert!(!precedence.is_over());
+        // Also those that get on come to an end.
+        let took = held_up(&mut precedence, &timers, 1_000, pace).await;
+        assert!(took <= LONGEST_HOLD + SLACK, "{took:?}");
+        assert!(precedence.is_over());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn timers_that_do_not_get_on_go_first_for_a_moment_and_once() {
+        let timers = Arc::new(Timers::new(Arc::new(ManualClock::new(0)), false));
+        let mut precedence = TimersFirst::default();
+        let took = held_up(&mut precedence, &timers, 200, Duration::from_secs(9)).await;
+        assert!(took <= LONGEST_OVERTAKING + SLACK, "{took:?}");
+        // Until a claim has taken all that there is, others do not go first either.
+        for nothing_is_left in [false, true] {
+            let took = held_up(&mut precedence, &timers, 200, Duration::from_secs(9)).await;
+            assert_eq!(took, Duration::ZERO);
+            precedence.note_claim(nothing_is_left);
+        }
+        let took = held_up(&mut precedence, &timers, 200, Duration::from_secs(9)).await;
+        assert!(took > Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn before_a_dispatcher_that_is_behind_timers_go_for_a_moment_however_well_they_get_on() {
+        let timers = Arc::new(Timers::new(Arc::new(ManualClock::new(0)), true));
+        let mut precedence = TimersFirst::default();
+        precedence.note_claim(false);
+        let took = held_up(&mut precedence, &timers, 1_000, LONGEST_OVERTAKING / 50).await;
+        assert!(took <= LONGEST_OVERTAKING + SLACK, "{took:?}");
+        assert!(precedence.is_over());
+    }
+
     #[test]
     fn of_too_many_timers_the_latest_are_forgotten() {
-        let timers = Timers::new(Arc::new(ManualClock::new(0)));
+        let timers = Timers::new(Arc::new(ManualClock::new(0)), false);
         let last = MOST_KNOWN as u64 + 10;
         let messages: Vec<WorkItem> = (1..=last).rev().map(|due| timer("i", due)).collect();
         timers.note(&messages, 0);

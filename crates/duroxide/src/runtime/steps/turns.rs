@@ -104,7 +104,7 @@ pub(super) async fn take(
     };
     let took = core.clock.monotonic().saturating_sub(began);
     core.turn_capacity.note_turn(core.metrics(), took);
-    // Before the slot: whoever gets that next may kill the process, and these have no part in it any more.
+    // Before the slot: the turn that gets the slot next may kill the process, and these have no part in that.
     drop(running);
     drop(slot);
     turns
@@ -150,7 +150,7 @@ pub(super) async fn store(core: &Arc<Core>, cause: StepCause<'_>, turns: Vec<Uns
             {
                 reports.push(afterwards.settle(core, turn, incarnation));
             }
-            // Not earlier: these activities may lead to the next turn at once.
+            // The instances must be in memory before their activities run: a result leads to the next turn at once.
             worker::receive(core, stored.claims).await;
             for StoredReport { report, instance, execution_id, worker_id } in reports {
                 report.publish(core, &instance, execution_id, &worker_id);
@@ -240,7 +240,7 @@ impl Afterwards {
                 core.metrics().record_residents_evicted(left as u64);
             }
         }
-        // Not earlier: a timer may be due soon, and finds the instance in memory.
+        // The instance must be in memory before its timers are known: one may be due at once.
         timers::note(core, &ack.orchestrator_items);
         StoredReport { report, instance: claim.instance, execution_id: ack.execution_id, worker_id }
     }

@@ -36,7 +36,7 @@ pub(super) enum Answer {
     Stored,
     /// It is stored nowhere, and has to go the long way.
     NotTaken,
-    /// It is the first of those that wait: whoever offers it takes the next turn, with all of them.
+    /// It is the first of those that wait: the worker that offers it takes the next turn, with all of them.
     Lead(Lead),
 }
 
@@ -200,7 +200,7 @@ impl Hold {
 }
 
 impl Entry {
-    /// Tells whether the results that wait can be taken at once: nothing else is in line for the instance, and it is
+    /// Tells whether the results that wait can be taken at once: nothing else waits for the instance, and it is
     /// still the execution that they are for.
     fn can_go_on(&self, resident: &Resident) -> bool {
         !self.waiting.is_empty()

@@ -19,7 +19,7 @@ use crate::runtime::core::{Core, TARGET};
 use crate::runtime::options::{OnUnregistered, attempts_until_poison};
 use crate::runtime::sessions::InSession;
 
-/// An activity that nobody has registered waits as long as after this many deliveries, each time.
+/// An activity that is not registered here waits each time as long as after this many deliveries.
 const DELIVERIES_UNTIL_STEADY: u32 = 4;
 
 /// How long an activity waits before it runs again after its lease seemed to be lost.
@@ -346,6 +346,7 @@ async fn await_registration(core: &Core, claim: &ClaimedActivity) {
         tracing::debug!(target: TARGET, instance = %work.instance, activity_id = work.id, %error,
             "activity not given back; it returns when its lease ends");
     }
+    meet_unregistered(core, claim, delay);
 }
 
 /// Gives an activity back, for a runtime that has it registered.
@@ -362,15 +363,19 @@ async fn postpone_unregistered(core: &Core, claim: &ClaimedActivity) {
         tracing::debug!(target: TARGET, instance = %work.instance, activity_id = work.id, %error,
             "activity not given back; it returns when its lease ends");
     }
-    let reason = core.activities.describe_missing(&work.name, None);
-    let kind = ObstacleKind::Unregistered;
+    meet_unregistered(core, claim, delay);
+}
+
+/// Notes for the next report that an activity is not registered here. Whoever lists blocked instances finds its instance.
+fn meet_unregistered(core: &Core, claim: &ClaimedActivity, delay: Duration) {
+    let work = &claim.work;
     let obstacle = Obstacle::new(
         work.instance.as_str(),
         work.execution_id,
         Some(work.id),
-        kind,
+        ObstacleKind::Unregistered,
         work.name.as_str(),
-        reason,
+        core.activities.describe_missing(&work.name, None),
     );
     core.meet_obstacle(obstacle, claim.attempt_count, delay);
 }

@@ -17,7 +17,7 @@ use super::claim::ClaimedActivity;
 use super::slot_queue::{Start, WorkerSlot};
 use crate::providers::{ProviderError, SessionFetchConfig, WorkClaim, WorkQueue, WorkRequest, WorkSignal};
 use crate::runtime::core::{Core, TARGET};
-use crate::runtime::fetch_backoff::{FetchBackoff, longest_silence};
+use crate::runtime::fetch_backoff::{AfterFailure, FetchBackoff, longest_silence};
 
 /// How long a claimed activity may wait for a slot before the dispatcher gives it back to other runtimes.
 const LONGEST_WAIT_FOR_SLOT: Duration = Duration::from_millis(200);
@@ -91,8 +91,10 @@ impl Dispatcher {
             }
             Ok(ClaimOutcome::NotAsked) => true,
             Err(error) => {
-                tracing::warn!(target: TARGET, %error, retryable = error.retryable, "claiming activities failed");
-                let pause = self.backoff.after(&error);
+                let AfterFailure { pause, is_news } = self.backoff.after(&error, core.clock.monotonic());
+                if is_news {
+                    tracing::warn!(target: TARGET, %error, retryable = error.retryable, "claiming activities failed");
+                }
                 tokio::select! {
                     () = core.stop.cancelled() => false,
                     () = core.clock.sleep(pause) => true,
@@ -214,8 +216,8 @@ impl Dispatcher {
                 None => others.push(claim),
             }
         }
-        // Where all slots are served, the first free one is used: this one may own a session, and is free for it then. A
-        // dispatcher of one slot keeps it, or the next might take it first.
+        // A dispatcher of all slots uses the first free one. Its own slot may own a session, and must stay free for that. A
+        // dispatcher of one slot keeps its slot, because another dispatcher could take it first.
         let mut slot = slot.filter(|_| core.store.leases_one_at_a_time());
         for claim in others {
             activity::put(&core, claim, slot.take()).await;

@@ -14,7 +14,7 @@ use super::claim::ClaimedActivity;
 use crate::runtime::pace::Pace;
 
 /// The most activities to claim together.
-const MOST_CLAIMED_AT_ONCE: usize = 256;
+const MOST_CLAIMED_AT_ONCE: usize = 1024;
 
 /// The most activities that are under way at once, including those whose result is being stored.
 const MOST_UNDER_WAY: usize = 2048;

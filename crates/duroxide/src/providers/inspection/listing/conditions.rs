@@ -69,7 +69,7 @@ impl Listing<'_> {
                 self.live_from()
             )),
             ListSet::WithMessages => {
-                // Most of those that are not in line sleep, and their timers are not among these.
+                // An instance that is not ready mostly sleeps, and a timer to come is no message that waits.
                 let unnoticed = match self.dialect {
                     SqlDialect::Sqlite => "",
                     SqlDialect::Postgres => " UNION SELECT unnest(a.instances) FROM arrivals a",
@@ -232,7 +232,7 @@ impl Listing<'_> {
     }
 }
 
-/// Leases of turns end sooner, unless somebody has set longer ones. Of the rows that wait for a time, a look at those who are
+/// Leases of turns end sooner, unless the options set longer ones. Of the rows that wait for a time, a look at those who are
 /// busy considers the next few minutes' only: a million timers may follow.
 pub const LONGEST_LEASE_MS: i64 = 5 * 60 * 1_000;
 

@@ -175,7 +175,7 @@ impl Listing<'_> {
             };
             let _ = write!(statement.sql, " AND ({find}(q.work_item, {stored}) > 0{or_none})");
         }
-        // What does not decode is listed by nobody; the next fetch sets it aside. `class || ''` keeps the databases from going
+        // A listing leaves out what does not decode; the next fetch sets it aside. `class || ''` keeps the databases from going
         // through the index of all starts: they look at the messages of one instance.
         statement.push(
             " AND (substr(q.work_item, 1, 22) = '{\"StartOrchestration\":' OR substr(q.work_item, 1, 17) = '{\"ContinueAsNew\":')
