@@ -40,6 +40,7 @@ test('who may only look sees no button that changes anything', async () => {
   await page.getByRole('button', { name: 'Open' }).click();
   await page.getByText('expense-lunch').first().waitFor();
   await page.getByText('read only').waitFor();
+  await checkAccess(page, 'read only');
   for (const name of ['Delete', 'Cancel', 'Raise event', 'Enqueue', 'Crash the worker']) {
     assert.equal(await page.getByRole('button', { name }).count(), 0, name);
   }
@@ -55,6 +56,7 @@ test('the page says that the server is gone, and goes on when it is back', async
   await first.stop();
   await page.getByText('Disconnected').waitFor();
   await page.getByText('The server is not answering').waitFor();
+  await checkAccess(page, 'disconnected');
   const again = await startServer('--port', new URL(first.url).port);
   await page.getByText('Live', { exact: true }).waitFor();
   await page.close();

@@ -65,6 +65,7 @@ for (const [name, [hash, text]] of Object.entries(PAGES)) {
     await page.setViewportSize({ width: 380, height: 800 });
     const width = await page.evaluate(() => document.documentElement.scrollWidth);
     assert.ok(width <= 380, `${name} is ${width} px wide`);
+    await checkAccess(page, `${name}, 380 px`);
     await page.setViewportSize({ width: 1280, height: 860 });
     check();
   });
@@ -296,6 +297,128 @@ test('many are cancelled and deleted at once, with their number in the question'
   check();
 });
 
+test('the dialogs of all actions, the bulk bar and a toast are without faults of accessibility, in both themes and at 380 px', async () => {
+  const dialog = async (hash, button, title) => {
+    await open(hash);
+    await page.getByRole('button', { name: button, exact: true }).first().click();
+    await page.getByRole('dialog').getByText(title).first().waitFor();
+    await checkAccess(page, `${title}, light`);
+    await page.setViewportSize({ width: 380, height: 800 });
+    await checkAccess(page, `${title}, 380 px`);
+    await page.setViewportSize({ width: 1280, height: 860 });
+    await page.evaluate(() => (document.documentElement.dataset.theme = 'dark'));
+    await checkAccess(page, `${title}, dark`);
+    await page.getByRole('button', { name: 'Keep as it is' }).click();
+  };
+  await dialog('overview', 'Start', 'Start an orchestration');
+  await dialog('instance?id=expense-lunch', 'Raise event', 'Raise an event');
+  await dialog('instance?id=expense-lunch', 'Enqueue', 'Put a message into a queue');
+  await dialog('instance?id=expense-lunch', 'Cancel', 'Cancel this instance');
+  await dialog('instance?id=expense-lunch', 'Delete', 'Delete this instance');
+  await dialog('quarantine', 'Put back', 'Put this row back');
+  await dialog('quarantine', 'Drop', 'Drop this row for good');
+  await open('overview');
+  await page.getByTestId('crash').click();
+  await checkAccess(page, 'crash');
+  await page.getByRole('button', { name: 'Keep as it is' }).click();
+  await open('instances');
+  await row('order-1001').waitFor();
+  await page.getByLabel('Select this page').check();
+  await page.locator('.bulk').waitFor();
+  await checkAccess(page, 'bulk bar');
+  await page.setViewportSize({ width: 380, height: 800 });
+  await checkAccess(page, 'bulk bar, 380 px');
+  await page.setViewportSize({ width: 1280, height: 860 });
+  await open('instance?id=order-1001');
+  await page.getByLabel('Copy id').first().click();
+  await toast('Copied the id');
+  await checkAccess(page, 'toast');
+  check();
+});
+
+test('an instance whose cleanup may not last is cancelled with a time, or at once', async () => {
+  await call(server.url, '/actions/start', { instance: 'grace-1', orchestration: 'Expense', input: 'x' });
+  await open('instance?id=grace-1');
+  await page.getByRole('button', { name: 'Cancel', exact: true }).click();
+  await page.getByText('It cleans up if its code does').waitFor();
+  await page.getByLabel('Time to clean up').selectOption({ label: 'None: end at once' });
+  await page.getByText('nothing is undone').waitFor();
+  const [request] = await Promise.all([page.waitForRequest(/actions\/cancel/), confirm()]);
+  assert.equal(request.postDataJSON().grace_ms, 0);
+  await page.locator('.title').getByText('Cancelled').waitFor();
+  check();
+});
+
+test('whoever raises an event for an instance that has ended is told so', async () => {
+  await call(server.url, '/actions/start', { instance: 'late-1', orchestration: 'Expense', input: 'x' });
+  await open('instance?id=late-1&tab=waiting');
+  await page.getByText('waits for this event').waitFor();
+  await page.getByRole('button', { name: 'Raise event', exact: true }).click();
+  await page.getByLabel('Event', { exact: true }).fill('decision');
+  // Somebody else is faster, and this page does not know it yet.
+  await call(server.url, '/actions/raise', { instance: 'late-1', name: 'decision', data: 'Ada' });
+  await eventually('it has ended', async () => (await call(server.url, '/instance?id=late-1')).state === 'completed');
+  await confirm();
+  await page.getByRole('alert').filter({ hasText: 'the instance has ended; nothing was sent' }).waitFor();
+  await page.getByRole('button', { name: 'Keep as it is' }).click();
+});
+
+test('the stream rests while the page is hidden, and the list is right when it is seen again', async () => {
+  await open('instances?q=hidden-');
+  await page.getByText('Live', { exact: true }).waitFor();
+  const hide = (hidden) => page.evaluate((value) => {
+    Object.defineProperty(document, 'hidden', { configurable: true, get: () => value });
+    document.dispatchEvent(new Event('visibilitychange'));
+  }, hidden);
+  await hide(true);
+  await page.getByText('Paused', { exact: true }).waitFor();
+  const { instances: before } = await call(server.url, '/overview');
+  await call(server.url, '/actions/start', { instance: 'hidden-1', orchestration: 'Expense', input: 'x' });
+  await streamTells(server.url, (event, data) => event === 'overview' && data.instances > before);
+  assert.equal(await row('hidden-1').count(), 0);
+  await hide(false);
+  await page.getByText('Live', { exact: true }).waitFor();
+  await row('hidden-1').waitFor();
+  check();
+});
+
+test('the view Retrying lists what failed and is tried again, with the error', async () => {
+  await eventually('it failed once', async () => (await call(server.url, '/instances?waits=retry')).instances.some((one) => one.id === 'sync-crm'));
+  await open('instances');
+  await page.getByRole('link', { name: 'Retrying', exact: true }).click();
+  await page.waitForURL(/waits=retry/);
+  await row('sync-crm').getByText('crm: 503 Service Unavailable').waitFor();
+  await row('expense-lunch').waitFor({ state: 'detached' });
+  await checkAccess(page, 'retrying');
+  check();
+});
+
+test('instances are filtered by when they changed, by a prefix, and sorted by the last change', async () => {
+  await open('instances');
+  await row('order-1001').waitFor();
+  await page.getByRole('button', { name: 'Filters' }).click();
+  await page.getByLabel(/^Changed/).selectOption({ label: 'not for a week' });
+  await page.waitForURL(/idle=7d/);
+  await page.getByText('No instance passes this filter').waitFor();
+  await page.getByLabel(/^Changed/).selectOption({ label: 'in the last day' });
+  await page.waitForURL((address) => /changed=1d/.test(address.href) && !/idle/.test(address.href));
+  await row('order-1001').waitFor();
+  await page.getByLabel(/^Started/).selectOption({ label: 'more than an hour ago' });
+  await page.waitForURL(/before=1h/);
+  await page.getByText('No instance passes this filter').waitFor();
+  await open('instances?q=der-1001');
+  await row('order-1001').waitFor();
+  await page.getByRole('button', { name: 'Filters' }).click();
+  await page.getByLabel(/^Id c/).selectOption({ label: 'begins with' });
+  await page.getByText('No instance passes this filter').waitFor();
+  await page.locator('#search').fill('order-1001');
+  await row('order-1001').waitFor();
+  await page.getByLabel(/^Sorted by/).selectOption({ label: 'last changed first' });
+  await page.waitForURL(/sort=updated/);
+  await row('order-1001').waitFor();
+  check();
+});
+
 test('rows in quarantine are put back and dropped', async () => {
   await open('quarantine');
   await page.getByText('Put back').first().waitFor();
@@ -405,6 +528,7 @@ test('the keyboard does it all: search, rows, help, palette, times', async () =>
 });
 
 test('sixty ids, names and payloads full of script are shown as text, and none runs', async () => {
+  await open('overview');
   const { instances } = await call(server.url, '/instances?limit=500');
   const hostile = instances.filter((one) => /^(x\d+ |name-|payload-)/.test(one.id));
   assert.equal(hostile.length, 60);
@@ -415,6 +539,24 @@ test('sixty ids, names and payloads full of script are shown as text, and none r
       await eventually(one.id, async () => (await page.locator('h1').textContent()) === one.id);
     }
   }
+  // What else the code of an orchestration chooses: statuses, keys, errors, queues, tags, children, versions, workers.
+  const texts = hostile.filter((one) => /^x\d+ /.test(one.id)).map((one) => one.id.replace(/^x\d+ /, ''));
+  assert.equal(texts.length, 20);
+  await eventually('the hostile orchestrations wait', async () => {
+    const { instances } = await call(server.url, '/instances?prefix=everywhere-&limit=500');
+    return instances.filter((one) => one.custom_status !== null && texts.includes(one.custom_status) && one.parent === null).length === 20;
+  });
+  for (let n = 0; n < 20; n += 1) {
+    for (const [id, tab] of [[`everywhere-${n}`, 'timeline'], [`everywhere-${n}`, 'waiting'], [`everywhere-${n}`, 'state'], [`everywhere-${n}`, 'tree'], [`error-${n}`, 'history'], [`version-${n}`, 'waiting']]) {
+      await page.evaluate(({ id, tab }) => (location.hash = `#/instance?${new URLSearchParams({ id, tab })}`), { id, tab });
+      await eventually(`${id} ${tab}`, async () => (await page.locator('h1').textContent()) === id && (await page.locator(`#tab-${tab}[aria-selected=true]`).count()) === 1);
+      await page.locator('#panel > *').first().waitFor();
+    }
+  }
+  await open('workers');
+  await page.getByText('<script>pwned=1</script>').first().waitFor();
+  await open('queues');
+  await page.getByText('<img src=x onerror=pwned=1>').first().waitFor();
   for (const hash of ['overview', 'instances', 'instances?waits=event', 'instances?q=%3C', 'queues', 'workers', 'quarantine']) {
     await page.evaluate((hash) => (location.hash = `#/${hash}`), hash);
     await page.locator('h1').first().waitFor();

@@ -61,7 +61,7 @@ export async function openPage(context, base) {
   });
   page.on('console', (message) => {
     const text = message.text();
-    if (message.type() === 'error' && !/status of 404/.test(text) && !(allowed.failures && /Failed to load resource|ERR_/.test(text))) faults.push(`console: ${text}`);
+    if (message.type() === 'error' && !/status of 40[49]/.test(text) && !(allowed.failures && /Failed to load resource|ERR_/.test(text))) faults.push(`console: ${text}`);
   });
   // Nothing may leave the machine.
   page.on('request', (request) => {

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use duroxide::ClientError;
+use duroxide::client::SendError;
 use duroxide::providers::ProviderError;
 
 /// The exit code of a command.
@@ -55,6 +56,14 @@ impl Failure {
         Self::not_found(format!("there is no instance '{}'", crate::output::printable(id))).hint(
             "`duroxide list` shows which there are; `duroxide list --id PREFIX` looks for a part of the id",
         )
+    }
+
+    /// The instance has ended.
+    pub fn has_ended(id: &str) -> Self {
+        Self::failed(format!(
+            "instance '{}' has ended; nothing was sent, because nobody would receive it",
+            crate::output::printable(id)
+        ))
     }
 
     /// The time was up.
@@ -119,6 +128,17 @@ impl From<ClientError> for Failure {
                 Self::failed(format!("instance '{instance_id}' is a child of another"))
                     .hint("delete its root, which takes its children along; `duroxide show` names the parent")
             }
+            other => Self::failed(other.to_string()),
+        }
+    }
+}
+
+impl From<SendError> for Failure {
+    fn from(error: SendError) -> Self {
+        match error {
+            SendError::NotFound { instance } => Self::no_instance(&instance),
+            SendError::Ended { instance } => Self::has_ended(&instance),
+            SendError::Client(error) => error.into(),
             other => Self::failed(other.to_string()),
         }
     }

@@ -6,6 +6,8 @@ mod support;
 
 use std::time::Duration;
 
+use duroxide::model::{Obstacle, ObstacleKind, WorkerInfo};
+use duroxide::providers::{Clock, Inspector, WorkerReport};
 use duroxide::{Client, OrchestrationStatus};
 use support::{Scene, Terminal};
 
@@ -62,7 +64,22 @@ async fn sending() {
     scene.snapshot("raise-ended", "raise order-7 decision yes", Terminal::default()).await;
     scene.snapshot("enqueue", "enqueue inbox messages 'hello there'", Terminal::default()).await;
     scene.snapshot("enqueue-unknown", "enqueue nobody messages hello", Terminal::default()).await;
+    scene.snapshot("enqueue-ended", "enqueue order-7 messages hello", Terminal::default()).await;
     scene.snapshot("cancel", "cancel video-1 --reason 'no longer needed'", Terminal::default()).await;
+    scene.snapshot("cancel-grace", "cancel legacy-1 --grace 5m", Terminal::default()).await;
+    scene.snapshot("cancel-at-once", "cancel approval-1 --grace 0s", Terminal::default()).await;
+    scene.snapshot("cancel-bad-grace", "cancel inbox --grace soon", Terminal::default()).await;
+    let looking = client(&scene).await;
+    // What is asked for, and what ends it after the grace period.
+    for (id, whens) in
+        [("legacy-1", vec![false, true]), ("approval-1", vec![false]), ("video-1", vec![false])]
+    {
+        let queued = looking.list_queued_messages(id, 10, 100).await.unwrap();
+        let requests = queued.iter().filter(|message| message.kind == "CancelInstance");
+        let mut is_later: Vec<bool> = requests.map(|message| message.delayed_until_ms.is_some()).collect();
+        is_later.sort_unstable();
+        assert_eq!(is_later, whens, "{id}: {queued:?}");
+    }
     scene.snapshot("cancel-ended", "cancel order-7", Terminal::default()).await;
     scene.snapshot("cancel-which", "cancel", Terminal::default()).await;
     scene.snapshot("retry", "retry approval-1", Terminal::default()).await;
@@ -70,6 +87,20 @@ async fn sending() {
     scene.snapshot("retry-all", "retry --all", Terminal::default()).await;
     let messages = client(&scene).await.list_queued_messages("inbox", 10, 100).await.unwrap();
     assert_eq!(messages.len(), 1);
+}
+
+/// What a worker could not do, and tries again: no command is needed, and `retry` says so instead of failing.
+#[tokio::test]
+async fn retrying_what_workers_try_by_themselves() {
+    let scene = Scene::full().await;
+    let mut obstacle =
+        Obstacle::new("legacy-1", 1, None, ObstacleKind::Unregistered, "Legacy", "Legacy is not registered");
+    obstacle.next_try_ms = scene.clock.now_ms() + 60_000;
+    let report = WorkerReport::new(WorkerInfo::default(), vec![obstacle]);
+    scene.store().await.report(&report).await.unwrap();
+    scene.snapshot("retry-by-itself", "retry legacy-1", Terminal::default()).await;
+    scene.snapshot("retry-all-by-itself", "retry --all", Terminal::default()).await;
+    scene.snapshot("retry-by-itself-json", "retry legacy-1 --output json", Terminal::default()).await;
 }
 
 #[tokio::test]

@@ -54,6 +54,9 @@ async fn the_file_is_described_and_checked() {
     }
     scene.snapshot("db-check", "db check --full", Terminal::default()).await;
     scene.snapshot("db-check-json", "db check --output json", Terminal::default()).await;
+    let copy = format!("db backup {}", scene.path("copy.db").display());
+    scene.snapshot("db-backup", &copy, Terminal::default()).await;
+    scene.snapshot("db-backup-again", &copy, Terminal::default()).await;
     let run = scene.run("db migrate").await;
     assert_eq!(run.exit as u8, 0);
     assert!(run.stderr.contains("the newest that this build knows"), "{}", run.stderr);

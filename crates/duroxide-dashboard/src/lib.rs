@@ -78,6 +78,15 @@ pub(crate) struct Shared {
 
 impl Dashboard {
     /// Begins a dashboard over this store.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use duroxide::providers::memory::MemoryProvider;
+    /// # use duroxide_dashboard::Dashboard;
+    /// # let store = Arc::new(MemoryProvider::new());
+    /// let router = Dashboard::new(store).into_router();
+    /// # let _: axum::Router = router;
+    /// ```
     pub fn new(store: Arc<dyn Provider>) -> Self {
         let settings = Settings {
             store_name: String::new(),
@@ -95,6 +104,15 @@ impl Dashboard {
     }
 
     /// Names the store in the pages' margin. It is shown to everybody, so it must hold no password.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use duroxide::providers::memory::MemoryProvider;
+    /// # use duroxide_dashboard::Dashboard;
+    /// # let store = Arc::new(MemoryProvider::new());
+    /// let router = Dashboard::new(store).store_name("orders in production").into_router();
+    /// # let _: axum::Router = router;
+    /// ```
     #[must_use]
     pub fn store_name(mut self, name: impl Into<String>) -> Self {
         self.settings.store_name = name.into();
@@ -102,6 +120,16 @@ impl Dashboard {
     }
 
     /// Asks for this token: `Authorization: Bearer …`. Its holders may do everything.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use duroxide::providers::memory::MemoryProvider;
+    /// # use duroxide_dashboard::Dashboard;
+    /// # let store = Arc::new(MemoryProvider::new());
+    /// let token = std::env::var("DUROXIDE_TOKEN").unwrap_or_else(|_| "only for this example".to_string());
+    /// let router = Dashboard::new(store).token(token).into_router();
+    /// # let _: axum::Router = router;
+    /// ```
     #[must_use]
     pub fn token(mut self, token: impl Into<String>) -> Self {
         self.settings.token = Some(Token::new(token.into()));
@@ -109,6 +137,15 @@ impl Dashboard {
     }
 
     /// Lets the holders of this token look and change nothing. With this alone, nobody may change anything.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use duroxide::providers::memory::MemoryProvider;
+    /// # use duroxide_dashboard::Dashboard;
+    /// # let store = Arc::new(MemoryProvider::new());
+    /// let router = Dashboard::new(store).token("operators").read_only_token("support").into_router();
+    /// # let _: axum::Router = router;
+    /// ```
     #[must_use]
     pub fn read_only_token(mut self, token: impl Into<String>) -> Self {
         self.settings.read_only_token = Some(Token::new(token.into()));
@@ -116,6 +153,15 @@ impl Dashboard {
     }
 
     /// Lets nobody change anything.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use duroxide::providers::memory::MemoryProvider;
+    /// # use duroxide_dashboard::Dashboard;
+    /// # let store = Arc::new(MemoryProvider::new());
+    /// let router = Dashboard::new(store).read_only().into_router();
+    /// # let _: axum::Router = router;
+    /// ```
     #[must_use]
     pub fn read_only(mut self) -> Self {
         self.settings.is_read_only = true;
@@ -124,6 +170,15 @@ impl Dashboard {
 
     /// Accepts requests for this host name, without port. `localhost` and addresses are always accepted: a name is what
     /// a hostile page would need to reach a server on its visitor's machine.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use duroxide::providers::memory::MemoryProvider;
+    /// # use duroxide_dashboard::Dashboard;
+    /// # let store = Arc::new(MemoryProvider::new());
+    /// let router = Dashboard::new(store).token("operators").allow_host("orders.example.com").into_router();
+    /// # let _: axum::Router = router;
+    /// ```
     #[must_use]
     pub fn allow_host(mut self, name: impl Into<String>) -> Self {
         self.settings.hosts.push(name.into().to_ascii_lowercase());
@@ -131,6 +186,15 @@ impl Dashboard {
     }
 
     /// Takes the name of who acts from this header, for the audit line. Only for a server behind a proxy that sets it.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use duroxide::providers::memory::MemoryProvider;
+    /// # use duroxide_dashboard::Dashboard;
+    /// # let store = Arc::new(MemoryProvider::new());
+    /// let router = Dashboard::new(store).token("proxy").operator_header("x-forwarded-user").into_router();
+    /// # let _: axum::Router = router;
+    /// ```
     #[must_use]
     pub fn operator_header(mut self, name: impl Into<String>) -> Self {
         self.settings.operator_header = Some(name.into().to_ascii_lowercase());
@@ -139,6 +203,17 @@ impl Dashboard {
 
     /// Shows a button that calls this: to kill a worker and watch the work go on. It answers what it did, or why it
     /// could not.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use duroxide::providers::memory::MemoryProvider;
+    /// # use duroxide_dashboard::Dashboard;
+    /// # let store = Arc::new(MemoryProvider::new());
+    /// let router = Dashboard::new(store)
+    ///     .crash_button(|| async { Err("nothing here can be killed".to_string()) })
+    ///     .into_router();
+    /// # let _: axum::Router = router;
+    /// ```
     #[must_use]
     pub fn crash_button<F, Fut>(mut self, crash: F) -> Self
     where
@@ -150,6 +225,15 @@ impl Dashboard {
     }
 
     /// Bounds how many live streams may be open (64).
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use duroxide::providers::memory::MemoryProvider;
+    /// # use duroxide_dashboard::Dashboard;
+    /// # let store = Arc::new(MemoryProvider::new());
+    /// let router = Dashboard::new(store).max_streams(8).into_router();
+    /// # let _: axum::Router = router;
+    /// ```
     #[must_use]
     pub fn max_streams(mut self, streams: usize) -> Self {
         self.settings.max_streams = streams;
@@ -157,6 +241,15 @@ impl Dashboard {
     }
 
     /// Bounds the body of a request (4 MiB).
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use duroxide::providers::memory::MemoryProvider;
+    /// # use duroxide_dashboard::Dashboard;
+    /// # let store = Arc::new(MemoryProvider::new());
+    /// let router = Dashboard::new(store).max_body_bytes(64 * 1024).into_router();
+    /// # let _: axum::Router = router;
+    /// ```
     #[must_use]
     pub fn max_body_bytes(mut self, bytes: usize) -> Self {
         self.settings.max_body_bytes = bytes;
@@ -164,6 +257,19 @@ impl Dashboard {
     }
 
     /// Ends the live streams when this turns true, so that a graceful shutdown does not wait for browsers.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use duroxide::providers::memory::MemoryProvider;
+    /// # use duroxide_dashboard::Dashboard;
+    /// # let store = Arc::new(MemoryProvider::new());
+    /// let (stop, stopping) = tokio::sync::watch::channel(false);
+    /// let router = Dashboard::new(store).shutdown(stopping).into_router();
+    /// // ... serve it; then, before the graceful shutdown of the server:
+    /// stop.send(true)?;
+    /// # let _: axum::Router = router;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn shutdown(mut self, shutdown: watch::Receiver<bool>) -> Self {
         self.settings.shutdown = Some(shutdown);
@@ -171,6 +277,15 @@ impl Dashboard {
     }
 
     /// Makes the router. Mount it at the root, or under a path with `nest_service`.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use duroxide::providers::memory::MemoryProvider;
+    /// # use duroxide_dashboard::Dashboard;
+    /// # let store = Arc::new(MemoryProvider::new());
+    /// let ops = Dashboard::new(store).into_router();
+    /// let app: axum::Router = axum::Router::new().nest_service("/ops", ops);
+    /// ```
     pub fn into_router(self) -> Router {
         let Self { store, settings } = self;
         let client = Client::new(store.clone());
@@ -183,3 +298,8 @@ impl Dashboard {
         guard::protect(api::router(&shared).merge(assets::router()), shared)
     }
 }
+
+/// Compiles and runs the code of the guide's chapter on a service with a dashboard.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide/src/service.md")]
+struct Guide;

@@ -121,6 +121,20 @@ async fn a_page_of_an_instance_hears_of_it_and_of_no_other() {
     runtime.shutdown(None).await;
 }
 
+// semantics: DASH-6
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_another_process_deletes_makes_a_page_read_everything_again() {
+    let (store, runtime, router) = started().await;
+    let client = Client::new(store);
+    let mut events = Events::open(&router, "/api/v1/stream", None).await;
+    events.until("overview", |overview| overview["instances"] == 0).await;
+    client.start_orchestration("one", "Wait", "").await.unwrap();
+    events.until("instances", |data| holds(data, "one", "waiting")).await;
+    client.delete_instance("one", true).await.unwrap();
+    events.until("reset", |_| true).await;
+    runtime.shutdown(None).await;
+}
+
 #[tokio::test]
 async fn streams_end_with_the_server() {
     let (end, ended) = tokio::sync::watch::channel(false);

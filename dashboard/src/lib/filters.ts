@@ -2,7 +2,7 @@
 import type { InstanceRow } from './api';
 import type { Params } from './router.svelte';
 
-export const FILTERS = ['state', 'name', 'version', 'q', 'match', 'since', 'parent', 'root', 'custom', 'waits', 'sort'] as const;
+export const FILTERS = ['state', 'name', 'version', 'q', 'match', 'since', 'before', 'changed', 'idle', 'parent', 'root', 'custom', 'waits', 'sort'] as const;
 
 export type View = { name: string; params: Params; own?: boolean };
 
@@ -48,7 +48,10 @@ export function span(text: string | undefined): number | null {
 
 /** What the API is asked. */
 export function query(params: Params, now: number): Record<string, string | number | undefined> {
-  const since = span(params.since);
+  const ago = (text: string | undefined) => {
+    const ms = span(text);
+    return ms === null ? undefined : now - ms;
+  };
   const prefix = params.match === 'prefix';
   return {
     state: params.state,
@@ -56,7 +59,10 @@ export function query(params: Params, now: number): Record<string, string | numb
     version: params.version,
     q: prefix ? undefined : params.q,
     prefix: prefix ? params.q : undefined,
-    created_after: since === null ? undefined : now - since,
+    created_after: ago(params.since),
+    created_before: ago(params.before),
+    updated_after: ago(params.changed),
+    updated_before: ago(params.idle),
     parent: params.parent,
     root: params.root,
     custom_status: params.custom,
@@ -74,6 +80,10 @@ export function passes(row: InstanceRow, params: Params, now: number): boolean {
   if (params.parent && row.parent !== params.parent) return false;
   if (params.custom && row.custom_status !== params.custom) return false;
   if (params.q && !(params.match === 'prefix' ? row.id.startsWith(params.q) : row.id.includes(params.q))) return false;
-  const since = span(params.since);
-  return since === null || row.created_at_ms >= now - since;
+  const isWithin = (at: number, text: string | undefined) => {
+    const ms = span(text);
+    return ms === null ? null : at >= now - ms;
+  };
+  return isWithin(row.created_at_ms, params.since) !== false && isWithin(row.created_at_ms, params.before) !== true
+    && isWithin(row.updated_at_ms, params.changed) !== false && isWithin(row.updated_at_ms, params.idle) !== true;
 }

@@ -30,7 +30,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Asks to cancel an instance. */
+        /** Asks to cancel an instance: one that listens cleans up first, any other ends at its next turn. */
         post: operations["cancel"];
         delete?: never;
         options?: never;
@@ -98,7 +98,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Puts a message into a queue of an instance, where it stays until the orchestration takes it. */
+        /** Puts a message into a queue of an instance, where it stays until the orchestration takes it or ends. */
         post: operations["enqueue"];
         delete?: never;
         options?: never;
@@ -132,7 +132,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Raises an event: the oldest open wait for its name receives it. */
+        /**
+         * Raises an event: the oldest open wait for its name receives it. An instance that has ended, and one that does not exist, are
+         *     refused: nobody would receive it.
+         */
         post: operations["raise"];
         delete?: never;
         options?: never;
@@ -463,6 +466,11 @@ export interface components {
             action: components["schemas"]["BulkAction"];
             /** @description Of a deletion: also those that are running. */
             force?: boolean;
+            /**
+             * Format: int64
+             * @description Of a cancellation: how long the cleanup may take; 0 ends at once, without cleanup. As long as it takes if not given.
+             */
+            grace_ms?: number | null;
             instances: string[];
             /**
              * Format: int32
@@ -485,6 +493,11 @@ export interface components {
         };
         /** @description A cancellation. */
         CancelBody: {
+            /**
+             * Format: int64
+             * @description How long its own cleanup may take; 0 ends it at once, without cleanup. As long as it takes if not given.
+             */
+            grace_ms?: number | null;
             instance: string;
             /** @description The instance ends with this reason. */
             reason?: string;
@@ -963,8 +976,11 @@ export interface operations {
         parameters: {
             query?: never;
             header: {
-                /** @description Any value: proves that no form of another site sent the call. */
-                "x-duroxide-action": "1";
+                /**
+                 * @description Any value: proves that no form of another site sent the call.
+                 * @example 1
+                 */
+                "x-duroxide-action": string;
             };
             path?: never;
             cookie?: never;
@@ -1079,8 +1095,11 @@ export interface operations {
         parameters: {
             query?: never;
             header: {
-                /** @description Any value: proves that no form of another site sent the call. */
-                "x-duroxide-action": "1";
+                /**
+                 * @description Any value: proves that no form of another site sent the call.
+                 * @example 1
+                 */
+                "x-duroxide-action": string;
             };
             path?: never;
             cookie?: never;
@@ -1195,8 +1214,11 @@ export interface operations {
         parameters: {
             query?: never;
             header: {
-                /** @description Any value: proves that no form of another site sent the call. */
-                "x-duroxide-action": "1";
+                /**
+                 * @description Any value: proves that no form of another site sent the call.
+                 * @example 1
+                 */
+                "x-duroxide-action": string;
             };
             path?: never;
             cookie?: never;
@@ -1311,8 +1333,11 @@ export interface operations {
         parameters: {
             query?: never;
             header: {
-                /** @description Any value: proves that no form of another site sent the call. */
-                "x-duroxide-action": "1";
+                /**
+                 * @description Any value: proves that no form of another site sent the call.
+                 * @example 1
+                 */
+                "x-duroxide-action": string;
             };
             path?: never;
             cookie?: never;
@@ -1427,8 +1452,11 @@ export interface operations {
         parameters: {
             query?: never;
             header: {
-                /** @description Any value: proves that no form of another site sent the call. */
-                "x-duroxide-action": "1";
+                /**
+                 * @description Any value: proves that no form of another site sent the call.
+                 * @example 1
+                 */
+                "x-duroxide-action": string;
             };
             path?: never;
             cookie?: never;
@@ -1543,8 +1571,11 @@ export interface operations {
         parameters: {
             query?: never;
             header: {
-                /** @description Any value: proves that no form of another site sent the call. */
-                "x-duroxide-action": "1";
+                /**
+                 * @description Any value: proves that no form of another site sent the call.
+                 * @example 1
+                 */
+                "x-duroxide-action": string;
             };
             path?: never;
             cookie?: never;
@@ -1659,8 +1690,11 @@ export interface operations {
         parameters: {
             query?: never;
             header: {
-                /** @description Any value: proves that no form of another site sent the call. */
-                "x-duroxide-action": "1";
+                /**
+                 * @description Any value: proves that no form of another site sent the call.
+                 * @example 1
+                 */
+                "x-duroxide-action": string;
             };
             path?: never;
             cookie?: never;
@@ -1775,8 +1809,11 @@ export interface operations {
         parameters: {
             query?: never;
             header: {
-                /** @description Any value: proves that no form of another site sent the call. */
-                "x-duroxide-action": "1";
+                /**
+                 * @description Any value: proves that no form of another site sent the call.
+                 * @example 1
+                 */
+                "x-duroxide-action": string;
             };
             path?: never;
             cookie?: never;
@@ -1891,8 +1928,11 @@ export interface operations {
         parameters: {
             query?: never;
             header: {
-                /** @description Any value: proves that no form of another site sent the call. */
-                "x-duroxide-action": "1";
+                /**
+                 * @description Any value: proves that no form of another site sent the call.
+                 * @example 1
+                 */
+                "x-duroxide-action": string;
             };
             path?: never;
             cookie?: never;
@@ -2007,8 +2047,11 @@ export interface operations {
         parameters: {
             query?: never;
             header: {
-                /** @description Any value: proves that no form of another site sent the call. */
-                "x-duroxide-action": "1";
+                /**
+                 * @description Any value: proves that no form of another site sent the call.
+                 * @example 1
+                 */
+                "x-duroxide-action": string;
             };
             path?: never;
             cookie?: never;
@@ -2123,8 +2166,11 @@ export interface operations {
         parameters: {
             query?: never;
             header: {
-                /** @description Any value: proves that no form of another site sent the call. */
-                "x-duroxide-action": "1";
+                /**
+                 * @description Any value: proves that no form of another site sent the call.
+                 * @example 1
+                 */
+                "x-duroxide-action": string;
             };
             path?: never;
             cookie?: never;

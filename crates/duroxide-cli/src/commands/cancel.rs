@@ -1,5 +1,7 @@
 //! `duroxide cancel`
 
+use std::time::Duration;
+
 use clap::Args;
 use duroxide::InstanceState;
 use serde::Serialize;
@@ -8,13 +10,14 @@ use super::bulk::{self, Targets};
 use super::filters::Filters;
 use super::targets;
 use crate::failure::{Failure, Outcome};
-use crate::output::{Output, counted, printable};
+use crate::output::{Output, counted, duration, parse_duration, printable};
 use crate::store::Store;
 
 /// Arguments of `duroxide cancel`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The orchestration is told at its next turn, its children too; running activities are asked to stop."
+    after_help = "The orchestration is told at its next turn, its children too; running activities are asked to stop. Code \
+    that listens for it cleans up first, and any other ends then."
 )]
 pub struct Cancel {
     /// Ids of instances
@@ -23,6 +26,11 @@ pub struct Cancel {
     /// Why, for the history
     #[arg(long, value_name = "TEXT", default_value = "cancelled by an operator")]
     reason: String,
+    /// How long its own cleanup may take, such as 90s or 15m; 0s ends it at once, without cleanup
+    ///
+    /// Without it the cleanup takes as long as it takes.
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    grace: Option<Duration>,
     /// Do not ask
     #[arg(short, long)]
     yes: bool,
@@ -48,14 +56,14 @@ impl Cancel {
             targets::living(store, id).await?;
         }
         for id in ids {
-            store.client.cancel_instance(id, &self.reason).await?;
+            self.cancel(store, id).await?;
         }
         let cancelled = ids.len() as u64;
-        let sentence = match ids {
-            [id] => format!("asked '{}' to stop", printable(id)),
-            _ => format!("asked {} to stop", counted(cancelled, "instance")),
+        let whom = match ids {
+            [id] => format!("'{}'", printable(id)),
+            _ => counted(cancelled, "instance"),
         };
-        output.done(&Cancelled { cancelled }, &sentence)
+        output.done(&Cancelled { cancelled }, &self.sentence(&whom))
     }
 
     async fn by_filter(&self, store: &Store, filters: &Filters, output: &mut Output<'_>) -> Outcome {
@@ -78,10 +86,29 @@ impl Cancel {
         output.confirm(&format!("cancel {}", counted(count, "instance")), self.yes)?;
         let mut progress = output.progress("cancelling", count);
         for id in ids {
-            store.client.cancel_instance(id, &self.reason).await?;
+            self.cancel(store, &id).await?;
             progress.advance(output, 1);
         }
         progress.finish(output);
-        output.done(&Cancelled { cancelled: count }, &format!("asked {} to stop", counted(count, "instance")))
+        output.done(&Cancelled { cancelled: count }, &self.sentence(&counted(count, "instance")))
+    }
+
+    async fn cancel(&self, store: &Store, id: &str) -> Outcome {
+        let cancel = store.client.cancel(id).reason(&self.reason);
+        match self.grace {
+            Some(grace) => cancel.grace(grace).await?,
+            None => cancel.await?,
+        }
+        Ok(())
+    }
+
+    fn sentence(&self, whom: &str) -> String {
+        match self.grace {
+            None => format!("asked {whom} to stop"),
+            Some(Duration::ZERO) => format!("asked {whom} to stop at once, without cleanup"),
+            Some(grace) => {
+                format!("asked {whom} to stop, in {} at the latest", duration(grace.as_millis() as u64))
+            }
+        }
     }
 }

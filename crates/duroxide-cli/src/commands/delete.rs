@@ -1,5 +1,7 @@
 //! `duroxide delete`
 
+use std::collections::HashSet;
+
 use clap::Args;
 use duroxide::providers::InstanceFilter;
 use duroxide::{DeleteInstanceResult, InstanceState};
@@ -39,6 +41,9 @@ pub struct Deleted {
     executions: u64,
     events: u64,
     messages: u64,
+    /// Children that met the conditions and whose parents did not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kept_children: Option<u64>,
 }
 
 impl Deleted {
@@ -52,7 +57,13 @@ impl Deleted {
 
     /// Says it in a sentence.
     pub fn sentence(&self) -> String {
-        format!("deleted {} with {}", counted(self.instances, "instance"), counted(self.events, "event"))
+        let deleted =
+            format!("deleted {} with {}", counted(self.instances, "instance"), counted(self.events, "event"));
+        match self.kept_children {
+            None => deleted,
+            Some(1) => format!("{deleted}; 1 child stays, because its parent does"),
+            Some(many) => format!("{deleted}; {many} children stay, because their parents do"),
+        }
     }
 }
 
@@ -97,7 +108,7 @@ impl Delete {
             return Err(Failure::usage("only instances that have ended are deleted by conditions")
                 .hint("cancel them first, or delete them by their ids with --force"));
         }
-        let ids = bulk::collect(store, query).await?;
+        let ids = bulk::collect(store, query.clone()).await?;
         if ids.is_empty() {
             return output.done(&Deleted::default(), "no instance matches");
         }
@@ -115,6 +126,10 @@ impl Delete {
             progress.advance(output, ids.len() as u64);
         }
         progress.finish(output);
+        let asked: HashSet<&String> = ids.iter().collect();
+        let left = bulk::collect(store, query).await?;
+        let kept = left.iter().filter(|id| asked.contains(id)).count() as u64;
+        deleted.kept_children = Some(kept).filter(|kept| *kept > 0);
         output.done(&deleted, &deleted.sentence())
     }
 }

@@ -2,11 +2,13 @@
 
 use clap::Args;
 use duroxide::InstanceState;
+use duroxide::model::{QueuedActivity, WorkerInfo};
 use duroxide::providers::sqlite::{IntegrityCheck, SqliteProvider};
-use duroxide::providers::{InstanceQuery, QueueState};
+use duroxide::providers::{InstanceQuery, ListSort, QueueState};
 use duroxide_pg::PostgresProvider;
 use serde::Serialize;
 
+use super::filters::AllRows;
 use crate::failure::{Failure, Outcome};
 use crate::output::{Look, Output, Paint, counted, duration, grouped, printable, size, width};
 use crate::store::{Store, StoreKind};
@@ -29,6 +31,10 @@ const MUCH_FREE: u64 = 64 * MIB;
 const MANY_DEAD: u64 = 10_000;
 /// How many of a kind are looked at.
 const MOST: usize = 1_000;
+/// Of how many instances the leases are looked at, those that changed least lately first.
+const LOOKED_AT: usize = 100;
+/// How many pages of failed instances are looked through.
+const MOST_PAGES: usize = 20;
 /// How many instances are named.
 const NAMED: usize = 5;
 
@@ -84,8 +90,11 @@ impl Doctor {
         findings.push(blocked(store).await?);
         findings.push(stuck(store, now).await?);
         findings.push(poison(store, now).await?);
-        findings.extend(queues(&store.client.queue_states().await?, now));
-        findings.extend(workers(store, now).await?);
+        let queue_states = store.client.queue_states().await?;
+        let alive = store.client.list_workers().await?;
+        findings.extend(queues(&queue_states, now));
+        findings.push(leases(store, &queue_states, &alive, now).await?);
+        findings.extend(workers(&alive, now));
         findings.push(quarantine(store).await?);
         findings.push(dropped(store).await?);
         match output.is_for_programs() {
@@ -221,17 +230,31 @@ async fn poison(store: &Store, now: u64) -> Outcome<Finding> {
     let query = InstanceQuery::new()
         .state(InstanceState::Failed)
         .updated_from_ms(now.saturating_sub(DAY))
-        .limit(MOST)
+        .sort(ListSort::Updated)
         .cut(32);
-    let page = store.client.list(&query).await?;
     let is_poison = |output: &Option<String>| output.as_ref().is_some_and(|text| text.starts_with("poison"));
-    let ids: Vec<&str> =
-        page.rows.iter().filter(|row| is_poison(&row.output)).map(|row| row.instance.as_str()).collect();
+    let mut found = Vec::new();
+    let mut rows = AllRows::of(query);
+    let mut is_all = false;
+    for _ in 0..MOST_PAGES {
+        let Some(page) = rows.next(store).await? else {
+            is_all = true;
+            break;
+        };
+        found.extend(page.into_iter().filter(|row| is_poison(&row.output)).map(|row| row.instance));
+    }
+    let ids: Vec<&str> = found.iter().map(String::as_str).collect();
+    let at_least = if is_all { "" } else { "at least " };
     Ok(match ids.len() as u64 {
-        0 => Finding::ok("poison", "no instance was given up as poison in the last day"),
+        0 if is_all => Finding::ok("poison", "no instance was given up as poison in the last day"),
+        0 => Finding::ok("poison", "none of the instances that failed last was given up as poison"),
         count => Finding::problem(
             "poison",
-            format!("{} given up as poison in the last day: {}", counted(count, "instance"), named(&ids)),
+            format!(
+                "{at_least}{} given up as poison in the last day: {}",
+                counted(count, "instance"),
+                named(&ids)
+            ),
             "`duroxide show ID` tells what was missing or crashed its workers; start it anew once that is mended",
         ),
     })
@@ -267,17 +290,16 @@ fn queues(queues: &[QueueState], now: u64) -> Vec<Finding> {
 }
 
 /// Workers that are silent, or whose clocks are wrong.
-async fn workers(store: &Store, now: u64) -> Outcome<Vec<Finding>> {
-    let workers = store.client.list_workers().await?;
+fn workers(workers: &[WorkerInfo], now: u64) -> Vec<Finding> {
     if workers.is_empty() {
         let to_do = "start the application; workers before this version do not report themselves";
-        return Ok(vec![Finding::warning("workers", "no worker is alive, or none reports itself", to_do)]);
+        return vec![Finding::warning("workers", "no worker is alive, or none reports itself", to_do)];
     }
     let mut findings = Vec::new();
-    for worker in &workers {
+    for worker in workers {
         let name = format!("worker {} (process {} on {})", worker.name, worker.process_id, worker.host);
-        let silence = now.saturating_sub(worker.last_seen_ms);
-        if silence > worker.interval_ms.max(SECOND) * 2 {
+        if is_silent(worker, now) {
+            let silence = now.saturating_sub(worker.last_seen_ms);
             findings.push(Finding::warning(
                 "workers",
                 format!(
@@ -301,7 +323,57 @@ async fn workers(store: &Store, now: u64) -> Outcome<Vec<Finding>> {
     if findings.is_empty() {
         findings.push(Finding::ok("workers", format!("{} alive", counted(workers.len() as u64, "worker"))));
     }
-    Ok(findings)
+    findings
+}
+
+/// Whether a worker missed its last two reports.
+fn is_silent(worker: &WorkerInfo, now: u64) -> bool {
+    now.saturating_sub(worker.last_seen_ms) > worker.interval_ms.max(SECOND) * 2
+}
+
+/// Work whose lease has run out, or is held by nobody who is heard of.
+async fn leases(store: &Store, queues: &[QueueState], workers: &[WorkerInfo], now: u64) -> Outcome<Finding> {
+    let query = InstanceQuery::new()
+        .state(InstanceState::Running)
+        .state(InstanceState::Waiting)
+        .sort(ListSort::Updated)
+        .ascending()
+        .limit(LOOKED_AT)
+        .cut(0);
+    let mut left = Vec::new();
+    for row in store.client.list(&query).await?.rows {
+        let activities = store.client.list_queued_activities(&row.instance, LOOKED_AT).await?;
+        // Claimed more often than it failed, and neither held nor put off: its worker went away with it.
+        let is_left = |one: &QueuedActivity| {
+            one.attempts > one.failed_attempts
+                && one.leased_until_ms.is_none()
+                && one.delayed_until_ms.is_none()
+        };
+        if activities.iter().any(is_left) {
+            left.push(row.instance);
+        }
+    }
+    if !left.is_empty() {
+        let ids: Vec<&str> = left.iter().map(String::as_str).collect();
+        let whose = counted(ids.len() as u64, "instance");
+        return Ok(Finding::warning(
+            "leases",
+            format!(
+                "activities of {whose} lost their worker, and nobody has taken them over: {}",
+                named(&ids)
+            ),
+            "its lease ran out: the worker died, hangs, or lost the store; start one that serves them",
+        ));
+    }
+    let leased: u64 = queues.iter().map(|queue| queue.leased.value).sum();
+    if leased > 0 && workers.iter().all(|worker| is_silent(worker, now)) {
+        return Ok(Finding::warning(
+            "leases",
+            format!("{leased} leased, and no worker that reports itself holds them"),
+            "these leases run out, and then others take the work over; if its workers should be alive, see why they are silent",
+        ));
+    }
+    Ok(Finding::ok("leases", "no lease has run out that nobody took over"))
 }
 
 /// Rows that could not be decoded.

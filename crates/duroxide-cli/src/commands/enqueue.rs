@@ -4,7 +4,7 @@ use clap::Args;
 use duroxide::client::EnqueueOptions;
 use serde::Serialize;
 
-use super::{payloads, targets};
+use super::payloads;
 use crate::failure::Outcome;
 use crate::output::{Output, printable};
 use crate::store::Store;
@@ -35,14 +35,14 @@ struct Enqueued<'a> {
 
 impl Enqueue {
     pub async fn run(&self, store: &Store, output: &mut Output<'_>) -> Outcome {
-        let options = if self.park {
-            EnqueueOptions::new().park_until_started()
-        } else {
-            targets::living(store, &self.id).await?;
-            EnqueueOptions::new()
-        };
         let data = payloads::read(&self.data, output)?;
-        store.client.enqueue_event_with(&self.id, &self.queue, data, options).await?;
+        match self.park {
+            true => {
+                let options = EnqueueOptions::new().park_until_started();
+                store.client.enqueue_event_with(&self.id, &self.queue, data, options).await?;
+            }
+            false => store.client.send_text(&self.id, &self.queue, data).await?,
+        }
         let done = Enqueued { instance_id: &self.id, queue: &self.queue };
         output.done(
             &done,

@@ -14,13 +14,43 @@ use crate::store::Store;
 /// Rows of a page of a listing that reads on.
 const PAGE: usize = 500;
 
+/// What `--status` takes: a state, or all in which an instance has not ended.
+#[derive(Debug, Clone, Copy)]
+enum Status {
+    In(InstanceState),
+    Live,
+}
+
+impl Status {
+    fn states(self) -> Vec<InstanceState> {
+        match self {
+            Self::In(state) => vec![state],
+            Self::Live => InstanceState::ALL.into_iter().filter(|state| !state.is_ended()).collect(),
+        }
+    }
+}
+
+impl FromStr for Status {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.eq_ignore_ascii_case("live") {
+            return Ok(Self::Live);
+        }
+        InstanceState::from_str(text)
+            .map(Self::In)
+            .map_err(|error| format!("{error}, and live for all that have not ended"))
+    }
+}
+
 /// Conditions; all must hold.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Which instances")]
 pub struct Filters {
-    /// In one of these states: pending, running, waiting, blocked, completed, failed, cancelled, continued
-    #[arg(long = "status", short = 's', value_name = "STATE,...", value_delimiter = ',', value_parser = InstanceState::from_str)]
-    states: Vec<InstanceState>,
+    /// In one of these states: pending, running, waiting, blocked, completed, failed, cancelled, continued; or live: in any but
+    /// completed, failed and cancelled
+    #[arg(long = "status", short = 's', value_name = "STATE,...", value_delimiter = ',', value_parser = Status::from_str)]
+    states: Vec<Status>,
     /// Of this orchestration
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
@@ -71,7 +101,9 @@ impl Filters {
     pub fn query(&self, now_ms: u64) -> InstanceQuery {
         let ago = |duration: Option<Duration>| duration.map(|duration| Since::Ago(duration).at_ms(now_ms));
         let mut query = InstanceQuery::new();
-        query.states = self.states.clone();
+        query.states = self.states.iter().copied().flat_map(Status::states).collect();
+        query.states.sort_unstable();
+        query.states.dedup();
         query.name = self.name.clone();
         query.version = self.version.clone();
         query.created_from_ms = self.since.map(|since| since.at_ms(now_ms));

@@ -3,7 +3,7 @@
 use clap::Args;
 use serde::Serialize;
 
-use super::{payloads, targets};
+use super::payloads;
 use crate::failure::Outcome;
 use crate::output::{Output, printable};
 use crate::store::Store;
@@ -37,11 +37,11 @@ struct Raised<'a> {
 
 impl Raise {
     pub async fn run(&self, store: &Store, output: &mut Output<'_>) -> Outcome {
-        if !self.park {
-            targets::living(store, &self.id).await?;
-        }
         let data = payloads::read(&self.data, output)?;
-        store.client.raise_event(&self.id, &self.event, data).await?;
+        match self.park {
+            true => store.client.raise_event(&self.id, &self.event, data).await?,
+            false => store.client.signal_text(&self.id, &self.event, data).await?,
+        }
         let done = Raised { instance_id: &self.id, event: &self.event };
         output.done(&done, &format!("raised '{}' on '{}'", printable(&self.event), printable(&self.id)))
     }

@@ -1,5 +1,7 @@
 //! `duroxide retry`
 
+use std::collections::BTreeSet;
+
 use clap::Args;
 use serde::Serialize;
 
@@ -14,8 +16,9 @@ const MOST: usize = 10_000;
 /// Arguments of `duroxide retry`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "An instance is blocked if the store could take neither its turn nor its failure. Mend the cause \
-    first: `duroxide show` names it."
+    after_help = "A blocked instance cannot go on: its code does not fit its history, is not registered, or waits for something that \
+    is not durable, or the store refuses its turn. Deploy what fits or mend the cause first; `duroxide show` names it. What no worker \
+    has registered, and what the store refuses for a while, workers try again by themselves."
 )]
 pub struct Retry {
     /// Ids of instances
@@ -30,36 +33,57 @@ pub struct Retry {
 struct Retried {
     instance_id: String,
     outcome: &'static str,
+    /// Why it cannot go on yet, if workers try it by themselves.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
 }
+
+/// The outcome for an instance that workers try by themselves.
+const BY_ITSELF: &str = "tried by itself";
 
 impl Retry {
     pub async fn run(&self, store: &Store, output: &mut Output<'_>) -> Outcome {
         let ids = if self.all {
             let blocked = store.client.list_blocked_instances(MOST).await?;
-            blocked.into_iter().map(|blocked| blocked.instance).collect()
+            let obstacles =
+                store.client.list_obstacles(MOST).await?.into_iter().map(|obstacle| obstacle.instance);
+            let of_store = blocked.into_iter().map(|blocked| blocked.instance);
+            let ids: BTreeSet<String> = of_store.chain(obstacles).collect();
+            ids.into_iter().collect()
         } else {
             self.ids.clone()
         };
         let mut retried = Vec::new();
         let mut progress = output.progress("retrying", ids.len() as u64);
         for id in ids {
+            let mut reason = None;
             let outcome = if store.client.unblock_instance(&id).await? {
                 "goes on"
             } else {
                 match targets::existing(store, &id).await {
                     Ok(instance) if targets::has_ended(&instance.status) => "has ended",
-                    Ok(_) => "not blocked",
+                    Ok(_) => {
+                        reason = by_itself(store, &id).await?;
+                        if reason.is_some() { BY_ITSELF } else { "not blocked" }
+                    }
                     Err(failure) if failure.exit == Exit::NotFound => "not found",
                     Err(failure) => return Err(failure),
                 }
             };
-            retried.push(Retried { instance_id: id, outcome });
+            retried.push(Retried { instance_id: id, outcome, reason });
             progress.advance(output, 1);
         }
         progress.finish(output);
         if let ([only], false) = (retried.as_slice(), output.is_for_programs()) {
             judge(&retried)?;
-            return output.note(&format!("'{}' goes on", printable(&only.instance_id)));
+            let id = printable(&only.instance_id);
+            return output.note(&match &only.reason {
+                None => format!("'{id}' goes on"),
+                Some(reason) => format!(
+                    "'{id}' cannot go on yet, and workers try it by themselves: {}",
+                    printable(reason)
+                ),
+            });
         }
         output.rows(&retried, "no instance is blocked", |retried, _| {
             let mut table = Table::new([Column::new("INSTANCE").at_least(12), Column::new("OUTCOME")]);
@@ -72,9 +96,16 @@ impl Retry {
     }
 }
 
+/// Why an instance cannot go on, if a worker has said so and tries again.
+async fn by_itself(store: &Store, id: &str) -> Outcome<Option<String>> {
+    let blocked = store.client.describe(id, 1_000).await?.blocked;
+    let tried = blocked.filter(|blocked| blocked.next_try_ms.is_some());
+    Ok(tried.map(|blocked| blocked.reason.sentence()))
+}
+
 fn judge(retried: &[Retried]) -> Outcome {
     let with = |outcome: &str| retried.iter().filter(|row| row.outcome == outcome).count() as u64;
-    if with("goes on") == retried.len() as u64 {
+    if with("goes on") + with(BY_ITSELF) == retried.len() as u64 {
         return Ok(());
     }
     if let [only] = retried {

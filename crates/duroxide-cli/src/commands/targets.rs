@@ -3,7 +3,6 @@
 use duroxide::providers::InstanceMetadata;
 
 use crate::failure::{Failure, Outcome};
-use crate::output::printable;
 use crate::store::Store;
 
 /// Describes an instance that exists.
@@ -18,11 +17,7 @@ pub async fn existing(store: &Store, id: &str) -> Outcome<InstanceMetadata> {
 pub async fn living(store: &Store, id: &str) -> Outcome<InstanceMetadata> {
     let instance = existing(store, id).await?;
     match has_ended(&instance.status) {
-        true => Err(Failure::failed(format!(
-            "instance '{}' has {}; nothing was sent, because nobody would receive it",
-            printable(id),
-            instance.status.to_lowercase()
-        ))),
+        true => Err(Failure::has_ended(id)),
         false => Ok(instance),
     }
 }

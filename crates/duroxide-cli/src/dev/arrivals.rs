@@ -16,11 +16,12 @@ const TIDY_EVERY: usize = 40;
 type Sample = (&'static str, &'static str, &'static str);
 
 /// What is there at once, so that every page has something to show.
-const FIRST: [Sample; 13] = [
+const FIRST: [Sample; 14] = [
     ("Report", "report", "Quarterly report"),
     ("Order", "order", "3 apples"),
     ("Approval", "approval", "a new coffee machine"),
     ("Album", "album", "holidays"),
+    ("Booking", "booking", "Rome"),
     ("Import", "import", "suppliers.example"),
     ("Payment", "payment", "4000 0000 0000 9995"),
     ("Catalogue", "catalogue", "spring"),
@@ -34,13 +35,14 @@ const FIRST: [Sample; 13] = [
 ];
 
 /// What comes then, again and again.
-const ROUND: [Sample; 24] = [
+const ROUND: [Sample; 25] = [
     ("Order", "order", "12 eggs"),
     ("Import", "import", "weather.example"),
     ("Order", "order", "a box of tea"),
     ("Payment", "payment", "4000 0000 0000 0341"),
     ("Order", "order", "5 lemons"),
     ("Album", "album", "garden"),
+    ("Booking", "booking", "Porto"),
     ("Order", "order", "1 lamp"),
     ("Reminder", "reminder", "call the dentist"),
     ("Order", "order", "3 notebooks"),

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use duroxide::DuroxideBuilder;
 use duroxide::prelude::*;
 
 /// How long a person has to decide.
@@ -15,189 +16,246 @@ const PARTS: u32 = 4;
 /// How many messages an inbox reads before it begins anew.
 const MESSAGES: u32 = 20;
 
-/// The code of the orchestrations.
-pub fn orchestrations() -> Result<OrchestrationRegistry, String> {
-    OrchestrationRegistry::builder()
-        .register("Order", order)
-        .register("Payment", payment)
-        .register("Import", import)
-        .register("Approval", approval)
-        .register("Album", album)
-        .register("Catalogue", catalogue)
-        .register("CataloguePart", catalogue_part)
-        .register("Reminder", reminder)
-        .register("Video", video)
-        .register("Report", report)
-        .register("Monitor", monitor)
-        .register("Inbox", inbox)
-        .build_result()
+/// All functions of the application, for the worker.
+pub fn functions(app: DuroxideBuilder) -> DuroxideBuilder {
+    let app = app.orchestration(order).orchestration(payment).orchestration(import).orchestration(approval);
+    let app = app.orchestration(booking).orchestration(album).orchestration(reminder).orchestration(video);
+    let app = app.orchestration(catalogue).orchestration(catalogue_part).orchestration(report);
+    let app = app.orchestration(monitor).orchestration(inbox);
+    let app = app.activity(charge).activity(pack).activity(ship).activity(charge_card).activity(fetch_page);
+    let app = app.activity(ask_manager).activity(resize).activity(index).activity(send_mail);
+    let app = app.activity(reserve_room).activity(release_room).activity(buy_ticket);
+    app.activity(transcode).activity(compute).activity(probe)
 }
 
-/// The code of the activities. Each takes its time, as a call to another service would.
-pub fn activities() -> Result<ActivityRegistry, String> {
-    ActivityRegistry::builder()
-        .register("Charge", |ctx: ActivityContext, order: String| async move {
-            work(&ctx, 300..700).await;
-            Ok(format!("payment {}-{} for {order}", ctx.instance_id(), ctx.activity_id()))
-        })
-        .register("Pack", |ctx: ActivityContext, order: String| async move {
-            work(&ctx, 500..1_500).await;
-            Ok(format!("parcel with {order}"))
-        })
-        .register("Ship", |ctx: ActivityContext, parcel: String| async move {
-            work(&ctx, 200..600).await;
-            Ok(format!("{parcel}, on its way"))
-        })
-        .register("ChargeCard", |ctx: ActivityContext, card: String| async move {
-            work(&ctx, 200..500).await;
-            Err::<String, _>(format!("card {card} was declined: insufficient funds"))
-        })
-        .register("FetchPage", |ctx: ActivityContext, page: String| async move {
-            work(&ctx, 100..400).await;
-            match chance(&ctx) % 10 {
-                0..=5 => Err("503 Service Unavailable".to_string()),
-                _ => Ok(format!("page {page}")),
-            }
-        })
-        .register("AskManager", |ctx: ActivityContext, what: String| async move {
-            work(&ctx, 50..150).await;
-            Ok(format!("asked about {what}"))
-        })
-        .register("Resize", |ctx: ActivityContext, photo: String| async move {
-            work(&ctx, 300..4_000).await;
-            Ok(format!("{photo}, 640 pixels wide"))
-        })
-        .register("Index", |ctx: ActivityContext, item: String| async move {
-            work(&ctx, 400..1_200).await;
-            Ok(format!("{item} indexed"))
-        })
-        .register("SendMail", |ctx: ActivityContext, text: String| async move {
-            work(&ctx, 100..300).await;
-            Ok(format!("sent: {text}"))
-        })
-        .register("Transcode", |ctx: ActivityContext, file: String| async move {
-            work(&ctx, 18_000..24_000).await;
-            Ok(format!("{file}, in 4K"))
-        })
-        .register("Compute", |ctx: ActivityContext, step: String| async move {
-            work(&ctx, 500..900).await;
-            Ok(step)
-        })
-        .register("Probe", |ctx: ActivityContext, _: String| async move {
-            work(&ctx, 50..200).await;
-            Ok("200 OK".to_string())
-        })
-        .build_result()
+// Each activity takes its time, as a call to another service would.
+
+#[activity(name = "Charge")]
+async fn charge(ctx: ActivityContext, order: &str) -> Result<String, String> {
+    work(&ctx, 300..700).await;
+    Ok(format!("payment {}-{} for {order}", ctx.instance_id(), ctx.activity_id()))
 }
 
-/// Succeeds: one step after the other.
-async fn order(ctx: OrchestrationContext, order: String) -> Result<String, String> {
-    ctx.schedule_activity("Charge", &order).await?;
-    ctx.set_custom_status("paid");
-    let parcel = ctx.schedule_activity("Pack", &order).await?;
-    ctx.set_custom_status("packed");
-    ctx.schedule_activity("Ship", parcel).await
+#[activity(name = "Pack")]
+async fn pack(ctx: ActivityContext, order: &str) -> Result<String, String> {
+    work(&ctx, 500..1_500).await;
+    Ok(format!("parcel with {order}"))
 }
 
-/// Fails: its activity does, and nobody tries again.
-async fn payment(ctx: OrchestrationContext, card: String) -> Result<String, String> {
-    ctx.schedule_activity("ChargeCard", card).await
+#[activity(name = "Ship")]
+async fn ship(ctx: ActivityContext, parcel: String) -> Result<String, String> {
+    work(&ctx, 200..600).await;
+    Ok(format!("{parcel}, on its way"))
 }
 
-/// Retries: the service that it reads from is often not there.
-async fn import(ctx: OrchestrationContext, source: String) -> Result<String, String> {
-    let patience = RetryPolicy::new(6).with_backoff(BackoffStrategy::Exponential {
+#[activity(name = "ChargeCard")]
+async fn charge_card(ctx: ActivityContext, card: String) -> Result<String, String> {
+    work(&ctx, 200..500).await;
+    Err(format!("card {card} was declined: insufficient funds"))
+}
+
+#[activity(name = "FetchPage", retry = patience())]
+async fn fetch_page(ctx: ActivityContext, page: String) -> Result<String, String> {
+    work(&ctx, 100..400).await;
+    match chance(&ctx) % 10 {
+        0..=5 => Err("503 Service Unavailable".to_string()),
+        _ => Ok(format!("page {page}")),
+    }
+}
+
+fn patience() -> RetryPolicy {
+    RetryPolicy::new(6).with_backoff(BackoffStrategy::Exponential {
         base: Duration::from_millis(500),
         multiplier: 2.0,
         max: Duration::from_secs(8),
-    });
+    })
+}
+
+#[activity(name = "AskManager")]
+async fn ask_manager(ctx: ActivityContext, what: &str) -> Result<String, String> {
+    work(&ctx, 50..150).await;
+    Ok(format!("asked about {what}"))
+}
+
+#[activity(name = "Resize")]
+async fn resize(ctx: ActivityContext, photo: String) -> Result<String, String> {
+    work(&ctx, 300..4_000).await;
+    Ok(format!("{photo}, 640 pixels wide"))
+}
+
+#[activity(name = "Index")]
+async fn index(ctx: ActivityContext, item: String) -> Result<String, String> {
+    work(&ctx, 400..1_200).await;
+    Ok(format!("{item} indexed"))
+}
+
+#[activity(name = "SendMail")]
+async fn send_mail(ctx: ActivityContext, text: String) -> Result<String, String> {
+    work(&ctx, 100..300).await;
+    Ok(format!("sent: {text}"))
+}
+
+#[activity(name = "ReserveRoom")]
+async fn reserve_room(ctx: ActivityContext, city: &str) -> Result<String, String> {
+    work(&ctx, 200..600).await;
+    Ok(format!("a room in {city}"))
+}
+
+#[activity(name = "ReleaseRoom", retry = RetryPolicy::exponential(10))]
+async fn release_room(ctx: ActivityContext, city: &str) -> Result<String, String> {
+    work(&ctx, 1_000..2_000).await;
+    Ok(format!("the room in {city} is free again"))
+}
+
+#[activity(name = "BuyTicket")]
+async fn buy_ticket(ctx: ActivityContext, city: &str) -> Result<String, String> {
+    work(&ctx, 200..600).await;
+    Ok(format!("a ticket to {city}"))
+}
+
+#[activity(name = "Transcode")]
+async fn transcode(ctx: ActivityContext, file: String) -> Result<String, String> {
+    work(&ctx, 18_000..24_000).await;
+    Ok(format!("{file}, in 4K"))
+}
+
+#[activity(name = "Compute")]
+async fn compute(ctx: ActivityContext, step: String) -> Result<String, String> {
+    work(&ctx, 500..900).await;
+    Ok(step)
+}
+
+#[activity(name = "Probe")]
+async fn probe(ctx: ActivityContext) -> Result<String, String> {
+    work(&ctx, 50..200).await;
+    Ok("200 OK".to_string())
+}
+
+/// Succeeds: one step after the other.
+#[orchestration(name = "Order")]
+async fn order(ctx: OrchestrationContext, order: String) -> Result<String, String> {
+    charge(&ctx, &order).await?;
+    ctx.set_status(&"paid".to_string());
+    let parcel = pack(&ctx, &order).await?;
+    ctx.set_status(&"packed".to_string());
+    ship(&ctx, parcel).await
+}
+
+/// Fails: its activity does, and nobody tries again.
+#[orchestration(name = "Payment")]
+async fn payment(ctx: OrchestrationContext, card: String) -> Result<String, String> {
+    charge_card(&ctx, card).await
+}
+
+/// Retries: the service that it reads from is often not there.
+#[orchestration(name = "Import")]
+async fn import(ctx: OrchestrationContext, source: String) -> Result<String, String> {
     let mut pages = Vec::new();
     for page in 1..=3 {
-        let page = format!("{page} of {source}");
-        pages.push(ctx.schedule_activity_with_retry("FetchPage", page, patience.clone()).await?);
+        pages.push(fetch_page(&ctx, format!("{page} of {source}")).await?);
     }
     Ok(pages.join(", "))
 }
 
 /// Waits for a person: `duroxide raise ID decision yes`.
+#[orchestration(name = "Approval")]
 async fn approval(ctx: OrchestrationContext, what: String) -> Result<String, String> {
-    ctx.schedule_activity("AskManager", &what).await?;
-    ctx.set_custom_status("waiting for your decision: raise the event 'decision' with yes or no");
-    let decision = ctx.schedule_wait("decision");
-    let deadline = ctx.schedule_timer(PATIENCE);
-    match ctx.select2(decision, deadline).await {
-        Either2::First(answer) if answer.trim().trim_matches('"').eq_ignore_ascii_case("yes") => {
-            ctx.schedule_activity("SendMail", format!("{what}: approved")).await
-        }
-        Either2::First(answer) => Err(format!("{what}: rejected ({answer})")),
-        Either2::Second(()) => Ok(format!("{what}: nobody answered, so the answer is no")),
+    ask_manager(&ctx, &what).await?;
+    ctx.set_status(&"waiting for your decision: raise the event 'decision' with yes or no".to_string());
+    let answer = select! {
+        answer = ctx.event::<String>("decision") => answer.map_err(|error| error.to_string())?,
+        () = ctx.timer(PATIENCE) => return Ok(format!("{what}: nobody answered, so the answer is no")),
+    };
+    match answer.trim().eq_ignore_ascii_case("yes") {
+        true => send_mail(&ctx, format!("{what}: approved")).await,
+        false => Err(format!("{what}: rejected ({answer})")),
     }
 }
 
+/// Can be cancelled while it waits: then it gives its room back before it ends.
+#[orchestration(name = "Booking")]
+async fn booking(ctx: OrchestrationContext, city: String) -> Result<String, String> {
+    ctx.saga(async |saga| {
+        saga.undo(release_room(&ctx, &city));
+        let room = reserve_room(&ctx, &city).await?;
+        ctx.set_status(&"waiting for a cheap ticket: cancel it, and it gives the room back".to_string());
+        ctx.timer(PATIENCE).await;
+        let ticket = buy_ticket(&ctx, &city).await?;
+        Ok(format!("{room}, {ticket}"))
+    })
+    .await
+}
+
 /// Fans out: all photos at once.
+#[orchestration(name = "Album")]
 async fn album(ctx: OrchestrationContext, album: String) -> Result<String, String> {
-    let photos = (1..=PHOTOS).map(|photo| ctx.schedule_activity("Resize", format!("{album}/{photo}.jpg")));
-    let resized = ctx.join(photos.collect()).await;
+    let photos: Vec<_> = (1..=PHOTOS).map(|photo| resize(&ctx, format!("{album}/{photo}.jpg"))).collect();
+    let resized = ctx.join(photos).await;
     let done = resized.iter().filter(|photo| photo.is_ok()).count();
     Ok(format!("{done} of {PHOTOS} photos of {album}"))
 }
 
 /// Has children.
+#[orchestration(name = "Catalogue")]
 async fn catalogue(ctx: OrchestrationContext, catalogue: String) -> Result<String, String> {
-    let parts = (1..=PARTS)
-        .map(|part| ctx.schedule_sub_orchestration("CataloguePart", format!("part {part} of {catalogue}")));
-    let parts = ctx.join(parts.collect()).await;
-    let parts: Result<Vec<String>, String> = parts.into_iter().collect();
+    let parts: Vec<_> =
+        (1..=PARTS).map(|part| catalogue_part(&ctx, format!("part {part} of {catalogue}"))).collect();
+    let parts: Result<Vec<String>, String> = ctx.join(parts).await.into_iter().collect();
     Ok(format!("{} of {PARTS} parts of {catalogue}", parts?.len()))
 }
 
+#[orchestration(name = "CataloguePart")]
 async fn catalogue_part(ctx: OrchestrationContext, part: String) -> Result<String, String> {
     for item in 1..=3 {
-        ctx.schedule_activity("Index", format!("item {item} in {part}")).await?;
+        index(&ctx, format!("item {item} in {part}")).await?;
     }
     Ok(part)
 }
 
 /// Sleeps. It could sleep for a month; no process has to live that long.
+#[orchestration(name = "Reminder")]
 async fn reminder(ctx: OrchestrationContext, text: String) -> Result<String, String> {
-    ctx.schedule_timer(Duration::from_secs(45)).await;
-    ctx.schedule_activity("SendMail", text).await
+    ctx.timer(Duration::from_secs(45)).await;
+    send_mail(&ctx, text).await
 }
 
 /// One activity that takes long: if the worker dies, another attempt begins at once.
+#[orchestration(name = "Video")]
 async fn video(ctx: OrchestrationContext, file: String) -> Result<String, String> {
-    ctx.schedule_activity("Transcode", file).await
+    transcode(&ctx, file).await
 }
 
 /// Runs long, in many small steps: after a crash it goes on with the step at which it stopped.
+#[orchestration(name = "Report")]
 async fn report(ctx: OrchestrationContext, title: String) -> Result<String, String> {
     for step in 1..=REPORT_STEPS {
-        ctx.schedule_activity("Compute", format!("step {step}")).await?;
-        ctx.set_custom_status(format!("step {step} of {REPORT_STEPS}"));
-        ctx.set_kv_value("done", step.to_string());
+        compute(&ctx, format!("step {step}")).await?;
+        ctx.set_status(&format!("step {step} of {REPORT_STEPS}"));
+        ctx.set_value("done", &step);
     }
     Ok(format!("{title}, {REPORT_STEPS} steps"))
 }
 
 /// Runs for ever, each round an execution of its own.
-async fn monitor(ctx: OrchestrationContext, rounds: String) -> Result<String, String> {
-    let rounds: u64 = rounds.parse().unwrap_or(0);
-    let health = ctx.schedule_activity("Probe", "").await?;
-    ctx.set_custom_status(format!("{health} after {} rounds", rounds + 1));
-    ctx.schedule_timer(Duration::from_secs(10)).await;
-    ctx.continue_as_new((rounds + 1).to_string()).await
+#[orchestration(name = "Monitor")]
+async fn monitor(ctx: OrchestrationContext, rounds: u64) -> Result<String, String> {
+    let health = probe(&ctx).await?;
+    ctx.set_status(&format!("{health} after {} rounds", rounds + 1));
+    ctx.timer(Duration::from_secs(10)).await;
+    monitor(&ctx, rounds + 1).continue_as_new().await
 }
 
 /// Reads from a queue.
-async fn inbox(ctx: OrchestrationContext, read: String) -> Result<String, String> {
-    let mut read: u64 = read.parse().unwrap_or(0);
+#[orchestration(name = "Inbox")]
+async fn inbox(ctx: OrchestrationContext, read_before: u64) -> Result<String, String> {
+    let mut read = read_before;
     for _ in 0..MESSAGES {
-        let message = ctx.dequeue_event("messages").await;
-        ctx.schedule_activity("Index", message).await?;
+        let message = ctx.queue::<String>("messages").await.map_err(|error| error.to_string())?;
+        index(&ctx, message).await?;
         read += 1;
-        ctx.set_custom_status(format!("{read} messages read"));
+        ctx.set_status(&format!("{read} messages read"));
     }
-    ctx.continue_as_new(read.to_string()).await
+    inbox(&ctx, read).continue_as_new().await
 }
 
 /// Takes a while: a number of milliseconds in this range, always the same for the same step.
@@ -216,4 +274,42 @@ fn chance(ctx: &ActivityContext) -> u64 {
     step.bytes()
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
         >> 8
+}
+
+#[cfg(test)]
+mod tests {
+    use duroxide::testing::{Mock, TestEnv};
+    use duroxide::{Duroxide, InstanceState};
+
+    use super::*;
+
+    fn application() -> duroxide::testing::TestEnvBuilder {
+        let env = TestEnv::of(functions(Duroxide::open("memory:")));
+        let named =
+            ["Charge", "Pack", "Ship", "AskManager", "SendMail", "ReserveRoom", "ReleaseRoom", "BuyTicket"];
+        named.into_iter().fold(env, |env, name| env.mock(name, Mock::returns(name)))
+    }
+
+    #[tokio::test]
+    async fn a_booking_that_is_cancelled_gives_its_room_back() {
+        let env = application().start().await;
+        env.start("b", "Booking", "Rome").await;
+        env.after(mins(1), |client| async move { client.cancel("b").reason("it rains").await.unwrap() });
+        assert!(env.failure("b").await.contains("it rains"));
+        assert_eq!((env.calls("ReserveRoom").len(), env.calls("ReleaseRoom").len()), (1, 1));
+        let described = env.client().describe("b", 100).await.unwrap();
+        assert_eq!(described.row.state, InstanceState::Cancelled);
+    }
+
+    #[tokio::test]
+    async fn inputs_and_answers_may_be_bare_words() {
+        let env = application().start().await;
+        env.start("o", "Order", "3 apples").await;
+        assert_eq!(env.output("o").await, "Ship");
+        env.start("a", "Approval", "a lamp").await;
+        env.raise_after(secs(5), "a", "decision", "yes");
+        assert_eq!(env.output("a").await, "SendMail");
+        env.start("m", "Monitor", "0").await;
+        env.settle().await;
+    }
 }

@@ -1,17 +1,18 @@
 //! The worker of `duroxide dev`: a process of its own, so that it can be killed.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Args;
+use duroxide::Duroxide;
 use duroxide::providers::sqlite::SqliteProvider;
-use duroxide::{Runtime, RuntimeOptions};
 use tokio::io::AsyncReadExt;
 
 use super::samples;
 use crate::failure::{Failure, Outcome};
 
-/// How long activities have to end when the worker is told to stop, in milliseconds.
-const GRACE_MS: u64 = 500;
+/// How long activities have to end when the worker is told to stop.
+const GRACE: Duration = Duration::from_millis(500);
 
 /// Arguments of the hidden command that runs the worker.
 #[derive(Debug, Args)]
@@ -22,14 +23,14 @@ impl DevWorker {
     pub async fn run(&self, url: &str) -> Outcome {
         let store =
             SqliteProvider::new(url, None).await.map_err(|error| Failure::failed(error.to_string()))?;
-        let options =
-            RuntimeOptions { worker_concurrency: 24, orchestration_concurrency: 4, ..Default::default() };
-        let activities = samples::activities().map_err(Failure::failed)?;
-        let orchestrations = samples::orchestrations().map_err(Failure::failed)?;
-        let runtime = Runtime::start_with_options(Arc::new(store), activities, orchestrations, options).await;
+        let app = samples::functions(Duroxide::on(Arc::new(store))).options(|options| {
+            options.worker_concurrency = 24;
+            options.orchestration_concurrency = 4;
+        });
+        let app = app.start().await.map_err(|error| Failure::failed(error.to_string()))?;
         // Nothing is ever written there; it only ends.
         let _ = tokio::io::stdin().read(&mut [0; 1]).await;
-        runtime.shutdown(Some(GRACE_MS)).await;
+        app.shutdown_within(GRACE).await;
         Ok(())
     }
 }

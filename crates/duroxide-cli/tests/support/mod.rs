@@ -16,7 +16,7 @@ use std::time::Duration;
 use duroxide::ActivityOptions;
 use duroxide::model::{ActivityStage, Wait, WaitFor};
 use duroxide::prelude::*;
-use duroxide::providers::{Clock, ManualClock};
+use duroxide::providers::{Clock, ManualClock, SystemClock};
 use duroxide_cli::{Console, Exit};
 use tempfile::TempDir;
 
@@ -234,6 +234,12 @@ pub async fn run_alone(arguments: &str) -> Run {
     run(words.map(OsString::from), Terminal::default(), Arc::new(ManualClock::default())).await
 }
 
+/// Runs a command at the time that the machine has: on a store whose time is another's.
+pub async fn run_now(arguments: &str) -> Run {
+    let words = std::iter::once("duroxide".to_string()).chain(words(arguments));
+    run(words.map(OsString::from), Terminal::default(), Arc::new(SystemClock)).await
+}
+
 async fn run(arguments: impl Iterator<Item = OsString>, terminal: Terminal, clock: Arc<dyn Clock>) -> Run {
     let (stdout, stderr) = (Captured::default(), Captured::default());
     let typed = terminal.typed.unwrap_or(terminal.piped);
@@ -250,7 +256,8 @@ async fn run(arguments: impl Iterator<Item = OsString>, terminal: Terminal, cloc
         shows_logs: false,
         most_drawings: terminal.drawings,
     };
-    let exit = duroxide_cli::run(arguments, &mut console).await;
+    // A test thread has a small stack, and the future of all commands is large.
+    let exit = Box::pin(duroxide_cli::run(arguments, &mut console)).await;
     Run { exit, stdout: stdout.text(), stderr: stderr.text() }
 }
 

@@ -1,6 +1,11 @@
-//! Ids, names and payloads that try to run as script in whoever shows them, and rows that do not decode.
+//! Ids, names and payloads that try to run as script in whoever shows them, in every place that is shown; and rows that do not
+//! decode.
+
+use std::time::Duration;
 
 use duroxide::Client;
+use duroxide::client::StartOptions;
+use duroxide::prelude::*;
 use duroxide::providers::sqlite::SqliteProvider;
 
 use crate::Failure;
@@ -28,6 +33,62 @@ const TEMPLATES: [&str; 20] = [
     "<style>@import'javascript:pwned=1';</style>",
     "<object data=\"data:text/html,<script>opener.pwned=1</script>\">",
 ];
+
+/// Puts its input wherever a text of the code goes, and then waits, or fails with it.
+pub async fn everywhere(ctx: OrchestrationContext, input: String) -> Result<String, String> {
+    let text = input.trim_start_matches("fail ").to_string();
+    ctx.set_custom_status(&text);
+    ctx.set_kv_value(&text, &text);
+    if text.len() < input.len() {
+        return Err(text);
+    }
+    // Nobody runs this activity, nobody has this child's code, and nobody sends these.
+    let child = format!("{}/{text}", ctx.instance_id());
+    let child = ctx.schedule_sub_orchestration_with_id(&text, child, &text);
+    let activity = ctx.schedule_activity(&text, &text).with_tag(&text);
+    let (signal, message) = (ctx.schedule_wait(&text), ctx.dequeue_event(&text));
+    let (activity, child, ..) = tokio::join!(activity, child, signal, message);
+    activity.and(child)
+}
+
+/// Instances whose every text is hostile: names and ids of children, activities, tags, events, queues, keys, values, custom
+/// statuses, errors and versions.
+pub async fn begin_everywhere(client: &Client) -> Result<(), Failure> {
+    for (number, text) in TEMPLATES.into_iter().enumerate() {
+        let id = format!("everywhere-{number}");
+        client.start_orchestration(&id, "Everywhere", text).await?;
+        client.enqueue_event(&id, format!("unread {text}"), text).await?;
+        client.start_orchestration(format!("error-{number}"), "Everywhere", format!("fail {text}")).await?;
+        let version = StartOptions::new().version(text);
+        client.start_orchestration_with(format!("version-{number}"), "Everywhere", text, version).await?;
+    }
+    // Their children are there, too, so that whatever starts next is on top of the list.
+    for number in 0..TEMPLATES.len() {
+        let (often, patience) = (Duration::from_millis(20), Duration::from_secs(60));
+        client.wait_for_status_change(&format!("everywhere-{number}"), 0, often, patience).await?;
+    }
+    Ok(())
+}
+
+/// A worker with such names.
+pub async fn report(store: &SqliteProvider) -> Result<(), Failure> {
+    for (number, text) in TEMPLATES.into_iter().enumerate().take(4) {
+        let info = serde_json::json!({
+            "id": format!("{number}{text}"), "name": text, "host": text, "version": text, "interval_ms": 3_600_000,
+            "activities": [text], "orchestrations": [{ "name": text, "versions": [text] }],
+        });
+        let quoted = |text: &str| text.replace('\'', "''");
+        store
+            .execute_sql(&format!(
+                "INSERT INTO workers (worker_id, last_seen_at, info) \
+                 VALUES ('{}', (unixepoch() + 3600) * 1000, '{}')",
+                quoted(&format!("{number}{text}")),
+                quoted(&info.to_string())
+            ))
+            .await?;
+    }
+    Ok(())
+}
 
 /// Sixty of them: in the id, in the name of the orchestration, and in every payload.
 pub async fn begin(client: &Client) -> Result<(), Failure> {

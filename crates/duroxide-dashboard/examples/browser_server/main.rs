@@ -34,7 +34,9 @@ async fn main() -> Result<(), Failure> {
     let client = Client::new(store.clone());
     if option("--hostile").is_some() {
         hostile::begin(&client).await?;
+        hostile::begin_everywhere(&client).await?;
         hostile::spoil(&store).await?;
+        hostile::report(&store).await?;
     }
     work::begin(&client).await?;
     if option("--busy").is_some() {

@@ -94,6 +94,16 @@ async fn contract(ctx: OrchestrationContext, party: String) -> Result<String, St
     signature.await
 }
 
+/// Is between two attempts for as long as anybody looks.
+async fn sync(ctx: OrchestrationContext, contact: String) -> Result<String, String> {
+    let hourly = BackoffStrategy::Fixed { delay: Duration::from_secs(60 * 60) };
+    ctx.schedule_activity_with_retry("PushContact", contact, RetryPolicy::new(24).with_backoff(hourly)).await
+}
+
+async fn push_contact(_ctx: ActivityContext, _contact: String) -> Result<String, String> {
+    Err("crm: 503 Service Unavailable".to_string())
+}
+
 /// Whoever has the token completes it.
 async fn ask_for_signature(ctx: ActivityContext, _party: String) -> Result<String, String> {
     ctx.pending().await
@@ -151,6 +161,7 @@ pub fn activities() -> Result<ActivityRegistry, Failure> {
     Ok(builder
         .register("ChargeCard", charge)
         .register("QueryWarehouse", query)
+        .register("PushContact", push_contact)
         .register("Transcode", long)
         .register("AskForSignature", ask_for_signature)
         .build_result()?)
@@ -169,9 +180,11 @@ pub fn orchestrations() -> Result<OrchestrationRegistry, Failure> {
         .register("Meter", meter)
         .register("Backup", backup)
         .register("Video", video)
+        .register("Sync", sync)
         .register("Training", gpu)
         .register("Contract", contract)
         .register("Hello", greet)
+        .register("Everywhere", crate::hostile::everywhere)
         .build_result()?)
 }
 
@@ -191,6 +204,7 @@ pub async fn begin(client: &Client) -> Result<(), Failure> {
         ("video-88", "Video", "launch.mov"),
         ("training-3", "Training", "resnet"),
         ("contract-12", "Contract", "Acme Inc."),
+        ("sync-crm", "Sync", "Ada Lovelace"),
         ("migrate-legacy", "LegacyImport", "{\"from\":\"v1\"}"),
     ] {
         client.start_orchestration(id, name, input).await?;

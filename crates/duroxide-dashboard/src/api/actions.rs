@@ -1,9 +1,12 @@
 //! What changes something. Each call writes an audit line, whether it succeeds or not.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State as Shares;
+use axum::http::StatusCode;
+use duroxide::OrchestrationStatus;
 use duroxide::client::StartOptions;
 use duroxide::providers::{PruneOptions, QuarantinePurge, QuarantineRetry};
 use serde::{Deserialize, Serialize};
@@ -17,6 +20,9 @@ use crate::audit::Operator;
 
 /// The most rows of the quarantine in one call.
 const MOST_ROWS: usize = 1_000;
+
+/// The longest grace period: a year.
+const MOST_GRACE_MS: u64 = 365 * 24 * 60 * 60 * 1_000;
 
 /// What an action did.
 #[derive(Serialize, ToSchema)]
@@ -98,7 +104,8 @@ pub(super) struct RaiseBody {
     data: String,
 }
 
-/// Raises an event: the oldest open wait for its name receives it.
+/// Raises an event: the oldest open wait for its name receives it. An instance that has ended, and one that does not exist, are
+/// refused: nobody would receive it.
 #[utoipa::path(post, path = "/actions/raise", request_body = RaiseBody, responses((status = 200, body = Done)))]
 pub(super) async fn raise(
     Shares(shared): Shares<Arc<Shared>>,
@@ -109,7 +116,7 @@ pub(super) async fn raise(
         check_id(&body.instance)?;
         check_name("the name of the event", &body.name)?;
         check_data(&body.data)?;
-        shared.client.raise_event(&body.instance, &body.name, body.data.as_str()).await?;
+        shared.client.signal_text(&body.instance, &body.name, body.data.as_str()).await?;
         Ok(done(format!("Raised {}.", body.name)))
     };
     operator.note("raise", &body.instance, outcome.await)
@@ -124,7 +131,7 @@ pub(super) struct EnqueueBody {
     data: String,
 }
 
-/// Puts a message into a queue of an instance, where it stays until the orchestration takes it.
+/// Puts a message into a queue of an instance, where it stays until the orchestration takes it or ends.
 #[utoipa::path(post, path = "/actions/enqueue", request_body = EnqueueBody, responses((status = 200, body = Done)))]
 pub(super) async fn enqueue(
     Shares(shared): Shares<Arc<Shared>>,
@@ -135,7 +142,7 @@ pub(super) async fn enqueue(
         check_id(&body.instance)?;
         check_name("the queue", &body.queue)?;
         check_data(&body.data)?;
-        shared.client.enqueue_event(&body.instance, &body.queue, body.data.as_str()).await?;
+        shared.client.send_text(&body.instance, &body.queue, body.data.as_str()).await?;
         Ok(done(format!("Put a message into {}.", body.queue)))
     };
     operator.note("enqueue", &body.instance, outcome.await)
@@ -148,23 +155,47 @@ pub(super) struct CancelBody {
     /// The instance ends with this reason.
     #[serde(default)]
     reason: String,
+    /// How long its own cleanup may take; 0 ends it at once, without cleanup. As long as it takes if not given.
+    #[schema(maximum = 31536000000_u64)]
+    grace_ms: Option<u64>,
 }
 
-/// Asks to cancel an instance.
+/// Asks to cancel an instance: one that listens cleans up first, any other ends at its next turn.
 #[utoipa::path(post, path = "/actions/cancel", request_body = CancelBody, responses((status = 200, body = Done)))]
 pub(super) async fn cancel(
     Shares(shared): Shares<Arc<Shared>>,
     operator: Operator,
     Body(body): Body<CancelBody>,
 ) -> Result<Json<Done>, ApiError> {
-    let outcome = cancel_one(&shared, &body.instance, &body.reason).await;
+    let outcome = cancel_one(&shared, &body.instance, &body.reason, body.grace_ms).await;
     operator.note("cancel", &body.instance, outcome.map(|()| done("Asked it to cancel.")))
 }
 
-pub(super) async fn cancel_one(shared: &Shared, id: &str, reason: &str) -> Result<(), ApiError> {
+pub(super) async fn cancel_one(
+    shared: &Shared,
+    id: &str,
+    reason: &str,
+    grace_ms: Option<u64>,
+) -> Result<(), ApiError> {
     check_id(id)?;
     check_text("the reason", reason, MOST_NAME)?;
-    Ok(shared.client.cancel_instance(id, reason).await?)
+    if grace_ms.is_some_and(|grace_ms| grace_ms > MOST_GRACE_MS) {
+        return Err(ApiError::bad("the grace period is longer than a year"));
+    }
+    // Only for an honest answer: a request for an instance that ends meanwhile changes nothing.
+    match shared.client.get_orchestration_status(id).await? {
+        OrchestrationStatus::Completed { .. } | OrchestrationStatus::Failed { .. } => {
+            return Err(ApiError::new(StatusCode::CONFLICT, "the instance has ended already"));
+        }
+        OrchestrationStatus::NotFound => drop(shared.client.describe(id, 0).await?),
+        OrchestrationStatus::Running { .. } => {}
+    }
+    let cancel = shared.client.cancel(id).reason(reason);
+    match grace_ms {
+        Some(grace_ms) => cancel.grace(Duration::from_millis(grace_ms)).await?,
+        None => cancel.await?,
+    }
+    Ok(())
 }
 
 /// Names an instance.
@@ -322,9 +353,7 @@ pub(super) async fn crash(
 ) -> Result<Json<Done>, ApiError> {
     let outcome = match &shared.settings.crash {
         None => Err(ApiError::not_found("this server has no worker to crash")),
-        Some(crash) => {
-            crash().await.map(done).map_err(|reason| ApiError::new(axum::http::StatusCode::CONFLICT, reason))
-        }
+        Some(crash) => crash().await.map(done).map_err(|reason| ApiError::new(StatusCode::CONFLICT, reason)),
     };
     operator.note("crash", "", outcome)
 }

@@ -33,6 +33,9 @@ pub(super) struct BulkBody {
     instances: Vec<String>,
     /// Of a cancellation.
     reason: Option<String>,
+    /// Of a cancellation: how long the cleanup may take; 0 ends at once, without cleanup. As long as it takes if not given.
+    #[schema(maximum = 31536000000_u64)]
+    grace_ms: Option<u64>,
     /// Of a deletion: also those that are running.
     #[serde(default)]
     force: bool,
@@ -69,7 +72,7 @@ pub(super) async fn bulk(
         let (action, outcome) = match body.action {
             BulkAction::Cancel => {
                 let reason = body.reason.as_deref().unwrap_or("cancelled in the dashboard");
-                ("cancel", cancel_one(&shared, id, reason).await)
+                ("cancel", cancel_one(&shared, id, reason, body.grace_ms).await)
             }
             BulkAction::Retry => ("retry", retry_one(&shared, id).await.map(|_| ())),
             BulkAction::Delete => ("delete", delete_one(&shared, id, body.force).await.map(|_| ())),

@@ -6,6 +6,7 @@ use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use duroxide::ClientError;
+use duroxide::client::SendError;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -79,5 +80,19 @@ impl From<ClientError> for ApiError {
             other => other.to_string(),
         };
         Self { status, message }
+    }
+}
+
+impl From<SendError> for ApiError {
+    fn from(error: SendError) -> Self {
+        match error {
+            SendError::NotFound { .. } => Self::not_found("there is no such instance; nothing was sent"),
+            SendError::Client(error) => error.into(),
+            // `Ended`; a cause that is added later is about the state of the instance, too.
+            _ => Self::new(
+                StatusCode::CONFLICT,
+                "the instance has ended; nothing was sent, because nobody would receive it",
+            ),
+        }
     }
 }

@@ -17,9 +17,11 @@ use super::shapes::{
     CUT, EventPage, EventRow, Execution, Executions, Instance, InstanceData, InstanceList, InstanceRow,
     KeptValue, Message, Payload, Text,
 };
-use super::{MOST_NAME, check_id, check_text};
+use super::{MOST_NAME, check_id, check_text, page_size};
 use crate::Shared;
 
+/// The most bytes of a payload in a page of events.
+const MOST_CUT: u32 = 65_536;
 /// A payload that is asked for whole is cut here all the same.
 const WHOLE: usize = 16 * 1024 * 1024;
 /// The most ancestors that are followed.
@@ -80,8 +82,11 @@ pub(super) async fn events(
     Params(params): Params<EventParams>,
 ) -> Result<Json<EventPage>, ApiError> {
     check_id(&params.id)?;
-    let limit = usize::from(params.limit.unwrap_or(200).clamp(1, 1000));
-    let cut = params.cut.map_or(CUT, |cut| cut.min(65_536) as usize);
+    let limit = page_size(params.limit, 200, 1000)?;
+    if params.cut.is_some_and(|cut| cut > MOST_CUT) {
+        return Err(ApiError::bad(format!("payloads are cut to at most {MOST_CUT} bytes")));
+    }
+    let cut = params.cut.map_or(CUT, |cut| cut as usize);
     let mut request = EventRequest::of(params.id).limit(limit + 1).cut(cut);
     request.execution_id = params.execution.map(stored);
     request.from_event_id = params.after.map(|after| stored(after).saturating_add(1));
@@ -187,7 +192,7 @@ pub(super) async fn executions(
     Params(params): Params<ExecutionsParams>,
 ) -> Result<Json<Executions>, ApiError> {
     check_id(&params.id)?;
-    let limit = usize::from(params.limit.unwrap_or(50).clamp(1, 500));
+    let limit = page_size(params.limit, 50, 500)?;
     let before = params.before.map(stored);
     let mut executions = shared.client.list_execution_page(&params.id, before, limit + 1).await?;
     let more = executions.len() > limit;

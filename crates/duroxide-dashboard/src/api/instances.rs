@@ -13,7 +13,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::error::ApiError;
 use super::extract::Params;
 use super::shapes::{InstancePage, InstanceRow};
-use super::{MOST_NAME, check_text, waiting_views};
+use super::{MOST_NAME, check_text, page_size, waiting_views};
 use crate::Shared;
 
 /// Instances are counted up to here; beyond it the answer is "more".
@@ -118,7 +118,7 @@ impl ListParams {
         };
         query.ascending = self.order == Some(Order::Oldest);
         query.cursor = self.cursor.filter(|cursor| !cursor.is_empty());
-        query.limit = usize::from(self.limit.unwrap_or(50).clamp(1, MOST_ROWS));
+        query.limit = page_size(self.limit, 50, MOST_ROWS)?;
         Ok(query)
     }
 }

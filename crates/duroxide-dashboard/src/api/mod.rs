@@ -106,7 +106,7 @@ fn complete(mut document: utoipa::openapi::OpenApi) -> serde_json::Value {
                 responses["415"] = refusal("The content type is not application/json.");
                 let header = serde_json::json!({ "name": crate::guard::ACTION_HEADER, "in": "header", "required": true,
                     "description": "Any value: proves that no form of another site sent the call.",
-                    "schema": { "type": "string", "enum": ["1"] } });
+                    "schema": { "type": "string" }, "example": "1" });
                 if let Some(list) = operation["parameters"].as_array_mut() {
                     list.push(header);
                 } else {
@@ -146,6 +146,14 @@ pub(crate) fn check_text(what: &str, text: &str, most: usize) -> Result<(), ApiE
     match text.contains('\0') {
         true => Err(ApiError::bad(format!("{what} holds a NUL character"))),
         false => Ok(()),
+    }
+}
+
+/// How many rows a page has.
+pub(crate) fn page_size(asked: Option<u16>, usual: u16, most: u16) -> Result<usize, ApiError> {
+    match asked.unwrap_or(usual) {
+        limit if (1..=most).contains(&limit) => Ok(usize::from(limit)),
+        _ => Err(ApiError::bad(format!("the limit is not between 1 and {most}"))),
     }
 }
 

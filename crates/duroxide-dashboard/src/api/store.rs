@@ -10,6 +10,7 @@ use utoipa::IntoParams;
 
 use super::error::ApiError;
 use super::extract::Params;
+use super::page_size;
 use super::shapes::{
     AccessWord, CUT, Dropped, MINUTES, Meta, Overview, Parked, Payload, QuarantinePage, QuarantineRow, Queue,
     Queues, Worker, Workers,
@@ -108,7 +109,7 @@ pub(super) async fn quarantine(
     Shares(shared): Shares<Arc<Shared>>,
     Params(params): Params<QuarantineParams>,
 ) -> Result<Json<QuarantinePage>, ApiError> {
-    let limit = usize::from(params.limit.unwrap_or(50).clamp(1, 500));
+    let limit = page_size(params.limit, 50, 500)?;
     let after = params.after.unwrap_or(0).min(i64::MAX as u64);
     let mut entries = shared.client.list_quarantined(after, limit + 1).await?;
     let more = entries.len() > limit;

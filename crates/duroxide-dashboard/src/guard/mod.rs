@@ -8,7 +8,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{DefaultBodyLimit, Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 
@@ -61,7 +61,7 @@ fn admit(shared: &Shared, request: &Request<Body>) -> Result<Access, ApiError> {
         true => tokens::access(&shared.settings, headers).ok_or_else(ApiError::unauthorized)?,
         false => Access::Read,
     };
-    if is_api && !matches!(*request.method(), Method::GET | Method::HEAD) {
+    if is_api && !request.method().is_safe() {
         may_act(access, headers)?;
     }
     Ok(access)

@@ -11,7 +11,7 @@ use duroxide::Client;
 use duroxide::providers::{Clock, InstanceQuery, InstanceWatch, ListSort, Provider, WorkQueue, WorkSignal};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
-use super::changes::Seen;
+use super::changes::{Changes, Seen};
 use super::ring::{Message, Missed, Ring};
 use crate::api::shapes::{InstanceRow, Overview};
 use crate::api::store::read_overview;
@@ -20,6 +20,8 @@ const SOONEST: Duration = Duration::from_millis(500);
 const LATEST: Duration = Duration::from_secs(1);
 /// How many of the most recently changed instances a look compares with the last.
 const RECENT: usize = 200;
+/// Pages are told to read everything again at most this often.
+const RESETS: Duration = Duration::from_secs(5);
 /// A look may take this share of the time.
 const DEAREST_SHARE: u32 = 20;
 
@@ -49,6 +51,16 @@ struct HubState {
 struct Watched {
     pages: usize,
     activities: Option<String>,
+}
+
+/// What the task remembers from look to look.
+#[derive(Default)]
+struct Looks {
+    seen: Seen,
+    overview: Option<Overview>,
+    /// There was more than could be told, and the pages have not heard of it.
+    is_reset_due: bool,
+    last_reset: Option<Duration>,
 }
 
 impl Hub {
@@ -112,8 +124,7 @@ impl Hub {
     }
 
     async fn look_while_open(self: Arc<Self>) {
-        let mut seen = Seen::default();
-        let mut before: Option<Overview> = None;
+        let mut looks = Looks::default();
         let signal = |queue| self.store.as_extended().map(|store| store.work_signal(queue));
         let mut signals = [signal(WorkQueue::Orchestrator), signal(WorkQueue::Worker)];
         loop {
@@ -121,7 +132,7 @@ impl Hub {
                 return;
             }
             let begun = self.clock.monotonic();
-            self.look(&mut seen, &mut before).await;
+            self.look(&mut looks).await;
             let cost = self.clock.monotonic().saturating_sub(begun);
             let soonest = SOONEST.max(cost * DEAREST_SHARE);
             tokio::time::sleep(soonest).await;
@@ -141,28 +152,49 @@ impl Hub {
         !state.is_looking
     }
 
-    async fn look(&self, seen: &mut Seen, before: &mut Option<Overview>) {
+    async fn look(&self, looks: &mut Looks) {
         // A store that fails now is asked again at the next look; until then the pages show what they have.
         let query = InstanceQuery::new().sort(ListSort::Updated).limit(RECENT);
         match self.client.list(&query).await {
             Ok(page) => {
-                let changed = seen.compare(page.rows.into_iter().map(InstanceRow::from).collect());
-                if !changed.is_empty() {
-                    let data = serde_json::json!({ "rows": changed, "removed": [] }).to_string();
+                let found = page.rows.into_iter().map(InstanceRow::from).collect();
+                let Changes { rows, is_more } = looks.seen.compare(found, RECENT);
+                looks.is_reset_due |= is_more;
+                if !rows.is_empty() {
+                    let data = serde_json::json!({ "rows": rows, "removed": [] }).to_string();
                     self.push("instances", data, None);
                 }
             }
             Err(error) => {
                 tracing::debug!(target: "duroxide::dashboard", %error, "no list of changes");
-                seen.forget();
+                // What changes until the next look that succeeds is not told row by row.
+                looks.is_reset_due |= looks.seen.forget();
             }
         }
         // After the list: whoever has heard of the first overview hears of every row that changes from then on.
         match read_overview(&self.client, self.clock.now_ms()).await {
-            Ok(overview) => self.tell_overview(overview, before),
+            Ok(overview) => {
+                // Others have deleted some: the command line, or another process.
+                let before = looks.overview.as_ref().map_or(0, |before| before.instances);
+                looks.is_reset_due |= overview.instances < before;
+                self.tell_overview(overview, &mut looks.overview);
+            }
             Err(error) => tracing::debug!(target: "duroxide::dashboard", %error, "no overview"),
         }
+        self.tell_reset(looks);
         self.look_at_watched().await;
+    }
+
+    /// Tells the pages to read everything again, if it is due. Never twice in a short time: on a store where everything
+    /// changes all the time, that would be a reader per page.
+    fn tell_reset(&self, looks: &mut Looks) {
+        let now = self.clock.monotonic();
+        let is_soon = looks.last_reset.is_some_and(|last| now.saturating_sub(last) < RESETS);
+        if looks.is_reset_due && !is_soon {
+            looks.is_reset_due = false;
+            looks.last_reset = Some(now);
+            self.push("reset", "{}".to_string(), None);
+        }
     }
 
     fn tell_overview(&self, overview: Overview, before: &mut Option<Overview>) {
@@ -286,5 +318,102 @@ impl Drop for OpenStream {
                 state.watched.remove(instance);
             }
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
+mod tests {
+    use duroxide::prelude::*;
+    use duroxide::providers::ManualClock;
+    use duroxide::providers::memory::MemoryProvider;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    struct World {
+        clock: Arc<ManualClock>,
+        client: Client,
+        hub: Arc<Hub>,
+        looks: Looks,
+        /// The last message that was looked at.
+        heard: u64,
+    }
+
+    impl World {
+        fn new() -> Self {
+            let clock = Arc::new(ManualClock::default());
+            let store = Arc::new(MemoryProvider::with_clock(clock.clone()));
+            let client = Client::new(store.clone());
+            let hub = Hub::new(store, client.clone(), clock.clone(), 1);
+            Self { clock, client, hub, looks: Looks::default(), heard: 0 }
+        }
+
+        async fn start(&self, ids: std::ops::Range<usize>) {
+            for id in ids {
+                self.client.start_orchestration(format!("i-{id}"), "Order", "").await.unwrap();
+            }
+        }
+
+        /// Starts them, and waits for their ends.
+        async fn run(&self, ids: std::ops::Range<usize>) {
+            self.start(ids.clone()).await;
+            for id in ids {
+                self.client.wait_for_orchestration(&format!("i-{id}"), PATIENCE).await.unwrap();
+            }
+        }
+
+        /// Looks once, and returns the kinds of messages that this gave.
+        async fn look(&mut self) -> Vec<&'static str> {
+            self.hub.look(&mut self.looks).await;
+            let Missed::Kept(messages) = self.hub.lock().ring.after(self.heard) else { return vec!["lost"] };
+            self.heard = messages.last().map_or(self.heard, |last| last.number);
+            messages.iter().map(|message| message.event).collect()
+        }
+    }
+
+    #[tokio::test]
+    async fn more_changes_than_a_look_sees_make_the_pages_read_everything_again_but_not_all_the_time() {
+        let mut world = World::new();
+        assert_eq!(world.look().await, ["overview"]);
+        world.start(0..RECENT - 1).await;
+        assert_eq!(world.look().await, ["instances", "overview"]);
+        world.clock.advance(Duration::from_millis(1));
+        world.start(1_000..1_500).await;
+        assert_eq!(world.look().await, ["instances", "overview", "reset"]);
+        world.clock.advance(Duration::from_millis(1));
+        world.start(2_000..2_500).await;
+        assert_eq!(world.look().await, ["instances", "overview"]);
+        // It is told later, and then once.
+        world.clock.advance(RESETS);
+        assert!(world.look().await.contains(&"reset"));
+        world.clock.advance(RESETS);
+        assert!(!world.look().await.contains(&"reset"));
+    }
+
+    #[tokio::test]
+    async fn what_others_delete_makes_the_pages_read_everything_again() {
+        let mut world = World::new();
+        let orchestrations = OrchestrationRegistry::builder()
+            .register("Order", |_: OrchestrationContext, _: String| async move { Ok(String::new()) })
+            .build_result()
+            .unwrap();
+        let store = world.hub.store.clone();
+        let runtime = Runtime::start_with_store(store, ActivityRegistry::default(), orchestrations).await;
+        world.run(0..3).await;
+        world.look().await;
+        world.client.delete_instance("i-1", false).await.unwrap();
+        assert!(world.look().await.contains(&"reset"));
+        // Also if it was not among the rows that changed lately.
+        world.clock.advance(RESETS);
+        world.run(1_000..1_000 + RECENT).await;
+        world.look().await;
+        world.clock.advance(RESETS);
+        world.look().await;
+        world.clock.advance(RESETS);
+        world.client.delete_instance("i-0", false).await.unwrap();
+        assert!(world.look().await.contains(&"reset"));
+        runtime.shutdown(None).await;
     }
 }
