@@ -9,8 +9,8 @@ pub struct Arguments {
     pub command: String,
     /// Words after it that are no options.
     pub rest: Vec<String>,
-    /// The seed of the first trial.
-    pub seed: u64,
+    /// The seed of the first trial, if somebody asked for one.
+    pub seed: Option<u64>,
     /// How many trials, if not those of the tier.
     pub trials: Option<u64>,
     /// For how long at most, if not that of the tier.
@@ -33,7 +33,7 @@ commands:
   trace      everything that happens in the simulation of a seed
   HARNESS    one harness; prints one line of JSON, and how to repeat what it found
 
-A harness takes the seeds from --seed on, one for each trial. --scale is for the harness of that name: 1 is its full size.";
+A harness takes the seeds from --seed on, one for each trial. Without it, that is 1, and another one each day for nightly. --scale is for the harness of that name: 1 is its full size.";
 
 impl Arguments {
     /// Reads the command line.
@@ -46,7 +46,7 @@ impl Arguments {
         let mut arguments = Self {
             command,
             rest: Vec::new(),
-            seed: 1,
+            seed: None,
             trials: None,
             time_limit: None,
             scale: None,
@@ -55,7 +55,7 @@ impl Arguments {
         while let Some(word) = words.next() {
             let mut value = || words.next().ok_or(format!("{word} needs a value"));
             match word.as_str() {
-                "--seed" => arguments.seed = number(&word, &value()?)?,
+                "--seed" => arguments.seed = Some(number(&word, &value()?)?),
                 "--trials" => arguments.trials = Some(number(&word, &value()?)?),
                 "--time-limit" => {
                     arguments.time_limit = Some(Duration::from_secs(number(&word, &value()?)?));
@@ -68,7 +68,16 @@ impl Arguments {
         }
         Ok(arguments)
     }
+
+    /// The seed of the first trial: the one that was asked for; otherwise 1, and in the long tier another one each day.
+    pub fn first_seed(&self, days_since_the_epoch: u64) -> u64 {
+        let others = if self.command == "nightly" { days_since_the_epoch * SEEDS_OF_A_DAY } else { 1 };
+        self.seed.unwrap_or(others)
+    }
 }
+
+/// More than a night tries.
+const SEEDS_OF_A_DAY: u64 = 1_000_000;
 
 fn number(option: &str, text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("{option} needs a number, not {text:?}"))
@@ -91,9 +100,16 @@ mod tests {
     #[test]
     fn options_may_come_in_any_order() {
         let arguments = parsed("sim --trials 3 --seed 7 --time-limit 9 --twin fires-early").unwrap();
-        assert_eq!((arguments.command.as_str(), arguments.seed, arguments.trials), ("sim", 7, Some(3)));
+        assert_eq!((arguments.command.as_str(), arguments.seed, arguments.trials), ("sim", Some(7), Some(3)));
         assert_eq!(arguments.time_limit, Some(Duration::from_secs(9)));
         assert_eq!(arguments.twin.as_deref(), Some("fires-early"));
+    }
+
+    #[test]
+    fn the_long_tier_begins_with_other_seeds_each_day() {
+        assert_eq!(parsed("ci").unwrap().first_seed(20_000), 1);
+        assert_eq!(parsed("nightly").unwrap().first_seed(20_000), 20_000_000_000);
+        assert_eq!(parsed("nightly --seed 7").unwrap().first_seed(20_000), 7);
     }
 
     #[test]

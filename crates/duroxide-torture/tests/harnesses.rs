@@ -64,13 +64,19 @@ fn a_simulation_reaches_every_kind_of_trouble() {
     let report = run("sim", 40, None);
     for figure in [
         "activities_delivered_again",
+        "answers",
+        "attempts_given_back",
         "clock_jumps",
+        "completions_from_elsewhere",
         "deaths",
+        "dropped_calls",
         "failed_after",
         "failed_before",
         "late_answers",
         "late_effects",
+        "power_cuts",
         "refused_writes",
+        "shutdowns",
         "step_conflicts",
         "steps",
         "turns_delivered_again",
@@ -125,4 +131,17 @@ fn killed_workers_lose_nothing_but_of_a_twin() {
 fn workers_that_were_stopped_write_nothing_but_in_a_twin() {
     assert_sound("zombie", 1);
     assert_caught("zombie", 3);
+}
+
+/// Every seed that once found a bug is told in the documents, with what it found.
+#[test]
+fn every_regression_is_told() {
+    let told = include_str!("../../../docs/reliability.md");
+    let regressions = include_str!("../regressions.txt");
+    let seeds = regressions.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty());
+    for line in seeds {
+        let (harness, seed) = line.split_once(' ').unwrap();
+        let name = format!("`{harness} --seed {seed}`");
+        assert!(told.contains(&name), "docs/reliability.md does not tell what {name} found");
+    }
 }

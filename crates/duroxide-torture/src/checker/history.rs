@@ -91,11 +91,13 @@ pub(crate) fn check_due_times(instance: &str, events: &[Event]) -> Vec<Violation
     events.iter().filter_map(early).collect()
 }
 
-/// Checks that the messages of a queue arrive in the order in which they were acknowledged, each once.
+/// Checks that the messages of a queue arrive in the order in which they were acknowledged, each once; and that over all
+/// executions of an instance each is taken once, and none is left out.
 pub(super) fn check_queues(trace: &Trace, ended: &Ended) -> Vec<Violation> {
     let mut found = Vec::new();
     for ((instance, queue), sent) in trace.sent() {
         let executions = ended.histories.range((instance.clone(), 0)..=(instance.clone(), u64::MAX));
+        let mut taken: Vec<&String> = Vec::new();
         for ((_, execution), events) in executions {
             let arrived: Vec<&String> = events.iter().filter_map(|event| arrival(event, queue)).collect();
             let mut rest = sent.iter();
@@ -106,6 +108,12 @@ pub(super) fn check_queues(trace: &Trace, ended: &Ended) -> Vec<Violation> {
                 );
                 found.push(Violation::new(Invariant::Queues, instance, what));
             }
+            let takers = takers(events, queue);
+            taken.extend(arrived.into_iter().take(takers));
+        }
+        if !taken.iter().copied().eq(sent.iter().take(taken.len())) {
+            let what = format!("took {taken:?} from {queue}, one execution after the other, of {sent:?}");
+            found.push(Violation::new(Invariant::Queues, instance, what));
         }
     }
     found
@@ -117,4 +125,16 @@ fn arrival<'a>(event: &'a Event, queue: &str) -> Option<&'a String> {
         EventKind::QueueEventDelivered { name, data } if name == queue => Some(data),
         _ => None,
     }
+}
+
+/// How many messages of a queue an execution asked for, and did not give up before they came.
+fn takers(events: &[Event], queue: &str) -> usize {
+    let asks = |event: &&Event| matches!(&event.kind, EventKind::QueueSubscribed { name } if name == queue);
+    let is_given_up = |asked: &Event| {
+        events.iter().any(|event| {
+            event.source_event_id == Some(asked.event_id)
+                && matches!(event.kind, EventKind::QueueSubscriptionCancelled { .. })
+        })
+    };
+    events.iter().filter(asks).filter(|asked| !is_given_up(asked)).count()
 }

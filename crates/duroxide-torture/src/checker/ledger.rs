@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use duroxide::{Event, EventKind};
+use duroxide::{ErrorDetails, Event, EventKind};
 
 use super::store::Histories;
 use super::{Invariant, Violation};
+use crate::shared::program::needed_attempts as needed_by;
 
 /// A run of an activity, as it wrote it down itself when it began.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,7 +49,12 @@ pub fn check_ledger(runs: &[Run], histories: &Histories) -> Vec<Violation> {
                 continue;
             }
             let runs = by_step.get(&(instance, *execution, source)).map(Vec::as_slice).unwrap_or_default();
-            if runs.is_empty() {
+            let is_unbegun = tells_that_nobody_began(&event.kind);
+            if is_unbegun && !runs.is_empty() {
+                let what = format!("execution {execution}: is recorded as never begun and was run");
+                found.push(Violation::new(Invariant::Ledger, instance, what).at(source));
+            }
+            if runs.is_empty() && !is_unbegun {
                 let what = format!("execution {execution}: is recorded as ended and was never run");
                 found.push(Violation::new(Invariant::Ledger, instance, what).at(source));
             }
@@ -62,6 +68,43 @@ pub fn check_ledger(runs: &[Run], histories: &Histories) -> Vec<Violation> {
         }
     }
     found
+}
+
+fn tells_that_nobody_began(end: &EventKind) -> bool {
+    matches!(end, EventKind::ActivityFailed { details: ErrorDetails::Application { message, .. } }
+        if message.starts_with("activity timed out: no worker began"))
+}
+
+/// Checks that each step was tried no more often than it takes, and once more for each fault: a fault, be it a failed call, a
+/// death or a step of the clock, ends at most one attempt of a step.
+pub fn check_attempts(runs: &[Run], histories: &Histories, faults: u64) -> Vec<Violation> {
+    let mut tries: BTreeMap<(&str, u64, u64), (u64, u64)> = BTreeMap::new();
+    for run in runs {
+        let (count, highest) = tries.entry((&run.instance, run.execution, run.event)).or_default();
+        *count += 1;
+        *highest = (*highest).max(run.attempt.into());
+    }
+    let mut found = Vec::new();
+    for ((instance, execution, id), (count, highest)) in tries {
+        let events = histories.get(&(instance.to_string(), execution)).map(Vec::as_slice).unwrap_or_default();
+        let needed = events.iter().find(|event| event.event_id == id).map_or(1, needed_attempts);
+        if count.max(highest) > needed + faults {
+            let what = format!(
+                "execution {execution}: was run {count} times, the last as attempt {highest}, with {faults} faults; it \
+                 takes {needed}"
+            );
+            found.push(Violation::new(Invariant::Ledger, instance, what).at(id));
+        }
+    }
+    found
+}
+
+/// How many attempts a step takes without faults.
+fn needed_attempts(requested: &Event) -> u64 {
+    match &requested.kind {
+        EventKind::ActivityScheduled { name, input, .. } => needed_by(name, input),
+        _ => 1,
+    }
 }
 
 /// Activities of the framework itself write no ledger.

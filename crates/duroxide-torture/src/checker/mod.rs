@@ -8,6 +8,7 @@ mod fencing;
 mod history;
 mod invariant;
 mod ledger;
+mod leftovers;
 mod store;
 mod trace;
 
@@ -19,7 +20,8 @@ pub use fencing::Fences;
 pub(crate) use history::check_due_times;
 pub use history::check_history;
 pub use invariant::{Invariant, Violation};
-pub use ledger::{Run, check_ledger};
+pub use ledger::{Run, check_attempts, check_ledger};
+pub use leftovers::Leftovers;
 pub use store::{Ended, Histories};
 pub use trace::{Look, Trace};
 
@@ -35,7 +37,10 @@ pub fn check(trace: &Trace, ended: &Ended, code: &OrchestrationRegistry) -> Vec<
     }
     found.extend(history::check_queues(trace, ended));
     found.extend(check_ledger(trace.runs(), &ended.histories));
-    found.extend(ended.check_leftovers());
+    if let Some(faults) = trace.faults() {
+        found.extend(check_attempts(trace.runs(), &ended.histories, faults));
+    }
+    found.extend(ended.check_leftovers(trace.expected()));
     found.extend(ended.check_replay(code));
     found
 }

@@ -6,7 +6,9 @@ use std::time::Duration;
 use duroxide::providers::{Clock, QueueDepths};
 use duroxide::{Client, ClientError, Event, OrchestrationRegistry, OrchestrationStatus};
 
+use super::leftovers::Leftovers;
 use super::{Invariant, Violation};
+use crate::shared::program::Ending;
 
 /// The histories by instance and execution.
 pub type Histories = BTreeMap<(String, u64), Vec<Event>>;
@@ -21,8 +23,12 @@ pub struct Ended {
     pub statuses: BTreeMap<String, OrchestrationStatus>,
     /// All that is recorded.
     pub histories: Histories,
-    /// Messages and activities that are left over.
+    /// Messages and activities that are left over and that nobody holds.
     pub depths: Option<QueueDepths>,
+    /// How many activities and instances are leased, delayed or ready; 0 if the store cannot tell.
+    pub in_queues: u64,
+    /// Rows that are left over, as the store itself has them.
+    pub leftovers: Leftovers,
     /// Rows that the store set aside, by their reasons.
     pub quarantined: Vec<String>,
     /// Instances that are blocked, with the reasons.
@@ -32,14 +38,21 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// Waits until every instance has ended and the queues are empty, but no longer than `bound`; then reads everything.
+    /// Waits until every instance has ended, the queues are empty, nobody holds anything and `rows` finds no row left over,
+    /// but no longer than `bound`; then reads everything.
     ///
     /// # Errors
     /// If the store cannot be read.
-    pub async fn read(client: &Client, clock: &dyn Clock, bound: Duration) -> Result<Self, ClientError> {
+    pub async fn read(
+        client: &Client,
+        clock: &dyn Clock,
+        bound: Duration,
+        rows: impl AsyncFn() -> Leftovers,
+    ) -> Result<Self, ClientError> {
         let deadline = clock.monotonic() + bound;
         loop {
-            let ended = Self::read_once(client).await?;
+            let mut ended = Self::read_once(client).await?;
+            ended.leftovers = rows().await;
             if ended.is_quiet() || clock.monotonic() >= deadline {
                 return Ok(ended);
             }
@@ -62,18 +75,35 @@ impl Ended {
         ended.blocked =
             client.list_blocked_instances(100).await?.into_iter().map(|row| format!("{row:?}")).collect();
         ended.parked = client.list_parked_messages(100).await?.len();
+        if client.has_inspector() {
+            for queue in client.queue_states().await? {
+                ended.in_queues += queue.ready.value + queue.leased.value + queue.delayed.value;
+            }
+        }
         Ok(ended)
     }
 
-    fn is_quiet(&self) -> bool {
+    pub(super) fn is_quiet(&self) -> bool {
         let is_running = |status: &OrchestrationStatus| matches!(status, OrchestrationStatus::Running { .. });
         let left = self.depths.as_ref().map_or(0, |depths| depths.orchestrator_queue + depths.worker_queue);
-        left == 0 && !self.statuses.values().any(is_running)
+        let is_held = self.in_queues > 0 || self.parked > 0 || !self.leftovers.is_empty();
+        left == 0 && !is_held && !self.statuses.values().any(is_running)
     }
 
-    /// I8, I13: nothing is left over, and nothing was set aside.
-    pub(super) fn check_leftovers(&self) -> Vec<Violation> {
+    /// I8, I13: nothing is left over, held or parked, and nothing was set aside.
+    pub(super) fn check_leftovers(&self, expected: &BTreeMap<String, Ending>) -> Vec<Violation> {
         let mut found = Vec::new();
+        let mut report = |what| found.push(Violation::of_store(Invariant::CleanQueues, what));
+        if self.in_queues > 0 {
+            report(format!("{} activities and instances are held or queued at the end", self.in_queues));
+        }
+        for (rows, count) in self.leftovers.rows() {
+            report(format!("rows are left at the end: {count} {rows}"));
+        }
+        // Messages may wait for an instance that nobody has started yet.
+        if self.parked > 0 && expected.keys().all(|instance| self.statuses.contains_key(instance)) {
+            report(format!("{} messages are parked, though every instance is there", self.parked));
+        }
         if let Some(depths) = &self.depths
             && depths.orchestrator_queue + depths.worker_queue > 0
         {

@@ -243,6 +243,129 @@ fn messages_out_of_order_and_twice_are_noticed() {
 }
 
 #[test]
+fn a_message_that_is_taken_twice_or_left_out_over_executions_is_noticed() {
+    let taken = |executions: &[(usize, &[&str])]| {
+        let (mut trace, mut ended) = (Trace::default(), Ended::default());
+        ["a", "b", "c"].iter().for_each(|data| trace.note_sent("i", "inbox", data));
+        for (execution, (takers, data)) in (1..).zip(executions) {
+            let asks = (0..*takers).map(|_| (None, EventKind::QueueSubscribed { name: "inbox".into() }));
+            let arrived = data.iter().map(|data| {
+                (None, EventKind::QueueEventDelivered { name: "inbox".into(), data: (*data).into() })
+            });
+            let kinds = std::iter::once((None, started())).chain(asks).chain(arrived).collect::<Vec<_>>();
+            ended.histories.insert(("i".into(), execution), events(kinds));
+        }
+        history::check_queues(&trace, &ended).len()
+    };
+    // What one execution does not take, the next one gets.
+    assert_eq!(taken(&[(1, &["a", "b"]), (2, &["b", "c"])]), 0);
+    assert_eq!(taken(&[(1, &["a"]), (1, &["a", "b"])]), 1);
+    assert_eq!(taken(&[(1, &["a"]), (1, &["c"])]), 1);
+}
+
+#[test]
+fn more_attempts_than_faults_explain_are_noticed() {
+    let tried = |faults: Option<u64>, attempts: &[u32]| {
+        broken(|trace, _| {
+            attempts.iter().for_each(|attempt| trace.note_run(run(*attempt, 101)));
+            faults.into_iter().for_each(|faults| trace.note_faults(faults));
+        })
+    };
+    assert_eq!((tried(Some(0), &[]), tried(Some(1), &[2]), tried(None, &[2])), (vec![], vec![], vec![]));
+    assert_eq!(tried(Some(0), &[2]), [Invariant::Ledger]);
+    assert_eq!(tried(Some(1), &[2, 2]), [Invariant::Ledger]);
+    assert_eq!(tried(Some(1), &[3]), [Invariant::Ledger]);
+}
+
+#[test]
+fn what_is_held_parked_or_left_in_a_table_is_noticed() {
+    assert_eq!(broken(|_, ended| ended.in_queues = 1), [Invariant::CleanQueues]);
+    assert_eq!(broken(|_, ended| ended.parked = 1), [Invariant::CleanQueues]);
+    let waits_for_another = broken(|trace, ended| {
+        let mut forecast = Forecast::default();
+        forecast.endings.insert("not there".into(), Ending::Output(String::new()));
+        trace.expect(&forecast);
+        ended.parked = 1;
+    });
+    assert_eq!(waits_for_another, [Invariant::NothingLost]);
+    let dump = |text: &str| broken(|_, ended| ended.leftovers = Leftovers::of_dump(text));
+    for left in [
+        "session \"s\" owner=\"w\"",
+        "turn \"i\" locked_until=3",
+        "event \"i\"/1/1 {}",
+        "kv_delta \"i\" \"k\"",
+    ] {
+        assert_eq!(dump(left), [Invariant::CleanQueues], "{left}");
+    }
+    assert_eq!(
+        dump("instance \"i\" name=\"n\"\nexecution \"i\"/1 status\nevent \"i\"/1/1 {}\nkv_store \"i\" \"k\""),
+        []
+    );
+}
+
+#[test]
+fn a_cleanup_that_was_not_done_is_noticed() {
+    let with = |label: &str| {
+        broken(|trace, _| {
+            let mut forecast = Forecast::default();
+            forecast.cleanups.insert("i".into(), vec![label.into()]);
+            trace.expect(&forecast);
+        })
+    };
+    // The input of the only activity.
+    assert_eq!(with("in"), []);
+    assert_eq!(with("undo"), [Invariant::RightAnswer]);
+}
+
+#[test]
+fn a_run_waits_for_what_is_held() {
+    assert!(sound_end().is_quiet());
+    let mut held = sound_end();
+    held.in_queues = 1;
+    assert!(!held.is_quiet());
+    let mut left = sound_end();
+    left.leftovers.add("in sessions", 1);
+    assert!(!left.is_quiet());
+}
+
+/// An instance that has ended properly, with an activity whose worker holds on to it: the queues that nobody holds are empty.
+#[tokio::test]
+async fn a_lease_that_is_kept_is_seen_in_every_way_of_counting() {
+    use duroxide::providers::{ExtendedProvider, Provider, SystemClock, TagFilter, WorkItem};
+    let check = async |store: std::sync::Arc<dyn Provider>, rows: &dyn Fn() -> Leftovers| {
+        let item = WorkItem::ActivityExecute {
+            instance: "i".into(),
+            execution_id: 1,
+            id: 2,
+            name: "Work".into(),
+            input: String::new(),
+            session_id: Some("s".into()),
+            tag: None,
+        };
+        store.enqueue_for_worker(item).await.unwrap();
+        let lease = std::time::Duration::from_secs(60);
+        let session = duroxide::providers::SessionFetchConfig { owner_id: "w".into(), lock_timeout: lease };
+        let taken = store.fetch_work_item(lease, lease, Some(&session), &TagFilter::default()).await.unwrap();
+        assert!(taken.is_some());
+        let client = duroxide::Client::new(store);
+        let ended =
+            Ended::read(&client, &SystemClock, std::time::Duration::ZERO, async || rows()).await.unwrap();
+        assert_eq!(ended.depths.as_ref().map(|depths| depths.worker_queue), Some(0));
+        assert_eq!(ended.in_queues, 1);
+        assert_eq!(ended.leftovers.rows().len(), 2, "{:?}", ended.leftovers);
+        assert!(!ended.is_quiet());
+    };
+    let memory = std::sync::Arc::new(duroxide::providers::memory::MemoryProvider::new());
+    assert!(memory.keeps_attempts());
+    check(memory.clone(), &|| Leftovers::of_dump(&memory.dump())).await;
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("store.db");
+    let url = format!("sqlite:{}?mode=rwc", file.display());
+    let sqlite = duroxide::providers::sqlite::SqliteProvider::new(&url, None).await.unwrap();
+    check(std::sync::Arc::new(sqlite), &|| Leftovers::of_file(&file)).await;
+}
+
+#[test]
 fn a_reader_that_sees_an_instance_go_backwards_is_noticed() {
     let mut trace = Trace::default();
     let running = Look { is_known: true, has_ended: false, custom_status_version: 2 };

@@ -11,11 +11,13 @@ use crate::shared::program::{Ending, Forecast};
 #[derive(Debug, Default)]
 pub struct Trace {
     expected: BTreeMap<String, Ending>,
+    cleanups: BTreeMap<String, Vec<String>>,
     sent: BTreeMap<(String, String), Vec<String>>,
     runs: Vec<Run>,
     prefixes: BTreeMap<(String, u64), Vec<Event>>,
     looks: BTreeMap<(String, String), Look>,
     violations: Vec<Violation>,
+    faults: Option<u64>,
 }
 
 /// What a reader saw of an instance.
@@ -55,6 +57,12 @@ impl Trace {
     /// Notes that the starts behind a forecast were acknowledged.
     pub fn expect(&mut self, forecast: &Forecast) {
         self.expected.extend(forecast.endings.clone());
+        self.cleanups.extend(forecast.cleanups.clone());
+    }
+
+    /// By instance: the inputs of the activities that clean up.
+    pub fn cleanups(&self) -> &BTreeMap<String, Vec<String>> {
+        &self.cleanups
     }
 
     /// The acknowledged messages of each queue, in their order.
@@ -70,6 +78,16 @@ impl Trace {
     /// Notes that an activity began.
     pub fn note_run(&mut self, run: Run) {
         self.runs.push(run);
+    }
+
+    /// Notes how many faults there were, for a harness that knows. Steps are then tried no more often than faults explain.
+    pub fn note_faults(&mut self, faults: u64) {
+        self.faults = Some(self.faults.unwrap_or(0) + faults);
+    }
+
+    /// How many faults there were, if that is known.
+    pub fn faults(&self) -> Option<u64> {
+        self.faults
     }
 
     /// Notes a breach that the harness itself saw.

@@ -13,7 +13,7 @@ use duroxide::runtime::Runtime;
 use duroxide::{Client, EventKind, OrchestrationRegistry, OrchestrationStatus};
 
 use super::pgfault::{LIVENESS_BOUND, options, quiet_program, start_amid_outage};
-use crate::checker::{Ended, Histories, Run, Trace, check};
+use crate::checker::{Ended, Histories, Leftovers, Run, Trace, check};
 use crate::report::{Figures, Trial};
 use crate::shared::pair::Pair;
 use crate::shared::program::{self, Forecast, Step};
@@ -89,7 +89,7 @@ pub(super) async fn run(seed: u64, standby: Standby, is_broken: bool) -> Trial {
         let _ = reader.wait_for_orchestration(instance, left).await;
     }
     let left = deadline.saturating_sub(SystemClock.monotonic());
-    let ended = Ended::read(&reader, &SystemClock, left).await.unwrap();
+    let ended = Ended::read(&reader, &SystemClock, left, async || Leftovers::default()).await.unwrap();
     worker.shutdown(Some(0)).await;
     let runs = std::mem::take(&mut *runs.lock().unwrap());
     let counts = |run: &Run| standby == Standby::InStep || is_requested(run, &ended.histories);

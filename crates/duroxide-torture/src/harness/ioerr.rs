@@ -8,15 +8,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use duroxide::providers::SystemClock;
-use duroxide::providers::sqlite::{DiskUnderTest, SqliteProvider};
+use duroxide::providers::sqlite::{SqliteProvider, WriterFault};
 use duroxide::runtime::Runtime;
 use duroxide::{Client, OrchestrationRegistry, RuntimeOptions};
-use powerloss_vfs::{CallFault, Disk, Survivors, VFS_NAME};
+use powerloss_vfs::{CallFault, Disk, Survivors};
 
 use super::{Harness, Tier};
-use crate::checker::{Ended, Invariant, Trace, Violation, check};
+use crate::checker::{Ended, Invariant, Leftovers, Trace, Violation, check};
 use crate::panics::caught;
-use crate::power_loss::{Image, Machine, run_activity, run_instance};
+use crate::power_loss::{Image, Machine, Watched, run_activity, run_instance};
 use crate::report::{Figures, Trial};
 use crate::shared::program::{self, Forecast, Input, ORCHESTRATION, Step};
 
@@ -47,9 +47,8 @@ const CALLS_OF_WHOLE: u64 = 997;
 const STRIDE: u64 = 89;
 
 fn trial(seed: u64, twin: Option<&str>) -> Trial {
-    if twin.is_some() {
-        return swallowing_writer(seed);
-    }
+    // The store's own writer, which a twin lets acknowledge what it could not commit.
+    let writer = twin.map(|_| WriterFault::SwallowsErrors);
     let is_whole = seed % 2 == 1;
     let (fault, length) = FAULTS[(seed / 2 % FAULTS.len() as u64) as usize];
     let place = seed / 2 / FAULTS.len() as u64;
@@ -60,8 +59,8 @@ fn trial(seed: u64, twin: Option<&str>) -> Trial {
     let n = place * STRIDE % places;
     let figures = Mutex::new(Figures::new());
     let found = caught(|| match is_whole {
-        true => whole_orchestrations(n, fault, length, &figures),
-        false => calls(n, fault, length, &figures),
+        true => whole_orchestrations(n, fault, length, writer, &figures),
+        false => calls(n, fault, length, writer, &figures),
     });
     let mut figures = figures.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     let is_reached = figures.remove("reached").unwrap_or(0) > 0;
@@ -81,10 +80,16 @@ fn trial(seed: u64, twin: Option<&str>) -> Trial {
 }
 
 /// Calls on the store. Each is tried again while the store says that it may succeed later.
-fn calls(n: u64, fault: CallFault, length: u64, figures: &Mutex<Figures>) -> Vec<Violation> {
+fn calls(
+    n: u64,
+    fault: CallFault,
+    length: u64,
+    writer: Option<WriterFault>,
+    figures: &Mutex<Figures>,
+) -> Vec<Violation> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let machine = Machine::new();
+        let machine = Machine::with_fault(writer);
         let open = async || machine.builder().log_pages(30, 4_000).open(&machine.url()).await;
         let mut store = open().await.unwrap();
         let begin = machine.disk.calls();
@@ -127,22 +132,6 @@ async fn reopened<E: std::fmt::Display>(open: impl AsyncFn() -> Result<SqlitePro
     panic!("the store cannot be opened again: {refusal}")
 }
 
-struct Watched(Arc<Disk>);
-
-impl DiskUnderTest for Watched {
-    fn vfs(&self) -> &str {
-        VFS_NAME
-    }
-
-    fn write(&self, path: &std::path::Path, offset: u64, bytes: &[u8]) -> std::io::Result<()> {
-        self.0.write(path, offset, bytes)
-    }
-
-    fn sync(&self, path: &std::path::Path) -> std::io::Result<()> {
-        self.0.sync(path)
-    }
-}
-
 /// The program of the whole runs: activities in turn and at once, a timer, a child, a value, a next execution.
 fn steps() -> Vec<Step> {
     let label = |n: u32| format!("s{n}");
@@ -159,13 +148,19 @@ fn steps() -> Vec<Step> {
 }
 
 /// Whole orchestrations, by a runtime that hears of the errors and has to get over them.
-fn whole_orchestrations(n: u64, fault: CallFault, length: u64, figures: &Mutex<Figures>) -> Vec<Violation> {
+fn whole_orchestrations(
+    n: u64,
+    fault: CallFault,
+    length: u64,
+    writer: Option<WriterFault>,
+    figures: &Mutex<Figures>,
+) -> Vec<Violation> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
         let directory = tempfile::tempdir().unwrap();
         let disk = Disk::new(directory.path());
         let url = format!("sqlite:{}?mode=rwc", disk.directory().join("store.db").display());
-        let builder = SqliteProvider::builder().disk(Arc::new(Watched(disk.clone())));
+        let builder = SqliteProvider::builder().disk(Arc::new(Watched { disk: disk.clone(), fault: writer }));
         let store = Arc::new(builder.open(&url).await.unwrap());
         let client = Client::new(store.clone());
         let mut forecast = Forecast::default();
@@ -180,8 +175,10 @@ fn whole_orchestrations(n: u64, fault: CallFault, length: u64, figures: &Mutex<F
         let activities = super::programs::activities(&runs, false);
         let options = RuntimeOptions { max_attempts: 1_000, ..RuntimeOptions::default() };
         let worker = Runtime::start_with_options(store, activities, code.clone(), options).await;
+        // Nobody waits long for a twin: what it has lost does not come.
+        let soon = Duration::from_secs(if writer.is_some() { 2 } else { 30 });
         for instance in forecast.endings.keys() {
-            let _ = client.wait_for_orchestration(instance, Duration::from_secs(30)).await;
+            let _ = client.wait_for_orchestration(instance, soon).await;
         }
         // The rest of the faults, if the work was done before they came, must not hit the reader.
         disk.fail_calls(0..0, fault);
@@ -189,7 +186,7 @@ fn whole_orchestrations(n: u64, fault: CallFault, length: u64, figures: &Mutex<F
         let mut trace = Trace::default();
         trace.expect(&forecast);
         runs.lock().unwrap().iter().cloned().for_each(|run| trace.note_run(run));
-        let ended = match Ended::read(&client, &SystemClock, Duration::from_secs(20)).await {
+        let ended = match Ended::read(&client, &SystemClock, soon, async || Leftovers::default()).await {
             Ok(ended) => ended,
             Err(error) => {
                 worker.shutdown(Some(0)).await;
@@ -200,24 +197,4 @@ fn whole_orchestrations(n: u64, fault: CallFault, length: u64, figures: &Mutex<F
         worker.shutdown(Some(0)).await;
         check(&trace, &ended, &code)
     })
-}
-
-/// A twin of the store's writer that goes on when a commit has failed.
-fn swallowing_writer(seed: u64) -> Trial {
-    let directory = tempfile::tempdir().unwrap();
-    let disk = Disk::new(directory.path());
-    let path = disk.directory().join("store.db");
-    let connection = rusqlite::Connection::open(format!("file:{}?vfs={VFS_NAME}", path.display())).unwrap();
-    connection.execute_batch("PRAGMA journal_mode = WAL; CREATE TABLE t (n);").unwrap();
-    // It makes fewer calls than this.
-    let n = seed % 64;
-    disk.fail_calls(n..n + 1, CallFault::IoError);
-    for n in 0..10 {
-        let _ = connection.execute("INSERT INTO t VALUES (?1)", [n]);
-    }
-    disk.fail_calls(0..0, CallFault::IoError);
-    let there = connection.query_row("SELECT count(*) FROM t", [], |row| row.get::<_, i64>(0)).unwrap_or(0);
-    let what = || format!("{} of 10 acknowledged rows are gone", 10 - there);
-    let lost = (there < 10).then(|| Violation::of_store(Invariant::NothingLost, what()));
-    Trial::new(lost.into_iter().collect(), Figures::new())
 }

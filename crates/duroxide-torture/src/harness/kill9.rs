@@ -9,16 +9,17 @@ use std::time::Duration;
 
 use duroxide::providers::sqlite::SqliteProvider;
 use duroxide::providers::{Clock, Provider, SystemClock};
-use duroxide::{Client, OrchestrationRegistry, OrchestrationStatus};
+use duroxide::{Client, CompleteError, OrchestrationRegistry, OrchestrationStatus};
 use duroxide_pg::PostgresProvider;
 use tempfile::TempDir;
 
+use super::broken_worker::{Break, BrokenStore};
 use super::{Harness, Tier};
-use crate::checker::{Ended, Invariant, Look, Run, Trace, Violation, check};
+use crate::checker::{Ended, Invariant, Leftovers, Look, Run, Trace, Violation, check};
 use crate::report::{Figures, Trial};
 use crate::shared::program::{
-    self, CANCEL_ME, CANCEL_REASON, Forecast, Generator, Input, ORCHESTRATION, QUEUE, SIGNAL_ME, Step,
-    message, messages, signal_data,
+    self, ASK_ME, CANCEL_ME, CANCEL_REASON, Forecast, Generator, Input, ORCHESTRATION, QUEUE, Question,
+    SIGNAL_ME, Step, answer_to, message, messages, signal_data, worked,
 };
 use crate::shared::random::Random;
 use crate::shared::watched_process::WatchedProcess;
@@ -86,6 +87,14 @@ impl Place {
         Self::Schema { url: super::pgfault::server().url(), schema }
     }
 
+    /// Counts the rows that are left over there.
+    pub(super) async fn leftovers(&self) -> Leftovers {
+        match self {
+            Self::File(path) => Leftovers::of_file(path),
+            Self::Schema { url, schema } => Leftovers::of_schema(url, schema).await,
+        }
+    }
+
     pub(super) async fn open(&self, is_broken: bool) -> Arc<dyn Provider> {
         let store: Arc<dyn Provider> = match self {
             Self::File(path) => {
@@ -96,7 +105,10 @@ impl Place {
                 Arc::new(PostgresProvider::new_with_schema(url, Some(schema)).await.unwrap())
             }
         };
-        if is_broken { Arc::new(super::broken_worker::SplitsCommits::new(store)) } else { store }
+        match is_broken {
+            true => Arc::new(BrokenStore::new(store, Break::SplitsCommits)),
+            false => store,
+        }
     }
 }
 
@@ -105,7 +117,7 @@ pub fn work(place: &str, ledger: &str, round: &str, is_broken: bool) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
         let store = Place::parse(place).open(is_broken).await;
-        worker::work(store, Path::new(ledger), round.parse().unwrap()).await;
+        worker::work(store, Path::new(ledger), round.parse().unwrap(), true).await;
     });
 }
 
@@ -128,13 +140,13 @@ fn run(seed: u64, twin: Option<&str>, place: &Place, at_once: usize) -> Trial {
     let mut cases = Vec::new();
     for n in 0..INSTANCES {
         let instance = format!("i{n}");
-        let steps = Generator::new(&mut dice, &instance).program();
+        let steps = Generator::extended(&mut dice, &instance).program();
         forecast.add(&instance, &steps);
         cases.push((instance, steps));
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let client = Client::new(runtime.block_on(place.open(false)));
-    let application = runtime.spawn(apply(client.clone(), cases));
+    let application = runtime.spawn(apply(client.clone(), cases, ledger_file.clone()));
 
     let mut workers: Vec<WatchedProcess> =
         (0..at_once).map(|n| spawn_worker(place, &ledger_file, n, twin)).collect();
@@ -157,7 +169,7 @@ fn run(seed: u64, twin: Option<&str>, place: &Place, at_once: usize) -> Trial {
             let left = (killed + bound).saturating_sub(SystemClock.monotonic());
             let _ = client.wait_for_orchestration(instance, left).await;
         }
-        Ended::read(&client, &SystemClock, bound / 3).await.unwrap()
+        Ended::read(&client, &SystemClock, bound / 3, async || place.leftovers().await).await.unwrap()
     });
     let calm_ms = (SystemClock.monotonic() - killed).as_millis() as u64;
     workers.into_iter().for_each(WatchedProcess::kill);
@@ -187,6 +199,7 @@ fn run(seed: u64, twin: Option<&str>, place: &Place, at_once: usize) -> Trial {
         ("longest_calm_ms", calm_ms),
     ]);
     runs.into_iter().for_each(|run| trace.note_run(run));
+    trace.note_faults(KILLS as u64);
     let code = OrchestrationRegistry::builder().register(program::ORCHESTRATION, program::run).build();
     let mut violations = check(&trace, &ended, &code);
     for ((instance, _), events) in &ended.histories {
@@ -219,6 +232,13 @@ pub(super) fn ledger(file: &Path) -> Vec<Run> {
     text.lines().filter_map(parse).collect()
 }
 
+/// The activities that wait for somebody to complete them: tokens and labels. The last line may still be without its end.
+fn announced(file: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    let lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+    lines.filter_map(|line| line.trim_end().strip_prefix("pends ").map(str::to_string)).collect()
+}
+
 /// What SQLite itself says about the file.
 fn integrity(file: &PathBuf) -> Option<Violation> {
     let connection = rusqlite::Connection::open(file).unwrap();
@@ -227,7 +247,7 @@ fn integrity(file: &PathBuf) -> Option<Violation> {
 }
 
 /// The application beside the workers, which nobody kills: it starts everything and answers requests, each once.
-async fn apply(client: Client, cases: Vec<(String, Vec<Step>)>) {
+async fn apply(client: Client, cases: Vec<(String, Vec<Step>)>, ledger: PathBuf) {
     for (instance, steps) in &cases {
         client.start_orchestration(instance, ORCHESTRATION, Input::text(steps)).await.unwrap();
         for data in (0..messages(steps)).map(message) {
@@ -236,6 +256,7 @@ async fn apply(client: Client, cases: Vec<(String, Vec<Step>)>) {
     }
     let mut seen = Trace::default();
     let mut answered: BTreeSet<(String, String)> = BTreeSet::new();
+    let mut completed: BTreeSet<String> = BTreeSet::new();
     loop {
         for (instance, _) in &cases {
             let status = client.get_orchestration_status(instance).await.unwrap();
@@ -249,6 +270,20 @@ async fn apply(client: Client, cases: Vec<(String, Vec<Step>)>) {
                 client.cancel_instance(instance, CANCEL_REASON).await.unwrap();
             } else if let Some(name) = request.strip_prefix(SIGNAL_ME) {
                 client.raise_event(instance, name, signal_data(name)).await.unwrap();
+            } else if let Some(label) = request.strip_prefix(ASK_ME) {
+                let answer = client.ask(instance, Question { label: label.to_string() }).id(label).await;
+                assert_eq!(answer.unwrap(), answer_to(label));
+            }
+        }
+        for line in announced(&ledger) {
+            if !completed.insert(line.clone()) {
+                continue;
+            }
+            let (token, label) = line.split_once(' ').unwrap();
+            match client.complete_activity(&token.parse().unwrap(), Ok(worked(label))).await {
+                // One that was begun twice is announced twice.
+                Ok(()) | Err(CompleteError::Ended { .. }) => {}
+                Err(error) => panic!("{token}: {error}"),
             }
         }
         SystemClock.sleep(BETWEEN_LOOKS).await;

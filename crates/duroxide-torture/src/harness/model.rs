@@ -2,17 +2,19 @@
 //! reference.
 //!
 //! The SQLite store takes part in two ways: in memory, and as several handles on one file, some of which are opened in the
-//! middle and some of which never come back, as processes that died.
+//! middle and some of which never come back. Now and then the process dies: the file is copied as it is, with its log and the
+//! notes of the owners of leases, and other handles go on with the copy. The PostgreSQL store takes part through one handle,
+//! and through two in turn.
 
 use std::ops::Deref;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use duroxide::providers::memory::MemoryProvider;
 use duroxide::providers::sqlite::SqliteProvider;
-use duroxide::providers::{ExtendedProvider, ManualClock, Provider, ProviderAdmin};
+use duroxide::providers::{ExtendedProvider, ManualClock, Provider, ProviderAdmin, RunningMark, TagFilter};
 use duroxide_pg::PostgresProvider;
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
@@ -24,6 +26,7 @@ use crate::forwarding::forwarding_provider;
 use crate::report::{Figures, Trial};
 use crate::shared::database::Database;
 use crate::shared::random::Random;
+use crate::steps::Step;
 use crate::{compare, steps};
 
 /// The harness.
@@ -61,15 +64,20 @@ pub const ON_A_SERVER: Harness = Harness {
 };
 
 fn on_a_server(seed: u64, twin: Option<&str>) -> Trial {
-    let (sequence, mut figures) = sequence(seed);
+    let (sequence, mut figures) = sequence(seed, &FIRST_SEEDS_ON_A_SERVER, None);
+    let sequence = steps::without_leased_steps(sequence);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let compared = runtime.block_on(async {
         let clock = Arc::new(ManualClock::default());
         let reference = Arc::new(MemoryProvider::with_clock(clock.clone()));
         // A copy of one that has the tables already: making them takes longer than a sequence.
         let database = Database::new().await;
-        let store: Arc<dyn Provider> =
-            Arc::new(PostgresProvider::builder().clock(clock.clone()).open(database.url()).await.unwrap());
+        let open =
+            async || PostgresProvider::builder().clock(clock.clone()).open(database.url()).await.unwrap();
+        let store: Arc<dyn Provider> = match seed % 3 {
+            0 => Arc::new(open().await),
+            _ => Arc::new(SharedServer { handles: InTurn::new([open().await, open().await]) }),
+        };
         let store = match twin.and_then(fault) {
             Some(fault) => Arc::new(FaultyProvider::new(store, fault)),
             None => store,
@@ -83,31 +91,52 @@ fn on_a_server(seed: u64, twin: Option<&str>) -> Trial {
 }
 
 fn trial(seed: u64, twin: Option<&str>) -> Trial {
-    let (sequence, mut figures) = sequence(seed);
+    // Nothing of the twins is about files, and without one the sequences are many more.
+    let is_file = seed.is_multiple_of(2) && twin.is_none();
+    let crashes = is_file.then(|| Crashes::of(seed));
+    let (sequence, mut figures) = sequence(seed, &FIRST_SEEDS, crashes);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let directory = tempfile::tempdir().unwrap();
-    let is_file = seed.is_multiple_of(2);
     let compared = runtime.block_on(async {
         let clock = Arc::new(ManualClock::default());
         let reference = Arc::new(MemoryProvider::with_clock(clock.clone()));
-        let store: Arc<dyn Provider> = match twin.and_then(fault) {
-            Some(fault) => {
-                Arc::new(FaultyProvider::new(Arc::new(MemoryProvider::with_clock(clock.clone())), fault))
-            }
-            None if is_file => {
-                let calls_of_a_handle = CALLS_OF_A_HANDLE / look_every(seed);
-                let path = directory.path().join("store.db");
-                Arc::new(SharedFile::new(path, clock.clone(), calls_of_a_handle))
-            }
-            None => Arc::new(
-                SqliteProvider::builder().clock(clock.clone()).open("sqlite::memory:").await.unwrap(),
-            ),
+        let fault = twin.and_then(fault);
+        let broken = |store: Arc<dyn Provider>| match fault {
+            Some(fault) => Arc::new(FaultyProvider::new(store, fault)),
+            None => store,
         };
-        compare::run(reference, store, &clock, &sequence, look_every(seed)).await
+        if let Some(crashes) = crashes {
+            let calls_of_a_handle = CALLS_OF_A_HANDLE / look_every(seed);
+            let path = directory.path().to_path_buf();
+            let file = Arc::new(SharedFile::new(path, &clock, calls_of_a_handle, crashes.are_marked));
+            let process = Process { reference: reference.clone(), file: file.clone() };
+            compare::run_in(&process, reference, broken(file), &clock, &sequence, look_every(seed)).await
+        } else {
+            let store = SqliteProvider::builder().clock(clock.clone()).open("sqlite::memory:").await.unwrap();
+            compare::run(reference, broken(Arc::new(store)), &clock, &sequence, look_every(seed)).await
+        }
     });
     figures.insert(if is_file { "sequences_on_files" } else { "sequences_in_memory" }, 1);
     let violations = compared.err().map(|difference| Violation::of_store(Invariant::RightAnswer, difference));
     Trial::new(violations.into_iter().collect(), figures)
+}
+
+/// The seeds of `regressions.txt` that are older than some calls. They keep the sequences in which they found bugs.
+const FIRST_SEEDS: [u64; 3] = [38, 40, 144];
+const FIRST_SEEDS_ON_A_SERVER: [u64; 1] = [6];
+
+/// How processes die in the sequence of a seed.
+#[derive(Clone, Copy)]
+struct Crashes {
+    most: usize,
+    /// The processes tell what runs, so that only the attempts of that count.
+    are_marked: bool,
+}
+
+impl Crashes {
+    fn of(seed: u64) -> Self {
+        Self { most: (seed / 2 % LIVES as u64) as usize, are_marked: (seed / 8).is_multiple_of(2) }
+    }
 }
 
 fn fault(name: &str) -> Option<Fault> {
@@ -125,39 +154,69 @@ fn is_set_back(seed: u64) -> bool {
 }
 
 /// The sequence of a seed, and what there is to count in it.
-fn sequence(seed: u64) -> (Vec<steps::Step>, Figures) {
+fn sequence(seed: u64, first: &[u64], crashes: Option<Crashes>) -> (Vec<Step>, Figures) {
     let mut dice = Random::new(seed);
     let bytes: Vec<u8> = (0..32).map(|_| dice.below(256) as u8).collect();
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
     let mut runner = TestRunner::new_with_rng(Config::default(), rng);
-    let steps = steps::sequence().new_tree(&mut runner).unwrap().current();
+    let is_first = first.contains(&seed);
+    let steps = match is_first {
+        true => steps::first_sequence().new_tree(&mut runner).unwrap().current(),
+        false => steps::sequence().new_tree(&mut runner).unwrap().current(),
+    };
     let steps = if is_set_back(seed) { steps::with_set_backs(steps) } else { steps };
     let steps = [steps, steps::drain()].concat();
-    let figures = Figures::from([("operations", steps.len() as u64)]);
+    let steps = match crashes {
+        Some(Crashes { most, are_marked }) if !is_first => steps::with_crashes(steps, most, are_marked),
+        _ => steps,
+    };
+    let crashes = steps.iter().filter(|step| matches!(step, Step::Crash)).count();
+    let figures = Figures::from([("operations", steps.len() as u64), ("crashes", crashes as u64)]);
     (steps, figures)
 }
 
 /// After so many calls the oldest handle is not used any more, and another one is opened; fewer where looks are rare.
 const CALLS_OF_A_HANDLE: usize = 900;
 const HANDLES: usize = 4;
+/// How many files there are, each but the first a copy of the one before when the process died.
+const LIVES: usize = 4;
 
 /// A file that several handles use in turn.
 struct SharedFile {
-    handles: Handles,
+    handles: Lives,
 }
 
+/// The files that were copied when a process died.
+struct Lives {
+    files: [Handles; LIVES],
+    current: AtomicUsize,
+}
+
+/// The handles on a file.
 struct Handles {
     path: PathBuf,
     clock: Arc<ManualClock>,
     opened: [OnceLock<SqliteProvider>; HANDLES],
     calls: AtomicUsize,
     calls_of_a_handle: usize,
+    is_marked: bool,
 }
 
 impl SharedFile {
-    fn new(path: PathBuf, clock: Arc<ManualClock>, calls_of_a_handle: usize) -> Self {
-        let calls = AtomicUsize::new(0);
-        Self { handles: Handles { path, clock, opened: Default::default(), calls, calls_of_a_handle } }
+    fn new(directory: PathBuf, clock: &Arc<ManualClock>, calls_of_a_handle: usize, is_marked: bool) -> Self {
+        let files = std::array::from_fn(|life| {
+            let path = directory.join(life.to_string()).join("store.db");
+            std::fs::create_dir(path.parent().unwrap()).unwrap();
+            let (clock, calls) = (clock.clone(), AtomicUsize::new(0));
+            Handles { path, clock, opened: Default::default(), calls, calls_of_a_handle, is_marked }
+        });
+        Self { handles: Lives { files, current: AtomicUsize::new(0) } }
+    }
+}
+
+impl Lives {
+    fn current(&self) -> &Handles {
+        &self.files[self.current.load(Ordering::Relaxed)]
     }
 }
 
@@ -168,22 +227,114 @@ impl Handles {
         let oldest = (call / self.calls_of_a_handle).min(HANDLES - 2);
         let handle = oldest + call % 2;
         self.opened[handle].get_or_init(|| {
-            let open = || {
-                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let open = async || {
                 let url = format!("sqlite:{}?mode=rwc", self.path.display());
-                runtime.block_on(SqliteProvider::builder().clock(self.clock.clone()).open(&url)).unwrap()
+                let store = SqliteProvider::builder().clock(self.clock.clone()).open(&url).await.unwrap();
+                // The writer begins with what processes that died have left.
+                let before = store.renew_work_item_lock("lock_of_nobody", Duration::ZERO).await;
+                assert!(before.is_err(), "nobody has this lease");
+                if !self.is_marked {
+                    // A caller of the plain contract says nothing of what runs.
+                    let (second, nothing) = (Duration::from_secs(1), TagFilter::None);
+                    store.fetch_work_item(second, Duration::ZERO, None, &nothing).await.unwrap();
+                }
+                store
             };
+            let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             // A runtime cannot block inside another one, so it gets a thread of its own.
-            std::thread::scope(|scope| scope.spawn(open).join().unwrap())
+            std::thread::scope(|scope| scope.spawn(|| runtime().block_on(open())).join().unwrap())
         })
+    }
+
+    /// Copies the file as it is. The log comes first: what is moved out of it meanwhile is in the copy then, too.
+    fn copy_to(&self, next: &Self) {
+        for suffix in ["-wal", ""] {
+            let name = |path: &Path| PathBuf::from(format!("{}{suffix}", path.display()));
+            std::fs::copy(name(&self.path), name(&next.path)).unwrap();
+        }
+        let owners = |path: &Path| PathBuf::from(format!("{}-owners", path.display()));
+        std::fs::create_dir(owners(&next.path)).unwrap();
+        for owner in std::fs::read_dir(owners(&self.path)).unwrap() {
+            let owner = owner.unwrap();
+            std::fs::copy(owner.path(), owners(&next.path).join(owner.file_name())).unwrap();
+        }
     }
 }
 
-impl Deref for Handles {
+/// The process that has the file open.
+struct Process {
+    reference: Arc<MemoryProvider>,
+    file: Arc<SharedFile>,
+}
+
+impl compare::Mortal for Process {
+    fn begin(&self, token: &str) -> Vec<RunningMark> {
+        // Each handle knows its own leases.
+        let opened = self.file.handles.current().opened.iter().filter_map(OnceLock::get);
+        opened.map(|handle| handle.mark_running(token)).collect()
+    }
+
+    async fn crash(&self, begun: Vec<String>) {
+        let lives = &self.file.handles;
+        let dead = lives.current();
+        // A file that nobody has opened yet cannot be copied.
+        let _ = dead.next();
+        let next = lives.current.load(Ordering::Relaxed) + 1;
+        dead.copy_to(&lives.files[next]);
+        lives.current.store(next, Ordering::Relaxed);
+        let _ = lives.current().next();
+        self.reference
+            .release_leases_of_the_dead(|token| !dead.is_marked || begun.iter().any(|one| one == token));
+    }
+}
+
+impl Deref for Lives {
     type Target = SqliteProvider;
 
     fn deref(&self) -> &SqliteProvider {
-        self.next()
+        self.current().next()
+    }
+}
+
+/// Two handles on a server that are used in turn.
+struct SharedServer {
+    handles: InTurn,
+}
+
+struct InTurn {
+    handles: [PostgresProvider; 2],
+    calls: AtomicUsize,
+}
+
+impl InTurn {
+    fn new(handles: [PostgresProvider; 2]) -> Self {
+        Self { handles, calls: AtomicUsize::new(0) }
+    }
+}
+
+impl Deref for InTurn {
+    type Target = PostgresProvider;
+
+    fn deref(&self) -> &PostgresProvider {
+        &self.handles[self.calls.fetch_add(1, Ordering::Relaxed) % 2]
+    }
+}
+
+forwarding_provider! {
+    SharedServer => handles;
+    forwards: [
+        fetch_orchestration_item, ack_orchestration_item, abandon_orchestration_item, renew_orchestration_item_lock,
+        read, read_with_execution, append_with_execution, enqueue_for_worker, fetch_work_item, ack_work_item,
+        renew_work_item_lock, abandon_work_item, renew_session_lock, cleanup_orphaned_sessions,
+        enqueue_for_orchestrator, get_custom_status, get_kv_value, get_kv_all_values, get_instance_stats,
+    ];
+
+    fn as_management_capability(&self) -> Option<&dyn ProviderAdmin> {
+        (*self.handles).as_management_capability()
+    }
+
+    fn as_extended(&self) -> Option<&dyn ExtendedProvider> {
+        (*self.handles).as_extended()
     }
 }
 
@@ -197,10 +348,10 @@ forwarding_provider! {
     ];
 
     fn as_management_capability(&self) -> Option<&dyn ProviderAdmin> {
-        self.handles.next().as_management_capability()
+        (*self.handles).as_management_capability()
     }
 
     fn as_extended(&self) -> Option<&dyn ExtendedProvider> {
-        self.handles.next().as_extended()
+        (*self.handles).as_extended()
     }
 }

@@ -1,21 +1,21 @@
 //! `pgfault`: whole orchestrations on a PostgreSQL server, while connections are cut (also in the middle of commits), bytes
 //! are late or stand still, backends are terminated, tables are locked; and then while the server crashes, takes no writes,
-//! has no connection left, or its listeners are gone. Every third seed promotes a standby (`failover.rs`).
+//! has no connection left, or its listeners are gone. Every third seed promotes a standby (`failover.rs`), the first one that is in step.
 //!
 //! Poolers and encrypted connections have tests of their own beside the store.
 
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use duroxide::providers::{Clock, Provider, ProviderAdmin, ProviderError, SystemClock, WorkItem};
+use duroxide::providers::{Clock, Provider, SystemClock, TagFilter};
 use duroxide::runtime::Runtime;
 use duroxide::{Client, OrchestrationRegistry, RuntimeOptions};
 use duroxide_pg::PostgresProvider;
 
+use super::broken_worker::{Break, BrokenStore};
 use super::failover::{self, Standby};
 use super::{Harness, Tier};
-use crate::checker::{Ended, Run, Trace, check};
-use crate::forwarding::forwarding_provider;
+use crate::checker::{Ended, Leftovers, Run, Trace, check};
 use crate::report::{Figures, Trial};
 use crate::shared::cluster::{Cluster, Kind};
 use crate::shared::program::{self, Forecast, Generator, Input, ORCHESTRATION, QUEUE, Step, message};
@@ -39,6 +39,8 @@ const FAULTS: usize = 10;
 const OUTAGES: usize = 3;
 /// So many instances are started in the middle of each outage.
 const AMID_OUTAGE: usize = 6;
+/// Beyond a lease, in seconds.
+const LONGEST_LOCK: f64 = 5.0;
 /// Everything ends so long after the last fault.
 pub(super) const LIVENESS_BOUND: Duration = Duration::from_secs(60);
 
@@ -53,7 +55,7 @@ fn trial(seed: u64, twin: Option<&str>) -> Trial {
     runtime.block_on(async {
         match twin {
             Some("promotes-one-behind") => failover::run(seed, Standby::Behind, true).await,
-            None if seed.is_multiple_of(6) => failover::run(seed, Standby::InStep, false).await,
+            None if seed % 6 == 1 => failover::run(seed, Standby::InStep, false).await,
             None if seed % 6 == 3 => failover::run(seed, Standby::Behind, false).await,
             twin => run(seed, twin.is_some()).await,
         }
@@ -68,6 +70,10 @@ pub(super) fn options() -> RuntimeOptions {
         orchestrator_lock_timeout: Duration::from_secs(3),
         max_attempts: 1_000,
         activity_cancellation_grace_period: Duration::from_millis(500),
+        worker_tag_filter: TagFilter::default_and([program::TAG]),
+        session_lock_timeout: Duration::from_secs(3),
+        session_idle_timeout: Duration::from_secs(2),
+        session_cleanup_interval: Duration::from_secs(1),
         ..RuntimeOptions::default()
     }
 }
@@ -75,8 +81,8 @@ pub(super) fn options() -> RuntimeOptions {
 /// Nobody answers requests here.
 fn without_requests(step: Step) -> Step {
     match step {
-        Step::OutsideSignal(label) => Step::Activity(label),
-        Step::AwaitCancel(_) => Step::Timer(3),
+        Step::OutsideSignal(label) | Step::Reply(label) => Step::Activity(label),
+        Step::AwaitCancel(_) | Step::CleanUp(_) => Step::Timer(3),
         step => step,
     }
 }
@@ -98,12 +104,15 @@ async fn run(seed: u64, is_broken: bool) -> Trial {
 
     let direct: Arc<dyn Provider> = open(server.url()).await;
     let reader = Client::new(direct.clone());
-    let client = Client::new(if is_broken { Arc::new(LosesAcknowledged::new(direct)) } else { direct });
+    let client = Client::new(match is_broken {
+        true => Arc::new(BrokenStore::new(direct, Break::LosesAcknowledged)),
+        false => direct,
+    });
     let (mut forecast, mut trace) = (Forecast::default(), Trace::default());
     let mut cases = Vec::new();
     for n in 0..INSTANCES {
         let instance = format!("i{n}");
-        let steps = Generator::new(&mut dice, &instance).program();
+        let steps = Generator::extended(&mut dice, &instance).program();
         let steps: Vec<Step> = steps.into_iter().map(without_requests).collect();
         forecast.add(&instance, &steps);
         cases.push((instance, steps));
@@ -144,7 +153,8 @@ async fn run(seed: u64, is_broken: bool) -> Trial {
         let _ = reader.wait_for_orchestration(instance, left).await;
     }
     let left = deadline.saturating_sub(SystemClock.monotonic());
-    let ended = Ended::read(&reader, &SystemClock, left).await.unwrap();
+    let rows = async || Leftovers::of_schema(&server.url(), &schema).await;
+    let ended = Ended::read(&reader, &SystemClock, left, rows).await.unwrap();
     worker.shutdown(Some(0)).await;
     runs.lock().unwrap().iter().cloned().for_each(|run| trace.note_run(run));
     Trial::new(check(&trace, &ended, &code), figures)
@@ -152,7 +162,7 @@ async fn run(seed: u64, is_broken: bool) -> Trial {
 
 /// A program that needs nobody outside, not even a message.
 pub(super) fn quiet_program(dice: &mut Random, instance: &str) -> Vec<Step> {
-    let steps = Generator::new(dice, instance).program();
+    let steps = Generator::extended(dice, instance).program();
     steps.into_iter().map(without_requests).map(without_messages).collect()
 }
 
@@ -263,16 +273,27 @@ async fn storm(server: &Cluster, proxy: &Proxy, schema: &str, dice: &mut Random)
                 "terminations"
             }
             _ => {
-                let lock = format!(
-                    "BEGIN; LOCK TABLE {schema}.history IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep(0.5); COMMIT"
-                );
+                let (lock, figure) = lock(schema, dice);
                 execute(server, &lock).await;
-                "locks"
+                figure
             }
         };
         *figures.entry(figure).or_default() += 1;
     }
     figures
+}
+
+/// Holds a table, or some rows of it: for less than the store waits for a lock, for more, or for longer than a lease.
+fn lock(schema: &str, dice: &mut Random) -> (String, &'static str) {
+    let tables =
+        ["history", "instances", "instance_schedule", "worker_queue", "orchestrator_queue", "committers"];
+    let table = tables[dice.below(tables.len() as u64) as usize];
+    let seconds = [0.3, 0.5, 1.5, 2.5, LONGEST_LOCK][dice.below(5) as usize];
+    let (what, figure) = match dice.below(2) {
+        0 => (format!("LOCK TABLE {schema}.{table} IN ACCESS EXCLUSIVE MODE"), "locks_of_tables"),
+        _ => (format!("SELECT 1 FROM {schema}.{table} FOR UPDATE"), "locks_of_rows"),
+    };
+    (format!("BEGIN; {what}; SELECT pg_sleep({seconds}); COMMIT"), figure)
 }
 
 async fn execute(server: &Cluster, sql: &str) {
@@ -281,37 +302,4 @@ async fn execute(server: &Cluster, sql: &str) {
     client.batch_execute(sql).await.unwrap();
     drop(client);
     let _ = connection.await;
-}
-
-/// A twin of the store that acknowledges messages and loses some.
-struct LosesAcknowledged {
-    inner: Arc<dyn Provider>,
-    count: std::sync::atomic::AtomicU64,
-}
-
-impl LosesAcknowledged {
-    fn new(inner: Arc<dyn Provider>) -> Self {
-        Self { inner, count: std::sync::atomic::AtomicU64::new(0) }
-    }
-}
-
-forwarding_provider! {
-    LosesAcknowledged => inner;
-    forwards: [
-        fetch_orchestration_item, ack_orchestration_item, abandon_orchestration_item,
-        renew_orchestration_item_lock, read, read_with_execution, append_with_execution, enqueue_for_worker,
-        fetch_work_item, ack_work_item, renew_work_item_lock, abandon_work_item, renew_session_lock,
-        cleanup_orphaned_sessions, get_custom_status, get_kv_value, get_kv_all_values, get_instance_stats,
-    ];
-
-    async fn enqueue_for_orchestrator(&self, item: WorkItem, delay: Option<Duration>) -> Result<(), ProviderError> {
-        if self.count.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % 6 == 5 {
-            return Ok(());
-        }
-        self.inner.enqueue_for_orchestrator(item, delay).await
-    }
-
-    fn as_management_capability(&self) -> Option<&dyn ProviderAdmin> {
-        self.inner.as_management_capability()
-    }
 }

@@ -5,9 +5,8 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use duroxide::providers::Provider;
-use duroxide::providers::sqlite::{Durability, SqliteProvider};
-use powerloss_vfs::{Disk, Survivors, VFS_NAME};
-use rusqlite::Connection;
+use duroxide::providers::sqlite::{Durability, SqliteProvider, WriterFault};
+use powerloss_vfs::Survivors;
 
 use super::{Harness, Tier};
 use crate::checker::{Invariant, Violation};
@@ -21,7 +20,7 @@ pub const HARNESS: Harness = Harness {
     name: "powerloss",
     about: "power cuts and failing syncs under the SQLite store",
     trial,
-    twins: &["normal-durability", "trusts-the-next-sync"],
+    twins: &["normal-durability", "skips-syncs", "trusts-the-next-sync"],
     twin_trials: 12,
     ci: Tier { trials: 200, time_limit: Duration::from_secs(30) },
     nightly: Tier { trials: 20_000, time_limit: Duration::from_secs(60 * 60) },
@@ -29,12 +28,14 @@ pub const HARNESS: Harness = Harness {
 };
 
 fn trial(seed: u64, twin: Option<&str>) -> Trial {
-    if twin == Some("trusts-the-next-sync") {
-        return trusting_writer(seed);
-    }
-    let durability = if twin.is_some() { Durability::Normal } else { Durability::Full };
+    let (durability, fault) = match twin {
+        None => (Durability::Full, None),
+        Some("skips-syncs") => (Durability::Full, Some(WriterFault::SkipsSyncs)),
+        Some("trusts-the-next-sync") => (Durability::Full, Some(WriterFault::TrustsNextSync)),
+        Some(_) => (Durability::Normal, None),
+    };
     let found = Mutex::new(Found::default());
-    let panicked = caught(|| run(seed, durability, &found)).err();
+    let panicked = caught(|| run(seed, durability, fault, &found)).err();
     let mut found = found.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     found.violations.extend(panicked);
     Trial::new(found.violations, found.figures)
@@ -61,9 +62,9 @@ impl Found {
     }
 }
 
-fn run(seed: u64, durability: Durability, found: &Mutex<Found>) {
+fn run(seed: u64, durability: Durability, fault: Option<WriterFault>, found: &Mutex<Found>) {
     let mut dice = Random::new(seed);
-    let machine = Machine::new();
+    let machine = Machine::with_fault(fault);
     if dice.below(4) == 0 {
         machine.disk.forget_what_cannot_be_written();
     }
@@ -150,29 +151,4 @@ fn survivors(dice: &mut Random) -> Survivors {
         1 => Survivors::FirstChanges { seed },
         _ => Survivors::TornChanges { seed },
     }
-}
-
-/// A twin of the store's writer that tries a failed commit again and believes the sync that then succeeds.
-fn trusting_writer(seed: u64) -> Trial {
-    let directory = tempfile::tempdir().unwrap();
-    let disk = Disk::new(directory.path());
-    let path = disk.directory().join("store.db");
-    let connection = Connection::open(format!("file:{}?vfs={VFS_NAME}", path.display())).unwrap();
-    connection.execute_batch("PRAGMA journal_mode = WAL; CREATE TABLE t (n);").unwrap();
-    disk.fail_syncs(seed % 10..seed % 10 + 1);
-    let mut acknowledged = 0;
-    for n in 0..10 {
-        // First writes that need not be durable, and then those that must be, tried again if they fail.
-        connection.execute_batch("PRAGMA synchronous = NORMAL; DELETE FROM t WHERE n < 0;").unwrap();
-        connection.execute_batch("INSERT INTO t VALUES (-1); PRAGMA synchronous = FULL;").unwrap();
-        let stored = (0..2).find(|_| connection.execute("INSERT INTO t VALUES (?1)", [n]).is_ok());
-        acknowledged += i64::from(stored.is_some());
-    }
-    let image = tempfile::tempdir().unwrap();
-    disk.cut_power(image.path(), Survivors::Nothing).unwrap();
-    let left = Connection::open(image.path().join("store.db")).unwrap();
-    let there: i64 = left.query_row("SELECT count(*) FROM t WHERE n >= 0", [], |row| row.get(0)).unwrap();
-    let what = || format!("{} acknowledged rows are gone after a power cut", acknowledged - there);
-    let lost = (there < acknowledged).then(|| Violation::of_store(Invariant::NothingLost, what()));
-    Trial::new(lost.into_iter().collect(), Figures::from([("images", 1)]))
 }

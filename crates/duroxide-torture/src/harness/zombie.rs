@@ -8,15 +8,16 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use duroxide::providers::{Clock, Provider, SystemClock};
+use duroxide::providers::{Clock, Provider, SystemClock, TagFilter};
 use duroxide::runtime::Runtime;
 use duroxide::{Client, OrchestrationRegistry, RuntimeOptions};
 use tempfile::TempDir;
 
+use super::broken_worker::{Break, BrokenStore};
 use super::kill9::{Place, ledger, program_file};
-use super::{Harness, Tier};
-use crate::checker::{Ended, Trace, check};
-use crate::report::{Figures, Trial};
+use super::{Harness, Tier, refusals};
+use crate::checker::{Ended, Invariant, Trace, Violation, check};
+use crate::report::{Figures, Report, Trial};
 use crate::shared::program::{self, Forecast, Generator, Input, ORCHESTRATION, Step};
 use crate::shared::random::Random;
 use crate::shared::worker;
@@ -48,15 +49,20 @@ const LEASE: Duration = Duration::from_secs(1);
 const STOPS: usize = 4;
 /// Everything ends so long after the last stop.
 const LIVENESS_BOUND: Duration = Duration::from_secs(60);
-const INSTANCES: usize = 30;
+const INSTANCES: usize = 40;
+/// A run of so many trials must have seen the store refuse something.
+const TELLING_TRIALS: u64 = 4;
 
 /// The worker's side.
 pub fn work(place: &str, ledger: &str, is_broken: bool) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
+        refusals::note_in(Path::new(ledger));
         let store = Place::parse(place).open(false).await;
-        let store: Arc<dyn Provider> =
-            if is_broken { Arc::new(super::broken_worker::IgnoresLeases::new(store)) } else { store };
+        let store: Arc<dyn Provider> = match is_broken {
+            true => Arc::new(BrokenStore::new(store, Break::IgnoresLeases)),
+            false => store,
+        };
         let options = RuntimeOptions {
             dispatcher_min_poll_interval: Duration::from_millis(5),
             worker_concurrency: 4,
@@ -64,10 +70,14 @@ pub fn work(place: &str, ledger: &str, is_broken: bool) {
             orchestrator_lock_timeout: LEASE,
             max_attempts: 1_000,
             activity_cancellation_grace_period: Duration::from_millis(500),
+            worker_tag_filter: TagFilter::default_and([program::TAG]),
+            session_lock_timeout: LEASE,
+            session_idle_timeout: Duration::from_secs(2),
+            session_cleanup_interval: LEASE,
             ..RuntimeOptions::default()
         };
         let code = OrchestrationRegistry::builder().register(program::ORCHESTRATION, program::run).build();
-        let activities = worker::activities(Path::new(ledger));
+        let activities = worker::activities(Path::new(ledger), false);
         let runtime = Runtime::start_with_options(store, activities, code, options).await;
         let wait_for_the_end = || std::io::stdin().read_to_end(&mut Vec::new());
         tokio::task::spawn_blocking(wait_for_the_end).await.unwrap().unwrap();
@@ -78,8 +88,8 @@ pub fn work(place: &str, ledger: &str, is_broken: bool) {
 /// Nobody answers requests here.
 fn without_requests(step: Step) -> Step {
     match step {
-        Step::OutsideSignal(label) => Step::Activity(label),
-        Step::Dequeue | Step::AwaitCancel(_) => Step::Timer(3),
+        Step::OutsideSignal(label) | Step::Reply(label) => Step::Activity(label),
+        Step::Dequeue | Step::AwaitCancel(_) | Step::CleanUp(_) => Step::Timer(3),
         step => step,
     }
 }
@@ -100,19 +110,20 @@ fn run(seed: u64, twin: Option<&str>, place: &Place) -> Trial {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let client = Client::new(runtime.block_on(place.open(false)));
     let mut forecast = Forecast::default();
-    runtime.block_on(async {
-        for n in 0..INSTANCES {
-            let instance = format!("i{n}");
-            let steps = Generator::new(&mut dice, &instance).program();
-            let steps: Vec<Step> = steps.into_iter().map(without_requests).collect();
-            forecast.add(&instance, &steps);
-            client.start_orchestration(&instance, ORCHESTRATION, Input::text(&steps)).await.unwrap();
-        }
-    });
     let mut workers: Vec<Zombie> = (0..2).map(|_| Zombie::spawn(place, &ledger_file, twin)).collect();
     for stop in 0..STOPS {
         let victim = &mut workers[stop % 2];
-        std::thread::sleep(Duration::from_millis(100 + dice.below(400)));
+        // Work of its own for each stop, in the midst of which it comes.
+        runtime.block_on(async {
+            for n in 0..INSTANCES / STOPS {
+                let instance = format!("i{stop}-{n}");
+                let steps = Generator::extended(&mut dice, &instance).program();
+                let steps: Vec<Step> = steps.into_iter().map(without_requests).collect();
+                forecast.add(&instance, &steps);
+                client.start_orchestration(&instance, ORCHESTRATION, Input::text(&steps)).await.unwrap();
+            }
+        });
+        std::thread::sleep(Duration::from_millis(dice.below(60)));
         victim.send("-STOP");
         std::thread::sleep(LEASE + Duration::from_millis(300 + dice.below(700)));
         victim.send("-CONT");
@@ -125,7 +136,7 @@ fn run(seed: u64, twin: Option<&str>, place: &Place) -> Trial {
             let left = deadline.saturating_sub(SystemClock.monotonic());
             let _ = client.wait_for_orchestration(instance, left).await;
         }
-        Ended::read(&client, &SystemClock, bound / 3).await.unwrap()
+        Ended::read(&client, &SystemClock, bound / 3, async || place.leftovers().await).await.unwrap()
     });
     let alive = workers.iter_mut().map(Zombie::is_alive).filter(|is_alive| *is_alive).count();
     workers.into_iter().for_each(Zombie::kill);
@@ -142,14 +153,24 @@ fn run(seed: u64, twin: Option<&str>, place: &Place) -> Trial {
     let mut violations = check(&trace, &ended, &code);
     if alive < 2 {
         let what = "a worker that was stopped and let go on has died";
-        violations.push(crate::checker::Violation::of_store(crate::checker::Invariant::LoudFailure, what));
+        violations.push(Violation::of_store(Invariant::LoudFailure, what));
     }
     let figures = Figures::from([
         ("stops", STOPS as u64),
         ("instances", ended.statuses.len() as u64),
-        ("activities_delivered_again", again as u64),
+        ("takeovers", again as u64),
+        ("stale_writes_refused", refusals::count(&ledger_file)),
     ]);
     Trial::new(violations, figures)
+}
+
+/// A breach if in many trials no stopped worker was refused anything: then the stops have proven nothing.
+pub fn unproven(name: &str, report: &Report) -> Option<Violation> {
+    let is_one = [HARNESS.name, ON_A_SERVER.name].contains(&name);
+    let refused = report.figures.get("stale_writes_refused").copied().unwrap_or(0);
+    let what = "no stopped worker wanted to write anything after others had taken over";
+    (is_one && report.trials >= TELLING_TRIALS && refused == 0)
+        .then(|| Violation::of_store(Invariant::Fencing, what))
 }
 
 struct Zombie(Child);

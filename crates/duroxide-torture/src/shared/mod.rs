@@ -2,6 +2,8 @@
 
 #![allow(missing_docs, dead_code, reason = "written for tests; each harness uses its part")]
 
+#[path = "../../../duroxide/tests/kill9/attempts.rs"]
+pub mod attempts;
 #[path = "../../../duroxide-pg/tests/support/cluster.rs"]
 pub mod cluster;
 #[path = "../../../duroxide-pg/tests/support/database.rs"]

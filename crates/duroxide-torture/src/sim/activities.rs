@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use duroxide::{ActivityContext, ActivityRegistry, EventKind};
+use duroxide::{ActivityContext, ActivityRegistry, CompletionToken, EventKind};
 
 use super::world::World;
 use crate::checker::Run;
+use crate::shared::attempts::{self, Watcher};
 use crate::shared::program::{broken, signal_data, worked};
 
 /// How long an activity waits before it asks the store again.
@@ -15,7 +16,7 @@ const BETWEEN_TRIES: Duration = Duration::from_millis(50);
 /// Makes the activities of a process.
 pub fn activities(world: &Arc<World>) -> ActivityRegistry {
     let [work, flaws, flaky, raise, hang] = std::array::from_fn(|_| world.clone());
-    ActivityRegistry::builder()
+    attempts::register(ActivityRegistry::builder(), Arc::new(Noted(world.clone())))
         .register("Work", move |ctx: ActivityContext, label: String| {
             let world = work.clone();
             async move {
@@ -63,6 +64,24 @@ pub fn activities(world: &Arc<World>) -> ActivityRegistry {
             }
         })
         .build()
+}
+
+/// Notes which activities begin, and lets the application complete those that wait for that.
+struct Noted(Arc<World>);
+
+impl Watcher for Noted {
+    fn begin(&self, ctx: &ActivityContext) {
+        begin(&self.0, ctx);
+    }
+
+    fn announce(&self, token: &CompletionToken, label: &str) -> bool {
+        // Some complete themselves.
+        let is_for_others = self.0.below(3) > 0;
+        if is_for_others {
+            self.0.announce(token.clone(), label);
+        }
+        is_for_others
+    }
 }
 
 fn begin(world: &World, ctx: &ActivityContext) {

@@ -14,7 +14,7 @@ use super::twin::Twin;
 use super::{Simulated, simulate};
 use crate::checker::{Invariant, Violation};
 use crate::harness::kill9::program_file;
-use crate::panics::caught;
+use crate::panics::{self, caught};
 
 /// The hidden subcommand of the process.
 pub const WORKER: &str = "worker-of-sim";
@@ -37,15 +37,21 @@ pub fn work(seed: &str, words: &[String]) {
     let seed: u64 = seed.parse().unwrap();
     let twin = words.iter().find_map(|word| Twin::named(word));
     let keeps_lines = words.iter().any(|word| word == WITH_LINES);
+    panics::watch();
     seeded_randomness::decide_by(seed);
     // This thread may have had a hash map before.
     let simulating = std::thread::spawn(move || caught(|| simulate(seed, twin, keeps_lines)));
-    let simulated = simulating.join().unwrap().unwrap_or_else(|panic| Simulated {
+    let mut simulated = simulating.join().unwrap().unwrap_or_else(|panic| Simulated {
         violations: vec![panic],
         figures: BTreeMap::new(),
         hash: 0,
         lines: Vec::new(),
     });
+    if panics::count() > 0 && simulated.violations.is_empty() {
+        // The runtime gets over a panic of its own tasks, or of the store's.
+        let what = format!("{} panics in tasks of the runtime", panics::count());
+        simulated.violations.push(Violation::of_store(Invariant::LoudFailure, what));
+    }
     simulated.lines.iter().for_each(|line| println!("{line}"));
     let figures = simulated.figures.into_iter().map(|(name, count)| (name.to_string(), count)).collect();
     let told = Told { violations: simulated.violations, figures, hash: simulated.hash };

@@ -23,8 +23,8 @@ use duroxide::providers::Clock;
 use duroxide::providers::memory::MemoryProvider;
 use duroxide::{Client, OrchestrationRegistry};
 
-use crate::checker::{Ended, Invariant, Violation, check};
-use crate::shared::program::{self, Forecast, Generator, Step};
+use crate::checker::{Ended, Invariant, Leftovers, Violation, check};
+use crate::shared::program::{self, Forecast, Generator, Input, ORCHESTRATION, Step};
 use crate::shared::random::Random;
 use application::Case;
 use process::Process;
@@ -34,6 +34,20 @@ use world::{Weather, World};
 /// Everything ends so long after the storm, in simulated time: a lease has to run out, and the longest timers and
 /// activities of the programs have to end.
 const LIVENESS_BOUND: Duration = Duration::from_secs(30);
+
+/// An instance that starts when nothing is felt of the storm any more ends so soon. Its activity may be long, and each of its four
+/// timers late by as much as clocks are wrong.
+const LATE_BOUND: Duration = Duration::from_secs(25);
+
+/// The instance that is started when all has been calm for a while.
+const LATE: &str = "late";
+
+/// The figures that count what may end an attempt.
+const FAULTS: [&str; 7] =
+    ["failed_before", "failed_after", "late_effects", "late_answers", "deaths", "shutdowns", "clock_jumps"];
+
+/// And what is queued or held is gone so long after that.
+const QUIET_BOUND: Duration = Duration::from_secs(15);
 
 /// What a simulation found.
 pub struct Simulated {
@@ -87,7 +101,7 @@ impl Plan {
         let is_cancelled_early = dice.below(20) == 0;
         let steps = match is_cancelled_early {
             true => vec![Step::AwaitCancel(None)],
-            false => Generator::new(dice, &instance).program(),
+            false => Generator::extended(dice, &instance).program(),
         };
         Case { instance, steps, is_cancelled_early }
     }
@@ -122,19 +136,27 @@ async fn run(seed: u64, twin: Option<Twin>, keeps_lines: bool) -> Simulated {
     world.calm();
     world.line(|| "calm".to_string());
 
+    let mut forecast_of_late = Forecast::default();
+    forecast_of_late.add(LATE, &late_steps());
+    world.note(|trace| trace.expect(&forecast_of_late));
+    let outside = store::SimStore::new(&world, "late".into(), world.clock.clone(), false, twin);
+    let late_client = Client::new(outside);
     let calm_since = world.clock.monotonic();
     let reader = Client::new(world.memory.clone());
+    let rows = async || Leftovers::of_dump(&world.memory.dump());
     let read = async {
         // The starts may still be on their way; the clock of the bound runs from the end of the storm.
-        application::until_ended(&reader, &forecast, &world).await;
-        Ended::read(&reader, &*world.clock, Duration::from_secs(5)).await
+        let ended = application::until_ended(&reader, &forecast, &world);
+        tokio::time::timeout(LIVENESS_BOUND, ended).await?;
+        world.count("longest_calm_ms", (world.clock.monotonic() - calm_since).as_millis() as u64);
+        // When nothing is felt of the storm any more, all goes at once.
+        tokio::time::sleep(world.aftermath().saturating_sub(world.clock.monotonic() - calm_since)).await;
+        late_client.start_orchestration(LATE, ORCHESTRATION, Input::text(&late_steps())).await.unwrap();
+        let ended = application::until_ended(&reader, &forecast_of_late, &world);
+        tokio::time::timeout(LATE_BOUND, ended).await
     };
-    let ended = match tokio::time::timeout(LIVENESS_BOUND, read).await {
-        Ok(ended) => ended.unwrap(),
-        Err(_) => Ended::read(&reader, &*world.clock, Duration::ZERO).await.unwrap(),
-    };
-    let took = world.clock.monotonic() - calm_since;
-    world.count("longest_calm_ms", took.as_millis() as u64);
+    let bound = read.await.map_or(Duration::ZERO, |()| QUIET_BOUND);
+    let ended = Ended::read(&reader, &*world.clock, bound, rows).await.unwrap();
     application.abort();
     if let Err(error) = application.await
         && error.is_panic()
@@ -147,8 +169,15 @@ async fn run(seed: u64, twin: Option<Twin>, keeps_lines: bool) -> Simulated {
         process.stop().await;
     }
     let code = OrchestrationRegistry::builder().register(program::ORCHESTRATION, program::run).build();
-    let (trace, figures, hash, lines) = world.finish();
+    let (mut trace, figures, hash, lines) = world.finish();
+    trace.note_faults(FAULTS.iter().filter_map(|figure| figures.get(figure)).sum());
     Simulated { violations: check(&trace, &ended, &code), figures, hash, lines }
+}
+
+/// The program that runs when all has been calm for a while; its timers must not be late.
+fn late_steps() -> Vec<Step> {
+    let label = || "late".to_string();
+    vec![Step::Timer(40), Step::Activity(label()), Step::Timer(1_500), Step::ContinueAsNew, Step::Timer(200)]
 }
 
 /// Lets processes die and clocks jump, at moments that the dice pick.
@@ -170,17 +199,37 @@ async fn storm(
     for (moment, is_death) in moments {
         tokio::time::sleep(Duration::from_millis(moment - now)).await;
         now = moment;
-        if is_death {
-            let victim = dice.below(processes.len() as u64) as usize;
-            world.count("deaths", 1);
-            world.line(|| format!("process {victim} dies"));
-            processes[victim].die_and_restart(world, twin, dice).await;
-        } else {
+        if !is_death {
             // Far ahead as after a long sleep of the machine, or a little back as after a correction.
             let by_ms = [3_600_000, 5_000, -400][dice.below(3) as usize];
             world.count("clock_jumps", 1);
             world.line(|| format!("the clock jumps by {by_ms} ms"));
             world.clock.jump(by_ms);
+            continue;
+        }
+        let victim = dice.below(processes.len() as u64) as usize;
+        match dice.below(4) {
+            0 => {
+                world.count("power_cuts", 1);
+                world.count("deaths", processes.len() as u64);
+                world.line(|| "the power is cut".to_string());
+                // All at once; a task of one process that ends may not store anything after another has lost it.
+                processes.iter().for_each(Process::kill);
+                world.cut_power();
+                for process in processes.iter_mut() {
+                    process.die_and_restart(world, twin, dice).await;
+                }
+            }
+            1 => {
+                world.count("shutdowns", 1);
+                world.line(|| format!("process {victim} shuts down"));
+                processes[victim].shut_down_and_restart(world, twin, dice).await;
+            }
+            _ => {
+                world.count("deaths", 1);
+                world.line(|| format!("process {victim} dies"));
+                processes[victim].die_and_restart(world, twin, dice).await;
+            }
         }
     }
     tokio::time::sleep(Duration::from_millis(ms - now)).await;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use duroxide::providers::TagFilter;
 use duroxide::runtime::Runtime;
 use duroxide::{OrchestrationRegistry, RuntimeOptions};
 
@@ -15,9 +16,9 @@ use crate::shared::program;
 use crate::shared::random::Random;
 
 /// How long leases last here.
-const LEASE: Duration = Duration::from_secs(2);
+pub const LEASE: Duration = Duration::from_secs(2);
 /// By how much the clock of a process may be wrong, either way.
-const MOST_SKEW_MS: u64 = 3_000;
+pub const MOST_SKEW_MS: u64 = 3_000;
 
 /// A process.
 pub struct Process {
@@ -53,6 +54,9 @@ impl Process {
             orchestrator_lock_timeout: LEASE,
             worker_lock_timeout: LEASE,
             session_lock_timeout: LEASE,
+            session_idle_timeout: Duration::from_secs(3),
+            session_cleanup_interval: Duration::from_secs(1),
+            worker_tag_filter: TagFilter::default_and([program::TAG]),
             activity_cancellation_grace_period: Duration::from_millis(500),
             resident_instances: if dice.below(3) == 0 { 0 } else { 1_000 },
             check_residents: dice.below(4) == 0,
@@ -61,6 +65,7 @@ impl Process {
             ..RuntimeOptions::default()
         };
         let code = OrchestrationRegistry::builder().register(program::ORCHESTRATION, program::run).build();
+        world.set_home(number, store.clone());
         let runtime = Runtime::start_with_options(store.clone(), activities(world), code, options).await;
         (store, runtime)
     }
@@ -71,6 +76,18 @@ impl Process {
         end(self.runtime.clone()).await;
         self.lives += 1;
         (self.store, self.runtime) = Self::begin(world, self.number, self.lives, twin, dice).await;
+    }
+
+    /// Shuts down as a process does that is told to end, and starts anew. What is still going on then is dropped where it waits.
+    pub async fn shut_down_and_restart(&mut self, world: &Arc<World>, twin: Option<Twin>, dice: &mut Random) {
+        let patience_ms = dice.below(1_000);
+        self.runtime.clone().shutdown(Some(patience_ms)).await;
+        self.die_and_restart(world, twin, dice).await;
+    }
+
+    /// From now on, no call of the process takes effect or returns.
+    pub fn kill(&self) {
+        self.store.kill();
     }
 
     /// Ends the process, when all is over.

@@ -13,6 +13,27 @@ use super::twin::Twin;
 use super::world::{Fate, World};
 use crate::forwarding::forwarding_provider;
 
+/// The calls that do not wait for the disk, or change nothing.
+const UNSYNCED: [&str; 15] = [
+    "store_result",
+    "ack_work_item",
+    "claim_instances",
+    "claim_work",
+    "load_history",
+    "abandon_orchestration_item",
+    "abandon_work_item",
+    "renew_orchestration_item_lock",
+    "renew_work_item_lock",
+    "recover_lease",
+    "read_metadata",
+    "read_awaited",
+    "read_recent",
+    "unblock_instance",
+    "list_blocked",
+];
+/// The disk has a result so long after its commit at the latest, in milliseconds.
+const LATEST_SYNC_MS: u64 = 400;
+
 /// A handle, as a process of its own would have it.
 pub struct SimStore {
     world: Arc<World>,
@@ -67,6 +88,15 @@ impl SimStore {
         subject: &str,
         effect: impl Future<Output = Result<T, ProviderError>>,
     ) -> Result<T, ProviderError> {
+        let effect = async {
+            let answer = effect.await;
+            // What is only leased or given back is not synced, nor are results.
+            let is_synced = !UNSYNCED.contains(&operation) && self.twin != Some(Twin::LosesSynced);
+            if is_synced && answer.is_ok() {
+                self.world.sync();
+            }
+            answer
+        };
         self.unless_dead().await;
         self.world.saw_clock();
         let fate = match self.world.fate() {
@@ -317,7 +347,8 @@ impl ExtendedProvider for SimStore {
         claim: Option<&InstanceRequest<'_>>,
     ) -> Result<StoredResult, ProviderError> {
         self.call("store_result", "", async {
-            let stored = match self.memory.store_result(token, completion, claim).await {
+            self.world.before_unsynced();
+            let mut stored = match self.memory.store_result(token, completion, claim).await {
                 Err(error) if self.twin == Some(Twin::IgnoresLeases) && !error.is_retryable() => {
                     StoredResult { claims: Vec::new(), durable: Durable::already() }
                 }
@@ -325,6 +356,15 @@ impl ExtendedProvider for SimStore {
             };
             self.world.accepted(token, "a result");
             self.world.granted_instances(&stored.claims);
+            if self.twin == Some(Twin::LosesSynced) {
+                return Ok(stored);
+            }
+            stored.durable = self.world.durable();
+            let (world, late) = (self.world.clone(), self.world.below(LATEST_SYNC_MS));
+            tokio::spawn(async move {
+                tokio::time::sleep(Duration::from_millis(late)).await;
+                world.sync();
+            });
             Ok(stored)
         })
         .await
@@ -348,7 +388,14 @@ impl ExtendedProvider for SimStore {
             .zip(&messages)
             .map(|(turn, messages)| StepTurn {
                 held: turn.held,
-                turn: TurnToStore { orchestrator_items: messages, ..turn.turn },
+                turn: TurnToStore {
+                    orchestrator_items: messages,
+                    worker_items: match turn.turn.worker_items {
+                        [kept @ .., _] if self.is_broken(Twin::ForgetsActivities, 3) => kept,
+                        items => items,
+                    },
+                    ..turn.turn
+                },
             })
             .collect();
         let told = StepToStore { cause: step.cause, turns: &turns };
@@ -433,6 +480,62 @@ impl ExtendedProvider for SimStore {
             .await
     }
 
+    async fn enqueue_if_alive(&self, message: WorkItem) -> Result<SendOutcome, ProviderError> {
+        self.call("enqueue_if_alive", "", self.memory.enqueue_if_alive(message)).await
+    }
+
+    fn keeps_attempts(&self) -> bool {
+        self.memory.keeps_attempts()
+    }
+
+    async fn store_progress(
+        &self,
+        activity: AttemptToStore<'_>,
+        give_back_after: Option<Duration>,
+    ) -> Result<(), ProviderError> {
+        self.call("store_progress", "", async {
+            match self.memory.store_progress(activity, give_back_after).await {
+                Err(error) if self.twin == Some(Twin::IgnoresLeases) && !error.is_retryable() => {}
+                answer => answer?,
+            }
+            self.world.accepted(activity.lock_token, "what an attempt leaves behind");
+            if give_back_after.is_some() {
+                self.world.count("attempts_given_back", 1);
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    async fn complete_activity(&self, entry: u64, completion: WorkItem) -> Result<bool, ProviderError> {
+        if self.is_broken(Twin::LosesAcknowledged, 3) {
+            return Ok(true);
+        }
+        self.call("complete_activity", "", self.memory.complete_activity(entry, completion)).await
+    }
+
+    async fn fail_unbegun(
+        &self,
+        activity: &ScheduledActivityIdentifier,
+    ) -> Result<UnbegunOutcome, ProviderError> {
+        self.call("fail_unbegun", &activity.instance, self.memory.fail_unbegun(activity)).await
+    }
+
+    async fn wait_for_instances(
+        &self,
+        request: &InstanceRequest<'_>,
+        signal: &mut WorkSignal,
+    ) -> Vec<InstanceClaim> {
+        let claims = self.memory.wait_for_instances(request, signal).await;
+        self.unless_dead().await;
+        self.world.granted_instances(&claims);
+        claims
+    }
+
+    fn mark_running(&self, token: &str) -> RunningMark {
+        self.memory.mark_running(token)
+    }
+
     async fn list_dropped(&self, limit: usize) -> Result<DroppedMessages, ProviderError> {
         self.memory.list_dropped(limit).await
     }
@@ -453,6 +556,26 @@ impl ExtendedProvider for SimStore {
         self.call("block_instance", reason, self.memory.block_instance(token, reason)).await
     }
 
+    async fn unblock_instance(&self, instance: &str) -> Result<bool, ProviderError> {
+        self.call("unblock_instance", instance, self.memory.unblock_instance(instance)).await
+    }
+
+    async fn retry_quarantined(&self, ids: &[u64]) -> Result<Vec<QuarantineRetry>, ProviderError> {
+        self.call("retry_quarantined", "", self.memory.retry_quarantined(ids)).await
+    }
+
+    async fn purge_quarantined(&self, purge: QuarantinePurge<'_>) -> Result<u64, ProviderError> {
+        self.call("purge_quarantined", "", self.memory.purge_quarantined(purge)).await
+    }
+
+    async fn count_running(&self, among: usize) -> Result<Option<Vec<RunningInstances>>, ProviderError> {
+        self.memory.count_running(among).await
+    }
+
+    fn as_inspector(&self) -> Option<&dyn Inspector> {
+        self.memory.as_inspector()
+    }
+
     async fn list_blocked(&self, limit: usize) -> Result<Vec<BlockedInstance>, ProviderError> {
         self.memory.list_blocked(limit).await
     }
@@ -463,5 +586,31 @@ fn subject_of(turn: &TurnToStore<'_>) -> String {
     match (turn.history_delta.first(), turn.history_delta.last()) {
         (Some(first), Some(last)) => format!("{} {}..{}", first.instance_id, first.event_id, last.event_id),
         _ => "nothing new".to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    /// The method names that a source has with this indentation of an item in a trait or in an implementation.
+    fn methods(source: &str) -> Vec<&str> {
+        let lines = source.lines().filter_map(|line| line.strip_prefix("    "));
+        let signatures =
+            lines.filter_map(|line| line.strip_prefix("async fn ").or_else(|| line.strip_prefix("fn ")));
+        signatures.filter_map(|line| line.split(['(', '<']).next()).collect()
+    }
+
+    #[test]
+    fn the_whole_extended_contract_goes_through_the_simulated_store() {
+        let contract = include_str!("../../../duroxide/src/providers/extended.rs");
+        let begin = contract.find("pub trait ExtendedProvider").unwrap();
+        let end = begin + contract[begin..].find("\n}\n").unwrap();
+        let asked = methods(&contract[begin..end]);
+        assert!(asked.len() > 30, "{asked:?}");
+        let own = include_str!("store.rs");
+        let begin = own.find("impl ExtendedProvider for SimStore").unwrap();
+        let end = begin + own[begin..].find("\n}\n").unwrap();
+        let forwarded = methods(&own[begin..end]);
+        let missing: Vec<&&str> = asked.iter().filter(|method| !forwarded.contains(method)).collect();
+        assert!(missing.is_empty(), "the simulation hides {missing:?}");
     }
 }

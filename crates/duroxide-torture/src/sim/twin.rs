@@ -11,16 +11,33 @@ pub enum Twin {
     IgnoresLeases,
     /// Timers fire before they are due.
     FiresEarly,
+    /// Some activities of stored steps are lost.
+    ForgetsActivities,
+    /// A power cut takes what was called durable.
+    LosesSynced,
 }
 
 impl Twin {
     /// The names of all of them.
-    pub const NAMES: [&'static str; 4] =
-        ["forgets-messages", "loses-acknowledged", "ignores-leases", "fires-early"];
+    pub const NAMES: [&'static str; 6] = [
+        "forgets-messages",
+        "loses-acknowledged",
+        "ignores-leases",
+        "fires-early",
+        "loses-synced",
+        "forgets-activities",
+    ];
 
     /// Finds one by its name.
     pub fn named(name: &str) -> Option<Self> {
-        let all = [Self::ForgetsMessages, Self::LosesAcknowledged, Self::IgnoresLeases, Self::FiresEarly];
+        let all = [
+            Self::ForgetsMessages,
+            Self::LosesAcknowledged,
+            Self::IgnoresLeases,
+            Self::FiresEarly,
+            Self::LosesSynced,
+            Self::ForgetsActivities,
+        ];
         Self::NAMES.iter().position(|other| *other == name).and_then(|place| all.get(place).copied())
     }
 }

@@ -4,13 +4,19 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use duroxide::providers::memory::MemoryProvider;
-use duroxide::providers::{Clock, InstanceClaim, WorkClaim, WorkItem};
-use duroxide::{Event, EventKind};
+use duroxide::providers::memory::{KeptState, MemoryProvider};
+use duroxide::providers::{Clock, Durable, InstanceClaim, ProviderError, WorkClaim, WorkItem};
+use duroxide::{CompletionToken, Event, EventKind};
+use tokio::sync::oneshot;
 
 use super::clock::SimClock;
+use super::process::{LEASE, MOST_SKEW_MS};
+use super::store::SimStore;
 use crate::checker::{Fences, Invariant, Trace, Violation};
 use crate::shared::random::Random;
+
+/// How late a timer may be recorded as fired when all is calm: a process whose clock is behind wakes for it late.
+const LATEST_TIMER_MS: u64 = MOST_SKEW_MS + 500;
 
 /// What a call goes through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,6 +55,7 @@ struct State {
     dice: Random,
     weather: Weather,
     is_stormy: bool,
+    calm_ms: Option<u64>,
     fences: Fences,
     trace: Trace,
     latest_wall_ms: u64,
@@ -56,6 +63,24 @@ struct State {
     lines: Vec<String>,
     keeps_lines: bool,
     figures: BTreeMap<&'static str, u64>,
+    announced: Vec<(CompletionToken, String)>,
+    unsynced: Option<Unsynced>,
+    homes: Vec<Arc<SimStore>>,
+}
+
+/// Results that are committed and not yet on the disk.
+struct Unsynced {
+    /// What the disk has.
+    on_disk: KeptState,
+    /// Those who are to be told when the disk has all.
+    waiting: Vec<oneshot::Sender<Result<(), ProviderError>>>,
+}
+
+impl State {
+    /// How long the storm is felt: calls from it are still on their way, and the leases of the dead and the slow run out.
+    fn aftermath_ms(&self) -> u64 {
+        (self.weather.longest_delay + 2 * LEASE).as_millis() as u64
+    }
 }
 
 impl World {
@@ -66,6 +91,7 @@ impl World {
             dice,
             weather,
             is_stormy: true,
+            calm_ms: None,
             fences: Fences::default(),
             trace: Trace::default(),
             latest_wall_ms: 0,
@@ -73,6 +99,9 @@ impl World {
             lines: Vec::new(),
             keeps_lines,
             figures: BTreeMap::new(),
+            announced: Vec::new(),
+            unsynced: None,
+            homes: Vec::new(),
         };
         let memory = Arc::new(MemoryProvider::with_clock(clock.clone()));
         Arc::new(Self { memory, clock, state: Mutex::new(state) })
@@ -84,7 +113,15 @@ impl World {
 
     /// Ends the faults.
     pub fn calm(&self) {
-        self.lock().is_stormy = false;
+        let now = self.clock.now_ms();
+        let mut state = self.lock();
+        state.is_stormy = false;
+        state.calm_ms = Some(now);
+    }
+
+    /// How long the storm is felt when it is over.
+    pub fn aftermath(&self) -> Duration {
+        Duration::from_millis(self.lock().aftermath_ms())
     }
 
     /// Throws the dice.
@@ -125,6 +162,65 @@ impl World {
     /// Counts something that happened.
     pub fn count(&self, figure: &'static str, times: u64) {
         *self.lock().figures.entry(figure).or_default() += times;
+    }
+
+    /// Notes what the disk has, before a result is committed that is not synced at once.
+    pub fn before_unsynced(&self) {
+        let mut state = self.lock();
+        if state.unsynced.is_none() {
+            state.unsynced = Some(Unsynced { on_disk: self.memory.keep(), waiting: Vec::new() });
+        }
+    }
+
+    /// Returns what resolves when the disk has all that is committed by now.
+    pub fn durable(&self) -> Durable {
+        let (tell, told) = oneshot::channel();
+        let Some(unsynced) = &mut self.lock().unsynced else { return Durable::already() };
+        unsynced.waiting.push(tell);
+        Durable::when(told)
+    }
+
+    /// Brings all that is committed to the disk, as each synced commit does for those before it.
+    pub fn sync(&self) {
+        let unsynced = self.lock().unsynced.take();
+        for waiting in unsynced.into_iter().flat_map(|unsynced| unsynced.waiting) {
+            let _ = waiting.send(Ok(()));
+        }
+    }
+
+    /// Loses what is not on the disk. All processes have to be dead.
+    pub fn cut_power(&self) {
+        let Some(unsynced) = self.lock().unsynced.take() else { return };
+        self.count("results_lost_at_power_cuts", unsynced.waiting.len() as u64);
+        self.line(|| "results that are not on the disk are lost".to_string());
+        self.memory.put_back(unsynced.on_disk);
+    }
+
+    /// Sets the handle of a process, which its own clients use, too.
+    pub fn set_home(&self, process: usize, store: Arc<SimStore>) {
+        let mut state = self.lock();
+        match state.homes.get_mut(process) {
+            Some(home) => *home = store,
+            None => state.homes.push(store),
+        }
+    }
+
+    /// The handle of one of the processes that are alive.
+    pub fn a_home(&self) -> Option<Arc<SimStore>> {
+        let mut state = self.lock();
+        let State { dice, homes, .. } = &mut *state;
+        let place = dice.below(homes.len().max(1) as u64);
+        homes.get(place as usize).cloned()
+    }
+
+    /// Asks the application to complete an activity with this label.
+    pub fn announce(&self, token: CompletionToken, label: &str) {
+        self.lock().announced.push((token, label.to_string()));
+    }
+
+    /// The activities that the application was asked to complete.
+    pub fn take_announced(&self) -> Vec<(CompletionToken, String)> {
+        std::mem::take(&mut self.lock().announced)
     }
 
     /// Writes into the record of what was promised and seen.
@@ -171,7 +267,18 @@ impl World {
         let mut state = self.lock();
         state.latest_wall_ms = state.latest_wall_ms.max(now);
         let latest = state.latest_wall_ms;
+        let calm_ms = state.calm_ms;
         for event in events {
+            if let (EventKind::TimerFired { fire_at_ms }, Some(calm_ms)) = (&event.kind, calm_ms) {
+                let late_ms = now.saturating_sub((calm_ms + state.aftermath_ms()).max(*fire_at_ms));
+                let longest = state.figures.entry("longest_timer_delay_ms").or_default();
+                *longest = (*longest).max(late_ms);
+                if late_ms > LATEST_TIMER_MS {
+                    let what = format!("a timer due at {fire_at_ms} was recorded as fired {late_ms} ms late");
+                    let violation = Violation::new(Invariant::Timers, event.instance_id.clone(), what);
+                    state.trace.note(violation.at(event.event_id));
+                }
+            }
             if let EventKind::TimerFired { fire_at_ms } = event.kind
                 && fire_at_ms > latest
             {
