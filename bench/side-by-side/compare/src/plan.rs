@@ -37,7 +37,7 @@ pub enum Better {
     Higher,
 }
 
-const BOTH: &[Side] = &[Side::Published, Side::Ours];
+const BOTH: &[Side] = &[Side::Other, Side::Ours];
 const OURS: &[Side] = &[Side::Ours];
 
 const fn lower(name: &'static str, label: &'static str, unit: &'static str) -> Figure {

@@ -50,11 +50,16 @@ impl Report {
         for (index, case) in cases.iter().enumerate() {
             for figure in case.figures {
                 let ours = cell(&runs, index, Side::Ours, figure);
-                // A workload that runs on our side only, with other settings, is compared with its twin.
-                let twin = cases.iter().position(|other| {
-                    other.group == case.group && other.workload == case.workload && other.size == case.size
-                });
-                let published = cell(&runs, twin.unwrap_or(index), Side::Published, figure);
+                // A workload that ran on our side only, with other settings, is compared with its twin.
+                let twin = || {
+                    cases.iter().position(|other| {
+                        other.group == case.group
+                            && other.workload == case.workload
+                            && other.size == case.size
+                    })
+                };
+                let published = cell(&runs, index, Side::Other, figure)
+                    .or_else(|| cell(&runs, twin()?, Side::Other, figure));
                 rows.push(Row {
                     label: format!("{}: {}", case.label(), figure.label),
                     unit: figure.unit,
@@ -75,9 +80,15 @@ impl Report {
             Some(server) => settings.push(("PostgreSQL", server)),
             None => {
                 if !matches!(args.against, Against::Checkout(_)) {
-                    settings.push(("sync level, the other", sync_level(&runs, Side::Published)));
+                    let level = match args.against {
+                        Against::Published => "the only one it has; commits are not synced",
+                        _ => "full where nothing else is said",
+                    };
+                    let levels = sync_levels(&runs, Side::Other).join(", ");
+                    settings.push(("sync level, the other", format!("{levels} ({level})")));
                 }
-                settings.push(("sync level, ours", sync_level(&runs, Side::Ours)));
+                let first = sync_levels(&runs, Side::Ours).first().copied().unwrap_or("not run");
+                settings.push(("sync level, ours", format!("{first} where nothing else is said")));
             }
         }
         settings.push((args.store.unit_name(), format!("{sync_us:.0} us")));
@@ -170,15 +181,12 @@ fn scaling(cases: &[Case], runs: &[Run]) -> Option<(&'static str, String)> {
 }
 
 /// The levels that the runs of a side say they had.
-fn sync_level(runs: &[Run], side: Side) -> String {
+fn sync_levels(runs: &[Run], side: Side) -> Vec<&str> {
     let of_side = runs.iter().filter(|run| run.side == side);
     let mut levels: Vec<&str> = of_side.filter_map(|run| run.result["sync"].as_str()).collect();
     levels.sort_unstable();
     levels.dedup();
-    match side {
-        Side::Published => format!("{} (the only one it has; commits are not synced)", levels.join(", ")),
-        Side::Ours => format!("{} where nothing else is said", levels.first().unwrap_or(&"not run")),
-    }
+    levels
 }
 
 fn errors(cases: &[Case], runs: &[Run]) -> Vec<String> {

@@ -54,14 +54,15 @@ impl Store {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    Published,
+    /// What ours is compared with.
+    Other,
     Ours,
 }
 
 impl Side {
     pub fn name(self) -> &'static str {
         match self {
-            Self::Published => "published",
+            Self::Other => "the other",
             Self::Ours => "ours",
         }
     }
@@ -96,7 +97,7 @@ impl Programs {
 
     pub fn path(&self, side: Side) -> &Path {
         match side {
-            Side::Published => &self.published,
+            Side::Other => &self.published,
             Side::Ours => &self.ours,
         }
     }
