@@ -577,7 +577,9 @@ async fn an_outage_that_outlasts_the_patience_of_the_store_runs_no_activity_twic
     while ledger.lock().unwrap().len() < 10 {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    // They end while the server is away, for longer than the store retries.
+    // They end while the server is away, for longer than the store retries. It crashes, and need not remember a lease that is not
+    // on its disk.
+    world.write_log_to_disk().await;
     world.cluster.stop();
     finish.send_replace(true);
     for _ in 0..5 {

@@ -60,15 +60,16 @@ const PARALLEL: &[Figure] = &[
     lower("peak_mb", "peak memory", "MB"),
 ];
 /// On a server there is more to count.
-const PG_CHAIN: &[Figure] = &[time("us_per_step", "per step", "us"), TRANSACTIONS, LOG_SYNCS];
+const PG_CHAIN: &[Figure] = &[time("us_per_step", "per step", "us"), SERVER_CPU, TRANSACTIONS, LOG_SYNCS];
 const PG_PARALLEL: &[Figure] = &[
     THROUGHPUT,
     lower("cpu_us_per_step", "CPU per step", "us"),
-    lower("server_cpu_us_per_step", "server's CPU per step", "us"),
+    SERVER_CPU,
     TRANSACTIONS,
     LOG_SYNCS,
     lower("peak_mb", "peak memory", "MB"),
 ];
+const SERVER_CPU: Figure = lower("server_cpu_us_per_step", "server's CPU per step", "us");
 const TRANSACTIONS: Figure = lower("commits_per_step", "transactions per step", "");
 const LOG_SYNCS: Figure = lower("syncs_per_step", "log syncs per step", "");
 const SCALING: &[Figure] = &[THROUGHPUT];
@@ -109,9 +110,10 @@ pub fn cases(args: &Args) -> Outcome<Vec<Case>> {
     let quick = args.is_quick;
     let smaller = |full: u64, small: u64| if quick { small } else { full };
 
-    let (chain, parallel) = match args.store {
-        Store::Sqlite => (CHAIN, PARALLEL),
-        Store::Postgres => (PG_CHAIN, PG_PARALLEL),
+    // A step of `children` is a child, and one of `continue_as_new` an execution.
+    let (chain, parallel, executions) = match args.store {
+        Store::Sqlite => (CHAIN, PARALLEL, CHAIN),
+        Store::Postgres => (PG_CHAIN, PG_PARALLEL, PG_CHAIN),
     };
 
     let mut all = vec![case("chain", "chain", 10, chain), case("chain", "chain", 100, chain), normal(100)];
@@ -132,8 +134,8 @@ pub fn cases(args: &Args) -> Outcome<Vec<Case>> {
     all.push(case("timers", "timers-burst", timers, LATENESS));
     all.push(case("timers", "timers-spread", timers, LATENESS));
     all.push(case("events", "events", smaller(100, 30), LATENCY));
-    all.push(case("children", "children", smaller(200, 50), PER_STEP));
-    all.push(case("continue_as_new", "continue_as_new", smaller(100, 30), PER_STEP));
+    all.push(case("children", "children", smaller(200, 50), executions));
+    all.push(case("continue_as_new", "continue_as_new", smaller(100, 30), executions));
     all.push(case("payload", "payload", smaller(50, 20), PER_STEP));
     all.push(once(case("recovery", "recovery", smaller(100, 50), RECOVERY), 120));
     all.push(case("idle", "idle", 0, IDLE));

@@ -79,14 +79,12 @@ impl Report {
         match server {
             Some(server) => settings.push(("PostgreSQL", server)),
             None => {
-                if !matches!(args.against, Against::Checkout(_)) {
-                    let level = match args.against {
-                        Against::Published => "the only one it has; commits are not synced",
-                        _ => "full where nothing else is said",
-                    };
-                    let levels = sync_levels(&runs, Side::Other).join(", ");
-                    settings.push(("sync level, the other", format!("{levels} ({level})")));
-                }
+                let level = match args.against {
+                    Against::Published => "the only one it has; commits are not synced",
+                    _ => "full where nothing else is said",
+                };
+                let levels = sync_levels(&runs, Side::Other).join(", ");
+                settings.push(("sync level, the other", format!("{levels} ({level})")));
                 let first = sync_levels(&runs, Side::Ours).first().copied().unwrap_or("not run");
                 settings.push(("sync level, ours", format!("{first} where nothing else is said")));
             }
