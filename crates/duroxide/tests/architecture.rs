@@ -334,7 +334,10 @@ fn every_chapter_is_in_the_book_and_no_link_leaves_it() {
             let (to, anchor) = link.split_once('#').unwrap_or((link, ""));
             let target = of(if to.is_empty() { name } else { to });
             let Some((_, _, target)) = target else { panic!("{file}: {link} leaves the book") };
-            assert!(anchor.is_empty() || anchors(target).contains(anchor), "{file}: {link} leads to no heading");
+            assert!(
+                anchor.is_empty() || anchors(target).contains(anchor),
+                "{file}: {link} leads to no heading"
+            );
         }
     }
 }

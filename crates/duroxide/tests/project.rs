@@ -5,4 +5,5 @@
 mod architecture;
 mod architecture_names;
 mod dependencies;
+mod documentation;
 mod semantics;
