@@ -1,14 +1,18 @@
 //! An AI agent that survives a crash: the model thinks, tools act, a person decides what a tool may not, and a process that dies
 //! in the middle goes on where it stopped. No thought is paid for twice, and no money is sent twice.
 //!
-//! The program starts itself as a worker, which dies after the second thought; the next worker takes over. The model is a
-//! stand-in that needs no network.
+//! The program starts itself as a worker, which dies after the first thought, in the midst of a tool; the next worker takes over and
+//! ends the conversation. The program fails if that does not happen, if a thought was paid for twice, or money sent twice. The model
+//! is a stand-in that needs no network.
 
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use duroxide::prelude::*;
 use duroxide::{AnyError, Request};
 use serde::{Deserialize, Serialize};
+
+/// What the worker prints before the answer.
+const ANSWER: &str = "answer: ";
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 enum Message {
@@ -128,8 +132,43 @@ async fn work(url: &str) -> Result<(), Box<dyn std::error::Error>> {
         }
         tokio::time::sleep(millis(10)).await;
     }
-    println!("answer: {}", agent.result().await?);
+    println!("{ANSWER}{}", agent.result().await?);
     app.shutdown().await;
+    Ok(())
+}
+
+/// What a worker did: whether it came to the end, and what it printed.
+fn run_worker(url: &str, run: u32) -> Result<(bool, String), Box<dyn std::error::Error>> {
+    println!("worker {run}");
+    let mut worker = Command::new(std::env::current_exe()?);
+    let worker =
+        worker.args([url, &run.to_string()]).stdout(Stdio::piped()).stderr(Stdio::inherit()).output()?;
+    let printed = String::from_utf8(worker.stdout)?;
+    print!("{printed}");
+    Ok((worker.status.success(), printed))
+}
+
+/// Fails unless the first worker died, the second one ended the conversation, and nothing was done twice.
+fn check(workers: &[(bool, String)]) -> Result<(), String> {
+    let printed: String = workers.iter().map(|(_, printed)| printed.as_str()).collect();
+    let times = |what: &str| printed.lines().filter(|line| line.contains(what)).count();
+    let ends: Vec<bool> = workers.iter().map(|(is_success, _)| *is_success).collect();
+    if ends != [false, true] {
+        return Err(format!(
+            "the first worker had to die and the second one to end the conversation: {ends:?}"
+        ));
+    }
+    for (what, expected) in [
+        ("the model reads", 4),
+        ("the process dies", 1),
+        ("a person is asked: May I refund order 7 of Ada for 300 cents?", 1),
+        ("the bank sends 300 cents back", 1),
+        (&format!("{ANSWER}order 7 is refunded. We are sorry."), 1),
+    ] {
+        if times(what) != expected {
+            return Err(format!("{what:?} was expected {expected} times, and printed {} times", times(what)));
+        }
+    }
     Ok(())
 }
 
@@ -139,16 +178,13 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         return work(&url).await;
     }
     let file = std::env::temp_dir().join(format!("duroxide-agent-{}.db", std::process::id()));
-    for run in 1..=3 {
-        println!("worker {run}");
-        let mut worker = Command::new(std::env::current_exe()?);
-        let url = format!("sqlite:{}", file.display());
-        if worker.args([url, run.to_string()]).status()?.success() {
-            break;
-        }
+    let mut workers = Vec::new();
+    while workers.len() < 3 && !workers.last().is_some_and(|(is_success, _)| *is_success) {
+        workers.push(run_worker(&format!("sqlite:{}", file.display()), workers.len() as u32 + 1)?);
     }
     for ending in ["", "-wal", "-shm"] {
         let _ = std::fs::remove_file(format!("{}{ending}", file.display()));
     }
-    Ok(())
+    let _ = std::fs::remove_dir_all(format!("{}-owners", file.display()));
+    Ok(check(&workers)?)
 }

@@ -2,6 +2,7 @@
 //! history every few rounds, so that it can run for years. A request changes its interval while it runs.
 
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use duroxide::prelude::*;
@@ -28,10 +29,11 @@ impl Request for SetInterval {
     type Reply = Duration;
 }
 
-/// A site that is down for a while.
-#[derive(Default)]
+/// A site that is down for a while, and what was mailed about it.
+#[derive(Clone, Default)]
 struct Internet {
-    looks: AtomicU32,
+    looks: Arc<AtomicU32>,
+    mails: Arc<Mutex<Vec<String>>>,
 }
 
 #[activity(retry = RetryPolicy::exponential(3), timeout = secs(10))]
@@ -41,8 +43,9 @@ async fn is_up(State(internet): State<Internet>, _site: &str) -> Result<bool, An
 }
 
 #[activity(retry = RetryPolicy::exponential(10))]
-async fn tell(text: String) -> Result<(), AnyError> {
+async fn tell(State(internet): State<Internet>, text: String) -> Result<(), AnyError> {
     println!("mail: {text}");
+    internet.mails.lock().unwrap_or_else(PoisonError::into_inner).push(text);
     Ok(())
 }
 
@@ -69,8 +72,9 @@ async fn monitor(ctx: OrchestrationContext, mut watch: Watch) -> Result<(), AnyE
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let internet = Internet::default();
     let app = Duroxide::open("sqlite::memory:")
-        .state(Internet::default())
+        .state(internet.clone())
         .activity(is_up)
         .activity(tell)
         .orchestration(monitor)
@@ -86,7 +90,13 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let executions = app.list_executions(monitor.id()).await?;
     println!("20 looks, in {} executions", executions.len());
     app.cancel(monitor.id()).reason("the example is over").await?;
-    println!("{}", monitor.result().await.map_or_else(|error| error.to_string(), |()| "ended".to_string()));
+    let end = monitor.result().await.map_or_else(|error| error.to_string(), |()| "ended".to_string());
+    println!("{end}");
     app.shutdown().await;
+    let mails = internet.mails.lock().unwrap_or_else(PoisonError::into_inner);
+    let expected = ["example.org is down after 4 looks", "example.org is back after 7 looks"];
+    if *mails != expected || executions.len() < 4 || old != hours(1) || !end.contains("the example is over") {
+        return Err(format!("{mails:?}, {} executions, {old:?}, {end:?}", executions.len()).into());
+    }
     Ok(())
 }

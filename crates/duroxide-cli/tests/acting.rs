@@ -7,7 +7,9 @@ mod support;
 use std::time::Duration;
 
 use duroxide::model::{Obstacle, ObstacleKind, WorkerInfo};
+use duroxide::prelude::{Duroxide, OrchestrationRegistry};
 use duroxide::providers::{Clock, Inspector, WorkerReport};
+use duroxide::testing::replay;
 use duroxide::{Client, OrchestrationStatus};
 use support::{Scene, Terminal};
 
@@ -176,6 +178,65 @@ async fn histories_are_exported_whole() {
     scene.snapshot("history-file-again", &command, Terminal::default()).await;
     let events: Vec<duroxide::Event> = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
     assert_eq!(events.iter().map(|event| event.execution_id).max(), Some(3));
+}
+
+mod yesterday {
+    use duroxide::prelude::*;
+
+    #[activity]
+    pub async fn charge(order: String) -> Result<String, String> {
+        Ok(format!("receipt for {order}"))
+    }
+
+    #[orchestration]
+    pub async fn fulfil(ctx: OrchestrationContext, order: String) -> Result<String, String> {
+        ctx.timer(millis(1)).await;
+        charge(&ctx, order).await
+    }
+}
+
+mod tomorrow {
+    use duroxide::prelude::*;
+
+    #[orchestration]
+    pub async fn fulfil(ctx: OrchestrationContext, order: String) -> Result<String, String> {
+        ctx.timer(millis(1)).await;
+        ctx.timer(secs(30)).await;
+        super::yesterday::charge(&ctx, order).await
+    }
+}
+
+#[tokio::test]
+async fn an_exported_history_is_replayed_with_the_code_of_today() {
+    let scene = Scene::empty().await;
+    let app = Duroxide::open(&scene.url).activity(yesterday::charge).orchestration(yesterday::fulfil);
+    let app = app.start().await.unwrap();
+    let order = app.start(yesterday::fulfil, "order-1", "3 apples".to_string()).await.unwrap();
+    assert_eq!(order.result().await.unwrap(), "receipt for 3 apples");
+    app.shutdown().await;
+    let (file, lines) = (scene.path("order-1.json"), "history export order-1 --output jsonl");
+    scene.run(&format!("history export order-1 --to {}", file.display())).await;
+    let exported = [std::fs::read_to_string(file).unwrap(), scene.run(lines).await.stdout];
+
+    for exported in exported {
+        let same = OrchestrationRegistry::builder().orchestration(yesterday::fulfil).build();
+        assert_eq!(replay([&exported], &same), Ok(1), "{exported}");
+        let changed = OrchestrationRegistry::builder().orchestration(tomorrow::fulfil).build();
+        let difference = replay([&exported], &changed).unwrap_err();
+        assert_eq!(
+            (difference.recorded.as_str(), difference.code_now.as_str()),
+            ("activity 'charge'", "a timer of 30s")
+        );
+        let place = difference.place.clone().unwrap();
+        assert!(place.contains("acting.rs:"), "{place}");
+        let shown = difference.to_string();
+        assert!(shown.starts_with("'order-1', execution 1 (fulfil 1.0.0), event "), "{shown}");
+        assert!(
+            shown.contains(&format!(
+                "  - recorded: activity 'charge'\n  + code now: a timer of 30s at {place}"
+            ))
+        );
+    }
 }
 
 #[tokio::test]

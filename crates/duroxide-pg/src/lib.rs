@@ -446,3 +446,13 @@ struct Readme;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/guide/src/postgres.md")]
 struct Guide;
+
+/// Compiles the code of the page on PostgreSQL, which the guide shows as well.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/postgres.md")]
+struct Reference;
+
+/// Compiles the code of the page on moving, which the guide shows as well.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/moving-to-duroxide-pg.md")]
+struct Moving;

@@ -257,9 +257,31 @@ fn chapters() -> Vec<(String, String)> {
     chapters
 }
 
-/// A page that only shows another file of the repository.
-fn is_window(text: &str) -> bool {
-    text.lines().all(|line| line.is_empty() || line.starts_with("<!--") || line.starts_with("{{#include "))
+/// The file of the repository that a page of the guide only shows, by its path from the page, if the page does only that.
+fn shown_by(text: &str) -> Option<&str> {
+    let mut lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with("<!--"));
+    let shown = lines.next()?.strip_prefix("{{#include ")?.strip_suffix("}}")?;
+    assert_eq!(lines.next(), None, "a page that shows {shown} has nothing of its own");
+    Some(shown)
+}
+
+/// What a reader of the guide sees: chapter, the file that holds its text (from the root of the repository), and that text.
+fn pages() -> Vec<(String, String, String)> {
+    let page = |(name, text): (String, String)| match shown_by(&text) {
+        None => (name.clone(), format!("docs/guide/src/{name}"), text),
+        Some(shown) => {
+            let file = fs::canonicalize(root().join("docs/guide/src").join(shown)).unwrap();
+            let file = file.strip_prefix(fs::canonicalize(root()).unwrap()).unwrap().to_path_buf();
+            let text = fs::read_to_string(root().join(&file)).unwrap();
+            (name, file.to_string_lossy().into_owned(), text)
+        }
+    };
+    chapters().into_iter().map(page).collect()
+}
+
+/// The lines that open the code blocks of a page, without the marks.
+fn openings(text: &str) -> Vec<&str> {
+    text.lines().filter_map(|line| line.strip_prefix("```")).step_by(2).collect()
 }
 
 #[test]
@@ -267,41 +289,69 @@ fn every_chapter_of_the_guide_is_compiled_and_no_block_is_left_out() {
     let compiled: String = ["duroxide", "duroxide-pg", "duroxide-dashboard"]
         .map(|library| fs::read_to_string(root().join("crates").join(library).join("src/lib.rs")).unwrap())
         .concat();
-    for (name, text) in chapters() {
-        let is_code = name != "SUMMARY.md" && !is_window(&text);
-        let included = format!("include_str!(\"../../../docs/guide/src/{name}\")");
-        assert_eq!(compiled.matches(&included).count(), usize::from(is_code), "{name}: {included}");
-        for block in text.lines().filter_map(|line| line.strip_prefix("```")) {
+    for (name, file, text) in pages() {
+        let blocks = openings(&text);
+        for block in &blocks {
             // `text` and the like are no Rust; a block without a word would be compiled as Rust.
-            let is_known = ["", "rust", "rust,no_run", "toml", "text", "sh", "console"].contains(&block);
-            assert!(is_known, "{name}: ```{block}");
+            let is_known = ["rust", "rust,no_run", "toml", "text", "sh", "console"].contains(block);
+            assert!(is_known, "{file}: ```{block}");
         }
+        // A chapter is compiled also while it has no code, so that none is forgotten that gets some. A page from elsewhere is
+        // compiled if it has code.
+        let is_chapter = name != "SUMMARY.md" && file.starts_with("docs/guide/");
+        let is_code = is_chapter || blocks.iter().any(|block| block.starts_with("rust"));
+        let included = format!("include_str!(\"../../../{file}\")");
+        assert_eq!(compiled.matches(&included).count(), usize::from(is_code), "{name}: {included}");
     }
+}
+
+/// The names by which links reach the headings of a page, as mdBook makes them.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let headings = text.lines().filter(|line| line.starts_with('#'));
+    let anchor = |heading: &str| -> String {
+        let kept = |letter: char| match letter {
+            _ if letter.is_alphanumeric() || "_-".contains(letter) => Some(letter.to_ascii_lowercase()),
+            _ if letter.is_whitespace() => Some('-'),
+            _ => None,
+        };
+        heading.trim_start_matches('#').trim().chars().filter_map(kept).collect()
+    };
+    headings.map(anchor).collect()
 }
 
 #[test]
 fn every_chapter_is_in_the_book_and_no_link_leaves_it() {
-    let chapters = chapters();
-    let summary = &chapters.iter().find(|(name, _)| name == "SUMMARY.md").unwrap().1;
-    for (name, text) in &chapters {
-        assert!(
-            name == "SUMMARY.md" || summary.contains(&format!("]({name})")),
-            "{name} is not in SUMMARY.md"
-        );
+    let pages = pages();
+    let of = |name: &str| pages.iter().find(|(page, ..)| page == name);
+    let summary = &of("SUMMARY.md").unwrap().2;
+    for (name, file, text) in &pages {
+        let times = summary.matches(&format!("]({name})")).count();
+        assert_eq!(times, usize::from(name != "SUMMARY.md"), "{name} is in SUMMARY.md {times} times");
         for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
-            let file = link.split('#').next().unwrap();
-            let is_inside = file.is_empty() || chapters.iter().any(|(name, _)| name == file);
-            assert!(is_inside || link.starts_with("https://"), "{name}: {link}");
+            if link.starts_with("https://") {
+                continue;
+            }
+            let (to, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let target = of(if to.is_empty() { name } else { to });
+            let Some((_, _, target)) = target else { panic!("{file}: {link} leaves the book") };
+            assert!(
+                anchor.is_empty() || anchors(target).contains(anchor),
+                "{file}: {link} leads to no heading"
+            );
         }
     }
 }
 
 /// What users call, by files and directories of the repository.
-const USERS_CALL: [&str; 14] = [
+const USERS_CALL: [&str; 19] = [
     "crates/duroxide/src/activity",
     "crates/duroxide/src/app",
     "crates/duroxide/src/client",
     "crates/duroxide/src/orchestration",
+    "crates/duroxide/src/providers/sqlite/backup.rs",
+    "crates/duroxide/src/providers/sqlite/facts.rs",
+    "crates/duroxide/src/providers/sqlite/mod.rs",
+    "crates/duroxide/src/providers/sqlite/options.rs",
     "crates/duroxide/src/registry",
     "crates/duroxide/src/runtime/shutdown.rs",
     "crates/duroxide/src/runtime/start.rs",
@@ -312,11 +362,12 @@ const USERS_CALL: [&str; 14] = [
     "crates/duroxide/src/typed",
     "crates/duroxide-dashboard/src/lib.rs",
     "crates/duroxide-pg/src/lib.rs",
+    "crates/duroxide-pg/src/options.rs",
 ];
 
 /// Functions in these files that need no example: of types that users do not see, for authors of stores and kits, or kept from
 /// the published interface beside one that has an example.
-const WITHOUT_EXAMPLE: [&str; 21] = [
+const WITHOUT_EXAMPLE: [&str; 19] = [
     "activity/attempt.rs changed",
     "activity/state.rs of",
     "activity/state.rs type_name",
@@ -335,19 +386,18 @@ const WITHOUT_EXAMPLE: [&str; 21] = [
     "registry/mod.rs set_version_policy",
     "registry/orchestrations.rs set_policy",
     "src/lib.rs cleanup_schema",
-    "src/lib.rs execute_sql",
     "src/lib.rs initialize_schema",
-    "src/lib.rs query_number",
 ];
 
-/// The functions of a source whose documentation has no example; those without any documentation are not for users.
+/// The functions of a source whose documentation has no example. Those without any documentation are not for users, nor are hooks
+/// for tests.
 fn without_example(text: &str) -> Vec<String> {
     let (mut found, mut doc, mut is_hidden) = (Vec::new(), Vec::new(), false);
     for line in text.lines().map(str::trim).take_while(|line| !line.starts_with("#[cfg(test)]")) {
         if line.starts_with("///") {
             doc.push(line);
         } else if line.starts_with("#[") {
-            is_hidden |= line.contains("doc(hidden)");
+            is_hidden |= line.contains("doc(hidden)") || line.contains("feature = \"test-hooks\"");
         } else {
             let signature =
                 line.strip_prefix("pub ").map(|rest| rest.replace("const ", "").replace("async ", ""));

@@ -4,5 +4,7 @@
 
 mod architecture;
 mod architecture_names;
+mod clippy_preset;
 mod dependencies;
+mod documentation;
 mod semantics;

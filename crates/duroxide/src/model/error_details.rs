@@ -75,14 +75,34 @@ pub enum AppErrorKind {
 
 /// The work that a poisoned message asked for.
 #[derive(Debug, Clone, Serialize, Deserialize, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the fields are the ids that the variants' texts name")]
 pub enum PoisonMessageType {
     /// A turn of an orchestration.
-    Orchestration { instance: String, execution_id: u64 },
+    Orchestration {
+        /// The instance whose turn failed so often.
+        instance: String,
+        /// The execution that the turn belonged to.
+        execution_id: u64,
+    },
     /// An activity.
-    Activity { instance: String, execution_id: u64, activity_name: String, activity_id: u64 },
+    Activity {
+        /// The instance that asked for the activity.
+        instance: String,
+        /// The execution that asked for it.
+        execution_id: u64,
+        /// The registered name of the activity.
+        activity_name: String,
+        /// The event that asked for it.
+        activity_id: u64,
+    },
     /// An orchestration whose stored history could not be read.
-    FailedDeserialization { instance: String, execution_id: u64, error: String },
+    FailedDeserialization {
+        /// The instance whose history is unreadable.
+        instance: String,
+        /// The execution of that history.
+        execution_id: u64,
+        /// What the decoder said.
+        error: String,
+    },
 }
 
 impl ErrorDetails {

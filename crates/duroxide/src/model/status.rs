@@ -4,16 +4,34 @@ use super::{ErrorDetails, Event, EventKind};
 
 /// How an instance stands, as of its last committed turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the fields carry the names of what they hold")]
 pub enum OrchestrationStatus {
     /// No runtime has taken its first turn yet, or the instance does not exist.
     NotFound,
     /// The instance has not ended.
-    Running { custom_status: Option<String>, custom_status_version: u64 },
+    Running {
+        /// What the code last set as its custom status; `None` if it set none, or cleared it.
+        custom_status: Option<String>,
+        /// How many turns have set or cleared the custom status; it never goes down.
+        custom_status_version: u64,
+    },
     /// It returned a result.
-    Completed { output: String, custom_status: Option<String>, custom_status_version: u64 },
+    Completed {
+        /// What it returned, as text: JSON if it is typed.
+        output: String,
+        /// What the code last set as its custom status; `None` if it set none, or cleared it.
+        custom_status: Option<String>,
+        /// How many turns have set or cleared the custom status; it never goes down.
+        custom_status_version: u64,
+    },
     /// It failed or was cancelled.
-    Failed { details: ErrorDetails, custom_status: Option<String>, custom_status_version: u64 },
+    Failed {
+        /// Why it failed, or that it was cancelled and for what reason.
+        details: ErrorDetails,
+        /// What the code last set as its custom status; `None` if it set none, or cleared it.
+        custom_status: Option<String>,
+        /// How many turns have set or cleared the custom status; it never goes down.
+        custom_status_version: u64,
+    },
 }
 
 /// How an execution stands, as stores keep it beside its history.

@@ -10,18 +10,29 @@ use crate::replay::{CompletionResult, SharedState};
 
 /// What a durable future waits for.
 #[derive(Debug, Clone)]
-#[allow(missing_docs, reason = "the fields are the names that the variants' texts speak of")]
 pub enum ScheduleKind {
     /// An activity.
-    Activity { name: String },
+    Activity {
+        /// The registered name of the activity.
+        name: String,
+    },
     /// A timer.
     Timer,
     /// A signal.
-    ExternalWait { event_name: String },
+    ExternalWait {
+        /// The name that the signal must carry.
+        event_name: String,
+    },
     /// A queue message.
-    QueueDequeue { event_name: String },
+    QueueDequeue {
+        /// The name of the queue.
+        event_name: String,
+    },
     /// A child orchestration.
-    SubOrchestration { token: u64 },
+    SubOrchestration {
+        /// Which request of this turn the future is for; it has no meaning outside the turn.
+        token: u64,
+    },
 }
 
 /// The result of a recorded step: an activity, a timer, a signal, a queue message or a child orchestration.

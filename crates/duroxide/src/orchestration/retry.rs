@@ -224,16 +224,30 @@ impl RetryOptions {
 
 /// The pauses between attempts.
 #[derive(Debug, Clone)]
-#[allow(missing_docs, reason = "the fields are the terms of the formulas in the variants' texts")]
 pub enum BackoffStrategy {
     /// No pause.
     None,
     /// Always the same pause.
-    Fixed { delay: Duration },
+    Fixed {
+        /// How long each pause is.
+        delay: Duration,
+    },
     /// `base` times the number of the attempt, at most `max`.
-    Linear { base: Duration, max: Duration },
+    Linear {
+        /// How long the first pause is, and by how much each is longer than the one before.
+        base: Duration,
+        /// No pause is longer.
+        max: Duration,
+    },
     /// `base`, then `multiplier` times as long after each attempt, at most `max`.
-    Exponential { base: Duration, multiplier: f64, max: Duration },
+    Exponential {
+        /// How long the first pause is.
+        base: Duration,
+        /// How many times longer each pause is than the one before; 2 doubles. Zero, a negative number or NaN is no pause.
+        multiplier: f64,
+        /// No pause is longer.
+        max: Duration,
+    },
 }
 
 impl Default for BackoffStrategy {

@@ -21,6 +21,17 @@ impl SqliteProvider {
     ///
     /// The log of the store cannot begin anew while it is copied, so it grows if much is written meanwhile.
     ///
+    /// ```no_run
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use duroxide::providers::sqlite::SqliteProvider;
+    ///
+    /// let store = SqliteProvider::new("sqlite:orders.db", None).await?;
+    /// let bytes = store.backup("/backup/orders-2026-11-17.db").await?;
+    /// println!("{bytes} bytes are safe");
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// If the target exists or cannot be written, the file is damaged, or the store is in memory.
     pub async fn backup(&self, target: impl AsRef<Path>) -> Result<u64, ProviderError> {

@@ -45,6 +45,17 @@ const MOST_FAULTS: usize = 100;
 impl SqliteProvider {
     /// Describes the file of the store.
     ///
+    /// ```no_run
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use duroxide::providers::sqlite::SqliteProvider;
+    ///
+    /// let store = SqliteProvider::new("sqlite:orders.db", None).await?;
+    /// let facts = store.facts().await?;
+    /// println!("{}: {} bytes, {} of them free for reuse", facts.path.display(), facts.file_bytes, facts.free_bytes);
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// If it cannot be read.
     pub async fn facts(&self) -> Result<SqliteFacts, ProviderError> {
@@ -55,6 +66,17 @@ impl SqliteProvider {
 
     /// Looks for damage in the file. Returns the faults; none if the file is sound. Reads the whole file, and keeps nobody
     /// from writing.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use duroxide::providers::sqlite::{IntegrityCheck, SqliteProvider};
+    ///
+    /// let store = SqliteProvider::new_in_memory().await?;
+    /// let faults = store.check_integrity(IntegrityCheck::Quick).await?;
+    /// assert!(faults.is_empty(), "restore a backup: {faults:?}");
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// If it cannot be read at all.

@@ -124,6 +124,19 @@ impl SqliteProvider {
     ///
     /// The first opening migrates a file that the published crate wrote.
     ///
+    /// ```no_run
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use duroxide::providers::sqlite::SqliteProvider;
+    /// use std::sync::Arc;
+    ///
+    /// // A file in the present directory, made if it is missing.
+    /// let store = SqliteProvider::new("sqlite:orders.db?mode=rwc", None).await?;
+    /// let client = duroxide::Client::new(Arc::new(store));
+    /// # drop(client);
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// If the file cannot be opened, is not ours, or was written by a newer version. The file is unchanged then.
     pub async fn new(database_url: &str, options: Option<SqliteOptions>) -> Result<Self, SqliteError> {
@@ -133,6 +146,16 @@ impl SqliteProvider {
 
     /// Makes a new store in memory.
     ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use duroxide::providers::sqlite::SqliteProvider;
+    ///
+    /// let store = SqliteProvider::new_in_memory().await?;
+    /// assert_eq!(store.facts().await?.path.to_str(), Some(":memory:"));
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// If there is no memory, or no writer thread can be started.
     pub async fn new_in_memory() -> Result<Self, SqliteError> {
@@ -140,6 +163,16 @@ impl SqliteProvider {
     }
 
     /// Makes a new store in memory. The options have no effect.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use duroxide::providers::sqlite::SqliteProvider;
+    ///
+    /// let store = SqliteProvider::new_in_memory_with_options(None).await?;
+    /// # drop(store);
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// If there is no memory, or no writer thread can be started.
@@ -149,6 +182,17 @@ impl SqliteProvider {
     }
 
     /// Opens a store with settings of its own: durability, clock, limits.
+    ///
+    /// ```no_run
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use duroxide::providers::sqlite::{Durability, SqliteProvider};
+    ///
+    /// let builder = SqliteProvider::builder().durability(Durability::Normal);
+    /// let store = builder.open("sqlite:orders.db?mode=rwc").await?;
+    /// # drop(store);
+    /// # Ok(()) }
+    /// ```
     pub fn builder() -> SqliteBuilder {
         SqliteBuilder::default()
     }
@@ -203,6 +247,17 @@ impl SqliteProvider {
 
     /// Moves the write-ahead log into the database file.
     ///
+    /// ```no_run
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use duroxide::providers::sqlite::SqliteProvider;
+    ///
+    /// let store = SqliteProvider::new("sqlite:orders.db", None).await?;
+    /// // At a quiet hour: what is in the log moves into the file, so that the log begins anew.
+    /// store.checkpoint().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// If another process keeps it from doing so.
     pub async fn checkpoint(&self) -> Result<(), ProviderError> {
@@ -217,6 +272,16 @@ impl SqliteProvider {
     }
 
     /// Returns counts and the first ten rows of both queues, for a person to read.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use duroxide::providers::sqlite::SqliteProvider;
+    ///
+    /// let store = SqliteProvider::new_in_memory().await?;
+    /// println!("{}", store.debug_dump().await);
+    /// # Ok(()) }
+    /// ```
     pub async fn debug_dump(&self) -> String {
         match self.read("debug_dump", |connection| Ok(reads::dump(connection)?)).await {
             Ok(dump) => dump,

@@ -81,30 +81,94 @@ impl Default for SqliteBuilder {
 
 impl SqliteBuilder {
     /// Sets which writes a power cut may lose; [`Durability::Full`] if not called.
+    ///
+    /// ```no_run
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use duroxide::providers::sqlite::{Durability, SqliteProvider};
+    ///
+    /// // A power cut may lose the last moments of an import that can be begun again.
+    /// let store = SqliteProvider::builder().durability(Durability::Normal).open("sqlite:orders.db?mode=rwc").await?;
+    /// # drop(store);
+    /// # Ok(()) }
+    /// ```
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
         self
     }
 
     /// Reads the time from `clock` instead of the machine's clock.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::sync::Arc;
+    /// use std::time::Duration;
+    /// use duroxide::providers::ManualClock;
+    /// use duroxide::providers::sqlite::SqliteProvider;
+    ///
+    /// // A test moves the clock by hand: an hour passes at once.
+    /// let clock = Arc::new(ManualClock::new(1_000));
+    /// let store = SqliteProvider::builder().clock(clock.clone()).open("sqlite::memory:").await?;
+    /// clock.advance(Duration::from_secs(60 * 60));
+    /// # drop(store);
+    /// # Ok(()) }
+    /// ```
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
     }
 
     /// Sets the largest ids and payloads.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use duroxide::providers::StoreLimits;
+    /// use duroxide::providers::sqlite::SqliteProvider;
+    ///
+    /// // Nobody should put more than a megabyte into one event.
+    /// let limits = StoreLimits { max_payload_bytes: 1024 * 1024, ..Default::default() };
+    /// let store = SqliteProvider::builder().limits(limits).open("sqlite::memory:").await?;
+    /// # drop(store);
+    /// # Ok(()) }
+    /// ```
     pub fn limits(mut self, limits: StoreLimits) -> Self {
         self.limits = limits;
         self
     }
 
     /// Sets how long the store keeps signals and cancellations for an instance that does not exist.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    /// use duroxide::providers::sqlite::SqliteProvider;
+    ///
+    /// // A payment may be confirmed an hour before its order comes, and no earlier.
+    /// let store = SqliteProvider::builder().parking_time(Duration::from_secs(60 * 60)).open("sqlite::memory:").await?;
+    /// # drop(store);
+    /// # Ok(()) }
+    /// ```
     pub fn parking_time(mut self, parking_time: Duration) -> Self {
         self.parking_time = parking_time;
         self
     }
 
     /// Sets how long a write waits for another process that is writing to the same file; at most a day.
+    ///
+    /// ```no_run
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    /// use duroxide::providers::sqlite::SqliteProvider;
+    ///
+    /// // Another process imports into the same file for up to a minute at a time.
+    /// let store = SqliteProvider::builder().busy_timeout(Duration::from_secs(60)).open("sqlite:orders.db?mode=rwc").await?;
+    /// # drop(store);
+    /// # Ok(()) }
+    /// ```
     pub fn busy_timeout(mut self, busy_timeout: Duration) -> Self {
         // SQLite counts milliseconds in 32 bits.
         self.busy_timeout = busy_timeout.min(Duration::from_secs(24 * 60 * 60));
@@ -112,6 +176,20 @@ impl SqliteBuilder {
     }
 
     /// Says what to do about a file of an older version; opening the store migrates it if not called.
+    ///
+    /// ```no_run
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use duroxide::providers::sqlite::{Migrations, SqliteError, SqliteProvider};
+    ///
+    /// // A tool that only looks leaves the file as the application knows it.
+    /// match SqliteProvider::builder().migrations(Migrations::Verify).open("sqlite:orders.db").await {
+    ///     Ok(store) => println!("{}", store.debug_dump().await),
+    ///     Err(SqliteError::NotMigrated { .. }) => println!("start the newer application first"),
+    ///     Err(error) => return Err(error.into()),
+    /// }
+    /// # Ok(()) }
+    /// ```
     pub fn migrations(mut self, migrations: Migrations) -> Self {
         self.migrations = migrations;
         self
@@ -133,6 +211,16 @@ impl SqliteBuilder {
     }
 
     /// Opens the store that `database_url` names; see [`SqliteProvider::new`] for its forms.
+    ///
+    /// ```no_run
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use duroxide::providers::sqlite::SqliteProvider;
+    ///
+    /// let store = SqliteProvider::builder().open("/var/lib/orders/orders.db?mode=rwc").await?;
+    /// # drop(store);
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// If the file cannot be opened, is not ours, or was written by a newer version.
