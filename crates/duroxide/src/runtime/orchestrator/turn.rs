@@ -142,6 +142,10 @@ async fn recall(core: &Core, claim: &Claim) -> Result<InstanceState, NotStored> 
         return Ok(InstanceState::Resident(resident));
     }
     core.metrics().record_instance_rebuilt();
+    if let Some(reason) = why_not_to_load(core, claim) {
+        let queued = queued_activities(core, claim).await?;
+        return Ok(InstanceState::Stored(StoredHistory::Undecodable { reason, queued }));
+    }
     let store = core.store.extension();
     let history = match store.load_history(&claim.token, 0).await {
         Err(error) if refusal::is_about_turn_lease(&error) => {
@@ -155,6 +159,20 @@ async fn recall(core: &Core, claim: &Claim) -> Result<InstanceState, NotStored> 
         *queued = queued_activities(core, claim).await?;
     }
     Ok(InstanceState::Stored(history))
+}
+
+/// Says why not to load a history: it seems to be more than a process can load. The attempt after the last one has loaded it to
+/// fail the instance as poison, and that was not stored either. A store that knows only the published contract has loaded the
+/// history already.
+fn why_not_to_load(core: &Core, claim: &Claim) -> Option<String> {
+    let last_to_load = core.options.max_attempts.saturating_add(1);
+    if core.store.leases_one_at_a_time() || claim.attempt_count <= last_to_load {
+        return None;
+    }
+    let attempts = claim.attempt_count - 1;
+    Some(format!(
+        "history not loaded: {attempts} attempts have failed, and nothing was stored, not even the failure"
+    ))
 }
 
 /// Asks the store which activities it has for an instance whose history does not tell. This runtime has leased the
