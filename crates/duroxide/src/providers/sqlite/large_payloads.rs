@@ -1,8 +1,8 @@
 //! Payloads that may be more than a process can decode.
 //!
-//! A process that dies of one has used up an attempt, and other processes must know whose it was. So the store marks the
-//! lease as running while it decodes what is large. It does not mark what is small: thousands may be decoded while the
-//! user's code of another lease ends the process.
+//! A crash while the store decodes such a payload counts as an attempt of its lease. So the store marks the lease as running
+//! meanwhile. It does not mark leases with small payloads: it may decode thousands of them at the moment when the user's
+//! code of another lease ends the process, and none of them has a part in that.
 
 use super::SqliteProvider;
 use super::shared::Shared;
