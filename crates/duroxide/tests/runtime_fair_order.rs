@@ -78,7 +78,7 @@ async fn sleepers(world: &World) {
     }
 }
 
-// semantics: TIM-11
+// semantics: TIM-12
 #[tokio::test(start_paused = true)]
 async fn timers_that_the_store_is_slow_to_store_keep_others_waiting_for_a_moment() {
     let (world, faulty) = world();
@@ -105,7 +105,7 @@ async fn timers_that_the_store_is_slow_to_store_keep_others_waiting_for_a_moment
     runtime.shutdown(None).await;
 }
 
-// semantics: TIM-11
+// semantics: TIM-11, TIM-12
 #[tokio::test(start_paused = true)]
 async fn messages_that_come_while_timers_are_being_stored_wait_for_a_moment() {
     let (world, faulty) = world();

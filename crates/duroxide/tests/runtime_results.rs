@@ -9,8 +9,9 @@ use crate::runtime_support;
 use std::sync::Arc;
 use std::time::Duration;
 
+use duroxide::model::ObstacleKind;
 use duroxide::providers::memory::MemoryProvider;
-use duroxide::providers::{ManualClock, Provider, ProviderError, StoreLimits, TagFilter, WorkItem};
+use duroxide::providers::{Clock, ManualClock, Provider, ProviderError, StoreLimits, TagFilter, WorkItem};
 use duroxide::{ErrorDetails, OrchestrationContext, RuntimeOptions};
 use runtime_support::faulty::{Call, Faulty};
 use runtime_support::{
@@ -185,8 +186,10 @@ async fn a_poisoned_activity_with_a_large_input_fails_its_orchestration() {
 }
 
 #[tokio::test]
-async fn an_activity_whose_failure_is_refused_for_good_is_set_aside() {
-    let (world, faulty) = faulty_world();
+async fn an_activity_whose_failure_is_refused_for_good_is_set_aside_and_listed() {
+    let world = World::new();
+    let faulty = Faulty::inspected(world.store.clone());
+    let world = World::on(faulty.clone(), world.clock);
     let stage = Stage::default();
     let runtime = world.start(counted(&stage), one_activity()).await;
     faulty.fail(Call::AckWork, vec![refused(); 1_000]);
@@ -197,6 +200,17 @@ async fn an_activity_whose_failure_is_refused_for_good_is_set_aside() {
     let [(delay, ignore_attempt)] = faulty.abandoned_work()[..] else { panic!("given back more than once") };
     assert!(delay.is_some_and(|delay| delay >= Duration::from_secs(60)) && !ignore_attempt, "{delay:?}");
     assert!(faulty.count(Call::AckWork) < 10);
+    // The next heartbeat reports it, before the activity is tried again.
+    let aside = loop {
+        if let Some(obstacle) = world.client.list_obstacles(10).await.unwrap().pop() {
+            break obstacle;
+        }
+        world.clock.advance(STEP);
+        tokio::task::yield_now().await;
+    };
+    assert_eq!((aside.instance.as_str(), aside.activity_id, aside.name.as_str()), ("i", Some(2), "Work"));
+    assert_eq!((aside.kind, aside.attempts), (ObstacleKind::Unstorable, 1));
+    assert!(aside.reason.contains("no") && aside.next_try_ms > world.clock.now_ms(), "{aside:?}");
     // Nothing happens until the delay is over.
     for _ in 0..100 {
         world.clock.advance(STEP);

@@ -8,11 +8,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests, too")]
 
 use crate::child_process::run_alone;
+use crate::runtime_support::logs::Line;
 use crate::sqlite_store as support;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -436,6 +437,26 @@ fn child_runs_user_code_that_aborts() {
     });
 }
 
+/// Runs the child again and again until it ends well, and returns how often it crashed.
+fn run_until_it_ends(mut child: Command, most_crashes: u32) -> u32 {
+    let mut crashes = 0;
+    while !child.stdout(Stdio::null()).status().unwrap().success() {
+        crashes += 1;
+        assert!(crashes <= most_crashes, "it goes on crashing");
+    }
+    crashes
+}
+
+/// The attempts after which an instance was failed as poison.
+async fn poisoned_after(client: &Client, instance: &str) -> u32 {
+    let status = client.get_orchestration_status(instance).await.unwrap();
+    let OrchestrationStatus::Failed { details: ErrorDetails::Poison { attempt_count, .. }, .. } = status
+    else {
+        panic!("{status:?}")
+    };
+    attempt_count
+}
+
 async fn crash_loop(culprit: &str) {
     let file = StoreFile::new();
     let client = Client::new(open(&file).await);
@@ -447,26 +468,10 @@ async fn crash_loop(culprit: &str) {
     for n in half..BYSTANDERS {
         client.start_orchestration(format!("b{n}"), "Bystander", "").await.unwrap();
     }
-    let mut crashes = 0;
-    loop {
-        let run = run_alone(module_path!(), "child_runs_user_code_that_aborts")
-            .env(URL, file.url())
-            .env(CULPRIT, culprit)
-            .stdout(Stdio::null())
-            .status();
-        if run.unwrap().success() {
-            break;
-        }
-        crashes += 1;
-        assert!(crashes <= MAX_ATTEMPTS, "it goes on crashing");
-    }
-    assert_eq!(crashes, MAX_ATTEMPTS);
-    let status = client.get_orchestration_status(culprit).await.unwrap();
-    let OrchestrationStatus::Failed { details: ErrorDetails::Poison { attempt_count, .. }, .. } = status
-    else {
-        panic!("{status:?}")
-    };
-    assert_eq!(attempt_count, MAX_ATTEMPTS + 1);
+    let mut child = run_alone(module_path!(), "child_runs_user_code_that_aborts");
+    child.env(URL, file.url()).env(CULPRIT, culprit);
+    assert_eq!(run_until_it_ends(child, MAX_ATTEMPTS), MAX_ATTEMPTS);
+    assert_eq!(poisoned_after(&client, culprit).await, MAX_ATTEMPTS + 1);
     for n in 0..BYSTANDERS {
         let status = client.get_orchestration_status(&format!("b{n}")).await.unwrap();
         let OrchestrationStatus::Completed { output, .. } = status else { panic!("b{n}: {status:?}") };
@@ -482,4 +487,136 @@ async fn an_activity_that_crashes_the_process_is_poisoned_and_no_bystander_is() 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_turn_that_crashes_the_process_is_poisoned_and_no_bystander_is() {
     crash_loop("turn").await;
+}
+
+/// Aborts the process at the log line that the store writes before it decodes what is large.
+struct AbortsAtDecoding {
+    /// What the line says is decoded.
+    what: String,
+}
+
+impl tracing::Subscriber for AbortsAtDecoding {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        let line = Line::of(event);
+        if line.message == "decoding begins" && line.field("what") == self.what {
+            std::process::abort();
+        }
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+/// Three results of this size make a history that the store marks while it decodes it.
+const LARGE: usize = 3 * 1024 * 1024;
+
+fn large_work() -> (ActivityRegistry, OrchestrationRegistry) {
+    let activities = ActivityRegistry::builder()
+        .register("Produce", async |_: ActivityContext, _: String| Ok("x".repeat(LARGE)))
+        .register("Consume", async |_: ActivityContext, input: String| Ok(input.len().to_string()))
+        .build();
+    let orchestrations = OrchestrationRegistry::builder()
+        .register("Collect", async |ctx: OrchestrationContext, _: String| {
+            for _ in 0..3 {
+                ctx.schedule_activity("Produce", "").await?;
+            }
+            ctx.set_custom_status("collected");
+            Ok(ctx.schedule_wait("go").await)
+        })
+        .register("Pass", async |ctx: OrchestrationContext, input: String| {
+            ctx.schedule_activity("Consume", input).await
+        })
+        .build();
+    (activities, orchestrations)
+}
+
+fn few_attempts() -> RuntimeOptions {
+    RuntimeOptions {
+        orchestrator_lock_timeout: LONG,
+        worker_lock_timeout: LONG,
+        session_idle_timeout: LONG * 2,
+        max_attempts: MAX_ATTEMPTS,
+        ..Default::default()
+    }
+}
+
+/// The other process: a runtime whose store aborts it where it decodes `CULPRIT`.
+#[test]
+fn child_aborts_in_decoding() {
+    let (Ok(url), Ok(what)) = (std::env::var(URL), std::env::var(CULPRIT)) else { return };
+    tracing::subscriber::set_global_default(AbortsAtDecoding { what }).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let store = Arc::new(SqliteProvider::new(&url, None).await.unwrap());
+        let (activities, orchestrations) = large_work();
+        let runtime =
+            Runtime::start_with_options(store.clone(), activities, orchestrations, few_attempts()).await;
+        let client = Client::new(store);
+        client.wait_for_orchestration("large", FAILURE_BOUND).await.unwrap();
+        runtime.shutdown(None).await;
+    });
+}
+
+fn aborting_in_decoding(file: &StoreFile, what: &str) -> Command {
+    let mut child = run_alone(module_path!(), "child_aborts_in_decoding");
+    child.env(URL, file.url()).env(CULPRIT, what);
+    child
+}
+
+// semantics: FAIL-12
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_history_that_kills_the_process_which_loads_it_is_poisoned() {
+    let file = StoreFile::new();
+    let store = open(&file).await;
+    let client = Client::new(store.clone());
+    let (activities, orchestrations) = large_work();
+    let runtime = Runtime::start_with_options(store, activities, orchestrations, few_attempts()).await;
+    client.start_orchestration("large", "Collect", "").await.unwrap();
+    client.wait_for_status_change("large", 0, Duration::from_millis(10), FAILURE_BOUND).await.unwrap();
+    runtime.shutdown(None).await;
+    client.raise_event("large", "go", "").await.unwrap();
+
+    // The attempt after the last one loads the history to fail the instance as poison. The next one does without.
+    let crashes = run_until_it_ends(aborting_in_decoding(&file, "history"), MAX_ATTEMPTS + 1);
+    assert_eq!(crashes, MAX_ATTEMPTS + 1);
+    assert_eq!(poisoned_after(&client, "large").await, MAX_ATTEMPTS + 2);
+    file.assert_sound();
+}
+
+/// The store decodes before a runtime can judge the attempts. So another process, which has the memory, looks at them.
+async fn crash_in_decoding_of(what: &str) {
+    let file = StoreFile::new();
+    let store = open(&file).await;
+    let client = Client::new(store.clone());
+    client.start_orchestration("large", "Pass", "x".repeat(LARGE)).await.unwrap();
+    for _ in 0..MAX_ATTEMPTS {
+        assert!(!aborting_in_decoding(&file, what).stdout(Stdio::null()).status().unwrap().success());
+    }
+    let attempts = claim_until(&store, "parent", 1).await;
+    assert_eq!(attempts.into_values().collect::<Vec<_>>(), [MAX_ATTEMPTS + 1]);
+}
+
+// semantics: FAIL-12
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_that_kill_the_process_which_decodes_them_use_up_attempts() {
+    crash_in_decoding_of("messages").await;
+}
+
+// semantics: FAIL-12
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_activity_that_kills_the_process_which_decodes_it_uses_up_attempts() {
+    crash_in_decoding_of("activity").await;
 }

@@ -1,6 +1,7 @@
 //! `duroxide list`
 
 use clap::{Args, ValueEnum};
+use duroxide::InstanceState;
 use duroxide::providers::{InstanceQuery, InstanceRow, ListSort};
 
 use super::filters::{self, AllRows, Filters};
@@ -121,12 +122,11 @@ pub fn table(rows: &[InstanceRow], look: Look) -> Table {
         Column::new("DETAIL").at_least(20).expendable(1),
     ]);
     for row in rows {
-        let state = row.state.as_str();
         table.row([
             row.instance.as_str().into(),
             row.name.as_str().into(),
             row.version.as_str().into(),
-            Cell::state(state),
+            Cell::state(row.state),
             ago(row.created_at_ms, look.now_ms).into(),
             ago(row.updated_at_ms, look.now_ms).into(),
             detail(row),
@@ -137,7 +137,7 @@ pub fn table(rows: &[InstanceRow], look: Look) -> Table {
 
 /// What a person wants to know first: the error, or what the orchestration says of itself.
 fn detail(row: &InstanceRow) -> Cell {
-    let failed = matches!(row.state.as_str(), "failed" | "cancelled");
+    let failed = matches!(row.state, InstanceState::Failed | InstanceState::Cancelled);
     match (&row.output, &row.custom_status) {
         (Some(error), _) if failed => Cell::painted(payload(error, 120), Paint::Red),
         (_, Some(status)) => Cell::painted(payload(status, 120), None),

@@ -251,7 +251,7 @@ fn page(shown: &Shown, look: Look) -> String {
 
 fn head(page: &mut Page, description: &InstanceDescription, look: Look) {
     let row = &description.row;
-    page.painted("state", row.state.as_str(), Paint::of_state(row.state.as_str()));
+    page.painted("state", row.state.as_str(), Paint::of_state(row.state));
     let version = if row.version == "unknown" { "" } else { row.version.as_str() };
     page.value("orchestration", format!("{} {version}", row.name).trim_end());
     page.maybe("custom status", row.custom_status.as_deref());

@@ -40,7 +40,7 @@ fn page(overview: &StoreOverview, look: Look) -> String {
     let (instances, events) = (counted(totals.instances, "instance"), counted(totals.events, "event"));
     page.heading(&format!("{instances} ({} live), {events}", grouped(totals.live())));
     for (state, count) in totals.by_state() {
-        let paint = (count.value > 0).then(|| Paint::of_state(state.as_str())).flatten().or(Some(Paint::Dim));
+        let paint = (count.value > 0).then(|| Paint::of_state(state)).flatten().or(Some(Paint::Dim));
         page.painted(state.as_str(), amount(count), paint);
     }
     rates(&mut page, &overview.rates);

@@ -1,5 +1,6 @@
 //! The instances that a command is about.
 
+use duroxide::InstanceState;
 use duroxide::providers::InstanceMetadata;
 
 use crate::failure::{Failure, Outcome};
@@ -24,5 +25,5 @@ pub async fn living(store: &Store, id: &str) -> Outcome<InstanceMetadata> {
 
 /// Whether a status is a last one.
 pub fn has_ended(status: &str) -> bool {
-    matches!(status, "Completed" | "Failed")
+    InstanceState::of(status, false, false, false).is_ended()
 }

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 
 use clap::Args;
+use duroxide::InstanceState;
 use duroxide::providers::{InstanceQuery, InstanceRow};
 use serde::Serialize;
 
@@ -90,7 +91,7 @@ fn draw(text: &mut String, node: &Node, look: Look, first: &str, next: &str) {
     let taken = width(first) + width(state) + width(&about) + 4;
     let room = look.columns.map_or(usize::MAX, |columns| columns.saturating_sub(taken).max(12));
     let id = cut(&printable(&row.instance), room);
-    let state = match Paint::of_state(state) {
+    let state = match Paint::of_state(row.state) {
         Some(paint) => look.style.paint(paint, state).into_owned(),
         None => state.to_string(),
     };
@@ -100,7 +101,7 @@ fn draw(text: &mut String, node: &Node, look: Look, first: &str, next: &str) {
         look.style.paint(Paint::Bold, &id),
         look.style.paint(Paint::Dim, &about)
     ));
-    if let (true, Some(error)) = (row.state.as_str() == "failed", &row.output) {
+    if let (true, Some(error)) = (row.state == InstanceState::Failed, &row.output) {
         let room = look.columns.map_or(200, |columns| columns.saturating_sub(width(next) + 4));
         let branch = if node.children.is_empty() { "  " } else { "│ " };
         text.push_str(&look.style.paint(Paint::Dim, &format!("{next}{branch}")));

@@ -48,7 +48,7 @@ fn described(wait: &Wait, instance: &str, look: Look) -> (&'static str, String, 
             ("queue", name.clone(), waiting(), plain(&format!("duroxide enqueue {instance} {name}")))
         }
         WaitFor::Child { instance, name, state } => {
-            let state = state.map_or_else(|| Cell::maybe(None::<&str>), |state| Cell::state(state.as_str()));
+            let state = state.map_or_else(|| Cell::maybe(None::<&str>), Cell::state);
             ("child", name.clone(), state, plain(instance))
         }
         // A newer library knows more than this build.

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use duroxide::InstanceState;
+
 use super::Colours;
 
 /// How to colour a text.
@@ -40,14 +42,14 @@ impl Paint {
     }
 
     /// The colour of a state; the same words and colours everywhere.
-    pub fn of_state(state: &str) -> Option<Self> {
-        match state.to_ascii_lowercase().as_str() {
-            "completed" => Some(Self::Green),
-            "failed" => Some(Self::Red),
-            "blocked" => Some(Self::Magenta),
-            "cancelled" | "pending" => Some(Self::Yellow),
-            "running" => Some(Self::Blue),
-            "waiting" => Some(Self::Cyan),
+    pub fn of_state(state: InstanceState) -> Option<Self> {
+        match state {
+            InstanceState::Completed => Some(Self::Green),
+            InstanceState::Failed => Some(Self::Red),
+            InstanceState::Blocked => Some(Self::Magenta),
+            InstanceState::Cancelled | InstanceState::Pending => Some(Self::Yellow),
+            InstanceState::Running => Some(Self::Blue),
+            InstanceState::Waiting => Some(Self::Cyan),
             _ => None,
         }
     }

@@ -2,6 +2,8 @@
 //!
 //! A table that is too wide for its reader first narrows the columns that allow it, then leaves out the least important.
 
+use duroxide::InstanceState;
+
 use super::text::{cut, printable, width};
 use super::{Look, Paint};
 
@@ -59,8 +61,8 @@ impl Cell {
     }
 
     /// The name of a state, in its colour.
-    pub fn state(state: &str) -> Self {
-        Self::painted(state, Paint::of_state(state))
+    pub fn state(state: InstanceState) -> Self {
+        Self::painted(state.as_str(), Paint::of_state(state))
     }
 
     /// A text that may be missing.
@@ -214,11 +216,11 @@ mod tests {
         ]);
         table.row([
             "order-7-of-a-long-name".into(),
-            Cell::state("running"),
+            Cell::state(InstanceState::Running),
             "1,024".into(),
             "waits for Ada".into(),
         ]);
-        table.row(["x".into(), Cell::state("failed"), "7".into(), Cell::painted("", None)]);
+        table.row(["x".into(), Cell::state(InstanceState::Failed), "7".into(), Cell::painted("", None)]);
         table
     }
 

@@ -6,7 +6,7 @@ use super::presence::Presence;
 use super::wait::{Pauses, Wait};
 use super::{Client, ClientError};
 use crate::model::WorkItem;
-use crate::model::requests::{self, Answer, RequestMessage};
+use crate::model::requests::{self, RequestAnswer, RequestMessage};
 use crate::providers::InstanceWatch;
 
 /// Why there is no answer.
@@ -89,7 +89,7 @@ enum Found {
 
 impl Client {
     /// Sends a request, unless it has its answer already, and waits for the answer.
-    pub(crate) async fn ask_for_answer(&self, question: Question) -> Result<Answer, AskError> {
+    pub(crate) async fn ask_for_answer(&self, question: Question) -> Result<RequestAnswer, AskError> {
         let Question { instance, queue, message, timeout } = question;
         if let Some(fault) = requests::fault_of_id(&message.id) {
             return Err(ClientError::invalid(fault).into());
@@ -97,13 +97,13 @@ impl Client {
         let key = requests::answer_key(&message.id);
         // Watching begins before the request is sent, so that its answer cannot fall in between.
         let mut wait = self.begin_wait(&instance, Pauses::GROWING, timeout);
-        let mut asked = Asked { client: self, instance: &instance, key: &key, incarnation: 0 };
-        if let Some(found) = asked.look().await? {
+        let mut pending = PendingRequest { client: self, instance: &instance, key: &key, incarnation: 0 };
+        if let Some(found) = pending.look().await? {
             return read(found, &instance);
         }
         let data = serde_json::json!(message).to_string();
         self.send_unseen(WorkItem::QueueMessage { instance: instance.clone(), name: queue, data }).await?;
-        match asked.wait(&mut wait).await {
+        match pending.wait(&mut wait).await {
             Ok(found) => read(found, &instance),
             Err(ClientError::Timeout) => {
                 Err(AskError::Timeout { instance: instance.clone(), id: message.id })
@@ -113,8 +113,8 @@ impl Client {
     }
 }
 
-/// Looks for an answer.
-struct Asked<'a> {
+/// A request whose answer the client looks for.
+struct PendingRequest<'a> {
     client: &'a Client,
     instance: &'a str,
     key: &'a str,
@@ -122,7 +122,7 @@ struct Asked<'a> {
     incarnation: u64,
 }
 
-impl Asked<'_> {
+impl PendingRequest<'_> {
     async fn wait(&mut self, wait: &mut Wait) -> Result<Found, ClientError> {
         let looks = wait.watch.as_ref().map(InstanceWatch::looks);
         loop {
@@ -160,7 +160,7 @@ impl Asked<'_> {
     }
 }
 
-fn read(found: Found, instance: &str) -> Result<Answer, AskError> {
+fn read(found: Found, instance: &str) -> Result<RequestAnswer, AskError> {
     let instance = instance.to_string();
     match found {
         Found::Answer(text) => serde_json::from_str(&text).map_err(|_| {

@@ -298,8 +298,8 @@ impl Client {
         Ok(was_blocked)
     }
 
-    /// Lists rows of the queues that could not be decoded and were set aside, oldest first: up to `limit` of those with an
-    /// id above `after_id`. They hold nobody up; their texts are kept as they were.
+    /// Lists rows of the queues that could not be decoded and were set aside, oldest first: up to `limit` of those with
+    /// an id above `after_id`. They hold up no other row, and the store keeps their texts as they were.
     ///
     /// ```no_run
     /// # async fn run(client: duroxide::Client) -> Result<(), duroxide::ClientError> {

@@ -44,7 +44,7 @@ pub struct ActivityRecord {
     /// Which entry of the worker queue it is: the same in every delivery, and never used again. 0 if the store cannot
     /// tell.
     pub entry: u64,
-    /// How it is to be run.
+    /// Its options.
     pub options: Option<Box<ActivityOptions>>,
     /// What its attempts have left behind.
     pub progress: Option<Box<ActivityProgress>>,

@@ -74,7 +74,7 @@ impl RequestMessage {
 /// An answer, as the instance keeps it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Answer {
+pub(crate) enum RequestAnswer {
     Reply(Value),
     /// There is no reply, for this reason.
     Refused(String),
@@ -90,7 +90,7 @@ mod tests {
         let text = serde_json::to_string(&message).unwrap();
         assert_eq!(text, r#"{"id":"a-1","request":{"by":"Ada"}}"#);
         assert_eq!(RequestMessage::read(&text), Some(message));
-        let answers = [Answer::Reply(serde_json::json!(7)), Answer::Refused("no".to_string())];
+        let answers = [RequestAnswer::Reply(serde_json::json!(7)), RequestAnswer::Refused("no".to_string())];
         let texts = answers.map(|answer| serde_json::to_string(&answer).unwrap());
         assert_eq!(texts, [r#"{"reply":7}"#, r#"{"refused":"no"}"#]);
         assert_eq!(queue("approve"), "duroxide::request::approve");

@@ -5,6 +5,7 @@ use std::time::Duration;
 use metrics::{SharedString, counter, gauge, histogram};
 
 use super::counters::{Count, Counters};
+use super::outcomes::ActivityOutcome;
 use super::{MetricsSnapshot, ObservabilityConfig, metric_names as names};
 
 /// The label of a fact whose caller named no orchestration or activity.
@@ -250,22 +251,22 @@ impl MetricsProvider {
 
     /// Records that an activity returned a result, when its name is not at hand.
     pub fn record_activity_success(&self) {
-        self.count_activity(UNKNOWN, "success", UNKNOWN, UNKNOWN);
+        self.count_activity(UNKNOWN, ActivityOutcome::Success.as_str(), UNKNOWN, UNKNOWN);
     }
 
     /// Records that an activity returned an error, when its name is not at hand.
     pub fn record_activity_app_error(&self) {
-        self.count_activity(UNKNOWN, "app_error", UNKNOWN, UNKNOWN);
+        self.count_activity(UNKNOWN, ActivityOutcome::AppError.as_str(), UNKNOWN, UNKNOWN);
     }
 
     /// Records that the machinery failed an activity, when its name is not at hand.
     pub fn record_activity_infra_error(&self) {
-        self.count_activity(UNKNOWN, "infra_error", UNKNOWN, UNKNOWN);
+        self.count_activity(UNKNOWN, ActivityOutcome::InfraError.as_str(), UNKNOWN, UNKNOWN);
     }
 
     /// Records that an activity could not be run as configured, when its name is not at hand.
     pub fn record_activity_config_error(&self) {
-        self.count_activity(UNKNOWN, "config_error", UNKNOWN, UNKNOWN);
+        self.count_activity(UNKNOWN, ActivityOutcome::ConfigError.as_str(), UNKNOWN, UNKNOWN);
     }
 
     /// Records that the runtime gave an activity up after too many attempts.
@@ -275,7 +276,8 @@ impl MetricsProvider {
     }
 
     fn count_activity(&self, activity_name: &str, outcome: &str, retry_attempt: &'static str, tag: &str) {
-        if let Some(count) = self.count_of_outcome(outcome) {
+        let known = ActivityOutcome::parse(outcome);
+        if let Some(count) = known.and_then(|known| self.count_of_outcome(known)) {
             count.add(1);
         }
         counter!(
@@ -286,21 +288,21 @@ impl MetricsProvider {
             "tag" => tag.to_string(),
         )
         .increment(1);
-        let of_machinery = match outcome {
-            "infra_error" => names::ACTIVITY_INFRASTRUCTURE_ERRORS,
-            "config_error" => names::ACTIVITY_CONFIGURATION_ERRORS,
+        let of_machinery = match known {
+            Some(ActivityOutcome::InfraError) => names::ACTIVITY_INFRASTRUCTURE_ERRORS,
+            Some(ActivityOutcome::ConfigError) => names::ACTIVITY_CONFIGURATION_ERRORS,
             _ => return,
         };
         counter!(of_machinery, "activity_name" => activity_name.to_string()).increment(1);
     }
 
-    fn count_of_outcome(&self, outcome: &str) -> Option<&Count> {
+    fn count_of_outcome(&self, outcome: ActivityOutcome) -> Option<&Count> {
         match outcome {
-            "success" => Some(&self.counters.activity_success),
-            "app_error" => Some(&self.counters.activity_app_errors),
-            "infra_error" => Some(&self.counters.activity_infra_errors),
-            "config_error" => Some(&self.counters.activity_config_errors),
-            _ => None,
+            ActivityOutcome::Success => Some(&self.counters.activity_success),
+            ActivityOutcome::AppError => Some(&self.counters.activity_app_errors),
+            ActivityOutcome::InfraError => Some(&self.counters.activity_infra_errors),
+            ActivityOutcome::ConfigError => Some(&self.counters.activity_config_errors),
+            ActivityOutcome::Pending | ActivityOutcome::Cancelled => None,
         }
     }
 }

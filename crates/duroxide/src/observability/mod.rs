@@ -11,6 +11,7 @@ mod handle;
 mod logging;
 mod metric_names;
 mod metrics_provider;
+mod outcomes;
 mod snapshot;
 mod store_metrics;
 
@@ -19,5 +20,6 @@ pub use handle::ObservabilityHandle;
 #[cfg(feature = "logging")]
 pub use logging::init_logging;
 pub use metrics_provider::MetricsProvider;
+pub(crate) use outcomes::{ActivityOutcome, ExecutionOutcome};
 pub use snapshot::MetricsSnapshot;
 pub use store_metrics::StoreMetrics;

@@ -1,4 +1,4 @@
-//! What a store keeps beside an activity: how it is to be run, and what its attempts leave behind; and activities that are
+//! What a store keeps beside an activity: its options, and what its attempts leave behind; and activities that are
 //! completed from elsewhere.
 //!
 //! A store that does not keep attempts says so and passes.
@@ -331,7 +331,7 @@ pub async fn an_activity_that_nobody_begins_fails_once(factory: &dyn ProviderFac
     if fail_unbegun(extended, "b", 2).await.is_none() {
         return;
     }
-    // Others, and one that has all the time in the world, stay as they are.
+    // Other activities, and one without a deadline, stay as they are.
     for (instance, id) in [("b", 2), ("a", 3), ("a", 4), ("a", u64::MAX)] {
         let outcome = fail_unbegun(extended, instance, id).await;
         assert_eq!(outcome, Some(UnbegunOutcome::Settled), "activity {id} of {instance}");

@@ -25,7 +25,8 @@ pub enum AwaitedLook {
 }
 
 impl AwaitedInstance<'_> {
-    /// An answer with outputs and custom statuses beyond so many bytes leaves the rest of them to looks of their own.
+    /// How many bytes of outputs and custom statuses an answer holds; whoever waits for one of the other instances
+    /// looks by itself.
     pub const LARGEST_ANSWER: usize = 4 * 1024 * 1024;
 
     /// Tells whether a description is what the waiter waits for.
@@ -41,7 +42,7 @@ impl AwaitedInstance<'_> {
     }
 }
 
-/// Keeps an answer for many waiters within its bound; the first news is told whatever its size.
+/// Keeps an answer for many waiters within its bound; the first news is in it whatever its size.
 #[derive(Debug, Default)]
 pub(super) struct AnswerSize(usize);
 

@@ -244,7 +244,7 @@ pub trait ExtendedProvider: Send + Sync {
         Err(refusal::not_supported("enqueue_if_alive"))
     }
 
-    /// Tells whether the store keeps how activities are to be run ([`TurnToStore::activity_options`]), and what their
+    /// Tells whether the store keeps the options of activities ([`TurnToStore::activity_options`]), and what their
     /// attempts leave behind: whether it has [`store_progress`](Self::store_progress) and
     /// [`complete_activity`](Self::complete_activity), and tells the [entry](ActivityRecord::entry) of each activity.
     ///
@@ -495,13 +495,13 @@ pub struct AttemptToStore<'a> {
     pub lock_token: &'a str,
     /// The activity, as it was claimed.
     pub item: &'a WorkItem,
-    /// How it is to be run, as it was claimed.
+    /// Its options, as the claim told them.
     pub options: Option<&'a ActivityOptions>,
     /// What its attempts leave behind.
     pub progress: &'a ActivityProgress,
 }
 
-/// What became of an activity that had to be begun by now.
+/// The fate of an activity that a worker had to begin by now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnbegunOutcome {
     /// No worker had begun it. It is gone, and its failure is enqueued.
@@ -511,7 +511,7 @@ pub enum UnbegunOutcome {
         /// When the activity was put into the queue, in milliseconds since the epoch.
         entered_at_ms: u64,
     },
-    /// It was begun in time, is over, or has all the time in the world. Nothing has changed.
+    /// A worker has begun it in time, it has ended, or it has no such deadline. Nothing has changed.
     Settled,
 }
 

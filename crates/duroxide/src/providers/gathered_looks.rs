@@ -1,10 +1,11 @@
-//! Looks of all who wait for instances of a store, gathered: many waiters share a read.
+//! Looks at the instances that clients wait for: many waiters share a read.
 //!
-//! There is no task for this. A caller that wants to look notes what for; one caller at a time reads for all that are noted,
-//! until it has its own answer. Waiters may go away at any point: the next one that waits reads instead.
+//! No task does this. A caller notes the instance that it wants to look at; one caller at a time reads for all, until
+//! it has its own answer. It may go away at any point: then the next caller reads instead.
 //!
-//! Who was told that its instance has changed looks at once. Who was only told that anything may have changed waits its
-//! turn: such looks come at a bounded rate, however many waiters there are and however often they are told.
+//! A caller that has heard that its instance has changed looks at once. A caller that has only heard that something may
+//! have changed waits its turn: such looks come at a bounded rate, however many callers wait and however often they
+//! hear that.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -32,18 +33,18 @@ pub(crate) enum Cause {
     Suspicion,
 }
 
-type Answer = Result<AwaitedLook, ProviderError>;
+type LookResult = Result<AwaitedLook, ProviderError>;
 
-struct Asked {
+struct WantedLook {
     instance: String,
     custom_status_after: Option<u64>,
-    answer: oneshot::Sender<Answer>,
+    answer: oneshot::Sender<LookResult>,
 }
 
 #[derive(Default)]
 struct Noted {
-    changed: VecDeque<Asked>,
-    suspected: VecDeque<Asked>,
+    changed: VecDeque<WantedLook>,
+    suspected: VecDeque<WantedLook>,
     /// When the next read on suspicion may be made.
     suspicion_from: Duration,
     /// When a read on suspicion may be made again for one caller alone.
@@ -67,7 +68,7 @@ impl GatheredLooks {
         store: &dyn ExtendedProvider,
         awaited: AwaitedInstance<'_>,
         cause: Cause,
-    ) -> Answer {
+    ) -> LookResult {
         loop {
             let mut answer = self.note(awaited, cause);
             let answered = tokio::select! {
@@ -99,50 +100,50 @@ impl GatheredLooks {
         SystemClock.sleep_until(slot).await;
     }
 
-    fn note(&self, awaited: AwaitedInstance<'_>, cause: Cause) -> oneshot::Receiver<Answer> {
+    fn note(&self, awaited: AwaitedInstance<'_>, cause: Cause) -> oneshot::Receiver<LookResult> {
         let (answer, answered) = oneshot::channel();
         let AwaitedInstance { instance, custom_status_after } = awaited;
-        let asked = Asked { instance: instance.to_string(), custom_status_after, answer };
+        let wanted = WantedLook { instance: instance.to_string(), custom_status_after, answer };
         match cause {
             Cause::Change => {
-                self.lock().changed.push_back(asked);
+                self.lock().changed.push_back(wanted);
                 self.hurry.notify_one();
             }
-            Cause::Suspicion => self.lock().suspected.push_back(asked),
+            Cause::Suspicion => self.lock().suspected.push_back(wanted),
         }
         answered
     }
 
     /// Reads what is noted, as much as one read takes, or waits until there is something to read.
     async fn read_once(&self, store: &dyn ExtendedProvider) {
-        let (asked, wait_until) = self.take();
-        if asked.is_empty() {
+        let (wanted, wait_until) = self.take();
+        if wanted.is_empty() {
             tokio::select! {
                 () = self.hurry.notified() => {}
                 () = SystemClock.sleep_until(wait_until) => {}
             }
             return;
         }
-        let awaited: Vec<AwaitedInstance<'_>> = asked.iter().map(Asked::awaited).collect();
+        let awaited: Vec<AwaitedInstance<'_>> = wanted.iter().map(WantedLook::awaited).collect();
         let read = store.read_awaited(&awaited).await;
         match read {
             Ok(looks) => {
-                // A store that answers too little leaves the rest to look by themselves.
+                // If the store answers for fewer instances, the other callers look by themselves.
                 let looks = looks.into_iter().chain(std::iter::repeat(AwaitedLook::Unclear));
-                for (asked, look) in asked.into_iter().zip(looks) {
-                    let _ = asked.answer.send(Ok(look));
+                for (wanted, look) in wanted.into_iter().zip(looks) {
+                    let _ = wanted.answer.send(Ok(look));
                 }
             }
             Err(error) => {
-                for asked in asked {
-                    let _ = asked.answer.send(Err(error.clone()));
+                for wanted in wanted {
+                    let _ = wanted.answer.send(Err(error.clone()));
                 }
             }
         }
     }
 
     /// Takes what the next read looks at, and tells when to try again if that is nothing.
-    fn take(&self) -> (Vec<Asked>, Duration) {
+    fn take(&self) -> (Vec<WantedLook>, Duration) {
         let mut noted = self.lock();
         let mut taken = Vec::new();
         take_from(&mut noted.changed, &mut taken);
@@ -164,16 +165,16 @@ impl GatheredLooks {
     }
 }
 
-impl Asked {
+impl WantedLook {
     fn awaited(&self) -> AwaitedInstance<'_> {
         AwaitedInstance { instance: &self.instance, custom_status_after: self.custom_status_after }
     }
 }
 
 /// Fills up what is taken with those that still wait for an answer.
-fn take_from(asked: &mut VecDeque<Asked>, taken: &mut Vec<Asked>) {
+fn take_from(wanted: &mut VecDeque<WantedLook>, taken: &mut Vec<WantedLook>) {
     while taken.len() < TOGETHER
-        && let Some(one) = asked.pop_front()
+        && let Some(one) = wanted.pop_front()
     {
         if !one.answer.is_closed() {
             taken.push(one);

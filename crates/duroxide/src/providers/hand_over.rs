@@ -21,7 +21,7 @@ pub struct TurnToStore<'a> {
     pub history_delta: &'a [Event],
     /// New activities.
     pub worker_items: &'a [WorkItem],
-    /// How new activities are to be run, by their ids within the execution; for those that ask for anything. Empty unless the
+    /// The options of new activities, by their ids within the execution, where the code gave any. Empty unless the
     /// store [keeps attempts](super::ExtendedProvider::keeps_attempts).
     pub activity_options: &'a [(u64, ActivityOptions)],
     /// New messages.
@@ -33,7 +33,7 @@ pub struct TurnToStore<'a> {
 }
 
 impl<'a> TurnToStore<'a> {
-    /// Returns how a new activity is to be run, if it asks for anything.
+    /// Returns the options of a new activity, if the code gave any.
     pub fn options_of(&self, item: &WorkItem) -> Option<&'a ActivityOptions> {
         let WorkItem::ActivityExecute { id: activity_id, .. } = item else { return None };
         self.activity_options.iter().find(|(id, _)| id == activity_id).map(|(_, options)| options)

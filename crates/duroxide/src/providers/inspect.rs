@@ -269,8 +269,8 @@ pub fn completed_activity(item: &WorkItem) -> Option<super::ScheduledActivityIde
     }
 }
 
-/// Returns the failure with which an activity ends if no worker begins it in time, by its stored text. `None` if it has all
-/// the time in the world, if an attempt has left something behind, or if the text does not decode.
+/// Returns the failure with which an activity ends if no worker begins it in time, by its stored text. `None` if the activity
+/// has no such deadline, if an attempt has left something behind, or if the text does not decode.
 pub fn failure_of_unbegun(text: &[u8]) -> Option<WorkItem> {
     let record = ActivityRecord::read(0, text).ok()?;
     record.options.as_deref()?.start_by_ms()?;

@@ -2,12 +2,13 @@
 //!
 //! A client that starts an instance usually shares a process with a runtime that will take its first turn. Through the
 //! exchange the client offers the start to the runtime first. The runtime takes the turn and stores both in one commit;
-//! if it cannot, the client enqueues the start as ever.
+//! if it cannot, the client enqueues the start.
 //!
 //! The other way round, a runtime announces how an instance ends if a client waits for that, before it stores the end.
 //! When the store wakes the client, the client only has to hear whether the end is stored, and reads nothing.
 //!
-//! A client that waits for an instance which it has just started that way need not look at the store first: the instance runs.
+//! A client that waits for an instance which it has just started that way need not look at the store first, because the
+//! instance runs.
 //!
 //! And a client tells the runtimes to which instances it sends messages, so that they know which are not idle.
 
@@ -86,7 +87,7 @@ pub(crate) trait TakesStarts: Send + Sync {
     fn note_message(&self, instance: &str);
 }
 
-/// What became of a start that was offered to a runtime.
+/// The outcome of offering a start to a runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TakenStart {
     /// It is stored, and the id was free.
@@ -139,7 +140,7 @@ impl LocalExchange {
         EndWaiter { exchange: self.clone(), instance: instance.to_string(), since }
     }
 
-    /// Announces the end of an instance that is about to be stored, if anybody waits for it.
+    /// Announces the end of an instance before the runtime stores it, if a client waits for it.
     pub(crate) fn announce_end(
         &self,
         instance: &str,

@@ -22,7 +22,7 @@ use crate::model::{ActivityRecord, Clock, Event, ExecutionStatus, SystemClock, W
 /// The status of an instance if only its history tells whether it has ended.
 const STATUS_UNTOLD: &str = "Unknown";
 
-/// How a store is asked that does not signal.
+/// How the runtime asks a store that does not signal.
 pub(crate) struct Polling {
     /// The shortest time between two fetches that find nothing.
     pub interval: Duration,

@@ -13,7 +13,7 @@ pub struct QuarantineEntry {
     pub row: QuarantinedRow,
 }
 
-/// What became of a row that was to be retried.
+/// The fate of a row that an operator retries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum QuarantineRetry {
     /// It is in its queue again.

@@ -1,8 +1,8 @@
 //! The activities that run in this process, so that a cancelled one learns it at once.
 //!
-//! The turn that cancels an activity removes its work item. An activity that runs in this process need not wait for its
-//! next renewal to learn that. The store handle keeps the list, so all runtimes on the handle share it; in other
-//! processes the renewal tells.
+//! The turn that cancels an activity removes its work item. The runtime that stores the turn tells an activity of this
+//! process so at once; an activity of another process learns it from the next renewal of its lease. The store handle
+//! keeps the list, so all runtimes on the handle share it.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,10 +1,10 @@
 //! One step, one commit: a turn that is stored together with its cause.
 //!
-//! The long way of a step is two commits: the result of an activity becomes a message in the queue of its instance, then
-//! a runtime leases the instance, takes its turn and stores it. A runtime that has the instance in memory need not wait
-//! for that. It takes the turn at once, before the result is stored, and hands both to the store together. Nobody leases
-//! the instance meanwhile. So the store checks in the commit that the instance still is what the runtime took it for, and
-//! writes nothing if it is not; then the result goes the long way.
+//! The long way of a step is two commits: the result of an activity becomes a message in the queue of its instance,
+//! then a runtime leases the instance, takes its turn and stores it. A runtime that has the instance in memory need not
+//! wait for that. It takes the turn at once, without a lease, and hands the result and the turn to the store together.
+//! The store checks in the commit that the instance has not changed. If it has, the store writes nothing, and the
+//! result goes the long way.
 //!
 //! A step leaves the rows that the long way would have left after the turn, and never the rows in between.
 
@@ -31,7 +31,7 @@ pub struct StepSupport {
     /// The most turns in one step. With more than one, steps may also be caused by a lease, if the store does not refuse
     /// those ([`not_supported`](super::refusal::not_supported)).
     pub turns: usize,
-    /// A claim of instances that is made after a step was handed in is answered after that step.
+    /// The store answers a claim of instances after all steps that callers handed in before the claim.
     pub in_order: bool,
 }
 

@@ -1,4 +1,4 @@
-//! How large ids and payloads may be, checked before the store writes anything, and how much a turn gets at once.
+//! How large ids and payloads may be, which a store checks before it writes anything, and how much a turn gets at once.
 
 use super::{ProviderError, inspect, refusal};
 use crate::model::WorkItem;

@@ -291,7 +291,7 @@ impl Execution {
         self.journal.awaits_anything() || self.replayer.shared_state().listens()
     }
 
-    /// Why the instance is to be cancelled, if it is.
+    /// Why a caller cancels the instance, if one does.
     pub(crate) fn cancel_reason(&self) -> Option<&str> {
         self.journal.cancel_reason()
     }

@@ -34,7 +34,7 @@ pub(crate) struct Turn {
     pub(crate) events: Vec<Event>,
     /// The new requests, with the ids of their events.
     pub(crate) actions: Vec<Action>,
-    /// How new activities are to be run, where the code asked for anything: by the ids of their schedule events.
+    /// The options of new activities, where the code gave any, by the ids of their schedule events.
     pub(crate) activity_options: Vec<(u64, ActivityOptions)>,
     /// Activities whose futures the code dropped: the ids of their schedule events.
     pub(crate) cancelled_activities: Vec<u64>,

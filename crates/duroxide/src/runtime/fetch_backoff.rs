@@ -8,14 +8,15 @@ use crate::providers::ProviderError;
 const LONGEST_SILENCE: Duration = Duration::from_secs(30);
 
 /// How long a dispatcher waits for a signal before it asks without one. So a signal that the store failed to send
-/// delays work by seconds, instead of losing it. A store that does not signal is asked no more often than the options say.
+/// delays work by seconds, instead of losing it. A dispatcher asks a store that does not signal no more often than the
+/// options say.
 pub(crate) fn longest_silence(options: &RuntimeOptions) -> Duration {
     LONGEST_SILENCE.max(options.dispatcher_min_poll_interval)
 }
 
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(3);
-/// A failure that goes on is logged as a warning this often.
+/// How often a dispatcher logs a failure that goes on as a warning.
 const WARN_EVERY: Duration = Duration::from_secs(60);
 
 /// How a dispatcher goes on after its store has refused a claim, for now or for good: it waits longer each time, and does not

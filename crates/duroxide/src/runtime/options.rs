@@ -76,15 +76,16 @@ pub struct RuntimeOptions {
     /// for a tenth of the machine's memory, but at most 256 MiB. If more instances are in flight than fit, those that fit
     /// stay, and the others are read again for each turn.
     pub resident_bytes: Option<usize>,
-    /// Whether each turn of a resident instance is also taken by one that is made anew from its stored history, and the
-    /// two compared. Costs what residency saves; for finding errors of the runtime, which must decide alike from memory and from
-    /// history. To find code that is not deterministic, take [`turn_check`](Self::turn_check), which also changes the hash seed.
+    /// Whether the runtime takes each turn of a resident instance also with an execution that it makes anew from the
+    /// stored history, and compares the two. This costs what residency saves. It finds errors of the runtime, which
+    /// must decide alike from memory and from history. To find code that is not deterministic, take
+    /// [`turn_check`](Self::turn_check), which also changes the hash seed.
     pub check_residents: bool,
-    /// How long it is between two reports of this runtime to its store: that it is alive, what it runs, and what it could
-    /// not do. Operators see them; zero reports nothing.
+    /// How often this runtime reports to its store that it is alive, what it runs, and what it could not do. Operators
+    /// see them; zero reports nothing.
     pub heartbeat_interval: Duration,
-    /// Which turns are taken a second time, from the stored history, to see whether the code decides alike. A turn that
-    /// does not is a mismatch.
+    /// Which turns the runtime takes a second time, from the stored history, to see whether the code decides alike. If
+    /// it does not, that is a mismatch.
     pub turn_check: TurnCheck,
     /// What becomes of an instance whose code does not fit its history.
     pub on_mismatch: OnMismatch,
@@ -92,12 +93,12 @@ pub struct RuntimeOptions {
     pub on_unregistered: OnUnregistered,
     /// What becomes of an instance that waits for something that is not durable.
     pub on_foreign_wait: OnForeignWait,
-    /// The name of this build of the program. An instance that one build has blocked is tried again by another. `None`
-    /// takes the program's file and what is registered.
+    /// The name of this build of the program. A runtime of another build tries an instance again that this one has
+    /// blocked. `None` takes the program's file and what is registered.
     pub build_id: Option<String>,
 }
 
-/// Which turns are taken twice; see [`RuntimeOptions::turn_check`].
+/// Which turns the runtime takes twice; see [`RuntimeOptions::turn_check`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TurnCheck {
     /// None. This costs nothing.

@@ -1,8 +1,8 @@
 //! The store, as the runtime talks to it: always with the extension.
 //!
-//! A store that has the extension is used as it is. One that knows only the published contract gets the extension from
-//! [`PlainStore`], which polls it and loads whole histories. This is the only place where the two differ, except that
-//! such a store is asked by every free slot at once ([`Store::leases_one_at_a_time`]).
+//! The runtime uses a store that has the extension as it is. A store that knows only the published contract gets the
+//! extension from [`PlainStore`], which polls it and loads whole histories. This is the only place where the two
+//! differ, except that each slot asks such a store by itself ([`Store::leases_one_at_a_time`]).
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ impl Store {
         self.published.clone()
     }
 
-    /// Tells whether a claim brings one thing at most, and may wait for it. Then as many ask at once as there are slots.
+    /// Tells whether a claim brings one thing at most, and may wait for it. Then each slot asks by itself.
     pub fn leases_one_at_a_time(&self) -> bool {
         self.leases_one_at_a_time
     }

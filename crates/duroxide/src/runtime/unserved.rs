@@ -7,8 +7,8 @@ use semver::Version;
 use super::core::{Core, TARGET};
 use crate::providers::RunningInstances;
 
-/// How many instances of one orchestration and version are counted. That they are many is all that an operator has to
-/// know.
+/// Up to how many instances of one orchestration and version the store counts. More only tell an operator that they are
+/// many.
 const COUNTED_AT_MOST: usize = 1_000;
 
 /// Logs a warning for each orchestration and version that has running instances and is not registered here.

@@ -15,7 +15,7 @@ use crate::model::{Clock, codec};
 use crate::providers::memory::MemoryProvider;
 use crate::registry::ActivityHandler;
 
-type Answer = dyn Fn(&ActivityContext, String) -> Result<String, String> + Send + Sync;
+type AnswerFn = dyn Fn(&ActivityContext, String) -> Result<String, String> + Send + Sync;
 
 /// A stand-in for an activity.
 ///
@@ -36,7 +36,7 @@ type Answer = dyn Fn(&ActivityContext, String) -> Result<String, String> + Send 
 #[derive(Clone)]
 pub struct Mock {
     /// Makes the answers of one environment: a sequence begins anew in each.
-    make: Arc<dyn Fn() -> Box<Answer> + Send + Sync>,
+    make: Arc<dyn Fn() -> Box<AnswerFn> + Send + Sync>,
     duration: Option<Duration>,
 }
 
@@ -127,7 +127,7 @@ impl Mock {
         let answers = answers.into_iter().map(|answer| answer.map(Into::into).map_err(Into::into));
         let answers: Arc<[Result<String, String>]> = answers.collect();
         assert!(!answers.is_empty(), "a sequence needs an answer");
-        let make = move || -> Box<Answer> {
+        let make = move || -> Box<AnswerFn> {
             let (answers, next) = (answers.clone(), AtomicUsize::new(0));
             let by_step = Mutex::new(BTreeMap::new());
             Box::new(move |ctx, _| {
@@ -174,7 +174,7 @@ impl Mock {
         answer: impl Fn(&ActivityContext, String) -> Result<String, String> + Send + Sync + 'static,
     ) -> Self {
         let answer = Arc::new(answer);
-        let make = move || -> Box<Answer> {
+        let make = move || -> Box<AnswerFn> {
             let answer = answer.clone();
             Box::new(move |ctx, input| answer(ctx, input))
         };
@@ -244,7 +244,7 @@ impl Mock {
 
 /// A mock in an environment.
 pub(super) struct MockHandler {
-    answer: Box<Answer>,
+    answer: Box<AnswerFn>,
     duration: Option<Duration>,
     calls: Calls,
     store: Arc<MemoryProvider>,

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use crate::client::{AskError, Client, ClientError, Question};
-use crate::model::requests::{self, Answer, RequestMessage};
+use crate::model::requests::{self, RequestAnswer, RequestMessage};
 
 use super::{InstanceHandle, Request};
 
@@ -123,10 +123,10 @@ impl<R: Request> Ask<R> {
         let message = RequestMessage { id: id.unwrap_or_else(random_id), request };
         let question = Question { instance, queue: requests::queue(R::NAME), message, timeout };
         match client.ask_for_answer(question).await? {
-            Answer::Reply(reply) => serde_json::from_value(reply).map_err(|error| {
+            RequestAnswer::Reply(reply) => serde_json::from_value(reply).map_err(|error| {
                 AskError::Undecodable(format!("the reply to '{}' does not decode: {error}", R::NAME))
             }),
-            Answer::Refused(reason) => Err(AskError::Refused(reason)),
+            RequestAnswer::Refused(reason) => Err(AskError::Refused(reason)),
         }
     }
 }

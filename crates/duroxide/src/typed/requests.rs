@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use crate::model::limits::MAX_KV_VALUE_BYTES;
-use crate::model::requests::{self, Answer, RequestMessage};
+use crate::model::requests::{self, RequestAnswer, RequestMessage};
 use crate::orchestration::{DurableFuture, OrchestrationContext};
 
 use super::Payload;
@@ -268,7 +268,7 @@ fn take<R: Request>(ctx: &OrchestrationContext, text: &str) -> Option<ReceivedRe
 /// The reply as the instance keeps it, or why it cannot be kept.
 fn reply_text<R: Request>(reply: &R::Reply) -> Result<String, String> {
     let value = serde_json::to_value(reply).map_err(|error| format!("the reply does not encode: {error}"))?;
-    let text = text(&Answer::Reply(value));
+    let text = text(&RequestAnswer::Reply(value));
     match text.len() {
         bytes if bytes > MAX_KV_VALUE_BYTES => {
             Err(format!("the reply has {bytes} bytes; it may have {MAX_KV_VALUE_BYTES}"))
@@ -281,14 +281,14 @@ fn reply_text<R: Request>(reply: &R::Reply) -> Result<String, String> {
 fn answer(ctx: &OrchestrationContext, id: &str, reply: Result<String, String>) {
     let reply = reply.unwrap_or_else(|reason| {
         ctx.trace_warn(format!("request '{id}' is refused: {reason}"));
-        text(&Answer::Refused(cut(reason)))
+        text(&RequestAnswer::Refused(cut(reason)))
     });
     if !ctx.shared_state().answer_request(id, reply) {
         ctx.trace_warn(format!("request '{id}' has been answered already"));
     }
 }
 
-fn text(answer: &Answer) -> String {
+fn text(answer: &RequestAnswer) -> String {
     serde_json::json!(answer).to_string()
 }
 

@@ -68,23 +68,30 @@ pub struct Faulty {
     extended: bool,
     /// Whether it also takes steps, and brings clients and runtimes together.
     whole: bool,
+    /// Whether it also takes the reports of runtimes, and tells operators of them.
+    inspected: bool,
     plan: Mutex<Plan>,
 }
 
 impl Faulty {
     /// Keeps the abilities of the store: signals, batches, cheap reads. Steps go the long way.
     pub fn new(inner: Arc<dyn Provider>) -> Arc<Self> {
-        Arc::new(Self { inner, extended: true, whole: false, plan: Mutex::default() })
+        Arc::new(Self { inner, extended: true, whole: false, inspected: false, plan: Mutex::default() })
     }
 
     /// Keeps the short path, too.
     pub fn whole(inner: Arc<dyn Provider>) -> Arc<Self> {
-        Arc::new(Self { inner, extended: true, whole: true, plan: Mutex::default() })
+        Arc::new(Self { inner, extended: true, whole: true, inspected: false, plan: Mutex::default() })
+    }
+
+    /// Keeps what operators see, too.
+    pub fn inspected(inner: Arc<dyn Provider>) -> Arc<Self> {
+        Arc::new(Self { inner, extended: true, whole: false, inspected: true, plan: Mutex::default() })
     }
 
     /// Hides everything beyond the documented contract, management included.
     pub fn plain(inner: Arc<dyn Provider>) -> Arc<Self> {
-        Arc::new(Self { inner, extended: false, whole: false, plan: Mutex::default() })
+        Arc::new(Self { inner, extended: false, whole: false, inspected: false, plan: Mutex::default() })
     }
 
     /// Lets the next calls of this kind fail, one for each error.
@@ -317,6 +324,10 @@ impl Faulty {
 impl ExtendedProvider for Faulty {
     fn clock(&self) -> Arc<dyn Clock> {
         self.ext().clock()
+    }
+
+    fn as_inspector(&self) -> Option<&dyn Inspector> {
+        if self.inspected { self.ext().as_inspector() } else { None }
     }
 
     fn work_signal(&self, queue: WorkQueue) -> WorkSignal {

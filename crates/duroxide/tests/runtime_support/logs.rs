@@ -18,6 +18,21 @@ pub struct Line {
 }
 
 impl Line {
+    /// Reads an event of the log.
+    pub fn of(event: &tracing::Event<'_>) -> Self {
+        let metadata = event.metadata();
+        let mut line = Self {
+            level: *metadata.level(),
+            target: metadata.target().to_string(),
+            message: String::new(),
+            fields: BTreeMap::new(),
+        };
+        event.record(&mut line);
+        line
+    }
+}
+
+impl Line {
     pub fn field(&self, name: &str) -> &str {
         self.fields.get(name).map_or("", String::as_str)
     }
@@ -108,15 +123,7 @@ impl tracing::Subscriber for Logs {
     fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
 
     fn event(&self, event: &tracing::Event<'_>) {
-        let metadata = event.metadata();
-        let mut line = Line {
-            level: *metadata.level(),
-            target: metadata.target().to_string(),
-            message: String::new(),
-            fields: BTreeMap::new(),
-        };
-        event.record(&mut line);
-        self.0.lines.lock().unwrap().push(line);
+        self.0.lines.lock().unwrap().push(Line::of(event));
     }
 
     fn enter(&self, _: &span::Id) {}

@@ -1,5 +1,6 @@
 //! Events and executions.
 
+use duroxide::InstanceState;
 use duroxide::model::EventView;
 use duroxide::providers::ExecutionSummary;
 use serde::Serialize;
@@ -81,15 +82,10 @@ pub(crate) struct Execution {
 
 impl From<ExecutionSummary> for Execution {
     fn from(summary: ExecutionSummary) -> Self {
-        let state = match summary.status.as_str() {
-            "Completed" => State::Completed,
-            "Failed" => State::Failed,
-            "ContinuedAsNew" => State::Continued,
-            _ => State::Running,
-        };
         Self {
             execution: summary.execution_id,
-            state,
+            // Which of the running ones wait, only the description of the instance tells.
+            state: InstanceState::of(&summary.status, false, false, true).into(),
             started_at_ms: summary.started_at_ms,
             ended_at_ms: summary.completed_at_ms,
             events: summary.event_count,

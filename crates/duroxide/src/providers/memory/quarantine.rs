@@ -29,7 +29,7 @@ impl State {
         match queue {
             WorkQueue::Orchestrator => {
                 let mut message = self.new_message(OPERATION, &item, None, now).map_err(refused)?;
-                // An operator who retries a message does not want it dropped.
+                // The operator who retries the message wants it kept.
                 if message.class == MessageClass::Queue {
                     message.class = MessageClass::Signal;
                 }

@@ -53,14 +53,14 @@ impl MemoryProvider {
         Quiescence { busy_with, next_due_ms, dozing }
     }
 
-    /// Returns the activities that nobody runs.
+    /// Returns the activities that no worker runs.
     pub(crate) fn idle_activities(&self) -> Vec<QueuedActivity> {
         let (state, now) = (self.lock(), self.clock.now_ms());
         let idle = state.activities.iter().filter(|activity| !activity.is_leased(now));
         idle.map(|activity| queued_activity(activity, now)).collect()
     }
 
-    /// Wakes those who wait for a change of what happens.
+    /// Wakes the tasks that wait for a change.
     pub(crate) fn beat(&self) {
         self.pulse.send_modify(|beats| *beats = beats.wrapping_add(1));
     }

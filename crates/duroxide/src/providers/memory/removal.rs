@@ -80,8 +80,8 @@ impl State {
         Ok(total)
     }
 
-    /// The order in which bulk operations take what has ended: those that ended first are in front. Among all instances,
-    /// those that are between two executions are looked for last.
+    /// The order in which bulk operations take instances: the one that ended first comes first. If the filter names no
+    /// instances, those between two executions come last.
     fn end_order(&self, instance: &str, row: &InstanceRow, filter: &InstanceFilter) -> EndOrder {
         let is_last = filter.instance_ids.is_none()
             && self.status(instance, row) == ExecutionStatus::ContinuedAsNew.as_str();

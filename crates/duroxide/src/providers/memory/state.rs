@@ -104,7 +104,7 @@ pub(super) struct ExecutionRow {
 pub(super) struct StoredLease {
     pub token: String,
     pub locked_until: u64,
-    /// A claim has seen that its time was over. From then on anybody may take over, even if the clock is set back.
+    /// A claim has seen that its time was over. From then on any caller may take over, even if the clock is set back.
     pub is_over: bool,
 }
 

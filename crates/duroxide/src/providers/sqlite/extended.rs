@@ -9,6 +9,7 @@ use rusqlite::{Connection, params};
 
 use super::error::StoreError;
 use super::inbox::JobClass;
+use super::large_payloads::HistoryRead;
 use super::shared::clamp_ms;
 use super::write_transaction::read_row;
 use super::{SqliteProvider, blocked, dropped, history, kv, list_pages, quarantine, reads, turns, work};
@@ -289,10 +290,7 @@ impl ExtendedProvider for SqliteProvider {
     }
 
     fn mark_running(&self, lock_token: &str) -> RunningMark {
-        let marked = self.shared.owners.as_ref().and_then(|owners| Some((owners.mark(lock_token)?, owners)));
-        let Some((slot, owners)) = marked else { return RunningMark::none() };
-        let owners = owners.clone();
-        RunningMark::new(move || owners.erase(slot))
+        self.shared.mark_running(lock_token)
     }
 }
 
@@ -306,16 +304,22 @@ impl SqliteProvider {
     ) -> Result<HistoryPart, ProviderError> {
         let (token, now) = (lock_token.to_string(), self.shared.now_ms());
         let after = clamp_ms(after_event_id);
-        let (texts, kv_snapshot) = self
+        let shared = self.shared.clone();
+        let (texts, kv_snapshot, decoding) = self
             .read(operation, move |connection| {
                 let instance = live_lease(connection, operation, &token, now)?;
                 let execution_id = current_execution(connection, instance)?;
-                let texts = history::read(connection, instance, execution_id, after)?;
+                let mut read = HistoryRead::new(&shared, &token, instance);
+                let texts = history::read_noting(connection, instance, execution_id, after, |bytes| {
+                    read.note(bytes)
+                })?;
                 let snapshot = (after == 0).then(|| kv::snapshot(connection, instance)).transpose()?;
-                Ok((texts, snapshot))
+                Ok((texts, snapshot, read.into_mark()))
             })
             .await?;
-        Ok(match reads::decode(&texts) {
+        let decoded = reads::decode(&texts);
+        drop(decoding);
+        Ok(match decoded {
             Ok(events) => HistoryPart { events, history_error: None, kv_snapshot },
             Err(reason) => HistoryPart {
                 events: Vec::new(),

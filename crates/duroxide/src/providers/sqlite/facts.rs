@@ -64,8 +64,8 @@ impl SqliteProvider {
         self.read("facts", move |connection| facts(connection, path)).await
     }
 
-    /// Looks for damage in the file. Returns the faults; none if the file is sound. Reads the whole file, and keeps nobody
-    /// from writing.
+    /// Looks for damage in the file. Returns the faults; none if the file is sound. Reads the whole file, and keeps no
+    /// caller from writing.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

@@ -85,12 +85,23 @@ pub(super) fn read(
     execution_id: i64,
     after: i64,
 ) -> rusqlite::Result<Vec<Vec<u8>>> {
+    read_noting(connection, instance, execution_id, after, |_| {})
+}
+
+/// As [`read`], and tells `note` the size of each event before it reads the next one.
+pub(super) fn read_noting(
+    connection: &Connection,
+    instance: &str,
+    execution_id: i64,
+    after: i64,
+    mut note: impl FnMut(usize),
+) -> rusqlite::Result<Vec<Vec<u8>>> {
     read_rows(
         connection,
         "SELECT event_data FROM history WHERE instance_id = ?1 AND execution_id = ?2 AND event_id > ?3
          ORDER BY event_id",
         params![instance, execution_id, after],
-        |row| text_bytes(row, 0),
+        |row| text_bytes(row, 0).inspect(|text| note(text.len())),
     )
 }
 

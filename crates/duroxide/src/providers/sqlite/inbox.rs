@@ -35,14 +35,14 @@ pub(super) enum JobClass {
 /// A task for the writer.
 pub(super) trait Job: Send {
     /// Runs in the transaction; the writer gives the answer after the commit, or after its failure.
-    fn run(self: Box<Self>, tx: &mut WriteTransaction<'_, '_>) -> Box<dyn Answer>;
+    fn run(self: Box<Self>, tx: &mut WriteTransaction<'_, '_>) -> Box<dyn JobAnswer>;
 
     /// Answers that no transaction could begin.
     fn fail(self: Box<Self>, error: &rusqlite::Error);
 }
 
 /// The answer to the caller that waits for a job.
-pub(super) trait Answer {
+pub(super) trait JobAnswer {
     /// Makes the claims that the job also asks for. The writer calls this when all jobs of the transaction have run, so
     /// that the claims see all their changes.
     fn claim(&mut self, tx: &mut WriteTransaction<'_, '_>);

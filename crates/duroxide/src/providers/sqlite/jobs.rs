@@ -3,7 +3,7 @@
 use tokio::sync::oneshot;
 
 use super::error::{StoreError, classify};
-use super::inbox::{Answer, Job, SyncWaiter};
+use super::inbox::{Job, JobAnswer, SyncWaiter};
 use super::write_transaction::WriteTransaction;
 use crate::providers::ProviderError;
 
@@ -53,7 +53,7 @@ where
     W: Work<T> + Send,
     C: FnOnce(&mut WriteTransaction<'_, '_>, &mut T) -> Result<(), StoreError> + Send + 'static,
 {
-    fn run(self: Box<Self>, tx: &mut WriteTransaction<'_, '_>) -> Box<dyn Answer> {
+    fn run(self: Box<Self>, tx: &mut WriteTransaction<'_, '_>) -> Box<dyn JobAnswer> {
         let Self { operation, work, claim, sender, sync_waiter } = *self;
         // The transaction will be rolled back, or the caller went away before the job began.
         let is_pointless = tx.is_spoiled() || (sender.is_closed() && !W::UNATTENDED);
@@ -85,7 +85,7 @@ impl<T, C> PreparedAnswer<T, C> {
     }
 }
 
-impl<T, C: FnOnce(&mut WriteTransaction<'_, '_>, &mut T) -> Result<(), StoreError>> Answer
+impl<T, C: FnOnce(&mut WriteTransaction<'_, '_>, &mut T) -> Result<(), StoreError>> JobAnswer
     for PreparedAnswer<T, C>
 {
     fn claim(&mut self, tx: &mut WriteTransaction<'_, '_>) {

@@ -16,12 +16,9 @@ use super::write_transaction::WriteTransaction;
 use crate::providers::inspect::Origin;
 use crate::providers::rows::{self, DecodedMessages, LeasedInstance, UndeliveredLeases};
 use crate::providers::{
-    DispatcherCapabilityFilter, ExtendedProvider, InstanceClaim, InstanceRequest, ProviderError, TagFilter,
-    WorkClaim, WorkQueue, WorkRequest,
+    DispatcherCapabilityFilter, InstanceClaim, InstanceRequest, ProviderError, TagFilter, WorkClaim,
+    WorkQueue, WorkRequest,
 };
-
-/// Messages of this total size may be more than a process can decode.
-const MARKED_BYTES: usize = 1024 * 1024;
 
 /// Which instances a claim may take.
 pub(super) struct TurnOrder {
@@ -122,10 +119,12 @@ impl Leasable for StoredWork {
     ) -> Result<Vec<WorkClaim>, ProviderError> {
         let (mut good, mut bad) = (Vec::with_capacity(leases.len()), Vec::new());
         for StoredWork { id, token, attempts, text, .. } in leases {
+            let decoding = store.mark_activity(&token, text.len());
             match rows::decode_activity(id, token, attempts, text) {
                 Ok(claim) => good.push(claim),
                 Err(row) => bad.push(row),
             }
+            drop(decoding);
         }
         if !bad.is_empty() {
             store
@@ -253,8 +252,7 @@ impl SqliteProvider {
         claim: StoredClaim,
     ) -> Result<Option<InstanceClaim>, ProviderError> {
         let StoredClaim { instance, token, stored, messages, bytes } = claim;
-        // If decoding kills the process, that is an attempt, and other processes must know whose it was.
-        let decoding = (bytes >= MARKED_BYTES).then(|| self.mark_running(&token));
+        let decoding = self.mark_messages(&token, &instance, bytes);
         let rows = messages.into_iter().map(|message| (message.id, message.attempts, message.text));
         let DecodedMessages { messages, attempts, undecodable } = rows::decode_messages(rows);
         drop(decoding);

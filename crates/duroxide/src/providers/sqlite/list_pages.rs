@@ -127,7 +127,7 @@ fn small_set(connection: &Connection, listing: &Listing<'_>) -> rusqlite::Result
     Ok(None)
 }
 
-/// The parts that a listing merges; one that says nothing if another index has what is selected.
+/// The parts that a listing merges; a single part without a condition if another index has the selected instances.
 fn sources(connection: &Connection, listing: &Listing<'_>) -> rusqlite::Result<Vec<ListPart>> {
     match listing.source() {
         ListSource::Parts => parts(connection, listing),

@@ -44,6 +44,7 @@ mod inspection;
 mod instances;
 mod jobs;
 mod kv;
+mod large_payloads;
 mod leased_messages;
 mod leasing;
 mod list_pages;

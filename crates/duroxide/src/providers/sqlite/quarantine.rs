@@ -162,7 +162,7 @@ fn encode_again(limits: &StoreLimits, queue: &str, text: Vec<u8>) -> Result<Retr
     }
     let item = decode_quarantined(WorkQueue::Orchestrator, &text)?;
     let mut message = MessageRow::encode(limits, OPERATION, &item).map_err(refused)?;
-    // An operator who retries a message does not want it dropped.
+    // The operator who retries the message wants it kept.
     if message.class == MessageClass::Queue {
         message.class = MessageClass::Signal;
     }

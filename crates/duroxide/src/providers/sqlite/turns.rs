@@ -110,7 +110,7 @@ pub(super) fn write_messages(
     Ok(())
 }
 
-/// Notes whether those who watch the instance have to be told.
+/// Notes whether the store has to tell the watchers of the instance.
 pub(super) fn note_changes(
     tx: &mut WriteTransaction<'_, '_>,
     instance: &str,

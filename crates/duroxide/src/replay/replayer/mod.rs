@@ -42,7 +42,7 @@ pub(crate) enum ProgramEnd {
 pub(crate) struct Unmatched {
     pub(crate) token: u64,
     pub(crate) action: Action,
-    /// How the activity is to be run, if the code asked for anything.
+    /// The options of the activity, if the code gave any.
     pub(crate) options: Option<Box<ActivityOptions>>,
     /// When it was made.
     pub(crate) at_ms: u64,

@@ -147,7 +147,7 @@ impl SharedState {
         self.lock().recorded_patches.insert(id.to_string());
     }
 
-    /// Tells the code that the instance is to be cancelled, if the code listens; tells whether it does.
+    /// Tells the code that a caller cancels the instance, if the code listens; returns whether it does.
     pub(crate) fn deliver_cancellation(&self, reason: &str) -> bool {
         let listeners: Vec<_> = {
             let cancellation = &mut self.lock().cancellation;
@@ -161,7 +161,7 @@ impl SharedState {
         true
     }
 
-    /// Tells whether the code heard that the instance is to be cancelled: then it ends itself.
+    /// Tells whether the code heard that a caller cancels the instance: then the code ends it.
     pub(crate) fn has_heard_cancellation(&self) -> bool {
         self.lock().cancellation.heard.is_some()
     }

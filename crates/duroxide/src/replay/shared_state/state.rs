@@ -65,7 +65,7 @@ pub(super) struct State {
     pub(super) muted: bool,
 }
 
-/// Whether the instance is to be cancelled, and who listens.
+/// Whether a caller cancels the instance, and which code listens for that.
 #[derive(Debug, Default)]
 pub(super) struct Cancellation {
     /// Set when the request arrived while the code listened: then the code ends the instance itself.
@@ -80,7 +80,7 @@ pub(super) struct Cancellation {
 pub(crate) struct Emitted {
     pub(crate) token: u64,
     pub(crate) action: Action,
-    /// How the activity is to be run, if the code asked for anything.
+    /// The options of the activity, if the code gave any.
     pub(crate) options: Option<Box<ActivityOptions>>,
     /// The line of the code that made it.
     pub(crate) place: &'static Location<'static>,

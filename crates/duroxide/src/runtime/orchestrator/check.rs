@@ -25,7 +25,7 @@ pub(crate) struct TurnSampler {
 }
 
 impl TurnSampler {
-    /// Tells whether the next turn is to be checked.
+    /// Tells whether to check the next turn.
     pub(crate) fn takes(&self, check: TurnCheck) -> bool {
         match check {
             TurnCheck::Off => false,

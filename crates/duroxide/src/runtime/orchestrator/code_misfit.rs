@@ -21,7 +21,7 @@ pub(crate) struct MisfitRules<'a> {
     pub on_unregistered: OnUnregistered,
     pub on_foreign_wait: OnForeignWait,
     pub build: &'a str,
-    /// Whether the turn is taken a second time, to be compared.
+    /// Whether the runtime takes the turn a second time, to compare the two.
     pub is_second_take: bool,
     /// A mismatch that is known already: the code did not decide alike twice.
     pub found: Option<&'a ErrorDetails>,
@@ -39,7 +39,8 @@ impl<'a> MisfitRules<'a> {
         }
     }
 
-    /// Judges a turn that was just taken. Returns why its instance is to be blocked, or lets the turn end as it is to.
+    /// Judges a turn that the runtime has just taken. Returns why to block its instance, or lets the turn end as the
+    /// code decided.
     pub fn judge(
         &self,
         execution: &Execution,
@@ -71,7 +72,7 @@ impl<'a> MisfitRules<'a> {
         Some(BlockReason { cause, name, version, build: self.build.to_string(), text })
     }
 
-    /// Tells why an instance is to be blocked whose orchestration is not registered; `None` to have it delivered again.
+    /// Tells why to block an instance whose orchestration is not registered; `None` lets the store deliver it again.
     pub fn unregistered(
         &self,
         rules: &Rules<'_>,

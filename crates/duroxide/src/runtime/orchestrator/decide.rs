@@ -58,7 +58,7 @@ pub(crate) enum Decision {
     Commit(Box<Commit>),
     /// Give the claim back; the store delivers it again after this time, and the attempt counts.
     Defer(Duration),
-    /// Store nothing, and let nobody claim the instance until it is unblocked.
+    /// Store nothing, and block the instance: no runtime can claim it until it is unblocked.
     Block(Box<BlockReason>),
 }
 

@@ -1,9 +1,9 @@
 //! The orchestration dispatcher: claims instances, begins their turns, and waits for a reason to ask for more.
 //!
-//! One dispatcher asks a store that leases many instances at once. It claims somewhat more than there are free slots: a turn
-//! loads its history while it waits for one. A store that leases one at a time may make each claim wait for work. There as
-//! many dispatchers ask as there are slots, and each has a slot in its hand while it asks, so that nothing is leased that
-//! could not begin at once.
+//! One dispatcher asks a store that leases many instances at once. It claims somewhat more than there are free slots: a
+//! turn loads its history while it waits for one. A store that leases one at a time may make each claim wait for work.
+//! There each slot has a dispatcher, which holds the slot while it asks, so that it leases nothing that could not begin
+//! at once.
 
 use std::sync::Arc;
 
@@ -90,8 +90,8 @@ async fn begin_all(core: &Arc<Core>, claims: Vec<InstanceClaim>, mut slot: Optio
     }
 }
 
-/// Puts the instances that are in memory first, among those that were claimed together: the turns of the others may take
-/// their places. The claim was in the order of age, and all of it is taken, so no instance waits longer than for one claim.
+/// Moves the instances in memory to the front of a claim: the turns of the others may push them out of memory. The
+/// runtime takes the turns of the whole claim, so no instance waits longer than for one claim.
 fn residents_first(core: &Core, claims: Vec<InstanceClaim>) -> Vec<InstanceClaim> {
     let (mut first, others): (Vec<_>, Vec<_>) =
         claims.into_iter().partition(|claim| core.residents.has(&claim.instance));
@@ -102,18 +102,19 @@ fn residents_first(core: &Core, claims: Vec<InstanceClaim>) -> Vec<InstanceClaim
 /// Waits until a claim may find something, or the runtime stops. Begins the turns that the store claims for this
 /// runtime meanwhile.
 async fn wait_for_more(core: &Arc<Core>, signal: &mut WorkSignal, timers: &mut TimersFirst) {
-    // One for all rounds: a claim follows in time, however many timers there are.
+    // All rounds share one wait, so that a claim follows in time, however many timers there are.
     let mut silence = core.clock.sleep(longest_silence(&core.options));
     while !timers.is_over() {
         let Some(wanted) = wanted(core).await else { return };
         let request = turn_capacity::request(core, wanted);
         let claims = tokio::select! {
-            // What the store has told comes before other timers: at most one round of them goes ahead of it.
+            // What the store has announced comes before further timers: at most one round of timers goes ahead of it.
             biased;
             () = core.stop.cancelled() => return,
             claims = core.store.extension().wait_for_instances(&request, signal) => claims,
             () = &mut silence => return,
-            // The store would lease their instances along with the next commit. What it has to tell, it tells afterwards.
+            // Otherwise the store would lease the instances of these timers along with its next commit. It announces
+            // other work after this.
             () = steps::until_timers_are_due(core) => {
                 timers.note_that_nobody_waits();
                 timers.let_go(core).await;

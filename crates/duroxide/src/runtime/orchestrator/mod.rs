@@ -35,7 +35,7 @@ pub(crate) use record::Beginning;
 pub(crate) use residents::Residents;
 pub(crate) use turn_capacity::{TurnCapacity, receive, request, reserve};
 
-/// Starts the orchestration dispatchers of a runtime, if it is to take turns at all.
+/// Starts the orchestration dispatchers of a runtime, if its options let it take turns.
 pub(crate) fn start(core: &Arc<Core>) {
     let count = core.options.orchestration_concurrency;
     if count == 0 {

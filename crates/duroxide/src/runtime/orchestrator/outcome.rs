@@ -29,7 +29,7 @@ pub(crate) struct TurnContext<'a> {
 pub(crate) struct Outcome {
     pub events: Vec<Event>,
     pub worker_items: Vec<WorkItem>,
-    /// How new activities are to be run, by their ids, where the code asked for anything.
+    /// The options of new activities, by their ids, where the code gave any.
     pub activity_options: Vec<(u64, ActivityOptions)>,
     pub orchestrator_items: Vec<WorkItem>,
     pub cancelled_activities: Vec<ScheduledActivityIdentifier>,

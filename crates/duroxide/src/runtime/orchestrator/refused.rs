@@ -1,13 +1,14 @@
 //! Handles a turn that the store did not take.
 //!
-//! - A storage error that may pass, a full disk among them, never fails an instance. The turn is given back without
-//!   counting an attempt, and taken again after longer and longer waits. Meanwhile the runtime holds the instance: what is
-//!   sent to it waits behind the messages of that turn.
-//! - A refusal that will not pass fails the instance, in a commit of its own that is small enough to be taken.
+//! - A storage error that may pass, a full disk among them, never fails an instance. The runtime gives the turn back
+//!   without counting an attempt, and takes it again after longer and longer waits. Meanwhile it holds the instance:
+//!   new messages wait behind those of that turn.
+//! - A refusal that will not pass fails the instance, in a commit of its own that is small enough for the store.
 //! - A turn whose lease ran out while it waited for the store is its holder's again, unless another runtime has taken over.
 //!   That runtime then takes the turn, and this one leaves nothing behind. In neither case does the attempt count.
-//! - If even the failure is refused, the turn is taken again as often as messages may be delivered. Then the instance is
-//!   *blocked*: it keeps its history and its messages, and waits with the reason until an operator unblocks it.
+//! - If the store refuses even the failure, runtimes take the turn again until its messages have used up their
+//!   attempts. Then the runtime *blocks* the instance: it keeps its history and its messages, and waits with the reason
+//!   until an operator unblocks it.
 
 use std::time::Duration;
 
@@ -60,17 +61,17 @@ impl RefusedTurn {
     }
 }
 
-/// What remains to be done about a turn.
+/// What the runtime still has to do about a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Settled {
     /// Nothing.
     Over,
-    /// It is to be given back after this time, and no attempt is to be counted.
+    /// The runtime gives it back after this time, and the attempt does not count.
     Waits(Duration),
 }
 
-/// Decides about a turn that the store did not take. What the turn left in memory is not what is stored, so it is
-/// dropped.
+/// Decides about a turn that the store did not take. The instance in memory is now ahead of the store, so this drops
+/// it.
 pub(super) async fn settle(core: &Core, claim: &Claim, mut turn: RefusedTurn, worker_id: &str) -> Settled {
     if may_pass(&turn.error) {
         return postpone(core, claim, &turn.error);

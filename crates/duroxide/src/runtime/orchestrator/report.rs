@@ -2,6 +2,7 @@
 
 use super::record::Beginning;
 use crate::model::ErrorDetails;
+use crate::observability::ExecutionOutcome;
 use crate::replay::{Ending, loggable};
 use crate::runtime::core::{Core, TARGET};
 
@@ -56,7 +57,7 @@ impl Report {
 }
 
 impl ExecutionEnd {
-    /// The end of an execution whose turns and events nobody counted.
+    /// The end of an execution whose turns and events the runtime did not count.
     pub fn unknown() -> Self {
         Self { ending: Ending::ContinuedAsNew { input: String::new() }, seconds: 0.0, turns: 1, events: 1 }
     }
@@ -87,11 +88,12 @@ impl ReportedTurn<'_> {
 
     fn ended(&self, core: &Core, ended: &ExecutionEnd) {
         let Report { name, version, .. } = self.report;
-        let status = match ended.ending {
-            Ending::Completed { .. } => "success",
-            Ending::Failed { .. } => "failed",
-            Ending::ContinuedAsNew { .. } => "continuedAsNew",
+        let outcome = match ended.ending {
+            Ending::Completed { .. } => ExecutionOutcome::Success,
+            Ending::Failed { .. } => ExecutionOutcome::Failed,
+            Ending::ContinuedAsNew { .. } => ExecutionOutcome::ContinuedAsNew,
         };
+        let status = outcome.as_str();
         let metrics = core.metrics();
         metrics.record_orchestration_completion(
             name,

@@ -95,7 +95,8 @@ impl<V> ResidentCache<V> {
         }
     }
 
-    /// Keeps an instance, or does not. Returns what is not kept, for the caller to drop outside its lock.
+    /// Keeps an instance if there is room for it. Returns what it does not keep, for the caller to drop outside its
+    /// lock.
     pub(super) fn keep(&mut self, instance: String, value: V, bytes: usize, now: Duration) -> Vec<V> {
         let mut left: Vec<V> = self.remove(&instance).map(|entry| entry.value).into_iter().collect();
         let Some(leaving) = self.victims(bytes, now) else {

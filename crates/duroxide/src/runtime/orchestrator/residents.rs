@@ -17,7 +17,7 @@ pub(crate) struct Resident {
     pub(crate) incarnation: u64,
     pub(crate) execution_id: u64,
     pub(crate) turns: u64,
-    /// A message may wait for it in its queue: then no turn may come before that one. A hint, for the store knows.
+    /// A message may wait in its queue, and the turn of that message comes first. This is a hint: the store decides.
     pub(crate) has_mail: bool,
 }
 

@@ -1,8 +1,9 @@
 //! Activities that no worker begins in time.
 //!
-//! [`crate::model::start_reminder`] is the message. It comes with the other messages of a turn, and does not reach the code:
-//! whoever has claimed the instance fails the activity in the store, if nobody has begun it, and the failure is the next
-//! message. The reminder goes with the turn. So a crash in between brings the reminder again, and the activity is gone by then.
+//! [`crate::model::start_reminder`] is the message. It comes with the other messages of a turn, and does not reach the
+//! code: the runtime that has claimed the instance asks the store to fail the activity unless a worker has begun it,
+//! and the failure is the next message of the instance. The store deletes the reminder with the turn. So after a crash
+//! in between the reminder comes again, and finds the activity gone.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,10 +35,10 @@ pub(super) fn of_options(
     })
 }
 
-/// Takes the reminders out of the messages, and fails the activities that no worker has begun. Returns the reminders for another
-/// look, which are to be stored with the turn.
+/// Takes the reminders out of the messages, and fails the activities that no worker has begun. Returns the reminders
+/// for another look, which the caller stores with the turn.
 pub(super) async fn take(core: &Arc<Core>, claim: &mut Claim) -> Vec<WorkItem> {
-    // What has ended has no activities, and its messages go unread.
+    // An instance that has ended has no activities, and no code reads its messages.
     let is_reminder = |message: &WorkItem| reminded_activity(message).is_some();
     if claim.is_known_to_have_ended() || !claim.messages.iter().any(is_reminder) {
         return Vec::new();

@@ -37,7 +37,8 @@ impl LeasedClaim {
         abandon(core, &self.claim, None, true).await;
     }
 
-    /// Ends the claim when its turn is settled. One that waits is held meanwhile, so that nothing overtakes its messages.
+    /// Ends the claim when its turn is settled. Keeps the lease of a turn that waits, so that nothing overtakes its
+    /// messages.
     fn end(self, core: &Arc<Core>, settled: Settled) {
         let Settled::Waits(wait) = settled else { return };
         let (Self { claim, lease, .. }, waiting) = (self, core.clone());
@@ -128,8 +129,8 @@ fn remember_origin(core: &Core, claim: &Claim, commit: &Commit) {
     }
 }
 
-/// Finds out about the instance: from memory if it is resident, from its history otherwise. Of one that has ended there
-/// is nothing to know; a timer whose instance has ended costs no more than its row.
+/// Takes the instance from memory if it is resident, and loads its history otherwise. An instance that has ended needs
+/// neither, so a timer that comes after its end costs no more than its row.
 async fn recall(core: &Core, claim: &Claim) -> Result<InstanceState, NotStored> {
     if claim.is_known_to_have_ended() {
         return Ok(InstanceState::Ended);
@@ -142,6 +143,10 @@ async fn recall(core: &Core, claim: &Claim) -> Result<InstanceState, NotStored> 
         return Ok(InstanceState::Resident(resident));
     }
     core.metrics().record_instance_rebuilt();
+    if let Some(reason) = why_not_to_load(core, claim) {
+        let queued = queued_activities(core, claim).await?;
+        return Ok(InstanceState::Stored(StoredHistory::Undecodable { reason, queued }));
+    }
     let store = core.store.extension();
     let history = match store.load_history(&claim.token, 0).await {
         Err(error) if refusal::is_about_turn_lease(&error) => {
@@ -155,6 +160,20 @@ async fn recall(core: &Core, claim: &Claim) -> Result<InstanceState, NotStored> 
         *queued = queued_activities(core, claim).await?;
     }
     Ok(InstanceState::Stored(history))
+}
+
+/// Says why not to load a history that seems to be more than a process can load: an attempt beyond the last one has
+/// loaded it to fail the instance as poison, and has not stored that failure either. A store that knows only the
+/// published contract has loaded the history with the claim.
+fn why_not_to_load(core: &Core, claim: &Claim) -> Option<String> {
+    let last_to_load = core.options.max_attempts.saturating_add(1);
+    if core.store.leases_one_at_a_time() || claim.attempt_count <= last_to_load {
+        return None;
+    }
+    let attempts = claim.attempt_count - 1;
+    Some(format!(
+        "history not loaded: {attempts} attempts have failed, and nothing was stored, not even the failure"
+    ))
 }
 
 /// Asks the store which activities it has for an instance whose history does not tell. This runtime has leased the

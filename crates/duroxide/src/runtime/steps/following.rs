@@ -1,7 +1,8 @@
 //! Turns that follow from a turn at once, and are stored in the same commit.
 //!
-//! The task that takes a turn looks at the messages that the turn sends. If one of them can be taken right away, it is left
-//! out, and the turn that it leads to comes next. What is not taken here goes into the queues, as ever.
+//! The task that takes a turn looks at the messages that the turn sends. If the task can take the turn of one of them
+//! right away, it leaves that message out of the commit and takes the turn next. The other messages go into their
+//! queues.
 
 use super::turns::UnstoredTurn;
 use super::under_way::Lead;
@@ -10,7 +11,7 @@ use crate::runtime::core::Core;
 use crate::runtime::orchestrator::claim::{Claim, StoredHistory};
 use crate::runtime::orchestrator::decide::{Decision, InstanceState, Rules, continue_at_once, decide};
 
-/// The most turns in one commit, whatever the store would take: others wait for this one.
+/// The most turns in one commit, whatever the store would take: other callers wait for this commit.
 const MOST_TURNS: usize = 8;
 
 /// Takes the turns that follow from the last one, as long as there are any.

@@ -76,8 +76,8 @@ impl Steps {
         self.exchange.as_ref()
     }
 
-    /// Notes that messages are on their way into the queues of instances: those are not idle, also if they are in memory.
-    /// Nothing depends on it but that no turn is taken in vain.
+    /// Notes that messages are on their way into the queues of instances: these are not idle, even if they are in
+    /// memory. This is a hint: without it, the runtime would take turns that the store refuses.
     pub(crate) fn note_messages(&self, core: &Core, messages: &[WorkItem]) {
         if self.support == StepSupport::NONE {
             return;
@@ -108,8 +108,8 @@ impl Steps {
         drop(before);
     }
 
-    /// Waits until no turn of an instance is on the short path. Its outcome is known soon: while somebody has leased the
-    /// instance, the store takes no such turn.
+    /// Waits until no turn of an instance is on the short path. The wait is short: the caller has leased the instance,
+    /// so the store refuses such a turn.
     pub(crate) async fn until_idle(&self, instance: &str) {
         self.under_way.until_idle(instance).await;
     }

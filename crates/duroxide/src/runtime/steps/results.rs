@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::is_held_for_test;
 use super::turns::{self, Taken};
-use super::under_way::{Answer, Entered, Lead, WaitingResult};
+use super::under_way::{Entered, Lead, WaitOutcome, WaitingResult};
 use crate::model::WorkItem;
 use crate::providers::{FinishedActivity, StepCause};
 use crate::runtime::core::Core;
@@ -69,9 +69,9 @@ pub(crate) async fn offer(core: &Arc<Core>, result: OfferedResult, attempt_count
         Entered::NotHere => NOT_TAKEN,
         Entered::Lead(lead) => take(core, lead, result).await,
         Entered::Waits(answer) => match answer.await {
-            Ok(Answer::Stored) => Offered::Stored,
-            Ok(Answer::NotTaken) => NOT_TAKEN,
-            Ok(Answer::Lead(lead)) => take(core, lead, result).await,
+            Ok(WaitOutcome::Stored) => Offered::Stored,
+            Ok(WaitOutcome::NotTaken) => NOT_TAKEN,
+            Ok(WaitOutcome::Lead(lead)) => take(core, lead, result).await,
             // The turn was aborted on its way to the store.
             Err(_) => Offered::NotTaken { is_perhaps_stored: true },
         },
@@ -115,8 +115,8 @@ async fn take(core: &Arc<Core>, lead: Lead, result: OfferedResult) -> Offered {
 fn answer(others: &mut Vec<WaitingResult>, stored: &Taken) {
     for WaitingResult { answer, .. } in others.drain(..) {
         match stored {
-            Taken::Stored => drop(answer.send(Answer::Stored)),
-            Taken::Not { is_perhaps_stored: false } => drop(answer.send(Answer::NotTaken)),
+            Taken::Stored => drop(answer.send(WaitOutcome::Stored)),
+            Taken::Not { is_perhaps_stored: false } => drop(answer.send(WaitOutcome::NotTaken)),
             // Dropping it says that the outcome is unknown.
             Taken::Not { is_perhaps_stored: true } => drop(answer),
         }

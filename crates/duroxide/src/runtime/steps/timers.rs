@@ -1,15 +1,19 @@
 //! Timers on the short path: a runtime knows when the timers of its own turns are due, and takes their turns itself.
 //!
-//! The message of a timer is in the queue of its instance, as ever, so nothing is lost with this process. When the timer is
-//! due and its instance is in memory and idle, the runtime takes the turn, and one commit removes the message and stores the
-//! turn. The dispatcher, which the store wakes at about the same moment, lets these turns go first ([`TimersFirst`]): it would
-//! lease the instances just before, and the turns that were taken here would be refused. Timers stand in line since they
-//! were set, so whatever the dispatcher finds afterwards came later. If their code does not get on, or the dispatcher is behind
-//! with the line, it lets them go first for no longer than [`LONGEST_OVERTAKING`]. Once the store has them, it claims at once if a
-//! claim is answered after them; otherwise it waits until they are stored, for [`LONGEST_HOLD`] at most.
+//! The message of a timer is in the queue of its instance as well, so nothing is lost with this process. When the timer is due and
+//! its instance is in memory and idle, the runtime takes the turn, and one commit removes the message and stores the turn.
 //!
-//! Whatever is not taken here stays in its queue, where the dispatcher finds it: timers of instances that are not in memory,
-//! that come together with others, or that the store does not take to be due yet.
+//! The store wakes the dispatcher at about the same moment. If the dispatcher claimed at once, it would lease the instances, and
+//! the store would refuse the turns that the runtime takes here. So the dispatcher waits for these turns before it claims
+//! ([`TimersFirst`]). A timer has its place in the order of the queue since the code set it, so it comes before the messages
+//! that arrive while it waits.
+//!
+//! The dispatcher waits until the store has got the turns, if the store answers a claim after them; otherwise until they are stored.
+//! It waits no longer than [`LONGEST_OVERTAKING`] if the code of the turns does not get on, and no longer than
+//! [`LONGEST_HOLD`] in any case.
+//!
+//! The runtime leaves some timers in the queue, where the dispatcher finds them: those of instances that are not in memory, those
+//! that come together with others for one instance, and those that the store does not take to be due yet.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -30,15 +34,15 @@ use crate::runtime::orchestrator::turn_capacity;
 /// memory, or have ended.
 const MOST_KNOWN: usize = 65_536;
 
-/// How long the dispatcher waits for the turns of the same timers, also while the store gets on with them.
+/// The longest time that the dispatcher waits for the turns of timers, even if these get on.
 const LONGEST_HOLD: Duration = Duration::from_secs(1);
 
-/// The timers that this runtime has set, as far as they are not due.
+/// The timers that this runtime has set and that are not due yet.
 pub(super) struct Timers {
     known: Mutex<Known>,
     /// Wakes when the earliest of them is due.
     due: WorkSignalSource,
-    /// Those that are due and whose turns a claim might get ahead of.
+    /// The timers that are due, and whose turns a claim might overtake.
     being_taken: watch::Sender<BeingTaken>,
     store_answers_in_order: bool,
 }
@@ -48,9 +52,9 @@ pub(super) struct Timers {
 struct BeingTaken {
     under_way: BTreeMap<u64, Phase>,
     begun: u64,
-    /// A dispatcher waits for so many of the first.
+    /// A dispatcher waits for the timers with lower numbers than this.
     awaited: u64,
-    /// How often the store has got one of these, or has stored it.
+    /// How often the store has got, or has stored, a turn for which the dispatcher waits.
     progress: u64,
 }
 
@@ -145,7 +149,7 @@ impl Timers {
         due
     }
 
-    /// With the lock held, so that the last word is that of the last change.
+    /// Sets the time of the signal. The caller holds the lock, so that the last change decides.
     fn announce_earliest(&self, known: &Known) {
         self.due.set_next_due(known.by_time.keys().next().map(|(fire_at_ms, _)| *fire_at_ms));
     }
@@ -177,7 +181,7 @@ struct TimerTurn {
 }
 
 impl TimerTurn {
-    /// Takes note that the store has the turn.
+    /// Notes that the store has got the turn.
     fn is_being_stored(&self) {
         let store_answers_in_order = self.timers.store_answers_in_order;
         self.timers.being_taken.send_modify(|timers| {
@@ -221,24 +225,27 @@ pub(super) async fn run(core: Arc<Core>) {
     }
 }
 
-/// Lets the turns of timers that are due go first, for a dispatcher that is about to claim.
+/// Makes a dispatcher that is about to claim wait for the turns of the timers that are due.
 ///
-/// If the last claim took all that there was, whatever came since came after these timers were set. So they are in front of it
-/// also by the order of the line, and go first as long as they get on. If more was left, some of that may be older: then all
-/// holds together last for [`LONGEST_OVERTAKING`], until a claim has taken all. A store that does not answer in order takes longer
-/// than that to store a batch of turns, and a claim in their midst would make each of the rest late: there they get the whole time.
+/// If the last claim took everything, all other messages came after the code had set these timers. Then the timers are first by the
+/// order of the queue, too, and the dispatcher waits as long as their turns get on.
+///
+/// If the last claim left something, some of it may be older than the timers. Then the dispatcher waits for
+/// [`LONGEST_OVERTAKING`] in total, until a claim has taken everything. PostgreSQL, which does not answer in order, takes longer than
+/// that to store a batch of turns, and a claim in their midst would delay each of the others: there the dispatcher waits for
+/// [`LONGEST_HOLD`] in total.
 #[derive(Default)]
 pub(crate) struct TimersFirst {
     /// The last claim left something.
     is_behind: bool,
-    /// How long messages may have waited for timers by now.
+    /// How long this has made the dispatcher wait since a claim took everything.
     held: Duration,
-    /// No timer goes first any more until a claim has taken all that there is.
+    /// The dispatcher has waited long enough. It waits for no timer until a claim has taken everything.
     is_over: bool,
 }
 
 impl TimersFirst {
-    /// Notes whether a claim took all that there was.
+    /// Notes whether a claim took everything.
     pub(crate) fn note_claim(&mut self, nothing_is_left: bool) {
         if nothing_is_left || !self.is_behind {
             self.held = Duration::ZERO;
@@ -247,12 +254,12 @@ impl TimersFirst {
         self.is_behind = !nothing_is_left;
     }
 
-    /// Notes that the store has told of nothing since a claim that took all.
+    /// Notes that the store has announced nothing since a claim that took everything.
     pub(crate) fn note_that_nobody_waits(&mut self) {
         self.held = Duration::ZERO;
     }
 
-    /// Tells that a claim comes next, whatever timers are due.
+    /// Tells whether the dispatcher claims next, whatever timers are due.
     pub(crate) fn is_over(&self) -> bool {
         self.is_over
     }
@@ -275,7 +282,7 @@ impl TimersFirst {
         if self.is_over || !being_taken.borrow().has_any_of_first(first) {
             return;
         }
-        // By the machine's clock: user code and the store take their time in it.
+        // By the machine's clock: user code and the store work in real time.
         let began = SystemClock.monotonic();
         let is_in_a_hurry = self.is_behind && timers.store_answers_in_order;
         let longest = if is_in_a_hurry { LONGEST_OVERTAKING } else { LONGEST_HOLD };
@@ -316,8 +323,7 @@ impl TimersFirst {
     }
 }
 
-/// Waits until turns of timers are being taken. A dispatcher that leaves it to the store to lease whatever comes then has to let
-/// these go first.
+/// Waits until the runtime takes turns of timers. Until then a dispatcher may leave it to the store to lease whatever comes.
 pub(crate) async fn until_due(core: &Core) {
     match &core.steps.timers {
         Some(timers) => {
@@ -335,7 +341,7 @@ fn take_due(core: &Arc<Core>, timers: &Arc<Timers>) {
         *per_instance.entry(timer.instance.clone()).or_default() += 1;
     }
     for (fire_at_ms, timer) in due {
-        // A turn on the short path takes one message, and those that come together belong into one turn.
+        // A turn on the short path takes one message. Timers of one instance that are due together belong into one turn.
         if per_instance.get(&timer.instance) != Some(&1) || is_held_for_test(&timer.instance) {
             core.steps.note_message(core, &timer.instance);
             continue;
@@ -351,7 +357,7 @@ fn take_due(core: &Arc<Core>, timers: &Arc<Timers>) {
 /// Takes the turn of one timer, if its instance is in memory and idle.
 async fn take(core: &Arc<Core>, fire_at_ms: u64, timer: KnownTimer, turn: &TimerTurn) {
     let KnownTimer { instance, execution_id, id } = timer;
-    // Others see only later that the timer is due.
+    // Other processes see only later that the timer is due, so none of them would take the turn sooner.
     let Some(permit) = turn_capacity::reserve_though_slow(core) else {
         return core.steps.note_message(core, &instance);
     };
@@ -364,7 +370,7 @@ async fn take(core: &Arc<Core>, fire_at_ms: u64, timer: KnownTimer, turn: &Timer
     let cause = WorkItem::TimerFired { instance, execution_id, id, fire_at_ms };
     let WorkItem::TimerFired { instance, .. } = &cause else { return };
     let claim = Claim::of_resident(instance, &resident, vec![cause.clone()]);
-    // No lease counts this attempt: if the turn kills the process, the next one takes the timer from its queue.
+    // No lease counts this attempt. If the turn kills the process, another one claims the timer from its queue, and counts.
     let taken = turns::take_resident(core, claim, resident, hold, slot, Vec::new()).await;
     let stored = match taken {
         Some(turns) => {

@@ -60,7 +60,7 @@ impl Commit {
     }
 }
 
-/// Takes a turn of an instance in memory; `None` if that leads to nothing that could be stored.
+/// Takes a turn of an instance in memory; `None` if the store could not take the outcome as a step.
 pub(super) async fn take_resident(
     core: &Arc<Core>,
     claim: Claim,
@@ -104,7 +104,8 @@ pub(super) async fn take(
     };
     let took = core.clock.monotonic().saturating_sub(began);
     core.turn_capacity.note_turn(core.metrics(), took);
-    // Before the slot: the turn that gets the slot next may kill the process, and these have no part in that.
+    // This drops the marks before the slot: the turn that gets the slot next may kill the process, and the marked
+    // activities have no part in that.
     drop(running);
     drop(slot);
     turns

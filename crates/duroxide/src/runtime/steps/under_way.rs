@@ -27,11 +27,11 @@ struct Entry {
 /// A result that waits until the turn before it is stored.
 pub(super) struct WaitingResult {
     pub result: OfferedResult,
-    pub answer: oneshot::Sender<Answer>,
+    pub answer: oneshot::Sender<WaitOutcome>,
 }
 
 /// What becomes of a result that waited.
-pub(super) enum Answer {
+pub(super) enum WaitOutcome {
     /// A turn has taken it, and is stored.
     Stored,
     /// It is stored nowhere, and has to go the long way.
@@ -51,7 +51,7 @@ pub(super) enum Entered {
     /// The instance is in memory and idle.
     Lead(Lead),
     /// Another turn of the instance is under way.
-    Waits(oneshot::Receiver<Answer>),
+    Waits(oneshot::Receiver<WaitOutcome>),
     /// The instance is not here.
     NotHere,
 }
@@ -189,10 +189,10 @@ impl Hold {
                     }
                 }
             };
-            match next.answer.send(Answer::Lead(lead)) {
+            match next.answer.send(WaitOutcome::Lead(lead)) {
                 Ok(()) => return 0,
                 // That one went away.
-                Err(Answer::Lead(back)) => lead = back,
+                Err(WaitOutcome::Lead(back)) => lead = back,
                 Err(_) => return 0,
             }
         }
@@ -212,7 +212,7 @@ impl Entry {
     /// Sends the results that wait the long way.
     fn release(self) {
         for waiting in self.waiting {
-            let _ = waiting.answer.send(Answer::NotTaken);
+            let _ = waiting.answer.send(WaitOutcome::NotTaken);
         }
     }
 }

@@ -15,6 +15,7 @@ use crate::model::{
     ErrorDetails, Obstacle, ObstacleKind, PoisonMessageType, RunningActivity, WorkItem, error_text,
     poison_message,
 };
+use crate::observability::ActivityOutcome;
 use crate::runtime::core::{Core, TARGET};
 use crate::runtime::options::{OnUnregistered, attempts_until_poison};
 use crate::runtime::sessions::InSession;
@@ -138,7 +139,7 @@ async fn fail_unrun(core: &Arc<Core>, claim: &ClaimedActivity, error: String, ma
     }
     let completion = result::completion(&claim.work, Err(error));
     store_or_fail(core, claim, &completion).await;
-    record(core, claim, "app_error", Duration::ZERO);
+    record(core, claim, ActivityOutcome::AppError, Duration::ZERO);
 }
 
 /// The activity as the heartbeat tells it.
@@ -235,7 +236,7 @@ async fn report(core: &Arc<Core>, claim: &ClaimedActivity, ended: Ended, worker_
     let result = match how {
         UserCodeEnd::Cancelled => return discard(core, claim, took).await,
         UserCodeEnd::Pending => {
-            record(core, claim, "pending", took);
+            record(core, claim, ActivityOutcome::Pending, took);
             return attempt::await_completion(core, claim, &signs).await;
         }
         UserCodeEnd::Returned(result) => result,
@@ -245,15 +246,15 @@ async fn report(core: &Arc<Core>, claim: &ClaimedActivity, ended: Ended, worker_
     if let Err(error) = &result
         && attempt::try_again(core, claim, &signs, error).await
     {
-        return record(core, claim, "app_error", took);
+        return record(core, claim, ActivityOutcome::AppError, took);
     }
-    let outcome = if result.is_ok() { "success" } else { "app_error" };
+    let outcome = if result.is_ok() { ActivityOutcome::Success } else { ActivityOutcome::AppError };
     let completion = result::completion(&claim.work, result);
     let outcome = match store_or_fail(core, claim, &completion).await {
         HowStored::AsItIs => outcome,
-        HowStored::AsFailure => "app_error",
-        HowStored::Not if claim.registration.cancellation.is_removed() => "cancelled",
-        HowStored::Not => "infra_error",
+        HowStored::AsFailure => ActivityOutcome::AppError,
+        HowStored::Not if claim.registration.cancellation.is_removed() => ActivityOutcome::Cancelled,
+        HowStored::Not => ActivityOutcome::InfraError,
     };
     record(core, claim, outcome, took);
 }
@@ -295,7 +296,7 @@ fn dropped(claim: &ClaimedActivity) -> HowStored {
 /// Ends an activity without its result. Only the turn that cancels a step removes its item from the store: if the item
 /// is still there, the orchestration still waits, and the activity must run again.
 async fn discard(core: &Core, claim: &ClaimedActivity, took: Duration) {
-    record(core, claim, "cancelled", took);
+    record(core, claim, ActivityOutcome::Cancelled, took);
     if claim.registration.cancellation.is_removed() {
         return;
     }
@@ -366,7 +367,8 @@ async fn postpone_unregistered(core: &Core, claim: &ClaimedActivity) {
     meet_unregistered(core, claim, delay);
 }
 
-/// Notes for the next report that an activity is not registered here. Whoever lists blocked instances finds its instance.
+/// Notes for the next report that an activity is not registered here. Lists of blocked instances then show its
+/// instance.
 fn meet_unregistered(core: &Core, claim: &ClaimedActivity, delay: Duration) {
     let work = &claim.work;
     let obstacle = Obstacle::new(
@@ -380,11 +382,11 @@ fn meet_unregistered(core: &Core, claim: &ClaimedActivity, delay: Duration) {
     core.meet_obstacle(obstacle, claim.attempt_count, delay);
 }
 
-fn record(core: &Core, claim: &ClaimedActivity, outcome: &str, took: Duration) {
+fn record(core: &Core, claim: &ClaimedActivity, outcome: ActivityOutcome, took: Duration) {
     let retries = attempt::number(claim).saturating_sub(1);
     core.metrics().record_activity_execution(
         &claim.work.name,
-        outcome,
+        outcome.as_str(),
         took.as_secs_f64(),
         retries,
         claim.work.tag.as_deref(),
@@ -408,11 +410,11 @@ fn log_ended(claim: &ClaimedActivity, result: &Result<String, String>, took: Dur
     match result {
         Ok(result) => tracing::debug!(target: TARGET, instance_id = %work.instance,
             execution_id = work.execution_id, activity_name = %work.name, activity_id = work.id, worker_id,
-            activity_tag = tag(work), outcome = "success", duration_ms, result_size = result.len(),
+            activity_tag = tag(work), outcome = ActivityOutcome::Success.as_str(), duration_ms, result_size = result.len(),
             "Activity completed"),
         Err(error) => tracing::warn!(target: TARGET, instance_id = %work.instance,
             execution_id = work.execution_id, activity_name = %work.name, activity_id = work.id, worker_id,
-            activity_tag = tag(work), outcome = "app_error", duration_ms, error = error_text::words(error),
+            activity_tag = tag(work), outcome = ActivityOutcome::AppError.as_str(), duration_ms, error = error_text::words(error),
             "Activity failed (application error)"),
     }
 }

@@ -207,7 +207,8 @@ pub(super) async fn await_completion(core: &Arc<Core>, claim: &ClaimedActivity, 
     give_back(core, claim, progress, limit.unwrap_or(BETWEEN_LOOKS)).await;
 }
 
-/// Gives an activity back that was looked at before its completion came, or its time was over.
+/// Gives back an activity at which the worker has looked too early: its completion has not come, and its time is not
+/// over.
 pub(super) async fn await_further(core: &Arc<Core>, claim: &ClaimedActivity) {
     let Some(progress) = claim.record.progress.as_deref().cloned() else { return };
     let left = match progress.awaited_until_ms {

@@ -61,7 +61,7 @@ pub(crate) async fn receive(core: &Arc<Core>, claims: Vec<WorkClaim>) {
     }
 }
 
-/// Starts the workers of a runtime, if it is to run activities at all.
+/// Starts the workers of a runtime, if its options let it run activities.
 pub(crate) fn start(core: &Arc<Core>) {
     let count = core.options.worker_concurrency;
     if count == 0 || matches!(core.options.worker_tag_filter, TagFilter::None) {

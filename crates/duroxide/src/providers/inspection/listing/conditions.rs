@@ -232,8 +232,8 @@ impl Listing<'_> {
     }
 }
 
-/// Leases of turns end sooner, unless the options set longer ones. Of the rows that wait for a time, a look at those who are
-/// busy considers the next few minutes' only: a million timers may follow.
+/// Leases of turns end within this time, unless the options set longer ones. A query for busy instances reads only the rows that
+/// are due within this time, because a million timers may follow.
 pub const LONGEST_LEASE_MS: i64 = 5 * 60 * 1_000;
 
 /// How many characters of a custom status the index has.
