@@ -3,9 +3,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use duroxide::OrchestrationContext;
+use duroxide::runtime::TurnCheck;
 use duroxide::testing::{Mock, TestEnv};
 
 /// Never the same twice.
@@ -104,6 +104,29 @@ async fn a_turn_after_the_result_of_a_child_is_taken_twice() {
     }
 }
 
+// semantics: CHECK-1
+#[tokio::test]
+async fn what_a_sampled_check_finds_without_a_lease_blocks_the_instance() {
+    let case = |ctx: OrchestrationContext, _: String| async move {
+        ctx.schedule_activity("A", "").await?;
+        Ok(tick())
+    };
+    // The turn of `Other` is sampled, the first one of `Case` is not, and its second one is, which comes with a result.
+    let other = |_: OrchestrationContext, input: String| async move { Ok(input) };
+    let env = TestEnv::builder()
+        .orchestration("Case", case)
+        .orchestration("Other", other)
+        .mock("A", Mock::returns("a"))
+        .options(|options| options.turn_check = TurnCheck::OneIn(2))
+        .start()
+        .await;
+    env.start("other", "Other", "").await;
+    env.output("other").await;
+    env.start("case", "Case", "").await;
+    let why = env.end("case").await.map(|status| format!("{status:?}")).unwrap_err();
+    assert!(why.contains(TWICE), "{why}");
+}
+
 // semantics: BLOCK-2
 #[tokio::test]
 async fn code_that_waits_for_something_foreign_after_a_child_is_blocked() {
@@ -111,7 +134,8 @@ async fn code_that_waits_for_something_foreign_after_a_child_is_blocked() {
         let why = blocked("case", move |ctx, _| async move {
             ctx.schedule_activity("A", "").await?;
             ctx.schedule_sub_orchestration(child, "").await?;
-            tokio::time::sleep(Duration::from_secs(3600)).await;
+            let (_held, comes) = tokio::sync::oneshot::channel::<()>();
+            comes.await.map_err(|error| error.to_string())?;
             Ok("done".to_string())
         });
         let why = why.await;

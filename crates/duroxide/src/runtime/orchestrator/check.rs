@@ -1,8 +1,9 @@
 //! Takes turns twice to see whether the code decides alike: the resident and the stored history, or the same code twice.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::claim::{Claim, StoredHistory};
 use super::code_misfit::MisfitRules;
@@ -11,7 +12,7 @@ use super::decide::{Decision, InstanceState, Rules, decide};
 use super::residents::Resident;
 use crate::model::payload::{self, PAYLOAD_TARGET};
 use crate::model::{ConfigErrorKind, ErrorDetails, Event, KvEntry};
-use crate::replay::{at_place, describe_event};
+use crate::replay::{at_place, describe_event, of_code};
 use crate::runtime::core::{Core, TARGET};
 use crate::runtime::options::TurnCheck;
 
@@ -22,12 +23,16 @@ const LONGEST_HISTORY: usize = 1000;
 #[derive(Debug, Default)]
 pub(crate) struct TurnSampler {
     turns: AtomicU64,
+    /// Instances of which a check has found something that could not be acted upon: it takes a lease.
+    suspects: Mutex<HashSet<String>>,
+    has_suspects: AtomicBool,
 }
 
 impl TurnSampler {
-    /// Tells whether the next turn is to be checked.
-    pub(crate) fn takes(&self, check: TurnCheck) -> bool {
+    /// Tells whether the next turn is to be checked, which is one of this instance.
+    fn takes(&self, check: TurnCheck, instance: &str) -> bool {
         match check {
+            TurnCheck::OneIn(_) if self.has_suspects.load(Ordering::Relaxed) && self.clear(instance) => true,
             TurnCheck::Off => false,
             TurnCheck::Every => true,
             TurnCheck::OneIn(turns) => {
@@ -35,6 +40,24 @@ impl TurnSampler {
                 turn.is_multiple_of(u64::from(turns.max(1)))
             }
         }
+    }
+
+    /// Lets the next turn of an instance be checked.
+    fn suspect(&self, instance: &str) {
+        let mut suspects = self.lock();
+        suspects.insert(instance.to_string());
+        self.has_suspects.store(true, Ordering::Relaxed);
+    }
+
+    fn clear(&self, instance: &str) -> bool {
+        let mut suspects = self.lock();
+        let was_there = suspects.remove(instance);
+        self.has_suspects.store(!suspects.is_empty(), Ordering::Relaxed);
+        was_there
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.suspects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -51,8 +74,13 @@ pub(crate) async fn take(
         InstanceState::Resident(resident) if core.options.check_residents => {
             Box::pin(take_both(rules, core, claim, resident, unstored)).await
         }
-        state if core.turn_sampler.takes(core.options.turn_check) => {
-            Box::pin(take_twice(rules, core, claim, state, unstored)).await
+        state if core.turn_sampler.takes(core.options.turn_check, &claim.instance) => {
+            let (claim, decision) = Box::pin(take_twice(rules, core, claim, state, unstored)).await;
+            // Without a lease nobody is blocked. The turn is taken again with one.
+            if claim.token.is_empty() && matches!(decision, Decision::Block(_)) {
+                core.turn_sampler.suspect(&claim.instance);
+            }
+            (claim, decision)
         }
         state => decide(rules, claim, state),
     }
@@ -104,7 +132,7 @@ async fn take_twice(
     if !matches!((&first, &second), (Decision::Commit(_), Decision::Commit(_))) {
         return (claim, second);
     }
-    let found = difference(&first, &second);
+    let found = difference(rules, &first, &second);
     let misfits = MisfitRules { found: Some(&found), ..again(rules).misfits };
     decide(&Rules { misfits, ..again(rules) }, untouched, source.state())
 }
@@ -193,7 +221,7 @@ fn report(claim: &Claim, first: &str, second: &str) {
 }
 
 /// Says at which event two decisions of the same turn part.
-fn difference(first: &Decision, second: &Decision) -> ErrorDetails {
+fn difference(rules: &Rules<'_>, first: &Decision, second: &Decision) -> ErrorDetails {
     let (Decision::Commit(first), Decision::Commit(second)) = (first, second) else {
         return mismatch("the turn was taken twice and does not decide alike".to_string());
     };
@@ -201,12 +229,15 @@ fn difference(first: &Decision, second: &Decision) -> ErrorDetails {
     let pairs = pairs.zip(second.events.iter().map(Some).chain(std::iter::repeat(None)));
     let longest = first.events.len().max(second.events.len());
     let parted = pairs.take(longest).find(|(one, other)| one != other);
+    let code = of_code(rules.place(&second.report.name, &second.report.version));
     let Some((one, other)) = parted else {
-        return mismatch("the turn was taken twice: the events are alike, the requests are not".to_string());
+        return mismatch(format!(
+            "the turn was taken twice: the events are alike, the requests are not{code}"
+        ));
     };
     let event_id = one.or(other).map_or(0, |event| event.event_id);
     let place = second.places.iter().find(|(id, _)| *id == event_id);
-    let place = place.map(|(_, place)| at_place(place)).unwrap_or_default();
+    let place = place.map(|(_, place)| at_place(place)).filter(|place| !place.is_empty()).unwrap_or(code);
     let kinds = (shown(one), shown(other));
     let same_kind = if kinds.0 == kinds.1 { difference_of(one, other) } else { String::new() };
     mismatch(format!(

@@ -1,6 +1,7 @@
 //! Decides the outcome of a turn. No I/O happens here: the same claim, record and registry give the same decision.
 
 use std::collections::HashMap;
+use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -131,6 +132,11 @@ impl Rules<'_> {
             Some(_) => None,
             None => Some(self.registry.describe_missing(name, version)),
         }
+    }
+
+    /// Where the code of an orchestration is, if that is known.
+    pub fn place(&self, name: &str, version: &str) -> Option<&'static Location<'static>> {
+        self.handler(name, Some(version)).and_then(|(_, handler)| handler.place())
     }
 
     /// Finds the code of an orchestration: of exactly this version, or of the one that the policy picks.
