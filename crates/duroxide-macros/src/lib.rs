@@ -65,6 +65,14 @@ use proc_macro::TokenStream;
 /// | `timeout = mins(2)` | how long an attempt may take, for calls that do not say |
 /// | `non_retryable = ChargeError::Declined(_)` | a pattern of errors after which no other attempt is made |
 /// | `crate = my_duroxide` | the path of the crate `duroxide`, if it is not `::duroxide` |
+///
+/// <div class="warning">
+///
+/// Each attempt of `retry` is a step of its own, and `ctx.idempotency_key()` differs from attempt to attempt. A body that passes that
+/// key on, so that its effect happens once, is called with `.retry_in_store(..)` instead, whose attempts have one key, or gets a key
+/// from the orchestration (`ctx.new_id()`) as an argument.
+///
+/// </div>
 #[proc_macro_attribute]
 pub fn activity(attribute: TokenStream, item: TokenStream) -> TokenStream {
     activity::expand(attribute.into(), item.into()).into()

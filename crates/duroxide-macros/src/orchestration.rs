@@ -1,7 +1,7 @@
 //! `#[orchestration]`.
 
 use proc_macro2::{Ident, Span, TokenStream};
-use quote::quote;
+use quote::{quote, quote_spanned};
 
 use crate::attribute::{Kind, Settings};
 use crate::body::{Parts, type_name};
@@ -36,6 +36,8 @@ fn orchestration(attribute: TokenStream, item: TokenStream) -> syn::Result<Token
     let inner = parts.inner_function(ours);
     let ctx = Ident::new("ctx", Span::mixed_site());
     let call = parts.inner_call(&ctx);
+    // With the span of the name, so that the place is its line and not that of the attribute.
+    let place = quote_spanned!(name.span()=> ::std::panic::Location::caller());
     let complaints = complaints(&settings, &function);
 
     Ok(quote! {
@@ -51,6 +53,7 @@ fn orchestration(attribute: TokenStream, item: TokenStream) -> syn::Result<Token
             impl #krate::Orchestration for #orchestration {
                 const NAME: &'static str = #recorded_name;
                 const VERSION: &'static str = #version;
+                const PLACE: &'static ::std::panic::Location<'static> = #place;
                 type Args = #arguments_type;
                 type Output = #output;
                 type Error = #error;

@@ -21,6 +21,7 @@ mod requests;
 mod testing_crashes;
 mod testing_env;
 mod testing_typed;
+mod turn_check;
 mod typed_app;
 mod typed_calls;
 mod typed_errors;

@@ -1,4 +1,4 @@
-//! A zoo of orchestrations: the bad ones are each caught with the step or the line, the good ones raise no alarm.
+//! A zoo of orchestrations: the bad ones are each caught with a line of theirs, the good ones raise no alarm.
 #![cfg(feature = "testing")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
@@ -26,6 +26,7 @@ struct Case {
     expected: &'static [&'static str],
 }
 
+#[track_caller]
 fn case<F, Fut>(name: &'static str, expected: &'static [&'static str], f: F) -> Case
 where
     F: Fn(OrchestrationContext, String) -> Fut + Send + Sync + 'static,
@@ -47,8 +48,8 @@ fn keeper(code: &OrchestrationRegistry) -> TestEnvBuilder {
         .mock("Fails", Mock::fails("no"))
 }
 
-/// Runs each case until it is blocked, and checks what the reason says.
-async fn all_are_caught(cases: Vec<Case>, at_least: usize) {
+/// Runs each case until it is blocked, and checks what the reason says, and that it names a line of the case.
+async fn all_are_caught(cases: Vec<Case>, at_least: usize, file: &str) {
     assert!(cases.len() >= at_least, "{}", cases.len());
     for Case { name, code, expected } in cases {
         let env = keeper(&code).start().await;
@@ -60,7 +61,7 @@ async fn all_are_caught(cases: Vec<Case>, at_least: usize) {
             Ok(status) => panic!("'{name}' was not caught: {status:?}"),
             Err(why) => why,
         };
-        for text in expected {
+        for text in expected.iter().chain([&file]) {
             assert!(why.contains(text), "'{name}' lacks {text:?}: {why}");
         }
     }
@@ -69,13 +70,13 @@ async fn all_are_caught(cases: Vec<Case>, at_least: usize) {
 // semantics: CHECK-1
 #[tokio::test]
 async fn what_is_not_determined_by_the_history_is_caught_when_the_turn_is_taken_twice() {
-    all_are_caught(undetermined::cases(), 24).await;
+    all_are_caught(undetermined::cases(), 24, "undetermined.rs:").await;
 }
 
 // semantics: BLOCK-2
 #[tokio::test]
 async fn what_waits_for_something_foreign_is_blocked() {
-    all_are_caught(foreign::cases(), 20).await;
+    all_are_caught(foreign::cases(), 20, "foreign.rs:").await;
 }
 
 // semantics: BLOCK-1
@@ -90,7 +91,7 @@ async fn what_was_changed_in_place_is_blocked_with_the_step_and_the_line() {
         env.deploy(after).await;
         env.raise("case", "Go", "data").await;
         let why = env.end("case").await.expect_err(name);
-        for text in expected {
+        for text in expected.iter().chain([&"changed.rs:"]) {
             assert!(why.contains(text), "'{name}' lacks {text:?}: {why}");
         }
         // What was recorded fits the code from before, and goes on with it.

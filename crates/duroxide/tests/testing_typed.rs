@@ -62,6 +62,22 @@ fn order() -> Order {
     Order { item: "apple".to_string(), cents: 300 }
 }
 
+// semantics: TEST-6
+#[tokio::test]
+#[should_panic(expected = "activity `charge` needs a `authoring::testing_typed::Bank`")]
+async fn a_service_that_was_forgotten_is_told_when_the_environment_starts() {
+    TestEnv::of(shop()).mock(reserve, Mock::never()).start().await;
+}
+
+// semantics: TEST-6
+#[tokio::test]
+async fn an_activity_that_is_mocked_needs_no_service() {
+    let env = TestEnv::of(shop()).mock(charge, Mock::never()).start().await;
+    assert!(env.calls(charge).is_empty());
+    let env = TestEnv::of(shop().state(Bank)).start().await;
+    assert!(env.calls(charge).is_empty());
+}
+
 // semantics: TEST-4
 #[tokio::test]
 async fn mocks_and_records_have_the_types_of_the_function() {
@@ -127,7 +143,7 @@ async fn careful(ctx: OrchestrationContext, item: String) -> Result<u32, Failure
 // semantics: CANCEL-8
 #[tokio::test]
 async fn a_call_that_undoes_is_made_only_if_the_scope_does_not_succeed_and_the_last_first() {
-    let setup = || TestEnv::of(shop().orchestration(careful));
+    let setup = || TestEnv::of(shop().state(Bank).orchestration(careful));
     let env = setup().start().await;
     let good = env.client().start(careful, "good", "apple".to_string()).await.unwrap();
     assert_eq!(env.run(good.result()).await.unwrap(), 6);

@@ -279,3 +279,130 @@ async fn whoever_waits_for_the_result_of_a_blocked_instance_is_warned_while_it_w
     );
     app.shutdown().await;
 }
+
+// What the front door does unless the program says otherwise. None of these tests sets an option.
+
+#[orchestration(name = "changes")]
+async fn before_the_change(ctx: OrchestrationContext) -> Result<String, String> {
+    let go: String = ctx.event("Go").await.map_err(|error| error.to_string())?;
+    Ok(go)
+}
+
+#[orchestration(name = "changes")]
+async fn after_the_change(ctx: OrchestrationContext) -> Result<String, String> {
+    forgotten(&ctx, "Ada".to_string()).await
+}
+
+/// Waits until an instance is blocked, and says why.
+async fn why_blocked(client: &Client, instance: &str) -> String {
+    loop {
+        if let Some(reason) = client.waits(instance).await.unwrap().blocked {
+            return format!("{reason:?}");
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+// semantics: BLOCK-1
+#[tokio::test]
+async fn the_front_door_blocks_an_instance_whose_code_does_not_fit_instead_of_failing_it() {
+    let store = Arc::new(MemoryProvider::new());
+    let app = Duroxide::on(store.clone()).orchestration(before_the_change).start().await.unwrap();
+    app.start(before_the_change, "c", ()).await.unwrap();
+    while app.client().waits("c").await.unwrap().open.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    app.shutdown().await;
+
+    let app = Duroxide::on(store.clone()).activity(forgotten).orchestration(after_the_change);
+    let app = app.start().await.unwrap();
+    app.instance(after_the_change, "c").raise("Go", &"on".to_string()).await.unwrap();
+    let why = why_blocked(app.client(), "c").await;
+    assert!(why.contains("a wait for 'Go'") && why.contains("typed_app.rs:"), "{why}");
+    app.shutdown().await;
+
+    // With another orchestration it is another build than the first one.
+    let app = Duroxide::on(store).orchestration(before_the_change).orchestration(quote);
+    let app = app.start().await.unwrap();
+    assert_eq!(app.instance(before_the_change, "c").result().await, Ok("on".to_string()));
+    app.shutdown().await;
+}
+
+#[orchestration(unchecked)]
+async fn waits_for_a_channel(_ctx: OrchestrationContext) -> Result<(), String> {
+    let (_held, comes) = tokio::sync::oneshot::channel::<()>();
+    comes.await.map_err(|error| error.to_string())
+}
+
+// semantics: BLOCK-2
+#[tokio::test]
+async fn the_front_door_blocks_an_instance_that_waits_for_something_foreign() {
+    let app = Duroxide::open("memory:").orchestration(waits_for_a_channel).start().await.unwrap();
+    app.start(waits_for_a_channel, "w", ()).await.unwrap();
+    let why = why_blocked(app.client(), "w").await;
+    assert!(why.contains("not durable") && why.contains("typed_app.rs:"), "{why}");
+    app.shutdown().await;
+}
+
+#[orchestration(unchecked)]
+async fn never_the_same_twice(_ctx: OrchestrationContext) -> Result<u64, String> {
+    use std::sync::atomic::AtomicU64;
+    static TICKS: AtomicU64 = AtomicU64::new(0);
+    Ok(TICKS.fetch_add(1, Ordering::SeqCst))
+}
+
+// semantics: CHECK-1
+#[cfg(debug_assertions)]
+#[tokio::test]
+async fn the_front_door_takes_turns_twice_in_debug_builds() {
+    let app = Duroxide::open("memory:").orchestration(never_the_same_twice).start().await.unwrap();
+    app.start(never_the_same_twice, "n", ()).await.unwrap();
+    let why = why_blocked(app.client(), "n").await;
+    assert!(why.contains("taken twice") && why.contains("typed_app.rs:"), "{why}");
+    app.shutdown().await;
+}
+
+/// How many activities run, at most, and what lets them go on.
+struct Meeting {
+    came: tokio::sync::Semaphore,
+    may_end: tokio::sync::Semaphore,
+    running: std::sync::atomic::AtomicUsize,
+    most: std::sync::atomic::AtomicUsize,
+}
+
+#[activity]
+async fn meets(State(meeting): State<Meeting>) -> Result<(), String> {
+    let running = meeting.running.fetch_add(1, Ordering::SeqCst) + 1;
+    meeting.most.fetch_max(running, Ordering::SeqCst);
+    meeting.came.add_permits(1);
+    meeting.may_end.acquire().await.map_err(|error| error.to_string())?.forget();
+    meeting.running.fetch_sub(1, Ordering::SeqCst);
+    Ok(())
+}
+
+#[orchestration]
+async fn holds_a_meeting(ctx: OrchestrationContext, of: usize) -> Result<(), String> {
+    for outcome in ctx.join((0..of).map(|_| meets(&ctx)).collect()).await {
+        outcome?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_front_door_runs_64_activities_at_once() {
+    use tokio::sync::Semaphore;
+    let meeting = Arc::new(Meeting {
+        came: Semaphore::new(0),
+        may_end: Semaphore::new(0),
+        running: Default::default(),
+        most: Default::default(),
+    });
+    let app = Duroxide::open("memory:").activity(meets).orchestration(holds_a_meeting);
+    let app = app.shared_state(meeting.clone()).start().await.unwrap();
+    let held = app.start(holds_a_meeting, "m", 100).await.unwrap();
+    meeting.came.acquire_many(64).await.unwrap().forget();
+    meeting.may_end.add_permits(100);
+    held.result().await.unwrap();
+    assert_eq!(meeting.most.load(Ordering::SeqCst), 64);
+    app.shutdown().await;
+}

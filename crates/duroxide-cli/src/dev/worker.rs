@@ -24,6 +24,8 @@ impl DevWorker {
         let store =
             SqliteProvider::new(url, None).await.map_err(|error| Failure::failed(error.to_string()))?;
         let app = samples::functions(Duroxide::on(Arc::new(store))).options(|options| {
+            // Fewer than the 64 and 8 of the front door: the samples have more to do than that, so the dashboard shows
+            // queues, and the process beside the terminal and a browser stays a light one.
             options.worker_concurrency = 24;
             options.orchestration_concurrency = 4;
         });

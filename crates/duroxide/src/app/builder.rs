@@ -202,12 +202,16 @@ impl DuroxideBuilder {
         Ok(Client::new(self.source.open().await?))
     }
 
-    fn check_states(&self) -> Result<(), StartError> {
-        let needed = self.activities.iter().flat_map(|activity| {
+    /// The services that activities need and nobody gave: the name of the activity, and what to say.
+    pub(crate) fn missing_states(&self) -> impl Iterator<Item = (&'static str, String)> {
+        self.activities.iter().flat_map(|activity| {
             let missing = activity.states.iter().filter(|key| !self.states.has(**key));
-            missing.map(|key| key.missing_in(activity.name))
-        });
-        let missing: Vec<String> = needed.collect();
+            missing.map(|key| (activity.name, key.missing_in(activity.name)))
+        })
+    }
+
+    fn check_states(&self) -> Result<(), StartError> {
+        let missing: Vec<String> = self.missing_states().map(|(_, text)| text).collect();
         match missing.is_empty() {
             true => Ok(()),
             false => Err(StartError::MissingState(missing.join("; "))),

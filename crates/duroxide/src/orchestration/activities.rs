@@ -168,6 +168,10 @@ impl OrchestrationContext {
     /// and the activity is cancelled. There is no further attempt for an input that does not decode: the input would be
     /// the same.
     ///
+    /// Each attempt has another [`idempotency_key`](crate::ActivityContext::idempotency_key). If all must have one, let the store
+    /// keep the attempts ([`StoredRetry`](crate::StoredRetry)), or pass a key in the input
+    /// ([`new_guid`](Self::new_guid)).
+    ///
     /// ```
     /// # use std::time::Duration;
     /// # use duroxide::{OrchestrationContext, RetryPolicy};

@@ -4,6 +4,9 @@ use std::time::Duration;
 
 /// How often the runtime tries an activity, with what pauses, and how long one attempt may take.
 ///
+/// Each attempt is a step of its own, with another [`idempotency_key`](crate::ActivityContext::idempotency_key). The attempts of a
+/// [`StoredRetry`](crate::StoredRetry) have one.
+///
 /// ```
 /// use std::time::Duration;
 /// use duroxide::{BackoffStrategy, OrchestrationContext, RetryPolicy};

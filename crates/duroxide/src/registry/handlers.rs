@@ -1,6 +1,7 @@
 //! User code as the runtime calls it.
 
 use std::future::Future;
+use std::panic::Location;
 
 use async_trait::async_trait;
 
@@ -12,6 +13,11 @@ use crate::orchestration::OrchestrationContext;
 pub trait OrchestrationHandler: Send + Sync {
     /// Runs the orchestration. It must ask for the same steps each time for the same history.
     async fn invoke(&self, ctx: OrchestrationContext, input: String) -> Result<String, String>;
+
+    /// Returns where the code is, or where it was registered, if that is known: for people who look for it.
+    fn place(&self) -> Option<&'static Location<'static>> {
+        None
+    }
 }
 
 /// The code of an activity.
@@ -38,6 +44,27 @@ where
 {
     async fn invoke(&self, ctx: OrchestrationContext, input: String) -> Result<String, String> {
         (self.0)(ctx, input).await
+    }
+}
+
+/// Code of which it is known where it is.
+pub(crate) struct PlacedOrchestration<F> {
+    pub(crate) code: F,
+    pub(crate) place: &'static Location<'static>,
+}
+
+#[async_trait]
+impl<F, Fut> OrchestrationHandler for PlacedOrchestration<F>
+where
+    F: Fn(OrchestrationContext, String) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<String, String>> + Send + 'static,
+{
+    async fn invoke(&self, ctx: OrchestrationContext, input: String) -> Result<String, String> {
+        (self.code)(ctx, input).await
+    }
+
+    fn place(&self) -> Option<&'static Location<'static>> {
+        Some(self.place)
     }
 }
 

@@ -1,15 +1,15 @@
 //! Registering orchestrations.
 
+use std::panic::Location;
 use std::sync::Arc;
 
 use semver::Version;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::handlers::PlacedOrchestration;
 use super::versions::{FIRST_VERSION, parse_version};
-use super::{
-    FnOrchestration, OrchestrationHandler, OrchestrationRegistry, OrchestrationRegistryBuilder, VersionPolicy,
-};
+use super::{OrchestrationHandler, OrchestrationRegistry, OrchestrationRegistryBuilder, VersionPolicy};
 use crate::model::codec;
 use crate::orchestration::OrchestrationContext;
 
@@ -25,12 +25,13 @@ impl OrchestrationRegistryBuilder {
     /// let registry = OrchestrationRegistry::builder().register("Echo", echo).build();
     /// assert!(registry.has("Echo"));
     /// ```
+    #[track_caller]
     pub fn register<F, Fut>(self, name: impl Into<String>, f: F) -> Self
     where
         F: Fn(OrchestrationContext, String) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<String, String>> + Send + 'static,
     {
-        self.add(&name.into(), FIRST_VERSION, Arc::new(FnOrchestration(f)))
+        self.add(&name.into(), FIRST_VERSION, placed(f, Location::caller()))
     }
 
     /// Registers version 1.0.0 of an orchestration whose input and output are values.
@@ -47,6 +48,7 @@ impl OrchestrationRegistryBuilder {
     /// let registry = OrchestrationRegistry::builder().register_typed("Double", double).build();
     /// assert!(registry.has("Double"));
     /// ```
+    #[track_caller]
     pub fn register_typed<In, Out, F, Fut>(self, name: impl Into<String>, f: F) -> Self
     where
         In: DeserializeOwned + Send + 'static,
@@ -54,7 +56,7 @@ impl OrchestrationRegistryBuilder {
         F: Fn(OrchestrationContext, In) -> Fut + Send + Sync + Clone + 'static,
         Fut: Future<Output = Result<Out, String>> + Send + 'static,
     {
-        self.add(&name.into(), FIRST_VERSION, typed(f))
+        self.add(&name.into(), FIRST_VERSION, typed(f, Location::caller()))
     }
 
     /// Registers a version of an orchestration. Register the versions of one name in ascending order.
@@ -71,12 +73,13 @@ impl OrchestrationRegistryBuilder {
     ///
     /// # Panics
     /// If the version is not semver, or not later than the latest one of that name.
+    #[track_caller]
     pub fn register_versioned<F, Fut>(self, name: impl Into<String>, version: impl AsRef<str>, f: F) -> Self
     where
         F: Fn(OrchestrationContext, String) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<String, String>> + Send + 'static,
     {
-        self.add_ascending(&name.into(), version.as_ref(), Arc::new(FnOrchestration(f)))
+        self.add_ascending(&name.into(), version.as_ref(), placed(f, Location::caller()))
     }
 
     /// Registers a version of an orchestration whose input and output are values.
@@ -93,6 +96,7 @@ impl OrchestrationRegistryBuilder {
     ///
     /// # Panics
     /// If the version is not semver, or not later than the latest one of that name.
+    #[track_caller]
     pub fn register_versioned_typed<In, Out, F, Fut>(
         self,
         name: impl Into<String>,
@@ -105,7 +109,7 @@ impl OrchestrationRegistryBuilder {
         F: Fn(OrchestrationContext, In) -> Fut + Send + Sync + Clone + 'static,
         Fut: Future<Output = Result<Out, String>> + Send + 'static,
     {
-        self.add_ascending(&name.into(), version.as_ref(), typed(f))
+        self.add_ascending(&name.into(), version.as_ref(), typed(f, Location::caller()))
     }
 
     /// Adds the orchestrations of another registry; the builder leaves duplicates out and notes an error for each.
@@ -135,12 +139,15 @@ impl OrchestrationRegistryBuilder {
     /// let registry = OrchestrationRegistry::builder().register_all(vec![("Echo", echo), ("Parrot", echo)]).build();
     /// assert_eq!(registry.count(), 2);
     /// ```
+    #[track_caller]
     pub fn register_all<F, Fut>(self, items: Vec<(&str, F)>) -> Self
     where
         F: Fn(OrchestrationContext, String) -> Fut + Send + Sync + 'static + Clone,
         Fut: Future<Output = Result<String, String>> + Send + 'static,
     {
-        self.register_all_handlers(items, |builder, name, f| builder.register(name, f))
+        let place = Location::caller();
+        let add = |builder: Self, name: &str, f: F| builder.add(name, FIRST_VERSION, placed(f, place));
+        self.register_all_handlers(items, add)
     }
 
     /// Sets how the registry resolves a name when the caller names no version.
@@ -150,13 +157,19 @@ impl OrchestrationRegistryBuilder {
     }
 
     /// Registers a version; the versions of a name may come in any order.
-    pub(crate) fn add_version<F, Fut>(mut self, name: &str, version: &str, f: F) -> Self
+    pub(crate) fn add_version<F, Fut>(
+        mut self,
+        name: &str,
+        version: &str,
+        f: F,
+        place: &'static Location<'static>,
+    ) -> Self
     where
         F: Fn(OrchestrationContext, String) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<String, String>> + Send + 'static,
     {
         match Version::parse(version) {
-            Ok(version) => self.add(name, version, Arc::new(FnOrchestration(f))),
+            Ok(version) => self.add(name, version, placed(f, place)),
             Err(error) => {
                 self.note(format!("orchestration {name} has no version: '{version}': {error}"));
                 self
@@ -184,14 +197,22 @@ impl OrchestrationRegistryBuilder {
     }
 }
 
-fn typed<In, Out, F, Fut>(f: F) -> Arc<dyn OrchestrationHandler>
+fn placed<F, Fut>(code: F, place: &'static Location<'static>) -> Arc<dyn OrchestrationHandler>
+where
+    F: Fn(OrchestrationContext, String) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<String, String>> + Send + 'static,
+{
+    Arc::new(PlacedOrchestration { code, place })
+}
+
+fn typed<In, Out, F, Fut>(f: F, place: &'static Location<'static>) -> Arc<dyn OrchestrationHandler>
 where
     In: DeserializeOwned + Send + 'static,
     Out: Serialize + Send + 'static,
     F: Fn(OrchestrationContext, In) -> Fut + Send + Sync + Clone + 'static,
     Fut: Future<Output = Result<Out, String>> + Send + 'static,
 {
-    Arc::new(FnOrchestration(move |ctx, input: String| {
+    let code = move |ctx: OrchestrationContext, input: String| {
         let f = f.clone();
         async move {
             let own = ctx.clone();
@@ -199,7 +220,8 @@ where
             let output = codec::encode(&f(ctx, input).await?);
             output.map_err(|error| format!("{} does not encode: {error}", payload("output", &own)))
         }
-    }))
+    };
+    placed(code, place)
 }
 
 /// Names a payload of an instance.

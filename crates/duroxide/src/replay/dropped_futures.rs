@@ -7,6 +7,7 @@ use crate::model::{ErrorDetails, Event, EventKind};
 
 use super::RacePolicy;
 use super::journal::Journal;
+use super::matching;
 use super::outcome::nondeterminism;
 use super::shared_state::{Cancellable, SharedState};
 
@@ -49,7 +50,7 @@ impl DroppedFutures {
             let unrecorded = dropped.into_iter().filter(|id| !journal.has_cancellation(*id));
             new.insert(kind, unrecorded.collect::<Vec<_>>());
         }
-        self.check(policy)?;
+        self.check(policy, shared_state)?;
         for (kind, ids) in &new {
             for id in ids {
                 rows.push(journal.record(Some(*id), now_ms, row(*kind, DROPPED_FUTURE)));
@@ -60,7 +61,7 @@ impl DroppedFutures {
         Ok(new)
     }
 
-    fn check(&self, policy: RacePolicy) -> Result<(), ErrorDetails> {
+    fn check(&self, policy: RacePolicy, shared_state: &SharedState) -> Result<(), ErrorDetails> {
         let none = BTreeSet::new();
         for kind in Cancellable::ALL {
             let recorded = self.recorded.get(&kind).unwrap_or(&none);
@@ -73,7 +74,8 @@ impl DroppedFutures {
                 );
                 let kept: BTreeSet<_> = recorded.difference(repeated).collect();
                 let explanation = format!(
-                    " (the futures of events {kept:?} were dropped when this was recorded; the code now keeps them)"
+                    " (the futures of events {kept:?} were dropped when this was recorded; the code now keeps them{})",
+                    matching::of_code(shared_state.code_place())
                 );
                 // Replays compare legacy texts to the letter.
                 let explained = if policy == RacePolicy::Prompt { text + &explanation } else { text };

@@ -278,11 +278,13 @@ impl Execution {
         events
     }
 
-    /// Where the code waits, for people: the line of its last request.
+    /// Where the code waits, for people: the line of its last request, or that of the code itself.
     pub(crate) fn whereabouts(&self) -> String {
-        match self.replayer.shared_state().last_place() {
-            Some(place) => format!("after its request{}", matching::at_place(place)),
-            None => "before its first request".to_string(),
+        let shared_state = self.replayer.shared_state();
+        match shared_state.last_place().map(matching::at_place) {
+            Some(place) if !place.is_empty() => format!("after its request{place}"),
+            Some(_) => format!("after its last request{}", matching::of_code(shared_state.code_place())),
+            None => format!("before its first request{}", matching::of_code(shared_state.code_place())),
         }
     }
 

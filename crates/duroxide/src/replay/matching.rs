@@ -161,6 +161,11 @@ pub(crate) fn at_place(place: &Location<'_>) -> String {
     }
 }
 
+/// The line of the code itself, for people, where no line of a request tells more.
+pub(crate) fn of_code(place: Option<&Location<'_>>) -> String {
+    place.map_or_else(String::new, |place| format!(", in the code at {}:{}", place.file(), place.line()))
+}
+
 /// The file with the loop that retries activities: an async function cannot learn who called it.
 const RETRY_LOOP: &str = "orchestration/activities.rs";
 

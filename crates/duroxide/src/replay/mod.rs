@@ -28,7 +28,7 @@ pub use outcome::TurnResult;
 pub(crate) use carried_messages::{carry_forward, legacy_unread};
 pub(crate) use execution::{Ending, Execution, RequestPlace};
 pub(crate) use journal::Journal;
-pub(crate) use matching::{at_place, describe_event, loggable, records_action};
+pub(crate) use matching::{at_place, describe_event, loggable, of_code, records_action};
 pub(crate) use message_events::admit;
 pub(crate) use outcome::{Turn, application};
 pub(crate) use policy::{DecodeWords, RacePolicy};

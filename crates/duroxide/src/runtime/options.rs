@@ -106,7 +106,8 @@ pub enum TurnCheck {
     Off,
     /// One of this many.
     OneIn(u32),
-    /// All: for tests and debug builds. Histories of more than 1,000 events go unchecked.
+    /// All: for tests and debug builds. Unchecked go only turns with a history of more than 1,000 events, and those whose
+    /// history cannot be read again, because the store fails or somebody else has taken a turn meanwhile.
     Every,
 }
 

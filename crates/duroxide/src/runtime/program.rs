@@ -29,6 +29,7 @@ pub(crate) fn open_execution(journal: Journal, assignment: Assignment) -> Execut
         None,
     );
     let shared_state = Arc::clone(ctx.shared_state());
+    shared_state.set_code_place(assignment.handler.place());
     let program = program(assignment.handler, ctx, assignment.input);
     Execution::new(journal, shared_state, program, assignment.kv_snapshot)
 }

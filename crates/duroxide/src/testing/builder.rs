@@ -56,6 +56,8 @@ pub struct TestEnvBuilder {
     orchestrations: OrchestrationRegistry,
     activities: ActivityRegistry,
     mocks: BTreeMap<String, Mock>,
+    /// Services that activities need and the application does not give: the activity, and what to say.
+    missing_states: Vec<(&'static str, String)>,
     options: RuntimeOptions,
 }
 
@@ -65,6 +67,7 @@ impl Default for TestEnvBuilder {
             orchestrations: OrchestrationRegistry::default(),
             activities: ActivityRegistry::default(),
             mocks: BTreeMap::new(),
+            missing_states: Vec::new(),
             options: options(),
         }
     }
@@ -128,6 +131,7 @@ impl TestEnvBuilder {
     /// # }
     /// ```
     #[must_use]
+    #[track_caller]
     pub fn orchestration<F, Fut>(self, name: impl Into<String>, f: F) -> Self
     where
         F: Fn(OrchestrationContext, String) -> Fut + Send + Sync + 'static,
@@ -247,6 +251,9 @@ impl TestEnvBuilder {
 
     /// Adds the functions and services of an application, as the program registers them. Its store and options stay out.
     ///
+    /// As in the program, a service that an activity needs and nobody gave is an error [at start](Self::start), unless the
+    /// activity is mocked.
+    ///
     /// ```
     /// use duroxide::prelude::*;
     /// use duroxide::testing::TestEnv;
@@ -274,7 +281,8 @@ impl TestEnvBuilder {
     /// If a name is registered twice.
     #[must_use]
     #[track_caller]
-    pub fn app(self, app: DuroxideBuilder) -> Self {
+    pub fn app(mut self, app: DuroxideBuilder) -> Self {
+        self.missing_states.extend(app.missing_states());
         match app.registries() {
             Ok((activities, orchestrations)) => self.activities(activities).orchestrations(orchestrations),
             Err(error) => panic!("the application cannot be registered: {error}"),
@@ -306,6 +314,9 @@ impl TestEnvBuilder {
     /// assert_eq!(env.elapsed(), std::time::Duration::ZERO);
     /// # }
     /// ```
+    ///
+    /// # Panics
+    /// If an activity that is not mocked needs a service that the application does not give.
     pub async fn start(self) -> TestEnv {
         self.start_with(CrashPlan::none()).await
     }
@@ -340,6 +351,7 @@ impl TestEnvBuilder {
     }
 
     pub(super) async fn start_with(self, plan: CrashPlan) -> TestEnv {
+        self.check_states();
         let time = Arc::new(crate::model::ManualClock::default());
         let store = Arc::new(MemoryProvider::with_clock(time.clone()));
         let waiting = WaitingClock::new(time.clone());
@@ -348,6 +360,13 @@ impl TestEnvBuilder {
         let Self { orchestrations, options, .. } = self;
         TestEnv::start_parts(Parts { time, waiting, store, calls, activities, orchestrations, options, plan })
             .await
+    }
+
+    fn check_states(&self) {
+        let is_needed = |missing: &&(&'static str, String)| !self.mocks.contains_key(missing.0);
+        let missing: Vec<&str> =
+            self.missing_states.iter().filter(is_needed).map(|(_, text)| text.as_str()).collect();
+        assert!(missing.is_empty(), "the application lacks a service: {}", missing.join("; "));
     }
 
     /// The activities and mocks, with their calls recorded.

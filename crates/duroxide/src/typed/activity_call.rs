@@ -100,6 +100,16 @@ impl<A: Activity> ActivityCall<A> {
     /// There is no other attempt after an error that is [not retryable](super::Retryable), nor after an input that does not
     /// decode.
     ///
+    /// <div class="warning">
+    ///
+    /// Each attempt is a step of its own, with another
+    /// [`idempotency_key`](crate::ActivityContext::idempotency_key). A service that recognises requests by that key takes the second
+    /// attempt for a new request: if the first one had its effect and then failed or timed out, there are two effects. Where that
+    /// matters, use [`retry_in_store`](Self::retry_in_store), whose attempts have one key, or make the key with
+    /// [`ctx.new_id()`](crate::OrchestrationContext::new_id) and pass it as an argument.
+    ///
+    /// </div>
+    ///
     /// ```
     /// # use duroxide::prelude::*;
     /// # #[activity] async fn charge(cents: u64) -> Result<u64, String> { Ok(cents) }

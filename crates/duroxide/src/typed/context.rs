@@ -201,6 +201,7 @@ impl OrchestrationContext {
     /// }
     /// # let _ = Duroxide::open("memory:").orchestration(sum);
     /// ```
+    #[track_caller]
     pub fn value_of<T: Payload>(
         &self,
         instance: impl Into<String>,

@@ -1,6 +1,7 @@
 //! Functions as handlers of a registry.
 
 use std::future::Future;
+use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -42,17 +43,18 @@ impl ActivityEntry {
 pub(crate) struct OrchestrationEntry {
     pub(crate) name: &'static str,
     pub(crate) version: &'static str,
+    place: &'static Location<'static>,
     run: fn(OrchestrationContext, String) -> BoxedResult,
 }
 
 impl OrchestrationEntry {
     pub(crate) fn of<O: Orchestration>() -> Self {
         let run = |ctx, input| -> BoxedResult { Box::pin(run_orchestration::<O>(ctx, input)) };
-        Self { name: O::NAME, version: O::VERSION, run }
+        Self { name: O::NAME, version: O::VERSION, place: O::PLACE, run }
     }
 
     pub(crate) fn register(&self, builder: OrchestrationRegistryBuilder) -> OrchestrationRegistryBuilder {
-        builder.add_version(self.name, self.version, self.run)
+        builder.add_version(self.name, self.version, self.run, self.place)
     }
 }
 

@@ -1,6 +1,7 @@
 //! What an orchestration function is to the library.
 
 use std::future::Future;
+use std::panic::Location;
 
 use crate::orchestration::OrchestrationContext;
 
@@ -19,6 +20,8 @@ pub trait Orchestration: 'static {
     const NAME: &'static str;
     /// The version of this code.
     const VERSION: &'static str;
+    /// Where the code is, for messages about it.
+    const PLACE: &'static Location<'static>;
     /// The arguments after the context.
     type Args: ArgList;
     /// The result.

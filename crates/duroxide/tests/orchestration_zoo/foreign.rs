@@ -10,8 +10,8 @@ use tokio::sync::{Barrier, Mutex, Notify, RwLock, Semaphore, broadcast, mpsc, on
 
 use super::{Case, case};
 
-const FIRST: &[&str] = &["foreign wait", "not durable", "before its first request"];
-const LINE: &[&str] = &["foreign wait", "not durable", "after its request at", "foreign.rs:"];
+const FIRST: &[&str] = &["foreign wait", "not durable", "before its first request, in the code at"];
+const LINE: &[&str] = &["foreign wait", "not durable", "after its request at"];
 const NOTHING: &[&str] = &["foreign wait", "for no step of its own"];
 const HOUR: Duration = Duration::from_secs(3600);
 

@@ -164,8 +164,29 @@ async fn waits_in_a_saga(ctx: OrchestrationContext) -> Result<u32, String> {
     .await
 }
 
-/// The code, and what the reason must say: besides the kind, the line of the code that asked last.
-pub const UNSOUND: [(&str, &str); 5] = [
+#[orchestration]
+async fn waits_at_once(_ctx: OrchestrationContext) -> Result<u32, String> {
+    waits_on_a_channel().await;
+    Ok(1)
+}
+
+#[orchestration]
+async fn waits_after_a_value_of_another(ctx: OrchestrationContext) -> Result<u32, Failure> {
+    ctx.value_of::<u32>("nobody", "n").await?;
+    waits_on_a_channel().await;
+    Ok(1)
+}
+
+#[orchestration]
+async fn another_output_each_time(_ctx: OrchestrationContext) -> Result<u32, String> {
+    Ok(tick())
+}
+
+/// The code, and what the reason must say: besides the kind, the line of the code that asked last, or of the code itself.
+pub const UNSOUND: [(&str, &str); 8] = [
+    ("waits_at_once", "before its first request, in the code at"),
+    ("waits_after_a_value_of_another", "after its request at"),
+    ("another_output_each_time", "does not decide alike"),
     ("another_input_each_time", "mismatch"),
     ("another_timer_or_step", "mismatch"),
     ("another_child_each_time", "mismatch"),
@@ -179,5 +200,7 @@ pub fn functions(app: DuroxideBuilder) -> DuroxideBuilder {
     let app = app.orchestration(listens_for_its_cancellation).orchestration(waits_for_a_request_or_a_timer);
     let app = app.orchestration(is_patched).orchestration(calls_a_child).orchestration(keeps_state);
     let app = app.orchestration(another_input_each_time).orchestration(another_timer_or_step);
+    let app = app.orchestration(waits_at_once).orchestration(waits_after_a_value_of_another);
+    let app = app.orchestration(another_output_each_time);
     app.orchestration(another_child_each_time).orchestration(waits_in_a_helper).orchestration(waits_in_a_saga)
 }

@@ -181,6 +181,16 @@ impl SharedState {
         self.lock().last_place
     }
 
+    /// Says where the code is.
+    pub(crate) fn set_code_place(&self, place: Option<&'static Location<'static>>) {
+        self.lock().code_place = place;
+    }
+
+    /// Where the code is, if that is known.
+    pub(crate) fn code_place(&self) -> Option<&'static Location<'static>> {
+        self.lock().code_place
+    }
+
     /// Keeps the code from writing log lines.
     pub(crate) fn mute(&self) {
         self.lock().muted = true;

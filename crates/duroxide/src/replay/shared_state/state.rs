@@ -59,6 +59,8 @@ pub(super) struct State {
     pub(super) foreign: bool,
     /// Where the code made its last request.
     pub(super) last_place: Option<&'static Location<'static>>,
+    /// Where the code is, if that is known.
+    pub(super) code_place: Option<&'static Location<'static>>,
     /// Where the code makes the call whose steps are taken just now.
     pub(super) asking_place: Option<&'static Location<'static>>,
     /// Set for code that runs a second time to be compared: its log lines are not written again.
@@ -140,6 +142,7 @@ impl State {
             progressed: false,
             foreign: false,
             last_place: None,
+            code_place: None,
             asking_place: None,
             muted: false,
         }

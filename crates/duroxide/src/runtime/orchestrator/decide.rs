@@ -1,6 +1,7 @@
 //! Decides the outcome of a turn. No I/O happens here: the same claim, record and registry give the same decision.
 
 use std::collections::HashMap;
+use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,7 +28,7 @@ use crate::providers::{
 use crate::registry::{OrchestrationHandler, OrchestrationRegistry};
 use crate::replay::{Ending, Execution, Journal};
 use crate::runtime::core::Core;
-use crate::runtime::options::{UnregisteredBackoffConfig, attempts_until_poison};
+use crate::runtime::options::{TurnCheck, UnregisteredBackoffConfig, attempts_until_poison};
 use crate::runtime::program::{Assignment, open_execution};
 
 const TARGET: &str = "duroxide::runtime";
@@ -42,6 +43,8 @@ pub(crate) struct Rules<'a> {
     pub max_attempts: u32,
     pub unregistered_backoff: &'a UnregisteredBackoffConfig,
     pub misfits: MisfitRules<'a>,
+    /// Whether an instance in memory keeps the values with which its execution began: its turns may be checked.
+    pub keeps_first_values: bool,
     pub now_ms: u64,
 }
 
@@ -49,6 +52,8 @@ pub(crate) struct Rules<'a> {
 pub(crate) enum InstanceState {
     Resident(Box<Resident>),
     Stored(StoredHistory),
+    /// The execution before it ends in the same commit, and leaves these values. Its code is here.
+    Continued(HashMap<String, KvEntry>),
     /// The instance completed or failed; its history does not matter.
     Ended,
 }
@@ -72,6 +77,7 @@ pub(crate) fn decide(rules: &Rules<'_>, mut claim: Claim, state: InstanceState) 
         InstanceState::Stored(StoredHistory::Undecodable { reason, queued }) => {
             undecodable(rules, &mut claim, reason, queued)
         }
+        InstanceState::Continued(kv) => continued_turn(rules, &mut claim, kv),
         InstanceState::Ended => ended(&mut claim),
     };
     (claim, decision)
@@ -86,6 +92,7 @@ impl<'a> Rules<'a> {
             max_attempts: core.options.max_attempts,
             unregistered_backoff: &core.options.unregistered_backoff,
             misfits: MisfitRules::of(core),
+            keeps_first_values: core.options.check_residents || core.options.turn_check != TurnCheck::Off,
             now_ms: core.clock.now_ms(),
         }
     }
@@ -115,12 +122,21 @@ impl Rules<'_> {
         self.wait_for(claim, "Orchestration not registered, abandoning", name, version)
     }
 
+    fn first_values(&self, kv: &HashMap<String, KvEntry>) -> Option<Box<HashMap<String, KvEntry>>> {
+        self.keeps_first_values.then(|| Box::new(kv.clone()))
+    }
+
     /// Describes the missing code of an orchestration; `None` if it is registered.
     pub fn missing(&self, name: &str, version: Option<&str>) -> Option<String> {
         match self.handler(name, version) {
             Some(_) => None,
             None => Some(self.registry.describe_missing(name, version)),
         }
+    }
+
+    /// Where the code of an orchestration is, if that is known.
+    pub fn place(&self, name: &str, version: &str) -> Option<&'static Location<'static>> {
+        self.handler(name, Some(version)).and_then(|(_, handler)| handler.place())
     }
 
     /// Finds the code of an orchestration: of exactly this version, or of the one that the policy picks.
@@ -199,17 +215,13 @@ fn stored_turn(
     }
 }
 
-/// Takes the first turn of the execution that continues the claimed one, before the end of that one is stored; `None` if
-/// this runtime lacks its code.
-pub(crate) fn continue_at_once(
-    rules: &Rules<'_>,
-    claim: &mut Claim,
-    kv: HashMap<String, KvEntry>,
-) -> Option<Decision> {
+/// Takes the first turn of the execution that continues the claimed one, before the end of that one is stored.
+fn continued_turn(rules: &Rules<'_>, claim: &mut Claim, kv: HashMap<String, KvEntry>) -> Decision {
     let messages = TurnMessages::sort(&claim.instance, Phase::Continued, std::mem::take(&mut claim.messages));
-    let start = messages.start.clone()?;
-    rules.handler(&start.name, start.version.as_deref())?;
-    Some(begin(rules, claim, claim.execution_id + 1, start, messages, Vec::new(), kv))
+    match messages.start.clone() {
+        Some(start) => begin(rules, claim, claim.execution_id + 1, start, messages, Vec::new(), kv),
+        None => drain(claim, Vec::new()),
+    }
 }
 
 /// Makes up the start of a successor whose start message never came: name and parent are those of the execution before
@@ -257,6 +269,7 @@ fn rebuilt_turn(
     let Some((_, handler)) = rules.handler(&beginning.name, version) else {
         return rules.unregistered(claim, &beginning.name, version);
     };
+    let first_values = rules.first_values(&kv);
     let mut execution = open(rules, claim, claim.execution_id, &beginning, handler, kv);
     execution.replay(events);
     let resident = Box::new(Resident {
@@ -266,6 +279,7 @@ fn rebuilt_turn(
         turns: record::turns(events),
         has_mail: false,
         beginning,
+        first_values,
     });
     go_on(rules, claim, resident, messages, collisions, events)
 }
@@ -336,6 +350,7 @@ fn begin(
     };
     let opening = start_event(claim, execution_id, &start, version.to_string(), rules.now_ms);
     let Some(beginning) = Beginning::from_event(&opening) else { return drain(claim, collisions) };
+    let first_values = rules.first_values(&kv);
     let execution = open(rules, claim, execution_id, &beginning, handler, kv);
     // A successor is the same creation of the instance; the creation of a new instance is not known yet.
     let resident = Resident {
@@ -345,6 +360,7 @@ fn begin(
         turns: 1,
         has_mail: false,
         beginning,
+        first_values,
     };
     let mut resident = Box::new(resident);
     let mut turn = resident.execution.turn(vec![opening.clone()], messages.inputs, rules.now_ms);

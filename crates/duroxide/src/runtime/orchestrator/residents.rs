@@ -1,11 +1,13 @@
 //! Instances that stay in memory between their turns.
 
+use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::claim::Claim;
 use super::record::Beginning;
 use super::resident_cache::{CacheLimits, ResidentCache};
+use crate::model::KvEntry;
 use crate::replay::Execution;
 use crate::runtime::memory;
 use crate::runtime::options::RuntimeOptions;
@@ -19,6 +21,8 @@ pub(crate) struct Resident {
     pub(crate) turns: u64,
     /// A message may wait in its queue, and the turn of that message comes first. This is a hint: the store decides.
     pub(crate) has_mail: bool,
+    /// The values that earlier executions left, for the check of a turn without a lease; `None` if no turn is checked.
+    pub(crate) first_values: Option<Box<HashMap<String, KvEntry>>>,
 }
 
 impl Resident {
@@ -33,6 +37,13 @@ impl Resident {
     /// it is still the same instance.
     pub(crate) fn may_stay(&self) -> bool {
         self.incarnation != 0 && self.execution.can_stay_resident()
+    }
+
+    /// Estimates how many bytes of memory the instance takes up.
+    fn estimated_bytes(&self) -> usize {
+        let values = self.first_values.iter().flat_map(|values| values.iter());
+        let values: usize = values.map(|(key, entry)| key.len() + entry.value.len()).sum();
+        self.execution.estimated_bytes() + values
     }
 
     /// Tells whether this execution has seen exactly the store's record, no more and no less.
@@ -98,7 +109,7 @@ impl Residents {
         resident: Box<Resident>,
         now: Duration,
     ) -> (usize, impl Sized + use<>) {
-        let bytes = instance.len() + resident.execution.estimated_bytes();
+        let bytes = instance.len() + resident.estimated_bytes();
         let left = self.lock().keep(instance, resident, bytes, now);
         (left.len(), left)
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::check;
 use super::claim::{Claim, StoredHistory};
 use super::commit::{self, Commit};
-use super::decide::{Decision, InstanceState, Rules, decide};
+use super::decide::{Decision, InstanceState, Rules};
 use super::obstacles;
 use super::refused::{self, NotStored, Settled};
 use super::start_reminders;
@@ -86,15 +86,7 @@ async fn take(core: Arc<Core>, leased: LeasedClaim, state: InstanceState, slot: 
     let began = core.clock.monotonic();
     let mut running = core.mark_running(&claim.token);
     running.noted().await;
-    let (claim, decision) = match state {
-        InstanceState::Resident(resident) if core.options.check_residents => {
-            Box::pin(check::take_both(&rules, &core, claim, resident)).await
-        }
-        state if core.turn_sampler.takes(core.options.turn_check) => {
-            Box::pin(check::take_twice(&rules, &core, claim, state)).await
-        }
-        state => decide(&rules, claim, state),
-    };
+    let (claim, decision) = check::take(&rules, &core, claim, state, Vec::new()).await;
     drop(running);
     let took = core.clock.monotonic().saturating_sub(began);
     core.turn_capacity.note_turn(core.metrics(), took);

@@ -12,7 +12,7 @@ use crate::runtime::core::{Core, TARGET};
 use crate::runtime::orchestrator::check;
 use crate::runtime::orchestrator::claim::Claim;
 use crate::runtime::orchestrator::commit::{self, Ack, Commit};
-use crate::runtime::orchestrator::decide::{Decision, InstanceState, Rules, decide};
+use crate::runtime::orchestrator::decide::{Decision, InstanceState, Rules};
 use crate::runtime::orchestrator::report::Report;
 use crate::runtime::orchestrator::residents::Resident;
 use crate::runtime::orchestrator::turn_capacity::TurnSlot;
@@ -84,19 +84,11 @@ pub(super) async fn take(
     let worker_id = core.turn_worker_id(slot.number);
     let rules = Rules::of(core);
     let began = core.clock.monotonic();
-    let (claim, decision) = match state {
-        InstanceState::Resident(resident) if core.options.check_residents => {
-            Box::pin(check::take_both(&rules, core, claim, resident)).await
-        }
-        state if core.turn_sampler.takes(core.options.turn_check) => {
-            Box::pin(check::take_twice(&rules, core, claim, state)).await
-        }
-        state => decide(&rules, claim, state),
-    };
+    let (claim, decision) = check::take(&rules, core, claim, state, Vec::new()).await;
     let turns = match decision {
         Decision::Commit(commit) => {
             let mut turns = vec![UnstoredTurn { claim, commit: *commit, hold, worker_id }];
-            following::take_along(core, &rules, &mut turns);
+            following::take_along(core, &rules, &mut turns).await;
             Some(turns)
         }
         // To block an instance takes a lease, which the long way brings.
