@@ -26,8 +26,8 @@ const END_EPOCH: &str = "SELECT end_epoch_1($1, $2, $3)";
 pub(crate) const FORGOTTEN_AFTER: Duration = Duration::from_secs(12 * 60 * 60);
 /// Ends the backend that holds a committer's row: an earlier connection of the same process, whose answer the process
 /// no longer hears. Spares a commit that waits for a standby: ended, others would see it before the standby has it.
-const END_HOLDER: &str = "SELECT l.pid, a.wait_event IS NOT DISTINCT FROM 'SyncRep',
-        CASE WHEN a.wait_event IS DISTINCT FROM 'SyncRep' THEN pg_terminate_backend(l.pid, 2000) END
+const END_HOLDER: &str = "SELECT l.pid, a.wait_event IS NOT DISTINCT FROM 'SyncRep' AS waits_for_standby,
+        CASE WHEN a.wait_event IS DISTINCT FROM 'SyncRep' THEN pg_terminate_backend(l.pid, 2000) END AS has_ended
     FROM committers c
     JOIN pg_locks l ON l.locktype = 'transactionid' AND l.transactionid = c.xmax AND l.granted
     LEFT JOIN pg_stat_activity a ON a.pid = l.pid
@@ -238,11 +238,11 @@ impl Epochs {
             ))
         })?;
         for row in rows {
-            let pid: i32 = row.get(0);
-            if row.get(1) {
+            let pid: i32 = row.get("pid");
+            if row.get("waits_for_standby") {
                 return Err(held(pid, "and waits for a standby"));
             }
-            if !row.get::<_, Option<bool>>(2).unwrap_or(false) {
+            if !row.get::<_, Option<bool>>("has_ended").unwrap_or(false) {
                 return Err(held(pid, "and does not end"));
             }
             tracing::warn!(target: "duroxide::providers::postgres", backend = pid,

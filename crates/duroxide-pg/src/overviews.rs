@@ -51,7 +51,7 @@ const STATES: &str = with_schedule!(
 const MOST_BUSY: &str = "SELECT
         (SELECT count(*) FROM (SELECT 1 FROM instance_schedule WHERE ready_seq IS NOT NULL LIMIT $2) s)
         + (SELECT count(*) FROM (SELECT 1 FROM instance_schedule WHERE due_at <= (SELECT now_ms_1($1)) + $3 LIMIT $2) s)
-        + (SELECT coalesce(sum(cardinality(a.instances)), 0)::bigint FROM (SELECT instances FROM arrivals LIMIT $2) a)";
+        + (SELECT coalesce(sum(cardinality(a.instances)), 0)::bigint FROM (SELECT instances FROM arrivals LIMIT $2) a) AS busy";
 
 /// How many rows are counted that need no further look.
 const MANY: u64 = 50_000;
@@ -95,7 +95,7 @@ impl PostgresProvider {
     async fn at_least_waiting(&self, live: u64) -> Result<Count, ProviderError> {
         let now = self.shared.time.given_ms();
         let rows = self.listing("state_totals", MOST_BUSY, &[&now, &clamp(MANY), &LONGEST_LEASE_MS]).await?;
-        let most = rows.first().map(|row| number(row, 0)).filter(|most| *most < MANY);
+        let most = rows.first().map(|row| number(row, "busy")).filter(|most| *most < MANY);
         Ok(Count { value: most.map_or(0, |most| live.saturating_sub(most)), is_exact: false })
     }
 }
