@@ -29,8 +29,8 @@ use crate::shared_connection::{SharedConnection, in_time, jittered, within};
 
 static JOIN: Function = Function::value("join_holders_1");
 static DESCRIBE: Function = Function::value("describe_holder_1");
-const LEAVE: &str = "SELECT leave_holders_1($1)";
-const LOOK: &str = "SELECT * FROM silent_holders_1($1, $2)";
+static LEAVE: Function = Function::value("leave_holders_1");
+static LOOK: Function = Function::rows("silent_holders_1");
 static RELEASE: Function = Function::rows("release_holder_1");
 static MARK: Function = Function::value("mark_running_1");
 
@@ -138,7 +138,9 @@ impl HolderLock {
         }
         if let Some(held) = held.filter(|held| !held.session.is_over() && !held.session.is_pooled()) {
             // If this fails, others release what is left.
-            let _ = in_time(held.session.query(LEAVE, &[&identity.name()])).await;
+            let name = identity.name();
+            let (sql, values) = LEAVE.call(params![p_holder: name]);
+            let _ = in_time(held.session.query(sql, &values)).await;
         }
     }
 
@@ -201,7 +203,8 @@ impl HolderLock {
             silent.clear();
         }
         let name = self.returner.shared.holder.name().to_string();
-        let Ok(rows) = self.connection.query_briefly(LOOK, &[&name, &*others]).await else {
+        let (sql, values) = LOOK.call(params![p_holder: name, p_max: *others]);
+        let Ok(rows) = self.connection.query_briefly(sql, &values).await else {
             return jittered(RECONNECT);
         };
         let Some((about, rows)) = rows.split_last() else { return idle };

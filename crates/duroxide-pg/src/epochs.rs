@@ -13,14 +13,15 @@ use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
 
 use crate::error::{Failure, FailureKind, QueryError};
+use crate::functions::{Function, params};
 use crate::session::{Connector, Session};
 use crate::settings::Purpose;
 use crate::shared_connection::{Trials, in_time};
 use crate::statements::BatchMemory;
 use crate::transaction::BEGIN_BATCH;
 
-const BEGIN_EPOCH: &str = "SELECT * FROM begin_epoch_4($1)";
-const END_EPOCH: &str = "SELECT end_epoch_1($1, $2, $3)";
+static BEGIN_EPOCH: Function = Function::rows("begin_epoch_4");
+static END_EPOCH: Function = Function::value("end_epoch_1");
 /// The server forgets a committer that has shown no life for a day (`forget_committers_1`). If it does not know a
 /// committer that was away for half of that, it has forgotten it, and not lost it in a crash.
 pub(crate) const FORGOTTEN_AFTER: Duration = Duration::from_secs(12 * 60 * 60);
@@ -210,14 +211,16 @@ impl Epochs {
         if let Some(Connected { session, epoch }) = self.connection.take()
             && !session.is_over()
         {
-            let _ = in_time(session.query(END_EPOCH, &[&self.name, &epoch, &slot])).await;
+            let (sql, values) = END_EPOCH.call(params![p_committer: self.name, p_epoch: epoch, p_slot: slot]);
+            let _ = in_time(session.query(sql, &values)).await;
         }
     }
 
     async fn ask(&self, session: &Session) -> Result<Result<Vec<Row>, QueryError>, Failure> {
         let begun = async {
             session.prepare(BEGIN_BATCH).await?;
-            session.query(BEGIN_EPOCH, &[&self.name]).await
+            let (sql, values) = BEGIN_EPOCH.call(params![p_committer: self.name]);
+            session.query(sql, &values).await
         };
         in_time(begun).await.ok_or_else(|| Failure::lost("PostgreSQL does not answer"))
     }

@@ -298,7 +298,7 @@ impl PostgresProvider {
         statement: &ListStatement,
         rank: u8,
     ) -> Result<Vec<ListCursor>, ProviderError> {
-        const SQL: &str = "SELECT seq, at FROM listed_1($1, $2)";
+        const SQL: &str = "SELECT seq, at FROM listed_1(p_statement => $1, p_texts => $2)";
         let rows = self.listing(operation, SQL, &[&statement.sql, &statement.texts]).await?;
         Ok(rows.iter().map(|row| ListCursor { at: row.get("at"), rank, seq: row.get("seq") }).collect())
     }
