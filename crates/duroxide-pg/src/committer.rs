@@ -3,8 +3,8 @@
 //! Callers hand in jobs and wait. The committer takes the jobs that are there, sends them as one transaction (without
 //! waiting between its statements, so a batch costs one round trip), and answers when the server has committed it.
 //! While a commit is on its way, jobs gather: batches grow with the load by themselves, and a lone job does not wait.
-//! Under load the committer lets tasks run first that may hand in a job: with several processes on one server, that
-//! saves the server a third of its work.
+//! Under load the committer waits a moment before it sends: other tasks of this process run meanwhile, and may hand in more
+//! jobs for the same batch. With several processes on one server, that saves the server a third of its work.
 //!
 //! - A refused job leaves nothing behind and does not disturb its neighbours: the statements refuse each request by
 //!   itself, before they write.

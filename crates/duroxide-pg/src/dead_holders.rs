@@ -4,8 +4,8 @@
 //! lock's key in the table `lease_holders`. The lock ends with the session, at once if the process dies. Every process looks at a few
 //! others. If it finds a lock free, and finds it free again a moment later, it releases the leases of that process.
 //!
-//! - A process that lives and has lost its session makes another one and takes another lock; it has the length of that
-//!   moment for it. If it takes longer, others take over its work, and its stale commits are refused.
+//! - A process that lives and has lost its session makes another one and takes another lock. If it takes longer than that
+//!   moment, others take over its work, and the server refuses its stale commits.
 //! - A process that has lost its own session gives others much longer: their connections were probably lost with it.
 //! - A session that a pooler shares can hold no lock. Such a process has no row, so its leases run out.
 //!
@@ -318,7 +318,7 @@ impl SilentHolders {
         }
     }
 
-    /// Returns those whose leases are to be released now, and whether their rows go too.
+    /// Returns the processes whose leases the caller releases now, and whether it removes their rows too.
     fn due(&self, now: Duration) -> Vec<(String, i64, bool)> {
         let is_due = self.0.iter().filter(|(_, silent)| silent.due <= now);
         let forget =

@@ -1,8 +1,8 @@
 //! The connection of a committer, and the epochs in which its batches count.
 //!
-//! Each batch leaves its number in the committer's row, in its own transaction. A committer that did not hear the answer to
-//! a commit begins another epoch, on another connection: that waits for a transaction that has left its number, keeps a
-//! later one out, and tells which batch was the last.
+//! Each batch writes its number into the committer's row, in its own transaction. A committer that did not hear the answer to
+//! a commit begins another epoch, on another connection. The server then waits for a transaction that has written its
+//! number, refuses transactions of the earlier epoch that come later, and tells which batch was the last.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,8 +22,8 @@ use crate::transaction::BEGIN_BATCH;
 
 static BEGIN_EPOCH: Function = Function::rows("begin_epoch_4");
 static END_EPOCH: Function = Function::value("end_epoch_1");
-/// The server forgets a committer that has shown no life for a day (`forget_committers_1`). If it does not know a
-/// committer that was away for half of that, it has forgotten it, and not lost it in a crash.
+/// The server forgets a committer that has shown no life for a day (`forget_committers_1`). If the server does not know a
+/// committer that was away for half a day, this process takes it that the server forgot it, and did not lose it in a crash.
 pub(crate) const FORGOTTEN_AFTER: Duration = Duration::from_secs(12 * 60 * 60);
 /// Ends the backend that holds a committer's row: an earlier connection of the same process, whose answer the process
 /// no longer hears. Spares a commit that waits for a standby: ended, others would see it before the standby has it.
@@ -255,8 +255,8 @@ impl Epochs {
     }
 }
 
-/// Tells whether the server has forgotten a committer that it does not know, because that was away for too long.
-/// Otherwise the server has lost it in a crash, together with the batches that it does not know.
+/// Tells why the server does not know this committer. `true`: the committer was away for so long that the server forgot it.
+/// `false`: the server knows it, or has lost it in a crash; then it has lost the latest batches too.
 fn is_forgotten(is_unknown: bool, away: Option<Duration>, forgotten_after: Duration) -> bool {
     is_unknown && away.is_some_and(|away| away >= forgotten_after)
 }

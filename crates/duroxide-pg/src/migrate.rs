@@ -363,7 +363,7 @@ impl SchemaSetup {
                 row.get::<_, String>("holder"),
                 row.get::<_, i32>("pid")
             ),
-            None => "somebody who holds a lock on its tables; see pg_locks and pg_stat_activity".into(),
+            None => "a session that holds a lock on its tables; see pg_locks and pg_stat_activity".into(),
         };
         Some(PgError::MigrationInProgress {
             schema: self.schema.clone(),
