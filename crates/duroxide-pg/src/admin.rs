@@ -206,7 +206,7 @@ impl ProviderAdmin for PostgresProvider {
         for root in self.select(OPERATION, &FINISHED_ROOTS, &filter).await? {
             let params = owned_params![p_slot: self.removal_slot(), p_root: stored(&root).into_owned()];
             let read = |rows: Vec<Row>, effects: &mut Effects| {
-                let tree: Option<Vec<String>> = rows.first().and_then(|row| row.get(6));
+                let tree: Option<Vec<String>> = rows.first().and_then(|row| row.get("deleted"));
                 let Some(tree) = tree else { return Ok(DeleteInstanceResult::default()) };
                 let tree: Vec<String> = tree.into_iter().map(original).collect();
                 read_deletion(&rows, &tree, effects)
@@ -307,11 +307,11 @@ impl PostgresProvider {
             p_before: options.completed_before.map(clamp),
         ];
         let read = |rows: Vec<Row>, _: &mut Effects| {
-            let row = rows.first().filter(|row| row.get(0));
+            let row = rows.first().filter(|row| row.get("found_instance"));
             Ok(row.map(|row| PruneResult {
                 instances_processed: 1,
-                executions_deleted: positive(row.get(1)),
-                events_deleted: positive(row.get(2)),
+                executions_deleted: positive(row.get("executions_deleted")),
+                events_deleted: positive(row.get("events_deleted")),
             }))
         };
         self.call(&self.removals, operation, PRUNE.call(params), read).await
@@ -334,8 +334,8 @@ fn read_deletion(
     effects: &mut Effects,
 ) -> Result<DeleteInstanceResult, StoreError> {
     let Some(row) = rows.first() else { return Ok(DeleteInstanceResult::default()) };
-    let refused: Option<String> = row.get::<_, Option<String>>(4).map(original);
-    let orphan: Option<String> = row.get::<_, Option<String>>(5).map(original);
+    let refused: Option<String> = row.get::<_, Option<String>>("refused").map(original);
+    let orphan: Option<String> = row.get::<_, Option<String>>("orphan").map(original);
     match (refused, orphan) {
         (Some(parent), Some(child)) => return Err(refusal::orphaned_child(&parent, &child).into()),
         (Some(instance), None) => return Err(refusal::still_running(&instance).into()),
@@ -346,9 +346,9 @@ fn read_deletion(
     effects.instances_touched = true;
     effects.changed_instances.extend(ids.iter().cloned());
     Ok(DeleteInstanceResult {
-        instances_deleted: positive(row.get(0)),
-        executions_deleted: positive(row.get(1)),
-        events_deleted: positive(row.get(2)),
-        queue_messages_deleted: positive(row.get(3)),
+        instances_deleted: positive(row.get("instances_deleted")),
+        executions_deleted: positive(row.get("executions_deleted")),
+        events_deleted: positive(row.get("events_deleted")),
+        queue_messages_deleted: positive(row.get("messages_deleted")),
     })
 }

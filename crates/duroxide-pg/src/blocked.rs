@@ -11,7 +11,7 @@ use crate::shared::Effects;
 use crate::text::stored;
 
 static BLOCK: Function = Function::value("block_instance_1");
-const UNBLOCK: &str = "SELECT unblock_instance_1($1)";
+static UNBLOCK: Function = Function::value("unblock_instance_1");
 const LIST: &str = "SELECT instance_id, blocked_reason, blocked_at FROM instance_schedule
     WHERE blocked_at IS NOT NULL ORDER BY blocked_at, instance_id LIMIT $1";
 
@@ -34,8 +34,9 @@ impl PostgresProvider {
 
     /// Lets workers claim an instance again; tells whether it was blocked.
     pub(crate) async fn unblock(&self, instance: &str) -> Result<bool, ProviderError> {
-        let instance = stored(instance);
-        let rows = self.returner.connection.query(UNBLOCK, &[&instance.as_ref()]).await;
+        let instance = stored(instance).into_owned();
+        let (sql, values) = UNBLOCK.call(params![p_instance: instance]);
+        let rows = self.returner.connection.query(sql, &values).await;
         let rows = rows.map_err(named("unblock_instance"))?;
         let was_blocked = rows.first().is_some_and(|row| row.get(0));
         if was_blocked {

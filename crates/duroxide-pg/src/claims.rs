@@ -13,13 +13,14 @@ use crate::PostgresProvider;
 use crate::encode::route;
 use crate::error::StoreError;
 use crate::fetch::{Fetched, FetchedWork, InstanceOrder, StoredClaim, StoredWork, WorkOrder};
+use crate::functions::{Function, params};
 use crate::give_backs::UndeliveredLeases;
 use crate::server_identity::incarnation;
 use crate::shared::{positive, whole_ms};
 use crate::text::{original, stored};
 
-const QUARANTINE_MESSAGES: &str = "SELECT quarantine_messages_1($1, $2, $3)";
-const QUARANTINE_WORK: &str = "SELECT quarantine_work_1($1, $2, $3)";
+static QUARANTINE_MESSAGES: Function = Function::value("quarantine_messages_1");
+static QUARANTINE_WORK: Function = Function::value("quarantine_work_1");
 
 impl PostgresProvider {
     /// Leases instances and decodes their messages. Moves messages that do not decode to the quarantine; if none is
@@ -212,14 +213,15 @@ impl PostgresProvider {
         queue: WorkQueue,
         undecodable: &[UndecodableRow],
     ) -> Result<(), ProviderError> {
-        let sql = match queue {
-            WorkQueue::Orchestrator => QUARANTINE_MESSAGES,
-            WorkQueue::Worker => QUARANTINE_WORK,
+        let function: &'static Function = match queue {
+            WorkQueue::Orchestrator => &QUARANTINE_MESSAGES,
+            WorkQueue::Worker => &QUARANTINE_WORK,
         };
         let ids: Vec<i64> = undecodable.iter().map(|row| row.id).collect();
         let reasons: Vec<&str> = undecodable.iter().map(|row| row.reason.as_str()).collect();
         let now = self.shared.time.given_ms();
-        let moved = self.returner.connection.query(sql, &[&now, &ids, &reasons]).await;
+        let (sql, values) = function.call(params![p_now: now, p_id: ids, p_reason: reasons]);
+        let moved = self.returner.connection.query(sql, &values).await;
         moved.map_err(|failure| StoreError::from(failure).into_provider_error(operation))?;
         undecodable.iter().for_each(|row| row.report(rows::table_of(queue)));
         Ok(())

@@ -4,8 +4,8 @@
 //! lock's key in the table `lease_holders`. The lock ends with the session, at once if the process dies. Every process looks at a few
 //! others. If it finds a lock free, and finds it free again a moment later, it releases the leases of that process.
 //!
-//! - A process that lives and has lost its session makes another one and takes another lock; it has the length of that
-//!   moment for it. If it takes longer, others take over its work, and its stale commits are refused.
+//! - A process that lives and has lost its session makes another one and takes another lock. If it takes longer than that
+//!   moment, others take over its work, and the server refuses its stale commits.
 //! - A process that has lost its own session gives others much longer: their connections were probably lost with it.
 //! - A session that a pooler shares can hold no lock. Such a process has no row, so its leases run out.
 //!
@@ -29,8 +29,8 @@ use crate::shared_connection::{SharedConnection, in_time, jittered, within};
 
 static JOIN: Function = Function::value("join_holders_1");
 static DESCRIBE: Function = Function::value("describe_holder_1");
-const LEAVE: &str = "SELECT leave_holders_1($1)";
-const LOOK: &str = "SELECT * FROM silent_holders_1($1, $2)";
+static LEAVE: Function = Function::value("leave_holders_1");
+static LOOK: Function = Function::rows("silent_holders_1");
 static RELEASE: Function = Function::rows("release_holder_1");
 static MARK: Function = Function::value("mark_running_1");
 
@@ -138,7 +138,9 @@ impl HolderLock {
         }
         if let Some(held) = held.filter(|held| !held.session.is_over() && !held.session.is_pooled()) {
             // If this fails, others release what is left.
-            let _ = in_time(held.session.query(LEAVE, &[&identity.name()])).await;
+            let name = identity.name();
+            let (sql, values) = LEAVE.call(params![p_holder: name]);
+            let _ = in_time(held.session.query(sql, &values)).await;
         }
     }
 
@@ -201,7 +203,8 @@ impl HolderLock {
             silent.clear();
         }
         let name = self.returner.shared.holder.name().to_string();
-        let Ok(rows) = self.connection.query_briefly(LOOK, &[&name, &*others]).await else {
+        let (sql, values) = LOOK.call(params![p_holder: name, p_max: *others]);
+        let Ok(rows) = self.connection.query_briefly(sql, &values).await else {
             return jittered(RECONNECT);
         };
         let Some((about, rows)) = rows.split_last() else { return idle };
@@ -315,7 +318,7 @@ impl SilentHolders {
         }
     }
 
-    /// Returns those whose leases are to be released now, and whether their rows go too.
+    /// Returns the processes whose leases the caller releases now, and whether it removes their rows too.
     fn due(&self, now: Duration) -> Vec<(String, i64, bool)> {
         let is_due = self.0.iter().filter(|(_, silent)| silent.due <= now);
         let forget =

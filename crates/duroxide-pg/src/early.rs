@@ -245,8 +245,8 @@ impl Early {
 }
 
 impl Kept {
-    /// Tells whether this batch is durable: a durable batch of the synced committer that was sent after it makes it so,
-    /// if the server has not crashed in between.
+    /// Tells whether this batch is durable. The synced committer makes it durable by a batch that it sent later and that the
+    /// server synced, unless the server has crashed in between.
     fn is_durable(&self, now: &Progress) -> bool {
         now.connection == self.connection && now.durable > self.sent
     }

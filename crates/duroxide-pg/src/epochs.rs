@@ -1,8 +1,8 @@
 //! The connection of a committer, and the epochs in which its batches count.
 //!
-//! Each batch leaves its number in the committer's row, in its own transaction. A committer that did not hear the answer to
-//! a commit begins another epoch, on another connection: that waits for a transaction that has left its number, keeps a
-//! later one out, and tells which batch was the last.
+//! Each batch writes its number into the committer's row, in its own transaction. A committer that did not hear the answer to
+//! a commit begins another epoch, on another connection. The server then waits for a transaction that has written its
+//! number, refuses transactions of the earlier epoch that come later, and tells which batch was the last.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,21 +13,22 @@ use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
 
 use crate::error::{Failure, FailureKind, QueryError};
+use crate::functions::{Function, params};
 use crate::session::{Connector, Session};
 use crate::settings::Purpose;
 use crate::shared_connection::{Trials, in_time};
 use crate::statements::BatchMemory;
 use crate::transaction::BEGIN_BATCH;
 
-const BEGIN_EPOCH: &str = "SELECT * FROM begin_epoch_4($1)";
-const END_EPOCH: &str = "SELECT end_epoch_1($1, $2, $3)";
-/// The server forgets a committer that has shown no life for a day (`forget_committers_1`). If it does not know a
-/// committer that was away for half of that, it has forgotten it, and not lost it in a crash.
+static BEGIN_EPOCH: Function = Function::rows("begin_epoch_4");
+static END_EPOCH: Function = Function::value("end_epoch_1");
+/// The server forgets a committer that has shown no life for a day (`forget_committers_1`). If the server does not know a
+/// committer that was away for half a day, this process takes it that the server forgot it, and did not lose it in a crash.
 pub(crate) const FORGOTTEN_AFTER: Duration = Duration::from_secs(12 * 60 * 60);
 /// Ends the backend that holds a committer's row: an earlier connection of the same process, whose answer the process
 /// no longer hears. Spares a commit that waits for a standby: ended, others would see it before the standby has it.
-const END_HOLDER: &str = "SELECT l.pid, a.wait_event IS NOT DISTINCT FROM 'SyncRep',
-        CASE WHEN a.wait_event IS DISTINCT FROM 'SyncRep' THEN pg_terminate_backend(l.pid, 2000) END
+const END_HOLDER: &str = "SELECT l.pid, a.wait_event IS NOT DISTINCT FROM 'SyncRep' AS waits_for_standby,
+        CASE WHEN a.wait_event IS DISTINCT FROM 'SyncRep' THEN pg_terminate_backend(l.pid, 2000) END AS has_ended
     FROM committers c
     JOIN pg_locks l ON l.locktype = 'transactionid' AND l.transactionid = c.xmax AND l.granted
     LEFT JOIN pg_stat_activity a ON a.pid = l.pid
@@ -210,14 +211,16 @@ impl Epochs {
         if let Some(Connected { session, epoch }) = self.connection.take()
             && !session.is_over()
         {
-            let _ = in_time(session.query(END_EPOCH, &[&self.name, &epoch, &slot])).await;
+            let (sql, values) = END_EPOCH.call(params![p_committer: self.name, p_epoch: epoch, p_slot: slot]);
+            let _ = in_time(session.query(sql, &values)).await;
         }
     }
 
     async fn ask(&self, session: &Session) -> Result<Result<Vec<Row>, QueryError>, Failure> {
         let begun = async {
             session.prepare(BEGIN_BATCH).await?;
-            session.query(BEGIN_EPOCH, &[&self.name]).await
+            let (sql, values) = BEGIN_EPOCH.call(params![p_committer: self.name]);
+            session.query(sql, &values).await
         };
         in_time(begun).await.ok_or_else(|| Failure::lost("PostgreSQL does not answer"))
     }
@@ -238,11 +241,11 @@ impl Epochs {
             ))
         })?;
         for row in rows {
-            let pid: i32 = row.get(0);
-            if row.get(1) {
+            let pid: i32 = row.get("pid");
+            if row.get("waits_for_standby") {
                 return Err(held(pid, "and waits for a standby"));
             }
-            if !row.get::<_, Option<bool>>(2).unwrap_or(false) {
+            if !row.get::<_, Option<bool>>("has_ended").unwrap_or(false) {
                 return Err(held(pid, "and does not end"));
             }
             tracing::warn!(target: "duroxide::providers::postgres", backend = pid,
@@ -252,8 +255,8 @@ impl Epochs {
     }
 }
 
-/// Tells whether the server has forgotten a committer that it does not know, because that was away for too long.
-/// Otherwise the server has lost it in a crash, together with the batches that it does not know.
+/// Tells why the server does not know this committer. `true`: the committer was away for so long that the server forgot it.
+/// `false`: the server knows it, or has lost it in a crash; then it has lost the latest batches too.
 fn is_forgotten(is_unknown: bool, away: Option<Duration>, forgotten_after: Duration) -> bool {
     is_unknown && away.is_some_and(|away| away >= forgotten_after)
 }

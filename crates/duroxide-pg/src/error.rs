@@ -270,7 +270,7 @@ impl From<QueryError> for Failure {
         match error {
             QueryError::Driver(error) => error.into(),
             QueryError::NotOurs => {
-                Self::lost("the session belongs to somebody else; a pooler stands in between")
+                Self::lost("the session belongs to another client; a pooler stands in between")
             }
         }
     }

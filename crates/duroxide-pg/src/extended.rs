@@ -26,8 +26,7 @@ use crate::shared::{clamp, positive};
 use crate::shared_connection::Columns;
 use crate::text::original;
 
-const LEASE: &str =
-    "SELECT locked_until, now_ms_1($3) FROM instance_schedule WHERE instance_id = $1 AND lock_token = $2";
+const LEASE: &str = "SELECT locked_until, now_ms_1($3) AS now_at FROM instance_schedule WHERE instance_id = $1 AND lock_token = $2";
 const SNAPSHOT: &str = "SELECT key, value, last_updated_at_ms FROM kv_store WHERE instance_id = $1";
 
 #[async_trait]
@@ -319,14 +318,17 @@ impl PostgresProvider {
         let mut next = || loaded.next().unwrap_or_default();
         let (lease, events, snapshot) = (next(), next(), next());
         let lease = lease.first().ok_or_else(unknown)?;
-        if lease.get::<_, i64>(0) <= lease.get::<_, i64>(1) {
+        if lease.get::<_, i64>("locked_until") <= lease.get::<_, i64>("now_at") {
             return Err(ProviderError::permanent(operation, "Instance lock expired"));
         }
         // A deleted instance has no lease.
         let events = self.rest_of_history(operation, instance, events).await?.ok_or_else(unknown)?;
         let entry = |row: &tokio_postgres::Row| {
-            let entry = KvEntry { value: original(row.get(1)), last_updated_at_ms: positive(row.get(2)) };
-            (original(row.get(0)), entry)
+            let entry = KvEntry {
+                value: original(row.get("value")),
+                last_updated_at_ms: positive(row.get("last_updated_at_ms")),
+            };
+            (original(row.get("key")), entry)
         };
         let kv_snapshot = (after == 0).then(|| snapshot.iter().map(entry).collect());
         Ok(match crate::reads::decode(&events) {

@@ -58,17 +58,17 @@ impl PostgresProvider {
         let [server, tables] = answers.as_slice() else { return Err(no_answer()) };
         let server = server.first().ok_or_else(no_answer)?;
         let tables = tables.iter().map(|row| TableFacts {
-            name: row.get(0),
-            bytes: number(row, 1),
-            live_rows: number(row, 2),
-            dead_rows: number(row, 3),
+            name: row.get("name"),
+            bytes: number(row, "bytes"),
+            live_rows: number(row, "live"),
+            dead_rows: number(row, "dead"),
         });
         Ok(PostgresFacts {
-            server_version: server.get(0),
-            database: server.get(1),
-            database_bytes: number(server, 2),
-            now_ms: number(server, 3),
-            migration: server.get::<_, Option<i64>>(4).unwrap_or(0),
+            server_version: server.get("version"),
+            database: server.get("name"),
+            database_bytes: number(server, "bytes"),
+            now_ms: number(server, "now"),
+            migration: server.get::<_, Option<i64>>("migration").unwrap_or(0),
             schema: self.schema_name().to_string(),
             tables: tables.collect(),
         })

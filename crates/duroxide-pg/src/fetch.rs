@@ -7,7 +7,7 @@ use duroxide::providers::{Clock, SystemClock, WorkQueue};
 use tokio_postgres::Row;
 
 use crate::error::StoreError;
-use crate::functions::{Function, params};
+use crate::functions::{Function, owned_params, params};
 use crate::gather::{Claimed, Gatherer, Order};
 use crate::give_backs::{LeaseReturner, UndeliveredLeases};
 use crate::jobs::Params;
@@ -291,10 +291,10 @@ async fn fetch_work(returner: &LeaseReturner, order: WorkOrder) -> Result<Activi
 }
 
 /// Gives back what a call leased whose answer was lost.
-pub(crate) const RELEASE_CLAIMS: &str = "SELECT release_claims_2($1, $2, $3)";
+pub(crate) static RELEASE_CLAIMS: Function = Function::value("release_claims_2");
 
 fn release(now: Option<i64>, seed: &str, lease_ms: i64) -> (&'static str, Params) {
-    (RELEASE_CLAIMS, vec![Box::new(now), Box::new(seed.to_string()), Box::new(lease_ms)])
+    RELEASE_CLAIMS.call(owned_params![p_now: now, p_seed: seed.to_string(), p_lease_ms: lease_ms])
 }
 
 /// A leased instance, with its messages still as text.

@@ -25,18 +25,18 @@ const FIGURES: &str = "WITH RECURSIVE t AS MATERIALIZED (SELECT now_ms_1($1) AS 
         SELECT (SELECT w.route FROM worker_queue w
             WHERE w.due_at IS NULL AND w.session_id IS NULL AND w.route > r.route ORDER BY w.route LIMIT 1)
         FROM routes r WHERE r.route IS NOT NULL)
-    SELECT (SELECT count(*) FROM (SELECT 1 FROM arrivals LIMIT 10000) a),
+    SELECT (SELECT count(*) FROM (SELECT 1 FROM arrivals LIMIT 10000) a) AS arrivals,
         (SELECT t.now - greatest(q.created_at, q.visible_at) FROM t, orchestrator_queue q WHERE q.id = (
             SELECT min((SELECT s.ready_seq FROM instance_schedule s
                 WHERE s.class = c.class AND s.ready_seq IS NOT NULL ORDER BY s.ready_seq LIMIT 1))
-            FROM classes c)),
+            FROM classes c)) AS message_age,
         (SELECT t.now - greatest(w.created_at, w.visible_at) FROM t, worker_queue w WHERE w.id = (
             SELECT min((SELECT f.id FROM worker_queue f
                 WHERE f.route = r.route AND f.due_at IS NULL AND f.session_id IS NULL ORDER BY f.id LIMIT 1))
-            FROM routes r))";
+            FROM routes r)) AS activity_age";
 
 /// The server's estimates, which cost no look at the tables.
-const DEAD_ROWS: &str = "SELECT relname::text, n_dead_tup FROM pg_stat_user_tables
+const DEAD_ROWS: &str = "SELECT relname::text AS name, n_dead_tup AS dead FROM pg_stat_user_tables
     WHERE schemaname = current_schema() AND relname IN (
         'arrivals', 'instance_schedule', 'orchestrator_queue', 'worker_queue', 'sessions', 'session_arrivals')";
 
@@ -75,12 +75,12 @@ impl Figures {
         let Ok([figures, dead]) = figures.as_deref() else { return };
         if let Some(row) = figures.first() {
             let age = |column| Duration::from_millis(row.get::<_, Option<i64>>(column).map_or(0, positive));
-            METRICS.arrivals(number(row, 0));
-            METRICS.oldest("orchestrator", age(1));
-            METRICS.oldest("worker", age(2));
+            METRICS.arrivals(number(row, "arrivals"));
+            METRICS.oldest("orchestrator", age("message_age"));
+            METRICS.oldest("worker", age("activity_age"));
         }
         for row in dead {
-            METRICS.dead_rows(row.get(0), number(row, 1));
+            METRICS.dead_rows(row.get("name"), number(row, "dead"));
         }
     }
 }

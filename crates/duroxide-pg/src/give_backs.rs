@@ -106,14 +106,24 @@ pub(crate) struct LeaseReturner {
     pub(crate) patience: Duration,
 }
 
-/// The outcome of a give-back.
+/// The outcome of a give-back, as the functions answer it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum GiveBack {
+enum GiveBackOutcome {
     Done,
     /// The token no longer holds the lease.
     NotHeld,
     /// Another transaction holds the lease's row just now.
     Busy,
+}
+
+impl GiveBackOutcome {
+    fn read(code: i32) -> Self {
+        match code {
+            1 => Self::Done,
+            2 => Self::Busy,
+            _ => Self::NotHeld,
+        }
+    }
 }
 
 /// Leases that their caller has not taken over yet.
@@ -126,7 +136,7 @@ impl rows::GiveBack for LeaseReturner {
         runtime.spawn(async move {
             let mut busy = Vec::new();
             for token in &tokens {
-                if let Ok(GiveBack::Busy) = returner.try_to_give_back(queue, token, 0, true).await {
+                if let Ok(GiveBackOutcome::Busy) = returner.try_to_give_back(queue, token, 0, true).await {
                     busy.push(token);
                 }
             }
@@ -152,10 +162,10 @@ impl LeaseReturner {
         let mut trials = Trials::new(self.patience);
         loop {
             match self.try_to_give_back(queue, token, delay_ms, ignore_attempt).await? {
-                GiveBack::Done => return Ok(true),
-                GiveBack::NotHeld => return Ok(false),
-                GiveBack::Busy if trials.wait().await => {}
-                GiveBack::Busy => return Err(busy().into()),
+                GiveBackOutcome::Done => return Ok(true),
+                GiveBackOutcome::NotHeld => return Ok(false),
+                GiveBackOutcome::Busy if trials.wait().await => {}
+                GiveBackOutcome::Busy => return Err(busy().into()),
             }
         }
     }
@@ -166,7 +176,7 @@ impl LeaseReturner {
         token: &str,
         delay_ms: i64,
         ignore_attempt: bool,
-    ) -> Result<GiveBack, StoreError> {
+    ) -> Result<GiveBackOutcome, StoreError> {
         let now = self.shared.time.given_ms();
         let (instance, id) = (leased_by(token), leased_work(token));
         let mut params = params![
@@ -184,23 +194,19 @@ impl LeaseReturner {
                 params.push(("p_id", id));
                 ABANDON_WORK.call(params)
             }
-            _ => return Ok(GiveBack::NotHeld),
+            _ => return Ok(GiveBackOutcome::NotHeld),
         };
         let rows = self.connection.query(sql, &values).await?;
-        let done = match rows.first().map(|row| row.get::<_, i32>(0)) {
-            Some(1) => GiveBack::Done,
-            Some(2) => GiveBack::Busy,
-            _ => GiveBack::NotHeld,
-        };
-        if done != GiveBack::Busy {
+        let outcome = rows.first().map_or(GiveBackOutcome::NotHeld, |row| GiveBackOutcome::read(row.get(0)));
+        if outcome != GiveBackOutcome::Busy {
             self.shared.holder.held.end(token);
         }
-        if done == GiveBack::Done {
+        if outcome == GiveBackOutcome::Done {
             self.shared.announce(match queue {
                 WorkQueue::Orchestrator => Effects { instances_touched: true, ..Effects::default() },
                 WorkQueue::Worker => Effects { work_ready: true, ..Effects::default() },
             });
         }
-        Ok(done)
+        Ok(outcome)
     }
 }

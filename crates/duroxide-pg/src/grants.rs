@@ -55,16 +55,17 @@ pub(crate) async fn check(session: &Session, schema: &str) -> Result<(), PgError
                 f.proname, 'EXECUTE'
             FROM pg_proc f JOIN pg_namespace n ON n.oid = f.pronamespace
             WHERE n.nspname = $1 AND f.proname = ANY ($4) AND NOT has_function_privilege(f.oid, 'EXECUTE'))
-        SELECT current_user::text, string_agg(privilege, ', ' ORDER BY privilege) || ' on ' || name,
+        SELECT current_user::text AS role, string_agg(privilege, ', ' ORDER BY privilege) || ' on ' || name AS lack,
             format('GRANT %s ON %s %s TO %I;', string_agg(privilege, ', ' ORDER BY privilege), kind, object, current_user)
+                AS remedy
         FROM wanted GROUP BY kind, object, name ORDER BY kind DESC, name";
     let read_only: Vec<&str> = READ_ONLY.to_vec();
     let params: [&(dyn ToSql + Sync); 5] = [&schema, &tables(), &read_only, &functions(), &sequences()];
     let rows = in_time("looking at privileges", session.query(LACKS, &params)).await?;
     let Some(first) = rows.first() else { return Ok(()) };
-    let role: String = first.get(0);
+    let role: String = first.get("role");
     let (mut lacks, mut grants): (Vec<String>, Vec<String>) =
-        rows.iter().map(|row| (row.get::<_, String>(1), row.get::<_, String>(2))).unzip();
+        rows.iter().map(|row| (row.get::<_, String>("lack"), row.get::<_, String>("remedy"))).unzip();
     if rows.len() > NAMED_ONE_BY_ONE {
         lacks.truncate(NAMED_ONE_BY_ONE);
         lacks.push(format!("{} more", rows.len() - NAMED_ONE_BY_ONE));
@@ -81,21 +82,21 @@ pub(crate) async fn check(session: &Session, schema: &str) -> Result<(), PgError
 /// Checks that the session's role may apply migrations: that it may create missing objects, and owns the tables.
 pub(crate) async fn check_owner(session: &Session, schema: &str) -> Result<(), PgError> {
     const SQL: &str = "
-        SELECT current_user::text,
+        SELECT current_user::text AS role,
             CASE
                 WHEN n.oid IS NULL AND NOT has_database_privilege(current_database(), 'CREATE')
                     THEN format('CREATE on database %s', current_database())
                 WHEN NOT has_schema_privilege(n.oid, 'CREATE') THEN format('CREATE on schema %s', $1)
                 WHEN t.relname IS NOT NULL
                     THEN format('ownership of table %s, which is that of %s', t.relname, pg_get_userbyid(t.relowner))
-            END,
+            END AS lack,
             CASE
                 WHEN n.oid IS NULL THEN format('run: CREATE SCHEMA %I AUTHORIZATION %I;', $1, current_user)
                 WHEN t.relname IS NOT NULL
                     THEN format('apply migrations as %s, and open the store with Migrations::Verify otherwise',
                         pg_get_userbyid(t.relowner))
                 ELSE format('run: GRANT CREATE ON SCHEMA %I TO %I;', $1, current_user)
-            END
+            END AS remedy
         FROM (VALUES (1)) one LEFT JOIN pg_namespace n ON n.nspname = $1
         LEFT JOIN LATERAL (
             SELECT c.relname, c.relowner FROM pg_class c
@@ -104,14 +105,14 @@ pub(crate) async fn check_owner(session: &Session, schema: &str) -> Result<(), P
                 AND EXISTS (SELECT 1 FROM pg_class l WHERE l.relnamespace = n.oid AND l.relname = 'duroxide_migrations')
             ORDER BY c.relname LIMIT 1) t ON true";
     let rows = in_time("looking at privileges", session.query(SQL, &[&schema, &tables()])).await?;
-    let lacks = rows.first().and_then(|row| Some((row, row.get::<_, Option<String>>(1)?)));
+    let lacks = rows.first().and_then(|row| Some((row, row.get::<_, Option<String>>("lack")?)));
     match lacks {
         None => Ok(()),
         Some((row, lacks)) => Err(PgError::MissingGrants {
             schema: schema.to_string(),
-            role: row.get(0),
+            role: row.get("role"),
             lacks: format!("{lacks}, to apply migrations"),
-            remedy: row.get(2),
+            remedy: row.get("remedy"),
         }),
     }
 }
@@ -140,7 +141,7 @@ pub(crate) async fn pass_on(session: &Session, schema: &str) -> Result<(), PgErr
 pub(crate) async fn keep_off_strangers(session: &Session, schema: &str) -> Result<(), PgError> {
     let placed = in_time("looking for functions of others", session.query(PLACED, &[&schema])).await?;
     if let Some(row) = placed.first() {
-        let (object, owner): (&str, &str) = (row.get(0), row.get(1));
+        let (object, owner): (&str, &str) = (row.get("object"), row.get("owner"));
         return Err(PgError::AlteredSchema {
             schema: schema.to_string(),
             reason: format!(
@@ -183,7 +184,7 @@ const PLACED: &str = concat!(
         UNION ALL
         SELECT 'pg_operator'::regclass, o.oid, format('the operator %s', o.oid::regoperator), o.oprowner, o.oprnamespace
         FROM pg_operator o)
-    SELECT o.object, pg_get_userbyid(o.owner)::text FROM placed o JOIN pg_namespace n ON n.oid = o.schema
+    SELECT o.object, pg_get_userbyid(o.owner)::text AS owner FROM placed o JOIN pg_namespace n ON n.oid = o.schema
     WHERE n.nspname = $1 AND o.owner NOT IN (SELECT h.role FROM at_home h)
         AND NOT EXISTS (SELECT 1 FROM pg_depend d WHERE d.classid = o.class AND d.objid = o.oid AND d.deptype = 'e')
     ORDER BY 1 LIMIT 1"

@@ -168,7 +168,7 @@ impl State {
         self.last_begin.is_none_or(|then| now.saturating_sub(then) >= MOMENT)
     }
 
-    /// Decides what to do. What is to be sent counts as listed from now on.
+    /// Decides what to do. From now on, the tokens that the caller sends count as listed.
     fn next(&mut self, now: Duration) -> Next {
         self.is_idle = false;
         let stands_still = self.stands_still(now);

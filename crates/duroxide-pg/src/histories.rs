@@ -75,11 +75,11 @@ impl PostgresProvider {
         instance: &str,
         mut rows: Vec<Row>,
     ) -> Result<Option<Vec<Row>>, ProviderError> {
-        while let Some(last) = rows.last().filter(|last| last.get(3)) {
-            let (after, execution): (i64, i64) = (last.get(1), last.get(2));
-            let incarnation: Option<i64> = last.get(4);
+        while let Some(last) = rows.last().filter(|last| last.get("more")) {
+            let (after, execution): (i64, i64) = (last.get("event_id"), last.get("execution_id"));
+            let incarnation: Option<i64> = last.get("incarnation");
             let next = self.rows(operation, OF_EXECUTION, &[&instance, &after, &execution]).await?;
-            if next.first().is_none_or(|row| row.get::<_, Option<i64>>(4) != incarnation) {
+            if next.first().is_none_or(|row| row.get::<_, Option<i64>>("incarnation") != incarnation) {
                 return Ok(None);
             }
             rows.extend(next);

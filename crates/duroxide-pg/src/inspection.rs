@@ -74,7 +74,12 @@ pub(crate) fn activity(row: &Row) -> QueuedActivity {
 }
 
 fn event(row: &Row, cut: usize) -> EventView {
-    EventView::of_stored(number(row, 0), row.get::<_, &str>(1).as_bytes(), number(row, 2), cut)
+    EventView::of_stored(
+        number(row, "event_id"),
+        row.get::<_, &str>("data").as_bytes(),
+        number(row, "size"),
+        cut,
+    )
 }
 
 fn obstacle(row: &Row) -> Obstacle {
@@ -257,12 +262,12 @@ impl Inspector for PostgresProvider {
 
     async fn read_events(&self, request: &EventRequest) -> Result<Vec<EventView>, ProviderError> {
         const ASCENDING: &str =
-            "SELECT event_id, left(event_data, $6), octet_length(event_data)::bigint FROM history
+            "SELECT event_id, left(event_data, $6) AS data, octet_length(event_data)::bigint AS size FROM history
             WHERE instance_id = $1 AND execution_id = coalesce($2, (
                 SELECT max(execution_id) FROM executions WHERE instance_id = $1), 1)
                 AND event_id >= $3 AND event_id < $4 ORDER BY event_id LIMIT $5";
         const DESCENDING: &str =
-            "SELECT event_id, left(event_data, $6), octet_length(event_data)::bigint FROM history
+            "SELECT event_id, left(event_data, $6) AS data, octet_length(event_data)::bigint AS size FROM history
             WHERE instance_id = $1 AND execution_id = coalesce($2, (
                 SELECT max(execution_id) FROM executions WHERE instance_id = $1), 1)
                 AND event_id >= $3 AND event_id < $4 ORDER BY event_id DESC LIMIT $5";
@@ -293,9 +298,9 @@ impl Inspector for PostgresProvider {
     ) -> Result<Vec<ExecutionSummary>, ProviderError> {
         const SQL: &str = "SELECT p.*, CASE WHEN p.events <= $5 THEN (
                 SELECT coalesce(sum(octet_length(h.event_data)), 0)::bigint FROM history h
-                WHERE h.instance_id = $1 AND h.execution_id = p.execution_id) END
+                WHERE h.instance_id = $1 AND h.execution_id = p.execution_id) END AS bytes
             FROM (
-                SELECT e.execution_id, e.status, e.started_at, e.completed_at, left(e.output, $4), coalesce((
+                SELECT e.execution_id, e.status, e.started_at, e.completed_at, left(e.output, $4) AS output, coalesce((
                     SELECT max(h.event_id) FROM history h
                     WHERE h.instance_id = $1 AND h.execution_id = e.execution_id), 0) AS events
                 FROM executions e WHERE e.instance_id = $1 AND e.execution_id < $2
@@ -310,16 +315,16 @@ impl Inspector for PostgresProvider {
         let rows = self.listing("list_execution_page", SQL, &params).await?;
         let summary = |row: &Row| {
             let mut summary = ExecutionSummary::default();
-            summary.execution_id = number(row, 0);
-            summary.status = text(row, 1);
-            summary.started_at_ms = number(row, 2);
-            summary.completed_at_ms = row.get::<_, Option<i64>>(3).map(positive);
-            summary.output = optional_text(row, 4);
+            summary.execution_id = number(row, "execution_id");
+            summary.status = text(row, "status");
+            summary.started_at_ms = number(row, "started_at");
+            summary.completed_at_ms = row.get::<_, Option<i64>>("completed_at").map(positive);
+            summary.output = optional_text(row, "output");
             if let Some(output) = &mut summary.output {
                 cut_text(output, cut);
             }
-            summary.event_count = number(row, 5);
-            summary.history_bytes = row.get::<_, Option<i64>>(6).map(positive);
+            summary.event_count = number(row, "events");
+            summary.history_bytes = row.get::<_, Option<i64>>("bytes").map(positive);
             summary
         };
         Ok(rows.iter().map(summary).collect())
@@ -332,7 +337,7 @@ impl Inspector for PostgresProvider {
         limit: usize,
         cut: usize,
     ) -> Result<Vec<KvView>, ProviderError> {
-        const SQL: &str = "SELECT v.key, left(v.value, $4), octet_length(v.value)::bigint, v.last_updated_at_ms FROM (
+        const SQL: &str = "SELECT v.key, left(v.value, $4) AS value, octet_length(v.value)::bigint AS size, v.last_updated_at_ms FROM (
                 SELECT key, value, last_updated_at_ms FROM kv_delta
                 WHERE instance_id = $1 AND value IS NOT NULL AND ($2::text IS NULL OR key > $2)
                 UNION ALL
@@ -349,11 +354,11 @@ impl Inspector for PostgresProvider {
         let rows = self.listing("list_values", SQL, &params).await?;
         let view = |row: &Row| {
             let mut view = KvView::default();
-            view.key = text(row, 0);
-            view.value = text(row, 1);
+            view.key = text(row, "key");
+            view.value = text(row, "value");
             cut_text(&mut view.value, cut);
-            view.size_bytes = number(row, 2);
-            view.updated_at_ms = number(row, 3);
+            view.size_bytes = number(row, "size");
+            view.updated_at_ms = number(row, "last_updated_at_ms");
             view
         };
         Ok(rows.iter().map(view).collect())
@@ -413,14 +418,16 @@ impl Inspector for PostgresProvider {
 
     async fn minute_rates(&self, minutes: u32) -> Result<Vec<MinuteRates>, ProviderError> {
         const SQL: &str = "WITH t AS MATERIALIZED (SELECT now_ms_1(NULL) / 60000 AS this)
-            SELECT m.minute, coalesce(sum(r.started), 0)::bigint, coalesce(sum(r.completed), 0)::bigint,
-                coalesce(sum(r.failed), 0)::bigint
+            SELECT m.minute, coalesce(sum(r.started), 0)::bigint AS started,
+                coalesce(sum(r.completed), 0)::bigint AS completed, coalesce(sum(r.failed), 0)::bigint AS failed
             FROM t CROSS JOIN LATERAL generate_series(t.this + 1 - $1, t.this) m(minute)
             LEFT JOIN minute_rates r ON r.minute = m.minute GROUP BY m.minute ORDER BY m.minute";
         let minutes = i64::from(minutes.min(MinuteRates::KEPT_MINUTES));
         let rows = self.rows("minute_rates", SQL, &[&minutes]).await?;
         let rates = |row: &Row| {
-            MinuteRates::of(number(row, 0) * 60_000, number(row, 1), number(row, 2), number(row, 3))
+            let [started, completed, failed] =
+                ["started", "completed", "failed"].map(|column| number(row, column));
+            MinuteRates::of(number(row, "minute") * 60_000, started, completed, failed)
         };
         Ok(rows.iter().map(rates).collect())
     }
@@ -434,12 +441,12 @@ impl Inspector for PostgresProvider {
     }
 
     async fn list_workers(&self) -> Result<Vec<WorkerInfo>, ProviderError> {
-        const SQL: &str = "SELECT info, last_seen_at, now_ms_1($1) FROM workers";
+        const SQL: &str = "SELECT info, last_seen_at, now_ms_1($1) AS now_at FROM workers";
         let rows = self.rows("list_workers", SQL, &[&self.shared.time.given_ms()]).await?;
         let read = |row: &Row| {
-            let mut worker: WorkerInfo = serde_json::from_str(&original(row.get(0))).ok()?;
-            worker.last_seen_ms = number(row, 1);
-            worker.is_alive(number(row, 2)).then_some(worker)
+            let mut worker: WorkerInfo = serde_json::from_str(&text(row, "info")).ok()?;
+            worker.last_seen_ms = number(row, "last_seen_at");
+            worker.is_alive(number(row, "now_at")).then_some(worker)
         };
         let mut workers: Vec<WorkerInfo> = rows.iter().filter_map(read).collect();
         workers.sort_by(|one, other| (&one.name, &one.id).cmp(&(&other.name, &other.id)));

@@ -67,7 +67,8 @@ pub(crate) struct TurnStored {
 /// A turn without a lease, and its instance as the caller holds it.
 pub(crate) struct HeldTurn {
     pub(crate) turn: TurnCommit,
-    /// Which creation of its id the instance is, 0 if that is to be free, and where its history ends.
+    /// Which creation of its id the instance is, and where its history ends. 0 if the turn makes the instance: then the store
+    /// refuses the turn unless the id is free.
     pub(crate) incarnation: u64,
     pub(crate) execution_id: i64,
     pub(crate) last_event_id: i64,

@@ -34,7 +34,7 @@
 //! | `shared_connection`, `listings` | connections that many callers share |
 //! | `jobs`, `batch`, `statements`, `pipeline`, `transaction`, `epochs`, `committer` | group commit |
 //! | `set_aside` | jobs that meet locks of others, and do not hold up the rest |
-//! | `passengers`, `heartbeats` | what joins the commits of others, and is no commit of its own |
+//! | `deferred_jobs`, `heartbeats` | what joins the commits of others, and is no commit of its own |
 //! | `early` | commits that become durable afterwards |
 //! | `claims`, `fetch`, `gather`, `waiting_dispatchers`, `give_backs` | leasing together, giving back unused leases |
 //! | `renewals` | keeping leases, together and on a connection of their own |
@@ -72,6 +72,7 @@ mod claims;
 mod clock;
 mod committer;
 mod dead_holders;
+mod deferred_jobs;
 mod early;
 mod encode;
 mod epochs;
@@ -96,7 +97,7 @@ mod migrate;
 mod open;
 mod options;
 mod overviews;
-mod passengers;
+
 mod pipeline;
 mod pooling;
 mod proof;

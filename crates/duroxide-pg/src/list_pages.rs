@@ -58,10 +58,10 @@ macro_rules! rows {
         concat!(
             "SELECT i.instance_id, i.orchestration_name, i.orchestration_version, i.listed_status, i.current_execution_id,
                 i.parent_instance_id, i.root_instance_id, i.created_at, i.updated_at, e.completed_at,
-                left(i.custom_status, $2), left(e.output, $2), i.incarnation, ",
+                left(i.custom_status, $2) AS custom_status, left(e.output, $2) AS output, i.incarnation, ",
             is_blocked!("i.instance_id", "$4"),
-            ", EXISTS (SELECT 1 FROM orchestrator_queue q WHERE q.instance_id = i.instance_id AND q.parked_at IS NULL
-                AND q.visible_at <= $3)
+            " AS is_blocked, EXISTS (SELECT 1 FROM orchestrator_queue q WHERE q.instance_id = i.instance_id
+                AND q.parked_at IS NULL AND q.visible_at <= $3) AS is_ready
             FROM instances i
             LEFT JOIN executions e ON e.instance_id = i.instance_id AND e.execution_id = i.current_execution_id
             WHERE ",
@@ -95,24 +95,24 @@ struct Found {
 }
 
 fn listed_row(row: &Row, cut: usize) -> InstanceRow {
-    let status = text(row, 3);
+    let status = text(row, "listed_status");
     let mut listed = InstanceRow::default();
-    listed.instance = text(row, 0);
-    listed.name = text(row, 1);
-    listed.version = text(row, 2);
-    listed.state = InstanceState::of(&status, false, row.get(13), row.get(14));
-    listed.execution_id = number(row, 4);
-    listed.parent = optional_text(row, 5);
-    listed.root = optional_text(row, 6);
-    listed.created_at_ms = number(row, 7);
-    listed.updated_at_ms = number(row, 8);
-    listed.completed_at_ms = row.get::<_, Option<i64>>(9).map(positive);
-    listed.custom_status = optional_text(row, 10);
-    listed.output = optional_text(row, 11);
+    listed.instance = text(row, "instance_id");
+    listed.name = text(row, "orchestration_name");
+    listed.version = text(row, "orchestration_version");
+    listed.state = InstanceState::of(&status, false, row.get("is_blocked"), row.get("is_ready"));
+    listed.execution_id = number(row, "current_execution_id");
+    listed.parent = optional_text(row, "parent_instance_id");
+    listed.root = optional_text(row, "root_instance_id");
+    listed.created_at_ms = number(row, "created_at");
+    listed.updated_at_ms = number(row, "updated_at");
+    listed.completed_at_ms = row.get::<_, Option<i64>>("completed_at").map(positive);
+    listed.custom_status = optional_text(row, "custom_status");
+    listed.output = optional_text(row, "output");
     for text in listed.custom_status.iter_mut().chain(listed.output.iter_mut()) {
         cut_text(text, cut);
     }
-    listed.incarnation = number(row, 12);
+    listed.incarnation = number(row, "incarnation");
     listed
 }
 
@@ -265,7 +265,11 @@ impl PostgresProvider {
         if listing.source() != ListSource::Parts {
             return Ok(vec![ListPart { status: String::new(), name: String::new(), version: String::new() }]);
         }
-        let part = |row: &Row| ListPart { status: row.get(0), name: row.get(1), version: row.get(2) };
+        let part = |row: &Row| ListPart {
+            status: row.get("status"),
+            name: row.get("name"),
+            version: row.get("version"),
+        };
         let rows = self.listing(operation, PARTS, &[]).await?;
         let parts = rows.iter().map(part);
         Ok(parts.filter(|part| listing.selects_part(part)).collect())
@@ -294,7 +298,7 @@ impl PostgresProvider {
         statement: &ListStatement,
         rank: u8,
     ) -> Result<Vec<ListCursor>, ProviderError> {
-        const SQL: &str = "SELECT seq, at FROM listed_1($1, $2)";
+        const SQL: &str = "SELECT seq, at FROM listed_1(p_statement => $1, p_texts => $2)";
         let rows = self.listing(operation, SQL, &[&statement.sql, &statement.texts]).await?;
         Ok(rows.iter().map(|row| ListCursor { at: row.get("at"), rank, seq: row.get("seq") }).collect())
     }

@@ -198,10 +198,11 @@ impl SchemaSetup {
 
     /// Looks for the schema and its ledger.
     async fn find(&self, session: &Session) -> Result<Found, PgError> {
-        let sql = "SELECT EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = $1),
-            EXISTS (SELECT 1 FROM pg_tables WHERE schemaname = $1 AND tablename = 'duroxide_migrations')";
+        let sql = "SELECT EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = $1) AS has_schema,
+            EXISTS (SELECT 1 FROM pg_tables WHERE schemaname = $1 AND tablename = 'duroxide_migrations') AS has_ledger";
         let rows = in_time("looking for the schema", session.query(sql, &[&self.schema])).await?;
-        let found = rows.first().map(|row| Found { schema: row.get(0), ledger: row.get(1) });
+        let found =
+            rows.first().map(|row| Found { schema: row.get("has_schema"), ledger: row.get("has_ledger") });
         Ok(found.unwrap_or(Found { schema: false, ledger: false }))
     }
 
@@ -265,7 +266,8 @@ impl SchemaSetup {
     async fn ledger(&self, session: &Session) -> Result<Vec<Applied>, PgError> {
         // `to_jsonb` also reads a row of a table that does not have these columns yet.
         let sql = format!(
-            "SELECT m.version, m.fingerprint, (to_jsonb(m) ->> 'needs_at_least')::bigint, to_jsonb(m) ->> 'applied_by'
+            "SELECT m.version, m.fingerprint, (to_jsonb(m) ->> 'needs_at_least')::bigint AS needs_at_least,
+                to_jsonb(m) ->> 'applied_by' AS applied_by
              FROM {}.duroxide_migrations m ORDER BY m.version",
             quoted(&self.schema)
         );
@@ -274,10 +276,10 @@ impl SchemaSetup {
         let rows = rows.ok_or_else(PgError::silence)?;
         let rows = rows.map_err(PgError::database("reading the ledger of migrations"))?;
         let applied = rows.iter().map(|row| Applied {
-            version: row.get(0),
-            fingerprint: row.get(1),
-            needs_at_least: row.get(2),
-            applied_by: row.get(3),
+            version: row.get("version"),
+            fingerprint: row.get("fingerprint"),
+            needs_at_least: row.get("needs_at_least"),
+            applied_by: row.get("applied_by"),
         });
         Ok(applied.collect())
     }
@@ -337,8 +339,8 @@ impl SchemaSetup {
         let rows = in_time("reading what is agreed on", session.query_once(&sql, &[])).await?;
         let mut facts = StoreFacts::default();
         for row in &rows {
-            if row.get::<_, &str>(0) == "notification_salt" {
-                facts.notification_salt = row.get(1);
+            if row.get::<_, &str>("name") == "notification_salt" {
+                facts.notification_salt = row.get("value");
             }
         }
         Ok(facts)
@@ -349,7 +351,7 @@ impl SchemaSetup {
         let sql = "SELECT format('process %s of the server, role %s, application %s, from %s, %s, for %s s', a.pid,
                 coalesce(a.usename::text, '?'), coalesce(nullif(a.application_name, ''), '?'),
                 coalesce(a.client_addr::text, 'this machine or hidden'), coalesce(a.state, '?'),
-                coalesce(extract(epoch FROM clock_timestamp() - a.xact_start)::bigint::text, '?')), a.pid
+                coalesce(extract(epoch FROM clock_timestamp() - a.xact_start)::bigint::text, '?')) AS holder, a.pid
             FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
             WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
                 AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
@@ -358,10 +360,10 @@ impl SchemaSetup {
         let holder = match rows.first() {
             Some(row) => format!(
                 "{}; wait for it, or end it: SELECT pg_terminate_backend({})",
-                row.get::<_, String>(0),
-                row.get::<_, i32>(1)
+                row.get::<_, String>("holder"),
+                row.get::<_, i32>("pid")
             ),
-            None => "somebody who holds a lock on its tables; see pg_locks and pg_stat_activity".into(),
+            None => "a session that holds a lock on its tables; see pg_locks and pg_stat_activity".into(),
         };
         Some(PgError::MigrationInProgress {
             schema: self.schema.clone(),
@@ -438,10 +440,10 @@ fn fingerprint(sql: &str) -> String {
 }
 
 async fn check_server(session: &Session) -> Result<(), PgError> {
-    let sql = "SELECT current_setting('server_version_num')::int, current_setting('server_encoding')";
+    let sql = "SELECT current_setting('server_version_num')::int AS version, current_setting('server_encoding') AS encoding";
     let rows = in_time("asking for the server's version", session.query(sql, &[])).await?;
     let (version, encoding): (i32, String) =
-        rows.first().map(|row| (row.get(0), row.get(1))).unwrap_or_default();
+        rows.first().map(|row| (row.get("version"), row.get("encoding"))).unwrap_or_default();
     if version < OLDEST_SERVER {
         return Err(PgError::Unsupported {
             reason: format!("it is version {}; 14 or newer is needed", version / 10_000),

@@ -46,12 +46,12 @@ const STATES: &str = with_schedule!(
         (SELECT coalesce(max(d.due_at), 0) - (SELECT now FROM t) FROM dues d) AS ms_ahead"
 );
 
-/// Counts rows of the schedule whatever their instances are: there are no more instances that can take a turn. `$1` is the time,
-/// `$2` how many at most, `$3` how long leases are.
+/// Counts rows of the schedule, without a look at their instances. At most so many instances can take a turn. `$1` is the time,
+/// `$2` how many rows the server counts at most, `$3` how long leases are.
 const MOST_BUSY: &str = "SELECT
         (SELECT count(*) FROM (SELECT 1 FROM instance_schedule WHERE ready_seq IS NOT NULL LIMIT $2) s)
         + (SELECT count(*) FROM (SELECT 1 FROM instance_schedule WHERE due_at <= (SELECT now_ms_1($1)) + $3 LIMIT $2) s)
-        + (SELECT coalesce(sum(cardinality(a.instances)), 0)::bigint FROM (SELECT instances FROM arrivals LIMIT $2) a)";
+        + (SELECT coalesce(sum(cardinality(a.instances)), 0)::bigint FROM (SELECT instances FROM arrivals LIMIT $2) a) AS busy";
 
 /// How many rows are counted that need no further look.
 const MANY: u64 = 50_000;
@@ -91,11 +91,11 @@ impl PostgresProvider {
         Ok(totals)
     }
 
-    /// Counts instances that wait, of so many that have not ended.
+    /// Counts waiting instances, if `live` have not ended: at least all but those that the schedule shows as busy.
     async fn at_least_waiting(&self, live: u64) -> Result<Count, ProviderError> {
         let now = self.shared.time.given_ms();
         let rows = self.listing("state_totals", MOST_BUSY, &[&now, &clamp(MANY), &LONGEST_LEASE_MS]).await?;
-        let most = rows.first().map(|row| number(row, 0)).filter(|most| *most < MANY);
+        let most = rows.first().map(|row| number(row, "busy")).filter(|most| *most < MANY);
         Ok(Count { value: most.map_or(0, |most| live.saturating_sub(most)), is_exact: false })
     }
 }

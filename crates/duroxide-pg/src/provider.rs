@@ -24,7 +24,7 @@ use crate::shared::whole_ms;
 use crate::text::stored;
 
 static RENEW_SESSIONS: Function = Function::value("renew_sessions_1");
-const REMOVE_SESSIONS: &str = "SELECT remove_sessions_1($1)";
+static REMOVE_SESSIONS: Function = Function::value("remove_sessions_1");
 const ACK_WORK: &str = "ack_work_item";
 static APPEND: Function = Function::value("append_events_1");
 
@@ -231,7 +231,8 @@ impl Provider for PostgresProvider {
 
     async fn cleanup_orphaned_sessions(&self, _idle_timeout: Duration) -> Result<usize, ProviderError> {
         let now = self.shared.time.given_ms();
-        self.count("cleanup_orphaned_sessions", REMOVE_SESSIONS, &[&now]).await
+        let (sql, values) = REMOVE_SESSIONS.call(params![p_now: now]);
+        self.count("cleanup_orphaned_sessions", sql, &values).await
     }
 
     async fn enqueue_for_orchestrator(

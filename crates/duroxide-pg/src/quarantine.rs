@@ -156,7 +156,7 @@ impl PostgresProvider {
             QuarantinePurge::SetAsideBefore(time) => (Vec::new(), Some(clamp(time))),
         };
         let params = owned_params![p_ids: ids, p_before: before];
-        let read = |rows: Vec<Row>, _: &mut Effects| Ok(rows.first().map_or(0, |row| number(row, 0)));
+        let read = |rows: Vec<Row>, _: &mut Effects| Ok(rows.first().map_or(0, |row| positive(row.get(0))));
         self.call(&self.removals, "purge_quarantined", PURGE.call(params), read).await
     }
 }

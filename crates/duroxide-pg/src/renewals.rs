@@ -24,9 +24,25 @@ const BATCH_SIZE: usize = 1_024;
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
-/// The outcomes of a renewal; see `renew_turns_2`.
-const RENEWED: i32 = 1;
-const BUSY: i32 = 2;
+/// The outcome of a renewal, as the functions answer it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum RenewalOutcome {
+    /// The token no longer holds the lease, or the lease has run out.
+    NotHeld,
+    Renewed,
+    /// Another transaction holds the lease's row just now.
+    Busy,
+}
+
+impl RenewalOutcome {
+    fn read(code: i32) -> Self {
+        match code {
+            1 => Self::Renewed,
+            2 => Self::Busy,
+            _ => Self::NotHeld,
+        }
+    }
+}
 
 /// A lease to renew.
 struct Renewal<K> {
@@ -168,7 +184,7 @@ where
         }
     }
 
-    async fn ask(&self) -> Result<Vec<i32>, Failure> {
+    async fn ask(&self) -> Result<Vec<RenewalOutcome>, Failure> {
         let now = self.shared.time.given_ms();
         let leased: Vec<K> = self.pending.iter().map(|renewal| renewal.leased.clone()).collect();
         let tokens: Vec<&str> = self.pending.iter().map(|renewal| renewal.token.as_str()).collect();
@@ -182,11 +198,12 @@ where
         params.push((key, &leased));
         let (sql, values) = function.call(params);
         let rows = self.connection.query(sql, &values).await?;
-        Ok(rows.first().map(|row| row.get(0)).unwrap_or_default())
+        let codes: Vec<i32> = rows.first().map(|row| row.get(0)).unwrap_or_default();
+        Ok(codes.into_iter().map(RenewalOutcome::read).collect())
     }
 
     /// Answers the callers whose outcome is known, and keeps the other renewals until their deadlines.
-    fn answer(&mut self, answers: Result<Vec<i32>, Failure>) {
+    fn answer(&mut self, answers: Result<Vec<RenewalOutcome>, Failure>) {
         let (answers, failure) = match answers {
             Ok(answers) => (answers, busy()),
             Err(failure) => (Vec::new(), failure),
@@ -194,8 +211,8 @@ where
         let now = SystemClock.monotonic();
         let pending = std::mem::take(&mut self.pending);
         for (place, renewal) in pending.into_iter().enumerate() {
-            let answer = match answers.get(place).copied().filter(|answer| *answer != BUSY) {
-                Some(answer) => Ok(answer == RENEWED),
+            let answer = match answers.get(place).copied().filter(|answer| *answer != RenewalOutcome::Busy) {
+                Some(answer) => Ok(answer == RenewalOutcome::Renewed),
                 None if failure.may_pass() && now < renewal.deadline => {
                     self.pending.push(renewal);
                     continue;

@@ -7,16 +7,18 @@ use crate::encode;
 use crate::jobs::Params;
 use crate::shared_connection::Trials;
 
-/// Looks at the instance of a message, and enqueues the message if there is one that has not ended: 0 there is none, 1 sent,
-/// 2 it has ended, 3 another transaction holds its rows.
+/// Looks at the instance of a message, and enqueues the message if there is one that has not ended. [`Verdict`] reads the
+/// outcome.
 ///
 /// The statement locks the rows that tell until the commit: a turn that ends the instance at the same time waits for that, and
 /// then removes the message with all others. An instance that has ended stays ended, so that answer needs no lock. The statement
 /// itself waits for no lock, because it may be part of a transaction that holds others: two such transactions could wait for
 /// each other.
 const SEND: &str = "SELECT s.outcome, CASE WHEN s.outcome = 1 THEN (
-        SELECT count(*) FROM enqueue_messages_3($1, '', 0, NULL, ARRAY[$2], ARRAY[$3], ARRAY[0::bigint], ARRAY[0::bigint],
-            ARRAY[$4], ARRAY[NULL::text], 0, 0, 0, NULL, NULL, '')) END
+        SELECT count(*) FROM enqueue_messages_3(p_now => $1, p_committer => '', p_epoch => 0, p_batch => NULL,
+            p_instance => ARRAY[$2], p_class => ARRAY[$3], p_delay_ms => ARRAY[0::bigint], p_due => ARRAY[0::bigint],
+            p_item => ARRAY[$4], p_parent => ARRAY[NULL::text], p_max => 0, p_lease_ms => 0, p_parking_ms => 0,
+            p_known => NULL, p_allowed => NULL, p_seed => '')) END
     FROM (
         SELECT CASE
             WHEN running.status IN ('Completed', 'Failed') THEN 2
@@ -43,8 +45,28 @@ const SEND: &str = "SELECT s.outcome, CASE WHEN s.outcome = 1 THEN (
             ORDER BY q.id LIMIT 1 FOR KEY SHARE SKIP LOCKED) start ON true
         OFFSET 0) s";
 
-/// Another transaction holds the rows of the instance.
-const HELD: i32 = 3;
+/// What became of a message, as the statement answers it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    /// There is no such instance.
+    NotFound,
+    Sent,
+    /// The instance has ended.
+    Ended,
+    /// Another transaction holds the rows of the instance.
+    Held,
+}
+
+impl Verdict {
+    fn read(code: i32) -> Self {
+        match code {
+            0 => Self::NotFound,
+            1 => Self::Sent,
+            2 => Self::Ended,
+            _ => Self::Held,
+        }
+    }
+}
 
 const STILL_HELD: &str =
     "another transaction holds the row of the instance, and this one has waited for it as long as it may";
@@ -65,17 +87,17 @@ impl PostgresProvider {
                 Box::new(message.class),
                 Box::new(message.text.clone()),
             ];
-            let code = self.call(&self.committer, OPERATION, (SEND, params), |rows, effects| {
-                let code = rows.first().map_or(HELD, |row| row.get::<_, i32>(0));
-                effects.instances_touched |= code == 1;
-                Ok(code)
+            let verdict = self.call(&self.committer, OPERATION, (SEND, params), |rows, effects| {
+                let verdict = rows.first().map_or(Verdict::Held, |row| Verdict::read(row.get("outcome")));
+                effects.instances_touched |= verdict == Verdict::Sent;
+                Ok(verdict)
             });
-            match code.await? {
-                0 => return Ok(SendOutcome::NotFound),
-                1 => return Ok(SendOutcome::Sent),
-                2 => return Ok(SendOutcome::Ended),
-                _ if trials.wait().await => {}
-                _ => return Err(ProviderError::retryable(OPERATION, STILL_HELD)),
+            match verdict.await? {
+                Verdict::NotFound => return Ok(SendOutcome::NotFound),
+                Verdict::Sent => return Ok(SendOutcome::Sent),
+                Verdict::Ended => return Ok(SendOutcome::Ended),
+                Verdict::Held if trials.wait().await => {}
+                Verdict::Held => return Err(ProviderError::retryable(OPERATION, STILL_HELD)),
             }
         }
     }

@@ -267,7 +267,8 @@ impl Connector {
             true => NotConnected::PoolsStatements,
             false => NotConnected::Driver(error),
         })?;
-        let [found, started, level] = answers.get(1).and_then(|rows| first_row(rows)).unwrap_or_default();
+        let asked = answers.into_iter().nth(1).unwrap_or_default();
+        let [found, started, level] = first_row(&asked).unwrap_or_default();
         if !found.starts_with(&secret) {
             return Err(NotConnected::PoolsStatements);
         }

@@ -33,7 +33,7 @@ const MEMORY_TIME: Duration = Duration::from_secs(300);
 const MEMORY_SIZE: usize = 16 * 1024;
 
 /// A job that waits for another try.
-pub(crate) struct Waiting {
+pub(crate) struct JobToRetry {
     pub(crate) job: Job,
     /// How often the job has met a lock alone.
     times: u32,
@@ -42,7 +42,7 @@ pub(crate) struct Waiting {
     deadline: Duration,
 }
 
-impl Waiting {
+impl JobToRetry {
     pub(crate) fn deadline(&self) -> Duration {
         self.deadline
     }
@@ -52,8 +52,8 @@ impl Waiting {
 pub(crate) struct SetAside {
     patience: Duration,
     /// Jobs of a batch that met a lock.
-    suspects: VecDeque<Waiting>,
-    blocked: VecDeque<Waiting>,
+    suspects: VecDeque<JobToRetry>,
+    blocked: VecDeque<JobToRetry>,
     /// Subjects whose jobs were blocked, and when last.
     known: HashMap<Subject, Duration>,
     /// How many jobs the committer tries together.
@@ -94,7 +94,7 @@ impl SetAside {
         }
         let due = met.map_or(now, |met| met.saturating_add(REST).max(now));
         let deadline = now.saturating_add(self.patience);
-        self.blocked.push_back(Waiting { job, times: 1, due, deadline });
+        self.blocked.push_back(JobToRetry { job, times: 1, due, deadline });
         None
     }
 
@@ -103,7 +103,7 @@ impl SetAside {
         self.last_trouble = Some(now);
         self.together = 1;
         let deadline = now.saturating_add(self.patience);
-        let waiting = jobs.into_iter().map(|job| Waiting { job, times: 0, due: now, deadline });
+        let waiting = jobs.into_iter().map(|job| JobToRetry { job, times: 0, due: now, deadline });
         self.suspects.extend(waiting);
     }
 
@@ -117,38 +117,38 @@ impl SetAside {
     /// Takes back jobs that come next.
     pub(crate) fn put_back(&mut self, jobs: Vec<Job>, deadline: Duration, now: Duration) {
         for job in jobs.into_iter().rev() {
-            self.suspects.push_front(Waiting { job, times: 0, due: now, deadline });
+            self.suspects.push_front(JobToRetry { job, times: 0, due: now, deadline });
         }
     }
 
     /// Takes a job that met a lock alone; gives it back if its caller has to hear of that now.
-    pub(crate) fn block(&mut self, waiting: Waiting, now: Duration) -> Option<Job> {
+    pub(crate) fn block(&mut self, waiting: JobToRetry, now: Duration) -> Option<Job> {
         self.last_trouble = Some(now);
         self.together = 1;
         self.remember(&waiting.job, now);
-        let Waiting { job, times, deadline, .. } = waiting;
+        let JobToRetry { job, times, deadline, .. } = waiting;
         if (matches!(job, Job::AckTurn(_)) && times > 0) || deadline <= now {
             return Some(job);
         }
         let pause = jittered(FIRST_PAUSE.saturating_mul(1 << times.min(10)).min(LONGEST_PAUSE));
         let due = now.saturating_add(pause);
-        self.blocked.push_back(Waiting { job, times: times.saturating_add(1), due, deadline });
+        self.blocked.push_back(JobToRetry { job, times: times.saturating_add(1), due, deadline });
         None
     }
 
     /// Wraps a job that met a lock alone the first time.
-    pub(crate) fn alone(&self, job: Job, now: Duration) -> Waiting {
-        Waiting { job, times: 0, due: now, deadline: now.saturating_add(self.patience) }
+    pub(crate) fn alone(&self, job: Job, now: Duration) -> JobToRetry {
+        JobToRetry { job, times: 0, due: now, deadline: now.saturating_add(self.patience) }
     }
 
     /// Takes the jobs to try next, together, and how long they may wait for a lock. Forgets jobs whose callers have
     /// gone away.
-    pub(crate) fn next(&mut self, now: Duration) -> Option<(Vec<Waiting>, Duration)> {
+    pub(crate) fn next(&mut self, now: Duration) -> Option<(Vec<JobToRetry>, Duration)> {
         self.suspects.retain(|waiting| !waiting.job.is_moot());
         self.blocked.retain(|waiting| !waiting.job.is_moot());
-        let is_due = |waiting: &Waiting| waiting.due <= now;
+        let is_due = |waiting: &JobToRetry| waiting.due <= now;
         self.blocked_next = !self.blocked_next || self.suspects.is_empty();
-        let jobs: Vec<Waiting> = match self.blocked_next && self.blocked.iter().any(is_due) {
+        let jobs: Vec<JobToRetry> = match self.blocked_next && self.blocked.iter().any(is_due) {
             true => {
                 let (due, rest): (VecDeque<_>, _) = self.blocked.drain(..).partition(is_due);
                 self.blocked = rest;
@@ -202,8 +202,8 @@ mod tests {
         (Job::Message(Pending { request, arrived: Duration::ZERO, reply }), answer)
     }
 
-    fn names(waiting: &[Waiting]) -> Vec<String> {
-        let name = |waiting: &Waiting| match &waiting.job {
+    fn names(waiting: &[JobToRetry]) -> Vec<String> {
+        let name = |waiting: &JobToRetry| match &waiting.job {
             Job::Message(message) => message.request.instance.clone(),
             _ => unreachable!(),
         };

@@ -78,15 +78,19 @@ pub(crate) fn trouble(error: &tokio_postgres::Error) -> Option<String> {
 fn certificate_trouble(why: &CertificateError) -> String {
     match why {
         CertificateError::UnknownIssuer => {
-            "the server's certificate comes from nobody who is trusted here; if it should be trusted, name the file \
+            "this machine does not trust the issuer of the server's certificate; if it should, name the file \
              with the issuer's certificate: sslrootcert=/path/to/root.crt"
                 .into()
         }
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-            format!("the server's certificate is for another host, so this may be another server; connect by the name that it bears ({why})")
+            format!(
+                "the server's certificate is for another host, so this may be another server; connect by the name that it bears ({why})"
+            )
         }
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
-            format!("the server's certificate has expired; renew it, or set the clock of this machine right ({why})")
+            format!(
+                "the server's certificate has expired; renew it, or set the clock of this machine right ({why})"
+            )
         }
         other => format!("the server's certificate is refused: {other}"),
     }

@@ -14,7 +14,7 @@ use crate::shared_connection::in_time;
 use crate::statements::{Mark, Sending};
 
 /// Notes the number of a batch in its own transaction.
-pub(crate) const BEGIN_BATCH: &str = "SELECT begin_batch_1($1, $2, $3)";
+pub(crate) const BEGIN_BATCH: &str = "SELECT begin_batch_1(p_committer => $1, p_epoch => $2, p_batch => $3)";
 
 /// Sends a whole transaction at once and waits for it. The server waits for a lock no longer than `lock_timeout`, if given.
 pub(crate) async fn transact(

@@ -26,10 +26,10 @@ pub(crate) struct WaitingDispatcher {
 
 /// The dispatchers of a store that wait, the one that has waited longest first.
 #[derive(Default)]
-pub(crate) struct WaitingDispatchers(Mutex<Waiting>);
+pub(crate) struct WaitingDispatchers(Mutex<WaitList>);
 
 #[derive(Default)]
-struct Waiting {
+struct WaitList {
     /// How many dispatchers have ever waited; gives each a number.
     count: u64,
     dispatchers: VecDeque<WaitingDispatcher>,
@@ -51,7 +51,7 @@ impl WaitingDispatchers {
         self.lock().dispatchers.pop_front()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+    fn lock(&self) -> MutexGuard<'_, WaitList> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

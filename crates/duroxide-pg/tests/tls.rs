@@ -246,7 +246,7 @@ async fn a_server_that_turns_into_a_stranger_is_not_trusted_while_the_store_runs
     };
     become_another(stranger.identity());
     let error = store.read("i").await.unwrap_err();
-    assert!(error.retryable && error.to_string().contains("nobody who is trusted here"), "{error}");
+    assert!(error.retryable && error.to_string().contains("does not trust the issuer"), "{error}");
     become_another(authority.identity());
     assert!(store.read("i").await.unwrap().is_empty());
 }
@@ -284,7 +284,7 @@ async fn a_certificate_from_somebody_trusted_is_taken_under_any_name_if_the_url_
     }
     let stranger = server.file("stranger.crt", &Authority::new("a stranger").certificate);
     let stranger = format!("sslmode=verify-ca&sslrootcert={}", stranger.display());
-    distrusted(&server.url(NAME, &stranger), "nobody who is trusted here").await;
+    distrusted(&server.url(NAME, &stranger), "does not trust the issuer").await;
 }
 
 #[tokio::test]

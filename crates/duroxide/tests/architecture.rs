@@ -435,3 +435,36 @@ fn whatever_users_call_has_an_example() {
     let excepted: BTreeSet<String> = WITHOUT_EXAMPLE.map(str::to_string).into();
     assert_eq!(lacking, excepted);
 }
+
+/// The calls of `get` in a source that name a number above zero.
+fn reads_by_number(code: &str) -> Vec<&str> {
+    let mut found = Vec::new();
+    for (at, _) in code.match_indices(".get") {
+        let rest = &code[at + ".get".len()..];
+        let argument = match rest.strip_prefix("::<") {
+            // The type may have brackets of its own, but no parentheses.
+            Some(typed) => typed.split_once(">(").map(|(_, argument)| argument),
+            None => rest.strip_prefix('('),
+        };
+        let Some((argument, _)) = argument.and_then(|argument| argument.split_once(')')) else { continue };
+        if argument.parse::<usize>().is_ok_and(|column| column > 0) {
+            found.push(code[at..].split_inclusive(')').next().unwrap_or_default());
+        }
+    }
+    found
+}
+
+/// A statement that gets another column in between would shift the numbers. Only the single column of a statement has none to
+/// be taken for, and needs no name.
+#[test]
+fn columns_are_read_by_their_names() {
+    assert_eq!(reads_by_number("row.get(0); row.get(12); row.get::<_, Option<i64>>(3)").len(), 2);
+    let by_number = |source: &Source| {
+        reads_by_number(&source.code)
+            .into_iter()
+            .map(|read| format!("{}: {read}", source.file.display()))
+            .collect::<Vec<_>>()
+    };
+    let found: Vec<String> = postgres().iter().flat_map(by_number).collect();
+    assert!(found.is_empty(), "{found:#?}");
+}

@@ -9,24 +9,24 @@ use crate::jobs::Job;
 
 /// The requests that wait for a batch.
 #[derive(Default)]
-pub(crate) struct Passengers(Mutex<Waiting>);
+pub(crate) struct DeferredJobs(Mutex<DeferredList>);
 
 #[derive(Default)]
-struct Waiting {
+struct DeferredList {
     jobs: Vec<(u64, Job)>,
     /// How many there have been.
     tickets: u64,
 }
 
-impl Passengers {
+impl DeferredJobs {
     /// Lets a request wait for a batch. Returns its ticket.
     pub(crate) fn add(&self, job: Job) -> u64 {
-        let mut waiting = self.lock();
+        let mut deferred = self.lock();
         // Callers may have gone away.
-        waiting.jobs.retain(|(_, job)| !job.is_moot());
-        waiting.tickets += 1;
-        let ticket = waiting.tickets;
-        waiting.jobs.push((ticket, job));
+        deferred.jobs.retain(|(_, job)| !job.is_moot());
+        deferred.tickets += 1;
+        let ticket = deferred.tickets;
+        deferred.jobs.push((ticket, job));
         ticket
     }
 
@@ -37,13 +37,13 @@ impl Passengers {
 
     /// Takes a request back; `false` if a batch has it.
     pub(crate) fn withdraw(&self, ticket: u64) -> bool {
-        let mut waiting = self.lock();
-        let before = waiting.jobs.len();
-        waiting.jobs.retain(|(other, _)| *other != ticket);
-        waiting.jobs.len() < before
+        let mut deferred = self.lock();
+        let before = deferred.jobs.len();
+        deferred.jobs.retain(|(other, _)| *other != ticket);
+        deferred.jobs.len() < before
     }
 
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+    fn lock(&self) -> MutexGuard<'_, DeferredList> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
