@@ -17,6 +17,10 @@ pub struct Arguments {
     pub time_limit: Option<Duration>,
     /// How much of everything `scale` makes, in millionths of the full size.
     pub scale: Option<u64>,
+    /// The harnesses of a tier; all if there are none.
+    pub only: Vec<String>,
+    /// How much of a tier, in millionths of its trials and its time.
+    pub share: Option<u64>,
     /// The broken twin to catch.
     pub twin: Option<String>,
 }
@@ -24,6 +28,7 @@ pub struct Arguments {
 /// The text for those who ask, or who got it wrong.
 pub const USAGE: &str = "\
 usage: duroxide-torture COMMAND [--seed N] [--trials N] [--time-limit SECONDS] [--scale SIZE] [--twin NAME]
+                                [--only HARNESS,...] [--share PART]
 
 commands:
   ci         all harnesses in their short tier, their twins, and the seeds of old bugs
@@ -33,7 +38,9 @@ commands:
   trace      everything that happens in the simulation of a seed
   HARNESS    one harness; prints one line of JSON, and how to repeat what it found
 
-A harness takes the seeds from --seed on, one for each trial. Without it, that is 1, and another one each day for nightly. --scale is for the harness of that name: 1 is its full size.";
+A harness takes the seeds from --seed on, one for each trial. Without it, that is 1, and another one each day for nightly. --scale is for the harness of that name: 1 is its full size. \
+A tier takes --only, the harnesses to run, and --share, the part of its trials and of its time: 0.25 is a quarter, 4 is four times \
+as much. No harness of it takes longer than --time-limit, or makes more trials than --trials. It ends with a table of all.";
 
 impl Arguments {
     /// Reads the command line.
@@ -50,6 +57,8 @@ impl Arguments {
             trials: None,
             time_limit: None,
             scale: None,
+            only: Vec::new(),
+            share: None,
             twin: None,
         };
         while let Some(word) = words.next() {
@@ -60,7 +69,9 @@ impl Arguments {
                 "--time-limit" => {
                     arguments.time_limit = Some(Duration::from_secs(number(&word, &value()?)?));
                 }
-                "--scale" => arguments.scale = Some(millionths(&word, &value()?)?),
+                "--scale" => arguments.scale = Some(millionths(&word, &value()?, 1)?),
+                "--only" => arguments.only = value()?.split(',').map(str::to_string).collect(),
+                "--share" => arguments.share = Some(millionths(&word, &value()?, 1_000)?),
                 "--twin" => arguments.twin = Some(value()?),
                 _ if word.starts_with("--") => return Err(format!("there is no option {word}")),
                 _ => arguments.rest.push(word),
@@ -83,9 +94,9 @@ fn number(option: &str, text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("{option} needs a number, not {text:?}"))
 }
 
-fn millionths(option: &str, text: &str) -> Result<u64, String> {
-    let size = text.parse::<f64>().ok().filter(|size| *size > 0.0 && *size <= 1.0);
-    let size = size.ok_or(format!("{option} needs a number above 0 and up to 1, not {text:?}"))?;
+fn millionths(option: &str, text: &str, most: u32) -> Result<u64, String> {
+    let size = text.parse::<f64>().ok().filter(|size| *size > 0.0 && *size <= f64::from(most));
+    let size = size.ok_or(format!("{option} needs a number above 0 and up to {most}, not {text:?}"))?;
     Ok((size * 1_000_000.0) as u64)
 }
 
@@ -106,6 +117,15 @@ mod tests {
     }
 
     #[test]
+    fn a_tier_takes_some_harnesses_and_a_share() {
+        let arguments = parsed("nightly --only sim,powerloss --share 0.25").unwrap();
+        assert_eq!(
+            (arguments.only, arguments.share),
+            (vec!["sim".into(), "powerloss".into()], Some(250_000))
+        );
+    }
+
+    #[test]
     fn the_long_tier_begins_with_other_seeds_each_day() {
         assert_eq!(parsed("ci").unwrap().first_seed(20_000), 1);
         assert_eq!(parsed("nightly").unwrap().first_seed(20_000), 20_000_000_000);
@@ -119,6 +139,7 @@ mod tests {
             ("sim --seed", "needs a value"),
             ("sim --seed many", "needs a number"),
             ("scale --scale 2", "up to 1"),
+            ("nightly --share 0", "above 0"),
             ("sim --speed 3", "no option --speed"),
         ] {
             let refused = parsed(line).unwrap_err();

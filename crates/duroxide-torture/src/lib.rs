@@ -19,6 +19,7 @@ pub mod panics;
 pub mod report;
 pub mod shared;
 pub mod sim;
+pub mod tiers;
 
 // Sources of the stores' own tests, which refer to each other by these names.
 #[path = "../../duroxide/tests/store_model/compare.rs"]

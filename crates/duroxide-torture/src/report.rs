@@ -92,9 +92,12 @@ impl Report {
 
     /// The commands that repeat the first failures.
     pub fn reproductions(&self) -> Vec<String> {
+        // A soak has no trials to count, but a length.
+        let length =
+            self.figures.get("seconds").map_or(String::new(), |seconds| format!(" --time-limit {seconds}"));
         let command = |seed: &u64| {
             format!(
-                "cargo run -p duroxide-torture -- {} --seed {seed} --trials 1  # at {}",
+                "cargo run -p duroxide-torture -- {} --seed {seed} --trials 1{length}  # at {}",
                 self.harness, self.commit
             )
         };

@@ -89,7 +89,9 @@ pub(super) async fn run(seed: u64, standby: Standby, is_broken: bool) -> Trial {
         let _ = reader.wait_for_orchestration(instance, left).await;
     }
     let left = deadline.saturating_sub(SystemClock.monotonic());
-    let ended = Ended::read(&reader, &SystemClock, left, async || Leftovers::default()).await.unwrap();
+    let (url, schema) = (pair.world.cluster.url(), pair.world.schema.clone());
+    let rows = async || Leftovers::of_schema(&url, &schema).await;
+    let ended = Ended::read(&reader, &SystemClock, left, rows).await.unwrap();
     worker.shutdown(Some(0)).await;
     let runs = std::mem::take(&mut *runs.lock().unwrap());
     let counts = |run: &Run| standby == Standby::InStep || is_requested(run, &ended.histories);

@@ -123,7 +123,8 @@ impl Harness {
         });
         let mut report = report.into_inner().unwrap();
         if twin.is_none()
-            && let Some(found) = zombie::unproven(self.name, &report)
+            && let Some(found) =
+                zombie::unproven(self.name, &report).or_else(|| ioerr::unproven(self.name, &mut report))
         {
             report.add(seed, Trial::new(vec![found], Figures::new()));
             report.trials -= 1;

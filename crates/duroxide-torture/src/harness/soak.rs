@@ -28,8 +28,20 @@ pub const HARNESS: Harness = Harness {
     is_parallel: false,
 };
 
-/// How long the soak takes on a machine that keeps up with the load; the command line sets it.
-pub static SECONDS: AtomicU64 = AtomicU64::new(12);
+/// How long the soak takes on a machine that keeps up with the load.
+static SECONDS: AtomicU64 = AtomicU64::new(12);
+/// A twin grows as fast as it can.
+const SECONDS_OF_A_TWIN: u64 = 12;
+
+/// Sets how long the next soak takes: as long as it may, and as in the short tier if nobody has set a limit.
+pub fn set_length(time_limit: Duration, is_twin: bool) {
+    SECONDS.store(seconds(time_limit, is_twin), Ordering::Relaxed);
+}
+
+fn seconds(time_limit: Duration, is_twin: bool) -> u64 {
+    let time_limit = if time_limit == Duration::MAX { HARNESS.ci.time_limit } else { time_limit };
+    if is_twin { SECONDS_OF_A_TWIN } else { time_limit.as_secs().max(3) }
+}
 
 const BETWEEN_BATCHES: Duration = Duration::from_millis(100);
 const BATCH: usize = 20;
@@ -132,4 +144,16 @@ pub(super) fn resident_bytes() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
     pages.unwrap_or(0) * 4096
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_limit_it_takes_as_long_as_in_the_short_tier() {
+        assert_eq!(seconds(Duration::MAX, false), HARNESS.ci.time_limit.as_secs());
+        assert_eq!(seconds(Duration::from_secs(3_600), false), 3_600);
+        assert_eq!(seconds(Duration::from_secs(1), false), 3);
+    }
 }
