@@ -15,6 +15,7 @@ use crate::error::StoreError;
 use crate::fetch::{Fetched, FetchedWork, InstanceOrder, StoredClaim, StoredWork, WorkOrder};
 use crate::give_backs::UndeliveredLeases;
 use crate::server_identity::incarnation;
+use crate::session::METRICS;
 use crate::shared::{positive, whole_ms};
 use crate::text::{original, stored};
 
@@ -221,7 +222,10 @@ impl PostgresProvider {
         let now = self.shared.time.given_ms();
         let moved = self.returner.connection.query(sql, &[&now, &ids, &reasons]).await;
         moved.map_err(|failure| StoreError::from(failure).into_provider_error(operation))?;
-        undecodable.iter().for_each(|row| row.report(rows::table_of(queue)));
+        for row in undecodable {
+            row.report(rows::table_of(queue));
+            METRICS.quarantined(rows::name_of(queue));
+        }
         Ok(())
     }
 
