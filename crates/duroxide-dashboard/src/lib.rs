@@ -34,6 +34,7 @@ mod live;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use duroxide::Client;
@@ -64,6 +65,7 @@ pub(crate) struct Settings {
     operator_header: Option<String>,
     crash: Option<Crash>,
     max_streams: usize,
+    look_every: Duration,
     max_body_bytes: usize,
     shutdown: Option<watch::Receiver<bool>>,
 }
@@ -97,6 +99,7 @@ impl Dashboard {
             operator_header: None,
             crash: None,
             max_streams: 64,
+            look_every: Duration::from_secs(1),
             max_body_bytes: 4 * 1024 * 1024,
             shutdown: None,
         };
@@ -240,6 +243,24 @@ impl Dashboard {
         self
     }
 
+    /// Reads the store for the live pages at least so often while one is open, even if it signals nothing (1 s). Whatever
+    /// happens to instances is signalled and shown within half a second; workers and ages of messages are not.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use std::time::Duration;
+    /// # use duroxide::providers::memory::MemoryProvider;
+    /// # use duroxide_dashboard::Dashboard;
+    /// # let store = Arc::new(MemoryProvider::new());
+    /// let router = Dashboard::new(store).look_every(Duration::from_secs(10)).into_router();
+    /// # let _: axum::Router = router;
+    /// ```
+    #[must_use]
+    pub fn look_every(mut self, interval: Duration) -> Self {
+        self.settings.look_every = interval;
+        self
+    }
+
     /// Bounds the body of a request (4 MiB).
     ///
     /// ```
@@ -293,7 +314,7 @@ impl Dashboard {
             Some(extended) => extended.clock(),
             None => Arc::new(SystemClock),
         };
-        let hub = Hub::new(store, client.clone(), clock.clone(), settings.max_streams);
+        let hub = Hub::new(store, client.clone(), clock.clone(), settings.max_streams, settings.look_every);
         let shared = Arc::new(Shared { client, settings, hub, clock });
         guard::protect(api::router(&shared).merge(assets::router()), shared)
     }

@@ -2,6 +2,12 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
+#[allow(dead_code, reason = "other tests restart, crash and copy servers")]
+#[path = "../../duroxide-pg/tests/support/cluster.rs"]
+mod cluster;
+#[path = "../../duroxide-pg/tests/support/database.rs"]
+mod database;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +15,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::Request;
 use duroxide::prelude::*;
+use duroxide::providers::Provider;
 use duroxide::providers::memory::MemoryProvider;
 use duroxide_dashboard::Dashboard;
 use futures_util::StreamExt;
@@ -144,4 +151,48 @@ async fn streams_end_with_the_server() {
     end.send(true).unwrap();
     let rest = async { while events.body.next().await.is_some() {} };
     timeout(PATIENCE, rest).await.expect("the stream ends");
+}
+
+/// One handle on a store acts, and another on the same store serves the pages: as an application and `duroxide serve` do.
+/// The pages are never read by the clock, so what arrives was signalled from one handle to the other.
+async fn what_another_handle_does_arrives_by_the_signal(
+    acting: Arc<dyn Provider>,
+    serving: Arc<dyn Provider>,
+) {
+    let client = Client::new(acting.clone());
+    let router = Dashboard::new(serving).look_every(Duration::from_secs(24 * 60 * 60)).into_router();
+    let mut list = Events::open(&router, "/api/v1/stream", None).await;
+    list.until("overview", |overview| overview["instances"] == 0).await;
+    client.start_orchestration("one", "Wait", "").await.unwrap();
+    list.until("instances", |data| holds(data, "one", "pending")).await;
+
+    let waits =
+        |ctx: OrchestrationContext, _: String| async move { Ok::<_, String>(ctx.dequeue_event("go").await) };
+    let orchestrations = OrchestrationRegistry::builder().register("Wait", waits).build_result().unwrap();
+    let activities = ActivityRegistry::builder().build_result().unwrap();
+    let runtime = Runtime::start_with_store(acting, activities, orchestrations).await;
+    list.until("instances", |data| holds(data, "one", "waiting")).await;
+    let mut page = Events::open(&router, "/api/v1/stream?instance=one", None).await;
+    page.until("overview", |_| true).await;
+    client.enqueue_event("one", "go", "x").await.unwrap();
+    assert_eq!(page.until("instance", |_| true).await["id"], "one");
+    list.until("instances", |data| holds(data, "one", "completed")).await;
+    runtime.shutdown(None).await;
+}
+
+// semantics: DASH-6
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_another_handle_on_a_file_does_arrives_by_the_signal() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}?mode=rwc", folder.path().join("live.db").display());
+    let open = async || Arc::new(SqliteProvider::new(&url, None).await.unwrap());
+    what_another_handle_does_arrives_by_the_signal(open().await, open().await).await;
+}
+
+// semantics: DASH-6
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_another_handle_on_a_postgresql_schema_does_arrives_by_the_signal() {
+    let database = database::Database::new().await;
+    let open = async || duroxide_pg::open(database.url()).await.unwrap();
+    what_another_handle_does_arrives_by_the_signal(open().await, open().await).await;
 }

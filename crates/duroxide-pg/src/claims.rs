@@ -16,6 +16,7 @@ use crate::fetch::{Fetched, FetchedWork, InstanceOrder, StoredClaim, StoredWork,
 use crate::functions::{Function, params};
 use crate::give_backs::UndeliveredLeases;
 use crate::server_identity::incarnation;
+use crate::session::METRICS;
 use crate::shared::{positive, whole_ms};
 use crate::text::{original, stored};
 
@@ -223,7 +224,10 @@ impl PostgresProvider {
         let (sql, values) = function.call(params![p_now: now, p_id: ids, p_reason: reasons]);
         let moved = self.returner.connection.query(sql, &values).await;
         moved.map_err(|failure| StoreError::from(failure).into_provider_error(operation))?;
-        undecodable.iter().for_each(|row| row.report(rows::table_of(queue)));
+        for row in undecodable {
+            row.report(rows::table_of(queue));
+            METRICS.quarantined(rows::name_of(queue));
+        }
         Ok(())
     }
 

@@ -11,12 +11,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duroxide::Client;
-use duroxide::providers::{Clock, Provider, SystemClock};
+use duroxide::providers::{Clock, Provider, SystemClock, TagFilter};
 use duroxide_pg::PostgresProvider;
 use metric_recorder::MetricRecorder;
-use support::database::Database;
+use support::database::{self, Database};
 use support::load;
-use support::world::activity;
+use support::world::{activity, start};
 
 // semantics: OBS-9
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -51,4 +51,16 @@ async fn a_store_tells_of_its_commits_its_connections_and_its_queues() {
         assert!(sizes.iter().all(|size| *size >= 1.0), "{sizes:?}");
     }
     assert!(recorder.counters()["duroxide_store_connects_total{purpose=commits,store=postgres}"] >= 1);
+
+    store.enqueue_for_orchestrator(start("damaged"), None).await.unwrap();
+    let spoil = "UPDATE orchestrator_queue SET work_item = '{'; UPDATE worker_queue SET work_item = '{'";
+    database::connect(home.url()).await.batch_execute(spoil).await.unwrap();
+    let minute = Duration::from_secs(60);
+    assert!(store.fetch_orchestration_item(minute, Duration::ZERO, None).await.unwrap().is_none());
+    assert!(store.fetch_work_item(minute, Duration::ZERO, None, &TagFilter::Any).await.unwrap().is_none());
+    for queue in ["orchestrator", "worker"] {
+        let rows =
+            recorder.counters()[&format!("duroxide_quarantined_total{{queue={queue},store=postgres}}")];
+        assert_eq!(rows, 1, "{queue}");
+    }
 }

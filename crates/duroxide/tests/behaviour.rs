@@ -14,6 +14,7 @@ mod behaviour_continue_as_new;
 mod behaviour_events;
 mod behaviour_inspection;
 mod behaviour_observability;
+mod behaviour_operators_metrics;
 mod behaviour_runtime;
 mod behaviour_state;
 mod behaviour_timers;

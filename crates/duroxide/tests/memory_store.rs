@@ -14,6 +14,8 @@ use duroxide::providers::{
 };
 use duroxide::{Event, EventKind};
 
+use crate::metric_recorder::MetricRecorder;
+
 const START_MS: u64 = 1_000_000;
 const LEASE: Duration = Duration::from_secs(30);
 const SECOND: Duration = Duration::from_secs(1);
@@ -261,6 +263,8 @@ async fn queue_messages_wait_for_a_start_that_is_only_delayed() {
 
 #[tokio::test]
 async fn undecodable_messages_are_set_aside_and_the_rest_goes_on() {
+    let recorder = MetricRecorder::default();
+    let _guard = metrics::set_default_local_recorder(&recorder);
     let fixture = Fixture::new();
     fixture.create("a", "Running").await;
     fixture.enqueue(signal("a", "damaged")).await;
@@ -276,6 +280,7 @@ async fn undecodable_messages_are_set_aside_and_the_rest_goes_on() {
     let instances: Vec<_> = rows.iter().map(|row| row.instance.as_deref().unwrap()).collect();
     assert_eq!(instances, ["a", "only-damaged"]);
     assert!(rows.iter().all(|row| row.queue == WorkQueue::Orchestrator && row.quarantined_at == START_MS));
+    assert_eq!(recorder.counters()["duroxide_quarantined_total{queue=orchestrator,store=memory}"], 2);
 }
 
 #[tokio::test]

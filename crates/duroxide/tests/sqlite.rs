@@ -20,6 +20,7 @@ mod sqlite_dead_owners;
 mod sqlite_durability;
 mod sqlite_faults;
 mod sqlite_hand_over;
+mod sqlite_heartbeats;
 mod sqlite_hot_path;
 mod sqlite_killed_attempts;
 mod sqlite_migration;

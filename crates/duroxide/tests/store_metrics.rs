@@ -8,8 +8,10 @@ mod metric_recorder;
 mod runtime_support;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use duroxide::providers::sqlite::SqliteProvider;
+use duroxide::providers::{Provider, TagFilter, WorkItem};
 use duroxide::runtime::Runtime;
 use duroxide::{Client, OrchestrationContext};
 use metric_recorder::MetricRecorder;
@@ -29,7 +31,7 @@ async fn a_sqlite_store_tells_of_its_commits_its_log_and_its_queues() {
 
     let code =
         orchestrations().register("Echo", |_: OrchestrationContext, input: String| async move { Ok(input) });
-    let runtime = Runtime::start_with_store(store, activities().build(), code.build()).await;
+    let runtime = Runtime::start_with_store(store.clone(), activities().build(), code.build()).await;
     client.wait_for_orchestration("i", SOON).await.unwrap();
     let histograms = recorder.histograms();
     for name in ["duroxide_commit_batch_size", "duroxide_commit_duration_seconds"] {
@@ -51,4 +53,29 @@ async fn a_sqlite_store_tells_of_its_commits_its_log_and_its_queues() {
         assert!((0.0..60.0).contains(&age), "{queue}: {age}");
     }
     runtime.shutdown(None).await;
+
+    client.start_orchestration("damaged", "Echo", "x").await.unwrap();
+    store.enqueue_for_worker(activity()).await.unwrap();
+    let file = rusqlite::Connection::open(directory.path().join("store.db")).unwrap();
+    let spoil = "UPDATE orchestrator_queue SET work_item = '{'; UPDATE worker_queue SET work_item = '{'";
+    file.execute_batch(spoil).unwrap();
+    let minute = Duration::from_secs(60);
+    assert!(store.fetch_orchestration_item(minute, Duration::ZERO, None).await.unwrap().is_none());
+    assert!(store.fetch_work_item(minute, Duration::ZERO, None, &TagFilter::Any).await.unwrap().is_none());
+    for queue in ["orchestrator", "worker"] {
+        let rows = recorder.counters()[&format!("duroxide_quarantined_total{{queue={queue},store=sqlite}}")];
+        assert!(rows >= 1, "{queue}: {rows}");
+    }
+}
+
+fn activity() -> WorkItem {
+    WorkItem::ActivityExecute {
+        instance: "damaged".into(),
+        execution_id: 1,
+        id: 2,
+        name: "Echo".into(),
+        input: "x".into(),
+        session_id: None,
+        tag: None,
+    }
 }

@@ -323,4 +323,21 @@ mod tests {
             assert!(documented.contains(&format!("`{name}`")), "{name} is not in docs/operate.md");
         }
     }
+    /// Every server tells the figures of the whole store, so a sum of two servers is twice as much as there is.
+    #[test]
+    fn the_dashboard_for_grafana_does_not_add_up_what_several_servers_tell() {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let dashboard = std::fs::read_to_string(root.join("docs/grafana-dashboard.json")).unwrap();
+        let dashboard: serde_json::Value = serde_json::from_str(&dashboard).unwrap();
+        let panels = dashboard["panels"].as_array().unwrap();
+        let targets = panels.iter().flat_map(|panel| panel["targets"].as_array().into_iter().flatten());
+        let queries: Vec<&str> = targets.map(|target| target["expr"].as_str().unwrap()).collect();
+        assert!(queries.len() > 10, "{queries:?}");
+        for query in queries {
+            let is_one = query.starts_with("max(") || query.starts_with("max by ");
+            let adds_up =
+                ["sum(", "sum by", "sum without", "count(", "avg("].iter().any(|word| query.contains(word));
+            assert!(is_one && !adds_up, "{query}");
+        }
+    }
 }

@@ -17,7 +17,6 @@ use crate::api::shapes::{InstanceRow, Overview};
 use crate::api::store::read_overview;
 
 const SOONEST: Duration = Duration::from_millis(500);
-const LATEST: Duration = Duration::from_secs(1);
 /// How many of the most recently changed instances a look compares with the last.
 const RECENT: usize = 200;
 /// Pages are told to read everything again at most this often.
@@ -29,6 +28,8 @@ pub(crate) struct Hub {
     store: Arc<dyn Provider>,
     client: Client,
     clock: Arc<dyn Clock>,
+    /// How long a look may be off if nothing is signalled.
+    look_every: Duration,
     permits: Arc<Semaphore>,
     /// Tells the streams of this process from those of an earlier one.
     pub(super) boot: String,
@@ -69,11 +70,13 @@ impl Hub {
         client: Client,
         clock: Arc<dyn Clock>,
         max_streams: usize,
+        look_every: Duration,
     ) -> Arc<Self> {
         Arc::new(Self {
             store,
             client,
             clock,
+            look_every,
             permits: Arc::new(Semaphore::new(max_streams)),
             boot: uuid::Uuid::new_v4().simple().to_string()[..8].to_string(),
             state: Mutex::default(),
@@ -140,7 +143,7 @@ impl Hub {
             tokio::select! {
                 () = woken(turns) => {}
                 () = woken(work) => {}
-                () = tokio::time::sleep(LATEST.saturating_sub(soonest)) => {}
+                () = tokio::time::sleep(self.look_every.saturating_sub(soonest)) => {}
             }
         }
     }
@@ -346,7 +349,7 @@ mod tests {
             let clock = Arc::new(ManualClock::default());
             let store = Arc::new(MemoryProvider::with_clock(clock.clone()));
             let client = Client::new(store.clone());
-            let hub = Hub::new(store, client.clone(), clock.clone(), 1);
+            let hub = Hub::new(store, client.clone(), clock.clone(), 1, Duration::from_secs(1));
             Self { clock, client, hub, looks: Looks::default(), heard: 0 }
         }
 

@@ -16,6 +16,9 @@ pub(super) const ORCHESTRATION_CONFIGURATION_ERRORS: &str =
     "duroxide_orchestration_configuration_errors_total";
 pub(super) const ORCHESTRATION_POISON: &str = "duroxide_orchestration_poison_total";
 pub(super) const ORCHESTRATION_CONTINUE_AS_NEW: &str = "duroxide_orchestration_continue_as_new_total";
+pub(super) const TURNS: &str = "duroxide_turns_total";
+pub(super) const TURN_DURATION: &str = "duroxide_turn_duration_seconds";
+pub(super) const LEASES_LOST: &str = "duroxide_leases_lost_total";
 pub(super) const ORCHESTRATION_TURNS_POSTPONED: &str = "duroxide_orchestration_turns_postponed_total";
 pub(super) const ORCHESTRATION_INSTANCES_BLOCKED: &str = "duroxide_orchestration_instances_blocked_total";
 pub(super) const INSTANCES_REBUILT: &str = "duroxide_instances_rebuilt_total";
@@ -56,6 +59,8 @@ fn describe_counters() {
         (ORCHESTRATION_INFRASTRUCTURE_ERRORS, "Executions that storage or the machinery failed"),
         (ORCHESTRATION_CONFIGURATION_ERRORS, "Executions whose code does not fit their history"),
         (ORCHESTRATION_POISON, "Turns given up after too many attempts"),
+        (TURNS, "Turns by what became of them"),
+        (LEASES_LOST, "Leases that others took over while their work went on"),
         (ORCHESTRATION_TURNS_POSTPONED, "Turns given back because of storage errors that may pass"),
         (ORCHESTRATION_INSTANCES_BLOCKED, "Instances set aside because not even their failure can be stored"),
         (INSTANCES_REBUILT, "Turns whose instance was not in memory and was made again from its history"),
@@ -81,6 +86,7 @@ fn describe_histograms() {
         (ORCHESTRATION_DURATION, Unit::Seconds, "Time from the start of an execution to its end"),
         (ORCHESTRATION_TURNS, Unit::Count, "Turns that an execution took"),
         (ORCHESTRATION_HISTORY_SIZE, Unit::Count, "Events in the history of an execution at its end"),
+        (TURN_DURATION, Unit::Seconds, "Time that the code of a turn took"),
         (ACTIVITY_DURATION, Unit::Seconds, "Time that an activity ran"),
         (SUBORCHESTRATION_DURATION, Unit::Seconds, "Time from the call of a child to its end"),
         (PROVIDER_OPERATION_DURATION, Unit::Seconds, "Time that a storage operation took"),

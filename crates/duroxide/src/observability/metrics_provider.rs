@@ -6,6 +6,7 @@ use metrics::{SharedString, counter, gauge, histogram};
 
 use super::counters::{Count, Counters};
 use super::outcomes::ActivityOutcome;
+use super::turn_outcome::TurnOutcome;
 use super::{MetricsSnapshot, ObservabilityConfig, metric_names as names};
 
 /// The label of a fact whose caller named no orchestration or activity.
@@ -353,6 +354,22 @@ impl MetricsProvider {
     pub fn record_orch_dispatcher_items_fetched(&self, count: u64) {
         self.counters.orch_dispatcher_items_fetched.add(count);
         counter!(names::ORCHESTRATION_DISPATCHER_FETCHED).increment(count);
+    }
+
+    /// Records how long the code of a turn took, in seconds and under the inherited name in milliseconds.
+    pub(crate) fn record_turn_duration(&self, took: Duration) {
+        histogram!(names::TURN_DURATION).record(took.as_secs_f64());
+        self.record_orch_dispatcher_processing_duration(took.as_millis() as u64);
+    }
+
+    /// Records what became of turns.
+    pub(crate) fn record_turns(&self, outcome: TurnOutcome, turns: u64) {
+        counter!(names::TURNS, "outcome" => outcome.name()).increment(turns);
+    }
+
+    /// Records that a lease ran out, and that another worker has the work now. `kind` is `turn` or `activity`.
+    pub(crate) fn record_lease_lost(&self, kind: &'static str) {
+        counter!(names::LEASES_LOST, "kind" => kind).increment(1);
     }
 
     /// Records how long a turn took.

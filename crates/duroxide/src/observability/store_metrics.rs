@@ -9,6 +9,7 @@ const COMMIT_DURATION: &str = "duroxide_commit_duration_seconds";
 const RETRIES: &str = "duroxide_store_retries_total";
 const CONNECTS: &str = "duroxide_store_connects_total";
 const FAILED_SYNCS: &str = "duroxide_store_failed_syncs_total";
+const QUARANTINED: &str = "duroxide_quarantined_total";
 const CONNECTIONS: &str = "duroxide_store_connections";
 const ARRIVALS: &str = "duroxide_store_arrivals_depth";
 const OLDEST: &str = "duroxide_queue_oldest_age_seconds";
@@ -23,6 +24,7 @@ const LOG_BYTES: &str = "duroxide_store_log_bytes";
 /// | `duroxide_commit_duration_seconds` | histogram | `committer` | time from sending a commit to its answer | both |
 /// | `duroxide_store_retries_total` | counter | | calls that were tried again after a failure that may pass | both |
 /// | `duroxide_store_failed_syncs_total` | counter | | failures that may have been a sync | SQLite |
+/// | `duroxide_quarantined_total` | counter | `queue` | rows of the `orchestrator` or `worker` queue that do not decode and were set aside | all |
 /// | `duroxide_store_log_bytes` | gauge | | the size of the write-ahead log's file | SQLite |
 /// | `duroxide_store_connects_total` | counter | `purpose` | connections that were made; after the start, made again | PostgreSQL |
 /// | `duroxide_store_connections` | gauge | | connections that this handle has open | PostgreSQL |
@@ -30,7 +32,7 @@ const LOG_BYTES: &str = "duroxide_store_log_bytes";
 /// | `duroxide_queue_oldest_age_seconds` | gauge | `queue` | how long the first in the `orchestrator` or `worker` queue has been ready; 0 if there is none | both |
 /// | `duroxide_store_dead_rows` | gauge | `table` | rows of a queue's table that wait for vacuum, as the server estimates | PostgreSQL |
 ///
-/// `store` is `sqlite` or `postgres`. `committer` is `synced` or `unsynced`; a commit that is not synced by itself is made
+/// `store` is `sqlite`, `postgres` or `memory`. `committer` is `synced` or `unsynced`; a commit that is not synced by itself is made
 /// durable by a later one. Gauges are read by those handles only that take work, every 15 seconds at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoreMetrics {
@@ -50,6 +52,7 @@ impl StoreMetrics {
         describe_counter!(RETRIES, Unit::Count, "Calls tried again after a failure that may pass");
         describe_counter!(CONNECTS, Unit::Count, "Connections made");
         describe_counter!(FAILED_SYNCS, Unit::Count, "Failures that may have been a sync");
+        describe_counter!(QUARANTINED, Unit::Count, "Rows that do not decode and were set aside");
         describe_gauge!(CONNECTIONS, Unit::Count, "Connections that are open");
         describe_gauge!(ARRIVALS, Unit::Count, "Commits whose messages no claim has looked at");
         describe_gauge!(OLDEST, Unit::Seconds, "How long the first in a queue has been ready");
@@ -79,6 +82,11 @@ impl StoreMetrics {
     /// Records a failure that may have been a sync.
     pub fn sync_failed(self) {
         counter!(FAILED_SYNCS, "store" => self.store).increment(1);
+    }
+
+    /// Records that a row of the `orchestrator` or `worker` queue does not decode and was set aside.
+    pub fn quarantined(self, queue: &'static str) {
+        counter!(QUARANTINED, "store" => self.store, "queue" => queue).increment(1);
     }
 
     /// Says how many connections are open.

@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::store::Store;
 use super::tasks::Tasks;
 use crate::model::{Clock, whole_ms};
+use crate::observability::MetricsProvider;
 use crate::providers::{LeaseState, ProviderError, WorkQueue};
 
 const TARGET: &str = "duroxide::runtime::worker";
@@ -54,6 +55,7 @@ pub(crate) struct LeaseTerms {
 pub(crate) struct Leases {
     store: Store,
     clock: Arc<dyn Clock>,
+    metrics: Arc<MetricsProvider>,
     schedule: Mutex<Schedule>,
     earlier: Notify,
     // Notified when late renewals begin or are answered.
@@ -107,8 +109,9 @@ struct KeptLease {
 }
 
 impl Leases {
-    pub fn new(store: Store, clock: Arc<dyn Clock>) -> Self {
-        Self { store, clock, schedule: Mutex::default(), earlier: Notify::new(), caught_up: Notify::new() }
+    pub fn new(store: Store, clock: Arc<dyn Clock>, metrics: Arc<MetricsProvider>) -> Self {
+        let (earlier, caught_up) = (Notify::new(), Notify::new());
+        Self { store, clock, metrics, schedule: Mutex::default(), earlier, caught_up }
     }
 
     /// Renews this lease until the registration is dropped. `lost` fires if the store says that the lease is gone.
@@ -210,6 +213,27 @@ impl Leases {
         self.store.extension().recover_lease(queue, token, terms.duration).await
     }
 
+    /// Takes note that the store refused work because its lease is lost. Counts it unless a renewal has found it out.
+    pub fn note_lost(&self, token: &str) {
+        let mut schedule = self.schedule();
+        let id = schedule.kept.iter().find(|(_, kept)| *kept.token == *token).map(|(id, _)| *id);
+        let kept = id.and_then(|id| schedule.kept.remove(&id).map(|kept| (id, kept)));
+        let Some((id, kept)) = kept else { return };
+        schedule.due.remove(&(kept.due, id));
+        drop(schedule);
+        self.count_lost(&kept);
+    }
+
+    /// Counts a lost lease. One on work that was called off has lost nothing.
+    fn count_lost(&self, kept: &KeptLease) {
+        if !kept.lost.is_cancelled() {
+            self.metrics.record_lease_lost(match kept.terms.kind {
+                LeaseKind::Instance => "turn",
+                LeaseKind::Activity => "activity",
+            });
+        }
+    }
+
     async fn renew(&self, id: u64, kept: KeptLease) {
         let begun = self.clock.monotonic();
         let result = match kept.terms.kind {
@@ -241,6 +265,7 @@ impl Leases {
             Ok(LeaseState::Lost | LeaseState::Unknown) => {
                 if self.schedule().kept.remove(&id).is_some() {
                     log_failure(kept, refusal);
+                    self.count_lost(kept);
                     kept.lost.cancel();
                 }
             }

@@ -136,7 +136,7 @@ pub(super) fn core(
     let build_id = options.build_id.clone().unwrap_or_else(|| blocked::build_id(&orchestrations));
     let handle = Handle::current();
     Core {
-        leases: Arc::new(Leases::new(store.clone(), clock.clone())),
+        leases: Arc::new(Leases::new(store.clone(), clock.clone(), metrics.clone())),
         activities: worker::with_builtins(&activities, clock.clone()),
         sessions: Arc::new(Sessions::new(options.max_sessions_per_runtime)),
         residents: Residents::new(&options),

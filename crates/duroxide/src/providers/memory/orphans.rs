@@ -11,7 +11,11 @@ use super::state::{Message, State};
 use crate::model::payload::{self, PAYLOAD_TARGET};
 use crate::model::{ExecutionStatus, WorkItem};
 use crate::providers::inspect::{self, MessageClass};
-use crate::providers::{DroppedMessage, ParkedMessage, QuarantineEntry, QuarantinedRow, WorkQueue};
+use crate::providers::{
+    DroppedMessage, ParkedMessage, QuarantineEntry, QuarantinedRow, StoreMetrics, WorkQueue, rows,
+};
+
+const METRICS: StoreMetrics = StoreMetrics::new("memory");
 
 impl State {
     /// Chooses the messages of an instance's next turn, by their positions: the oldest, as many as a turn has room for.
@@ -77,6 +81,7 @@ impl State {
             row = payload::summary(&raw),
             "a queue row does not decode and was set aside"
         );
+        METRICS.quarantined(rows::name_of(queue));
         let instance = Some(instance.to_string());
         self.set_aside_rows += 1;
         let row = QuarantinedRow { queue, instance, raw, reason, quarantined_at: now };

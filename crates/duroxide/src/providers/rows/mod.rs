@@ -18,6 +18,14 @@ pub use undelivered_leases::{GiveBack, UndeliveredLeases};
 
 use super::WorkQueue;
 
+/// The name of a queue in metrics and in the states of queues.
+pub fn name_of(queue: WorkQueue) -> &'static str {
+    match queue {
+        WorkQueue::Orchestrator => "orchestrator",
+        WorkQueue::Worker => "worker",
+    }
+}
+
 /// The name of a queue's table, as stores that keep rows call it.
 pub fn table_of(queue: WorkQueue) -> &'static str {
     match queue {

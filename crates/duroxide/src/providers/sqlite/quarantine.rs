@@ -5,13 +5,13 @@ use rusqlite::{Connection, params};
 use super::error::StoreError;
 use super::reads::number;
 use super::schedule::{self, LeaseChange};
-use super::shared::clamp_ms;
+use super::shared::{Shared, clamp_ms};
 use super::write_transaction::{
     DamagedId, WriteTransaction, read_rows, shown_optional, shown_text, stored_id,
 };
 use super::{messages, work};
 use crate::providers::inspect::MessageClass;
-use crate::providers::rows::{ActivityRow, MessageRow, UndecodableRow, table_of};
+use crate::providers::rows::{ActivityRow, MessageRow, UndecodableRow, name_of, table_of};
 use crate::providers::{
     ProviderError, QuarantineEntry, QuarantineRetry, QuarantinedRow, StoreLimits, WorkQueue,
     decode_quarantined,
@@ -36,9 +36,12 @@ pub(super) fn set_aside(
         ),
     };
     for row in rows {
-        tx.execute(copy, params![row.id, table_of(queue), row.reason, tx.now_ms()])?;
+        let copied = tx.execute(copy, params![row.id, table_of(queue), row.reason, tx.now_ms()])?;
         tx.execute(delete, [row.id])?;
-        row.report(table_of(queue));
+        if copied > 0 {
+            row.report(table_of(queue));
+            Shared::METRICS.quarantined(name_of(queue));
+        }
     }
     Ok(())
 }

@@ -13,6 +13,7 @@ use super::start_reminders;
 use crate::model::{
     ActivityOptions, AppErrorKind, ErrorDetails, Event, EventKind, KvEntry, OrchestrationStatus, WorkItem,
 };
+use crate::observability::TurnOutcome;
 use crate::providers::{
     AnnouncedEnd, ExecutionMetadata, ProviderError, ScheduledActivityIdentifier, StoredTurn, TurnToStore,
     refusal,
@@ -175,6 +176,7 @@ pub(super) async fn store(core: &Arc<Core>, claim: &Claim, commit: Commit, worke
             steps::note_timers(core, &ack.orchestrator_items);
             worker::receive(core, claims).await;
             report.publish(core, &claim.instance, execution_id, worker_id);
+            core.metrics().record_turns(TurnOutcome::Stored, 1);
             Settled::Over
         }
         Err(NotStored::TakenOver) => refused::taken_over(core, claim),

@@ -19,6 +19,7 @@ use super::parents::Notice;
 use super::report::{ExecutionEnd, Report};
 use super::residents::Resident;
 use crate::model::{ErrorDetails, Event, EventKind, ExecutionStatus, ObstacleKind, QUOTE_LIMIT, quote};
+use crate::observability::TurnOutcome;
 use crate::providers::{ExecutionMetadata, LeaseState, ProviderError, ScheduledActivityIdentifier, refusal};
 use crate::replay::Ending;
 use crate::runtime::core::{Core, TARGET};
@@ -88,6 +89,7 @@ pub(super) async fn settle(core: &Core, claim: &Claim, mut turn: RefusedTurn, wo
     match failed {
         Ok(report) => {
             report.publish(core, &claim.instance, execution_id, worker_id);
+            core.metrics().record_turns(TurnOutcome::Refused, 1);
             Settled::Over
         }
         Err(NotStored::TakenOver) => taken_over(core, claim),
@@ -115,6 +117,8 @@ pub(super) async fn recover_lease(
 pub(super) fn taken_over(core: &Core, claim: &Claim) -> Settled {
     tracing::warn!(target: TARGET, instance = %claim.instance,
         "the store refuses the turn: its lease ran out, and somebody else has taken over");
+    core.metrics().record_turns(TurnOutcome::Lost, 1);
+    core.leases.note_lost(&claim.token);
     core.postponed.note_counted_attempt(&claim.instance);
     Settled::Over
 }
@@ -129,6 +133,7 @@ pub(super) async fn not_taken(core: &Core, claim: &Claim, error: &ProviderError)
         tracing::warn!(target: TARGET, instance = %claim.instance, %error, attempt_count = claim.attempt_count,
             max_attempts = core.options.max_attempts, wait_ms = wait.as_millis() as u64,
             "neither the turn nor a failure can be stored; the turn will be taken again");
+        core.metrics().record_turns(TurnOutcome::Refused, 1);
         obstacles::refused(core, claim, ObstacleKind::Unstorable, error, wait);
         give_back(core, claim, Some(wait), false).await;
     } else {
@@ -150,6 +155,7 @@ fn postpone(core: &Core, claim: &Claim, error: &ProviderError) -> Settled {
     // One line for each wait, and the waits grow: an outage does not flood the log.
     tracing::warn!(target: TARGET, instance = %claim.instance, %error, times, wait_ms = wait.as_millis() as u64,
         "the store cannot take this turn for now; it will be taken again");
+    core.metrics().record_turns(TurnOutcome::Postponed, 1);
     core.metrics().record_turn_postponed(&claim.orchestration_name);
     obstacles::refused(core, claim, ObstacleKind::StoreTrouble, error, wait);
     Settled::Waits(wait)
@@ -158,6 +164,7 @@ fn postpone(core: &Core, claim: &Claim, error: &ProviderError) -> Settled {
 /// Blocks an instance: the store cannot take its failure, or its code cannot take it further. If the store cannot block
 /// instances, gives the turn back with a wait each time.
 pub(super) async fn block(core: &Core, claim: &Claim, reason: &str) {
+    core.metrics().record_turns(TurnOutcome::Blocked, 1);
     match core.store.extension().block_instance(&claim.token, reason).await {
         Ok(()) => {
             tracing::error!(target: TARGET, instance = %claim.instance, reason,

@@ -12,6 +12,7 @@ use super::refused::{self, NotStored, Settled};
 use super::start_reminders;
 use super::turn_capacity::TurnSlot;
 use crate::model::{QueuedActivity, WorkItem};
+use crate::observability::TurnOutcome;
 use crate::providers::{ScheduledActivityIdentifier, refusal};
 use crate::runtime::core::{Core, TARGET};
 use crate::runtime::leases::Lease;
@@ -93,6 +94,7 @@ async fn take(core: Arc<Core>, leased: LeasedClaim, state: InstanceState, slot: 
     drop(slot);
     let settled = match decision {
         Decision::Defer(delay) => {
+            core.metrics().record_turns(TurnOutcome::Deferred, 1);
             abandon(&core, &claim, Some(delay), false).await;
             obstacles::deferred(&core, &claim, delay);
             Settled::Over

@@ -95,7 +95,7 @@ impl TurnCapacity {
     pub(crate) fn note_turn(&self, metrics: &MetricsProvider, took: Duration) {
         self.pace.record(took);
         self.measured.send_if_modified(|is_measured| !std::mem::replace(is_measured, true));
-        metrics.record_orch_dispatcher_processing_duration(took.as_millis() as u64);
+        metrics.record_turn_duration(took);
     }
 
     /// Waits until a turn can begin.

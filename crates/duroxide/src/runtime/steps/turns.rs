@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::under_way::Hold;
 use super::{following, timers};
 use crate::model::WorkItem;
+use crate::observability::TurnOutcome;
 use crate::providers::{
     AnnouncedEnd, HeldInstance, ProviderError, RunningMark, StepCause, StepOutcome, StepToStore, StepTurn,
 };
@@ -137,6 +138,7 @@ pub(super) async fn store(core: &Arc<Core>, cause: StepCause<'_>, turns: Vec<Uns
     match commit(core, cause, &prepared).await {
         Ok(StepOutcome::Stored(stored)) => {
             core.metrics().record_orch_dispatcher_items_fetched(prepared.len() as u64);
+            core.metrics().record_turns(TurnOutcome::Stored, prepared.len() as u64);
             let mut reports = Vec::with_capacity(prepared.len());
             for ((turn, afterwards), incarnation) in
                 prepared.into_iter().zip(afterwards).zip(stored.incarnations)
@@ -151,11 +153,13 @@ pub(super) async fn store(core: &Arc<Core>, cause: StepCause<'_>, turns: Vec<Uns
             Taken::Stored
         }
         Ok(StepOutcome::Conflict) => {
+            core.metrics().record_turns(TurnOutcome::Requeued, prepared.len() as u64);
             tracing::debug!(target: TARGET, instance = instance_of(&prepared),
                 "the instance has changed meanwhile; the turn is taken again from its queue");
             REFUSED
         }
         Err(error) => {
+            core.metrics().record_turns(TurnOutcome::Requeued, prepared.len() as u64);
             tracing::debug!(target: TARGET, instance = instance_of(&prepared), %error,
                 "the store does not take the turn with its cause; the cause goes through the queue");
             Taken::Not { is_perhaps_stored: error.retryable }

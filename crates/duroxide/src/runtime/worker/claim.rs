@@ -98,7 +98,7 @@ impl ClaimedActivity {
         };
         let registration = Arc::new(RunningActivities::default()).add(work.identifier());
         let store = Store::extended(Arc::new(MemoryProvider::new()));
-        let leases = Arc::new(Leases::new(store, Arc::new(ManualClock::default())));
+        let leases = Arc::new(Leases::new(store, Arc::new(ManualClock::default()), Arc::default()));
         let minute = Duration::from_secs(60);
         let terms = LeaseTerms { kind: LeaseKind::Activity, duration: minute, interval: minute };
         let lease = leases.keep(terms, "token", registration.cancellation.token.clone());

@@ -78,7 +78,12 @@ pub(super) async fn store(core: &Arc<Core>, claim: &ClaimedActivity, completion:
         } else {
             refusals += 1;
             match core.leases.recover(core.activity_lease(), &claim.token).await {
-                Ok(LeaseState::Lost) => return gone(is_perhaps_stored),
+                Ok(LeaseState::Lost) => {
+                    if !is_perhaps_stored {
+                        core.leases.note_lost(&claim.token);
+                    }
+                    return gone(is_perhaps_stored);
+                }
                 // Its lease may have run out. The lease is live now, so a second refusal is about the result itself.
                 Ok(_) if refusals == 1 => continue,
                 Ok(lease) => return Verdict::Refused(Refusal { error, lease }),
