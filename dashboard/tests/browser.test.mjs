@@ -1,5 +1,6 @@
 // The pages in a real browser, over a real store with a real runtime.
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
 import { after, before, test } from 'node:test';
 import { call, checkAccess, eventually, openPage, startBrowser, startServer, streamTells } from './support.mjs';
 
@@ -7,10 +8,11 @@ let server;
 let browser;
 let page;
 let check;
+let allowed;
 
 before(async () => {
   [server, browser] = await Promise.all([startServer('--hostile', 'yes'), startBrowser()]);
-  ({ page, check } = await openPage(browser.context, server.url));
+  ({ page, check, allowed } = await openPage(browser.context, server.url));
   // Everything that ends by itself has ended.
   await eventually('the samples have run', async () => {
     const { instances } = await call(server.url, '/instances?prefix=order-100');
@@ -393,6 +395,38 @@ test('the view Retrying lists what failed and is tried again, with the error', a
   check();
 });
 
+test('the view Retrying shows the attempts that the store keeps, and their number as it grows', async () => {
+  await open('instances?waits=retry');
+  const shown = async () => Number(/attempt (\d+): nobody is at home/.exec(await row('delivery-5').textContent({ timeout: 20_000 }) ?? '')?.[1] ?? 0);
+  await row('delivery-5').getByText('nobody is at home').waitFor();
+  const before = await shown();
+  assert.ok(before >= 2);
+  await eventually('another attempt', async () => (await shown()) > before);
+  check();
+});
+
+test('a view of what waits follows: who got its event goes, who begins to wait comes, with the reason', async () => {
+  await call(server.url, '/actions/start', { instance: 'waits-1', orchestration: 'Expense', input: 'x' });
+  await open('instances');
+  await page.getByRole('link', { name: 'Waiting for an event', exact: true }).click();
+  await row('waits-1').getByText('waits for event decision').waitFor();
+  await call(server.url, '/actions/raise', { instance: 'waits-1', name: 'decision', data: 'Ada' });
+  await row('waits-1').waitFor({ state: 'detached' });
+  await call(server.url, '/actions/start', { instance: 'waits-2', orchestration: 'Expense', input: 'x' });
+  await row('waits-2').getByText('waits for event decision').waitFor();
+  await row('expense-lunch').getByText('waits for event decision').waitFor();
+  check();
+});
+
+test('a list of descendants follows, too', async () => {
+  await call(server.url, '/actions/start', { instance: 'family-1', orchestration: 'Settlement', input: 'all' });
+  await open('instances?root=family-1');
+  await row('family-1/europe/madrid').getByText('Failed', { exact: true }).waitFor();
+  await call(server.url, '/actions/delete', { instance: 'family-1' });
+  await row('family-1/europe/madrid').waitFor({ state: 'detached' });
+  check();
+});
+
 test('instances are filtered by when they changed, by a prefix, and sorted by the last change', async () => {
   await open('instances');
   await row('order-1001').waitFor();
@@ -469,6 +503,147 @@ test('a bar of the timeline opens the pair of events, and the timeline zooms', a
   check();
 });
 
+test('the timeline draws what queues, what is tried again, and the pause between attempts, with the errors', async () => {
+  await open('instance?id=training-3');
+  await page.locator('.attempt .bar.queued').waitFor();
+  await open('instance?id=order-1001');
+  await page.locator('.thread').first().waitFor();
+  const box = (n) => page.getByRole('button', { name: new RegExp(`ChargeCard, attempt ${n}`) }).boundingBox();
+  const [first, second] = [await box(1), await box(2)];
+  assert.ok(second.x > first.x + first.width + 10, 'there is a gap between the attempts');
+  assert.match(await page.getByRole('button', { name: /ChargeCard, attempt 1/ }).getAttribute('title'), /bank: connection reset by peer/);
+  // The store keeps these attempts: the history has no event of them.
+  await open('instance?id=delivery-5');
+  await page.locator('.attempt .bar.tried').waitFor();
+  await page.locator('.attempt .bar.ahead').waitFor();
+  await page.getByText(/^attempt \d+, next in .* – nobody is at home$/).waitFor();
+  await page.getByRole('button', { name: /RingTheBell, open, .*attempt \d+, next in/ }).click();
+  const dialog = page.getByRole('dialog');
+  await dialog.getByText('Next attempt').waitFor();
+  await dialog.getByText('The last attempt: nobody is at home').waitFor();
+  await page.keyboard.press('Escape');
+  await checkAccess(page, 'a timeline with attempts that the store keeps');
+  check();
+});
+
+test('an error stands beside its bar, and the line of now moves', async () => {
+  await open('instance?id=settlement-q4/europe/madrid');
+  await page.getByText('clearing: the bank of Madrid is closed').first().waitFor();
+  await open('instance?id=report-2026-11/east');
+  await page.locator('.remark').getByText('sales_east').waitFor();
+  await open('instance?id=backup-nightly');
+  const now = page.locator('.now').first();
+  await now.waitFor();
+  // The whole grows with the time, so the line moves in a part of it.
+  const map = await page.locator('.map').boundingBox();
+  await page.mouse.move(map.x + map.width * 0.3, map.y + 20);
+  await page.mouse.down();
+  await page.mouse.move(map.x + map.width - 1, map.y + 20, { steps: 4 });
+  await page.mouse.up();
+  const left = () => now.evaluate((line) => parseFloat(line.style.left));
+  const before = await left();
+  await eventually('it moves', async () => (await left()) > before);
+  check();
+});
+
+test('a failure far below shows above, and a branch is read when it is opened', async () => {
+  await eventually('the grandchild failed', async () => (await call(server.url, '/instances?root=settlement-q4&state=failed')).instances.length === 1);
+  const asked = [];
+  page.on('request', (request) => {
+    const parent = new URL(request.url()).searchParams.get('parent');
+    if (parent) asked.push(parent);
+  });
+  const node = (id) => page.locator('.node').filter({ has: page.getByRole('link', { name: id, exact: true }) });
+  await open('instance?id=settlement-q4&tab=tree');
+  await node('settlement-q4').getByText('1 in trouble below').waitFor();
+  await node('settlement-q4/europe').getByText('1 in trouble below').waitFor();
+  assert.equal(await node('settlement-q4/asia').getByText('in trouble').count(), 0);
+  assert.equal(await page.getByLabel('Children of settlement-q4/asia').count(), 0);
+  assert.ok(!asked.includes('settlement-q4/europe'), 'a closed branch was read');
+  await page.getByLabel('Children of settlement-q4/europe').click();
+  await node('settlement-q4/europe/madrid').getByText('Failed').waitFor();
+  assert.ok(asked.includes('settlement-q4/europe'));
+  await checkAccess(page, 'an opened tree');
+  check();
+});
+
+test('who sees more than fifty in trouble is told that there are more', async () => {
+  await page.route(/\/api\/v1\/instances\?.*root=settlement-q4.*state=failed/, async (route) => {
+    const response = await route.fetch();
+    const answer = await response.json();
+    await route.fulfill({ json: { ...answer, next: 'more', count: { count: 50, is_more: true } } });
+  });
+  await open('instance?id=settlement-q4&tab=tree');
+  await page.getByText('50+ in trouble below').waitFor();
+  await page.getByText('1+ in trouble below').waitFor();
+  await page.unrouteAll({ behavior: 'wait' });
+  check();
+});
+
+test('what has ended can be started again with its input, and a long output is opened line by line', async () => {
+  await call(server.url, '/actions/start', { instance: 'tall-1', orchestration: 'Hello', input: Array.from({ length: 40 }, (_, n) => `line ${n}`).join('\n') });
+  await open('instance?id=tall-1');
+  await page.locator('.title').getByText('Completed').waitFor();
+  const output = page.getByLabel('Output', { exact: true });
+  const isCut = () => output.evaluate((box) => box.scrollHeight > box.clientHeight + 1);
+  assert.equal(await isCut(), true);
+  await page.getByRole('button', { name: 'All lines' }).last().click();
+  assert.equal(await isCut(), false);
+  await page.getByRole('button', { name: 'Start again' }).click();
+  assert.equal(await page.getByLabel('Orchestration', { exact: true }).inputValue(), 'Hello');
+  assert.match(await page.getByLabel(/Input, as it is/).inputValue(), /^line 0\nline 1\n/);
+  await page.getByLabel('Instance id (made up if empty)').fill('tall-2');
+  await confirm();
+  await page.waitForURL(/id=tall-2/);
+  check();
+});
+
+test('the overview counts what no worker has begun, and the list counts by state', async () => {
+  await page.route(/\/api\/v1\/(overview|stream)/, async (route) => {
+    if (/stream/.test(route.request().url())) return route.abort();
+    const answer = await (await route.fetch()).json();
+    const states = [...answer.states.filter((one) => one.state !== 'pending'), { state: 'pending', count: 7, is_more: false }];
+    await route.fulfill({ json: { ...answer, states } });
+  });
+  allowed.failures = true;
+  await open('overview');
+  await page.getByRole('link', { name: /Pending\s*7/ }).click();
+  await page.waitForURL(/state=pending/);
+  await page.unrouteAll({ behavior: 'wait' });
+  allowed.failures = false;
+  await open('instances');
+  await page.getByRole('group', { name: 'States' }).getByRole('button', { name: /Blocked\s*\d/ }).waitFor();
+  await open('instances?name=Order');
+  await row('order-1001').waitFor();
+  assert.equal(await page.locator('.chip .much').count(), 0);
+  check();
+});
+
+test('on a phone the pages, the views and the first rows are in sight, with their times', async () => {
+  await page.setViewportSize({ width: 380, height: 800 });
+  await open('instances');
+  await row('order-1001').waitFor({ state: 'attached' });
+  const top = (await page.locator('tbody tr').first().boundingBox()).y;
+  assert.ok(top < 320, `the list begins at ${top}`);
+  for (const link of await page.locator('nav[aria-label=Pages] a').all()) {
+    const box = await link.boundingBox();
+    assert.ok(box.x >= 0 && box.x + box.width <= 380);
+  }
+  await page.locator('tbody tr').first().locator('.sub time').waitFor();
+  await page.getByLabel('View', { exact: true }).selectOption({ label: 'Failed' });
+  await page.waitForURL(/state=failed/);
+  await row('report-2026-11').waitFor();
+  await page.getByRole('button', { name: 'Filters' }).click();
+  await page.getByLabel('Orchestration', { exact: true }).waitFor();
+  await page.getByRole('group', { name: 'States' }).getByText('Cancelled').click();
+  await page.getByLabel('View', { exact: true }).getByText('A filter of your own').waitFor({ state: 'attached' });
+  await checkAccess(page, 'the filters on a phone');
+  const width = await page.evaluate(() => document.documentElement.scrollWidth);
+  assert.ok(width <= 380);
+  await page.setViewportSize({ width: 1280, height: 860 });
+  check();
+});
+
 test('the history is searched, switched to raw, and downloaded', async () => {
   await open('instance?id=order-1001&tab=history');
   await page.getByLabel('Search the history').fill('ReserveStock');
@@ -480,13 +655,51 @@ test('the history is searched, switched to raw, and downloaded', async () => {
   check();
 });
 
-test('the list is exported as CSV and JSON', async () => {
-  await open('instances?q=order-100');
-  for (const [word, name] of [['As CSV', 'instances.csv'], ['As JSON', 'instances.json']]) {
-    await page.locator('details.menu').evaluate((menu) => (menu.open = true));
-    const [file] = await Promise.all([page.waitForEvent('download'), page.getByText(word).click()]);
-    assert.equal(file.suggestedFilename(), name);
-  }
+/** Exports the list that is shown; answers what was saved. */
+async function exported(word, name) {
+  await page.locator('details.menu').evaluate((menu) => (menu.open = true));
+  const [file] = await Promise.all([page.waitForEvent('download', { timeout: 60_000 }), page.getByText(word).click()]);
+  assert.equal(file.suggestedFilename(), name);
+  return readFileSync(await file.path(), 'utf8');
+}
+
+test('the list is exported as CSV and JSON, and no cell is a formula', async () => {
+  await call(server.url, '/actions/start', { instance: '=csv(1,2)', orchestration: 'Order', input: '{"sku":"figs"}' });
+  await call(server.url, '/actions/start', { instance: '@csv "quoted"', orchestration: 'Hello', input: 'x' });
+  await eventually('both have ended', async () => (await call(server.url, '/instances?q=csv')).instances.every((one) => one.state !== 'running' && one.state !== 'waiting' && one.state !== 'pending'));
+  await open('instances?q=csv');
+  await row('=csv(1,2)').waitFor();
+  const lines = (await exported('As CSV', 'instances.csv')).split('\r\n');
+  assert.equal(lines[0], 'id,name,version,state,execution,parent,custom_status,created_at_ms,updated_at_ms');
+  assert.equal(lines.length, 3);
+  assert.match(lines[1], /^"'@csv ""quoted""",Hello,1\.0\.0,completed,1,,,\d+,\d+$/);
+  assert.match(lines[2], /^"'=csv\(1,2\)",Order,1\.0\.0,(completed|failed),1,,[a-z ]+,\d+,\d+$/);
+  const rows = JSON.parse(await exported('As JSON', 'instances.json'));
+  assert.deepEqual(rows.map((one) => one.id), ['@csv "quoted"', '=csv(1,2)']);
+  check();
+});
+
+test('an export and a selection that are cut say so', async () => {
+  const made = (from) => Array.from({ length: 500 }, (_, n) => ({
+    id: `many-${from + n}`, name: 'Order', version: '1.0.0', state: 'completed', execution: 1, parent: null, root: null,
+    custom_status: null, created_at_ms: 1, updated_at_ms: 1, reason: null,
+  }));
+  await page.route(/\/api\/v1\/instances\?.*q=many/, async (route) => {
+    const asked = new URL(route.request().url()).searchParams;
+    const from = Number(asked.get('cursor') ?? 0);
+    const instances = made(from).slice(0, Number(asked.get('limit')));
+    await route.fulfill({ json: { instances, next: String(from + instances.length), count: asked.get('count') ? { count: 10_000, is_more: true } : null } });
+  });
+  await open('instances?q=many');
+  await row('many-0').waitFor();
+  await page.getByLabel('Select this page').check();
+  await page.getByRole('button', { name: 'Select the first 10,000' }).click();
+  await page.getByText('10,000 selected').waitFor();
+  await toast('Selected the first 10,000; there are more');
+  const lines = (await exported('As CSV', 'instances.csv')).split('\r\n');
+  assert.equal(lines.length, 100_001);
+  await toast('Exported the first 100,000 instances; there are more');
+  await page.unrouteAll({ behavior: 'wait' });
   check();
 });
 

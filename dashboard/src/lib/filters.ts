@@ -71,9 +71,17 @@ export function query(params: Params, now: number): Record<string, string | numb
   };
 }
 
-/** Whether a row that the stream brought belongs into the list. What only the server can tell counts as no. */
+/**
+ * Only the server can tell which rows pass: those of the stream do not say what an instance waits for, nor that a
+ * descendant is one.
+ */
+export const isServers = (params: Params) => Boolean(params.waits || params.root);
+
+/** Rows come and go as time passes, without a change that the stream tells. */
+export const isTimed = (params: Params) => isServers(params) || Boolean(params.since || params.before || params.changed || params.idle);
+
+/** Whether a row that the stream brought belongs into the list. */
 export function passes(row: InstanceRow, params: Params, now: number): boolean {
-  if (params.root || params.waits) return false;
   if (params.state && !params.state.split(',').includes(row.state)) return false;
   if (params.name && row.name !== params.name) return false;
   if (params.version && row.version !== params.version) return false;

@@ -879,7 +879,10 @@ export interface components {
         };
         /** @description Something that an instance waits for. */
         Wait: {
-            /** Format: int32 */
+            /**
+             * Format: int32
+             * @description The attempt of an activity that runs, from 1; otherwise how many attempts there were.
+             */
             attempt?: number | null;
             child?: string | null;
             child_state?: components["schemas"]["State"] | null;

@@ -13,6 +13,9 @@ export type Action = {
   /** Names to suggest: of signals or queues that an instance waits for, of known orchestrations. */
   names?: string[];
   running?: boolean;
+  /** Of an orchestration to start. */
+  name?: string;
+  version?: string;
   input?: string;
   done?: () => void;
 };

@@ -157,6 +157,17 @@ export function toLanes(steps: Step[]): Lane[] {
   return lanes;
 }
 
+const isUnderWay = (wait: Wait) => wait.stage === 'running' || wait.stage === 'awaiting_completion';
+
+/** How many attempts at this step have failed without an event: the store keeps those. */
+export const keptFailures = (wait: Wait) => Math.max(0, (wait.attempt ?? 0) - (isUnderWay(wait) ? 1 : 0));
+
+/**
+ * Which attempt at an activity is under way or comes next, from 1. What the store tries again and what the orchestration does
+ * count alike for who looks.
+ */
+export const attemptOf = (wait: Wait) => (wait.earlier_failures ?? 0) + keptFailures(wait) + 1;
+
 /** What a step is called in a list. */
 export const kindWord: Record<Kind, string> = {
   activity: 'activity',

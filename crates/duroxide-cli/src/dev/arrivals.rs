@@ -16,7 +16,7 @@ const TIDY_EVERY: usize = 40;
 type Sample = (&'static str, &'static str, &'static str);
 
 /// What is there at once, so that every page has something to show.
-const FIRST: [Sample; 14] = [
+const FIRST: [Sample; 16] = [
     ("Report", "report", "Quarterly report"),
     ("Order", "order", "3 apples"),
     ("Approval", "approval", "a new coffee machine"),
@@ -25,6 +25,8 @@ const FIRST: [Sample; 14] = [
     ("Import", "import", "suppliers.example"),
     ("Payment", "payment", "4000 0000 0000 9995"),
     ("Catalogue", "catalogue", "spring"),
+    ("Payroll", "payroll", "October"),
+    ("Backup", "backup", "athena"),
     ("Video", "video", "keynote.mov"),
     ("Reminder", "reminder", "water the plants"),
     ("Order", "order", "1 bicycle"),
@@ -35,7 +37,7 @@ const FIRST: [Sample; 14] = [
 ];
 
 /// What comes then, again and again.
-const ROUND: [Sample; 25] = [
+const ROUND: [Sample; 27] = [
     ("Order", "order", "12 eggs"),
     ("Import", "import", "weather.example"),
     ("Order", "order", "a box of tea"),
@@ -57,6 +59,8 @@ const ROUND: [Sample; 25] = [
     ("Payment", "payment", "4000 0000 0000 9987"),
     ("Order", "order", "8 candles"),
     ("Album", "album", "birthday"),
+    ("Payroll", "payroll", "November"),
+    ("Backup", "backup", "hermes"),
     ("Order", "order", "1 umbrella"),
     ("Report", "report", "Weekly report"),
     ("Order", "order", "4 batteries"),

@@ -13,6 +13,8 @@ const REPORT_STEPS: u32 = 80;
 const PHOTOS: u32 = 12;
 /// The parts of a catalogue.
 const PARTS: u32 = 4;
+/// The people of a team.
+const PEOPLE: u32 = 3;
 /// How many messages an inbox reads before it begins anew.
 const MESSAGES: u32 = 20;
 
@@ -21,10 +23,12 @@ pub fn functions(app: DuroxideBuilder) -> DuroxideBuilder {
     let app = app.orchestration(order).orchestration(payment).orchestration(import).orchestration(approval);
     let app = app.orchestration(booking).orchestration(album).orchestration(reminder).orchestration(video);
     let app = app.orchestration(catalogue).orchestration(catalogue_part).orchestration(report);
-    let app = app.orchestration(monitor).orchestration(inbox);
+    let app = app.orchestration(monitor).orchestration(inbox).orchestration(backup);
+    let app = app.orchestration(payroll).orchestration(payroll_team).orchestration(salary);
     let app = app.activity(charge).activity(pack).activity(ship).activity(charge_card).activity(fetch_page);
     let app = app.activity(ask_manager).activity(resize).activity(index).activity(send_mail);
     let app = app.activity(reserve_room).activity(release_room).activity(buy_ticket);
+    let app = app.activity(transfer).activity(upload);
     app.activity(transcode).activity(compute).activity(probe)
 }
 
@@ -119,6 +123,24 @@ async fn transcode(ctx: ActivityContext, file: String) -> Result<String, String>
     Ok(format!("{file}, in 4K"))
 }
 
+#[activity(name = "Transfer")]
+async fn transfer(ctx: ActivityContext, person: String) -> Result<String, String> {
+    work(&ctx, 200..900).await;
+    match person.starts_with("person 2 of Sales") {
+        true => Err(format!("bank: the account of {person} is closed")),
+        false => Ok(format!("paid {person}")),
+    }
+}
+
+#[activity(name = "Upload")]
+async fn upload(ctx: ActivityContext, volume: String) -> Result<String, String> {
+    work(&ctx, 9_000..15_000).await;
+    match ctx.attempt() {
+        0..=3 => Err(format!("{volume}: connection reset by peer (ECONNRESET)")),
+        _ => Ok(format!("{volume} uploaded")),
+    }
+}
+
 #[activity(name = "Compute")]
 async fn compute(ctx: ActivityContext, step: String) -> Result<String, String> {
     work(&ctx, 500..900).await;
@@ -210,6 +232,41 @@ async fn catalogue_part(ctx: OrchestrationContext, part: String) -> Result<Strin
         index(&ctx, format!("item {item} in {part}")).await?;
     }
     Ok(part)
+}
+
+/// One of its grandchildren fails. Nobody above fails with it, and the tree shows where it was.
+#[orchestration(name = "Payroll")]
+async fn payroll(ctx: OrchestrationContext, month: String) -> Result<String, String> {
+    let teams =
+        ["Engineering", "Sales", "Support"].map(|team| payroll_team(&ctx, format!("{team}, {month}")));
+    let teams = ctx.join(teams.into_iter().collect::<Vec<_>>()).await;
+    let paid = teams.iter().filter(|team| team.is_ok()).count();
+    Ok(format!("{paid} teams went through their people for {month}"))
+}
+
+#[orchestration(name = "PayrollTeam")]
+async fn payroll_team(ctx: OrchestrationContext, team: String) -> Result<String, String> {
+    let people: Vec<_> =
+        (1..=PEOPLE).map(|person| salary(&ctx, format!("person {person} of {team}"))).collect();
+    let paid = ctx.join(people).await.iter().filter(|person| person.is_ok()).count();
+    Ok(format!("{paid} of {PEOPLE} were paid: {team}"))
+}
+
+#[orchestration(name = "Salary")]
+async fn salary(ctx: OrchestrationContext, person: String) -> Result<String, String> {
+    transfer(&ctx, person).await
+}
+
+/// Fails for a while, and the store keeps the attempts: the history has one step for each volume, however many it takes.
+#[orchestration(name = "Backup")]
+async fn backup(ctx: OrchestrationContext, host: String) -> Result<String, String> {
+    let often = StoredRetry::forever().first_pause(secs(8)).longest_pause(secs(30));
+    let volumes: Vec<_> = ["home", "mail"]
+        .iter()
+        .map(|volume| upload(&ctx, format!("{host}/{volume}")).retry_in_store(often.clone()))
+        .collect();
+    let uploaded = ctx.join(volumes).await;
+    Ok(format!("{} volumes of {host}", uploaded.iter().filter(|volume| volume.is_ok()).count()))
 }
 
 /// Sleeps. It could sleep for a month; no process has to live that long.

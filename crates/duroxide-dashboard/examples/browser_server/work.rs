@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use duroxide::Client;
 use duroxide::prelude::*;
-use duroxide::{BackoffStrategy, RetryPolicy};
+use duroxide::{ActivityOptions, BackoffStrategy, RetryPolicy, StoredRetry};
 
 use crate::Failure;
 
@@ -100,6 +100,33 @@ async fn sync(ctx: OrchestrationContext, contact: String) -> Result<String, Stri
     ctx.schedule_activity_with_retry("PushContact", contact, RetryPolicy::new(24).with_backoff(hourly)).await
 }
 
+/// The store keeps the attempts: no event tells of them until the last.
+async fn deliver(ctx: OrchestrationContext, parcel: String) -> Result<String, String> {
+    let often = StoredRetry::forever().first_pause(Duration::from_secs(4)).multiplier(1.0);
+    let delivery = ctx.schedule_activity("RingTheBell", parcel);
+    delivery.with_options(ActivityOptions::new().retry(often)).await
+}
+
+async fn ring_the_bell(_ctx: ActivityContext, _parcel: String) -> Result<String, String> {
+    Err("nobody is at home".to_string())
+}
+
+/// One of its grandchildren fails, and nobody above it does.
+async fn settlement(ctx: OrchestrationContext, level: String) -> Result<String, String> {
+    let below = match level.as_str() {
+        "bank" => return Err("clearing: the bank of Madrid is closed".to_string()),
+        "leaf" => &[][..],
+        "region" => &[("lisbon", "leaf"), ("madrid", "bank")],
+        _ => &[("asia", "leaf"), ("europe", "region")],
+    };
+    let children = below.iter().map(|(child, level)| {
+        let id = format!("{}/{child}", ctx.instance_id());
+        ctx.schedule_sub_orchestration_with_id("Settlement", id, *level)
+    });
+    ctx.join(children.collect()).await;
+    Ok("settled".to_string())
+}
+
 async fn push_contact(_ctx: ActivityContext, _contact: String) -> Result<String, String> {
     Err("crm: 503 Service Unavailable".to_string())
 }
@@ -162,6 +189,7 @@ pub fn activities() -> Result<ActivityRegistry, Failure> {
         .register("ChargeCard", charge)
         .register("QueryWarehouse", query)
         .register("PushContact", push_contact)
+        .register("RingTheBell", ring_the_bell)
         .register("Transcode", long)
         .register("AskForSignature", ask_for_signature)
         .build_result()?)
@@ -181,6 +209,8 @@ pub fn orchestrations() -> Result<OrchestrationRegistry, Failure> {
         .register("Backup", backup)
         .register("Video", video)
         .register("Sync", sync)
+        .register("Delivery", deliver)
+        .register("Settlement", settlement)
         .register("Training", gpu)
         .register("Contract", contract)
         .register("Hello", greet)
@@ -205,6 +235,8 @@ pub async fn begin(client: &Client) -> Result<(), Failure> {
         ("training-3", "Training", "resnet"),
         ("contract-12", "Contract", "Acme Inc."),
         ("sync-crm", "Sync", "Ada Lovelace"),
+        ("delivery-5", "Delivery", "a parcel"),
+        ("settlement-q4", "Settlement", "all"),
         ("migrate-legacy", "LegacyImport", "{\"from\":\"v1\"}"),
     ] {
         client.start_orchestration(id, name, input).await?;

@@ -79,7 +79,7 @@ fn sentence(wait: &Wait, waits: WaitsFor) -> Option<String> {
             Some(format!("waits for the completion of {} from elsewhere", wait.name))
         }
         (WaitsFor::Retry, WaitKind::Activity) => {
-            let failures = wait.earlier_failures.unwrap_or(0) + wait.attempt.unwrap_or(0).saturating_sub(1);
+            let failures = wait.failures();
             (failures > 0).then(|| match &wait.last_error {
                 Some(error) => format!("{}, attempt {}: {error}", wait.name, failures + 1),
                 None => format!("{}, attempt {}", wait.name, failures + 1),

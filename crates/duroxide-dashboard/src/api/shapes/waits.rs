@@ -35,6 +35,7 @@ pub(crate) struct Wait {
     pub(crate) running_since_ms: Option<u64>,
     /// When a delayed activity is tried next.
     pub(crate) next_attempt_ms: Option<u64>,
+    /// The attempt of an activity that runs, from 1; otherwise how many attempts there were.
     pub(crate) attempt: Option<u32>,
     /// How often the same activity failed before.
     pub(crate) earlier_failures: Option<u32>,
@@ -45,6 +46,15 @@ pub(crate) struct Wait {
     pub(crate) last_error: Option<String>,
     pub(crate) child: Option<String>,
     pub(crate) child_state: Option<State>,
+}
+
+impl Wait {
+    /// How many attempts at an activity have come to nothing, whether the store tried again or the orchestration did.
+    pub(crate) fn failures(&self) -> u32 {
+        let attempts = self.attempt.unwrap_or(0);
+        let is_under_way = matches!(self.stage.as_deref(), Some(RUNNING | AWAITING_COMPLETION));
+        self.earlier_failures.unwrap_or(0) + attempts.saturating_sub(u32::from(is_under_way))
+    }
 }
 
 impl From<duroxide::model::Wait> for Wait {
@@ -109,13 +119,14 @@ impl From<duroxide::model::Wait> for Wait {
     }
 }
 
+const RUNNING: &str = "running";
 /// The stage of an activity whose result comes from elsewhere.
 pub(crate) const AWAITING_COMPLETION: &str = "awaiting_completion";
 
 fn stage_word(stage: ActivityStage) -> &'static str {
     match stage {
         ActivityStage::Delayed => "delayed",
-        ActivityStage::Running => "running",
+        ActivityStage::Running => RUNNING,
         ActivityStage::Awaited => AWAITING_COMPLETION,
         ActivityStage::Finished => "finished",
         ActivityStage::Missing => "missing",
