@@ -236,15 +236,18 @@ async fn fetch_instances(returner: &LeaseReturner, order: InstanceOrder) -> Resu
         p_parking_ms: shared.parking_ms,
         p_known: known,
         p_allowed: allowed,
-        p_seed: seed,
     ];
     let nobody: Option<&[String]> = None;
-    let (claim, values) = CLAIM_INSTANCES.call([request.clone(), params![p_touched: nobody]].concat());
+    let seeded = [request.clone(), params![p_seed: seed, p_touched: nobody]].concat();
+    let (claim, values) = CLAIM_INSTANCES.call(seeded);
     let undo = release(now, &seed, order.lease_ms);
     let rows = match returner.connection.query_or_undo((claim, &values), undo).await {
         Err(failure) if failure.may_be_about_a_row() => {
-            let (claim, values) = CLAIM_CAREFULLY.call(request);
-            let rows = returner.connection.query(claim, &values).await?;
+            // What takes back the first claim must not take back this one.
+            let seed = shared.holder.seed(order.lease_ms);
+            let (claim, values) = CLAIM_CAREFULLY.call([request, params![p_seed: seed]].concat());
+            let undo = release(now, &seed, order.lease_ms);
+            let rows = returner.connection.query_or_undo((claim, &values), undo).await?;
             rows.last().into_iter().for_each(report_blocked);
             rows
         }
@@ -264,14 +267,15 @@ async fn fetch_work(returner: &LeaseReturner, order: WorkOrder) -> Result<Activi
         p_owner: order.owner,
         p_session_ms: order.session_ms,
         p_routes: order.routes,
-        p_seed: seed,
     ];
-    let (claim, values) = CLAIM_WORK.call(request.clone());
+    let (claim, values) = CLAIM_WORK.call([request.clone(), params![p_seed: seed]].concat());
     let undo = release(now, &seed, order.lease_ms);
     let mut rows = match returner.connection.query_or_undo((claim, &values), undo).await {
         Err(failure) if failure.may_be_about_a_row() => {
-            let (claim, values) = CLAIM_WORK_CAREFULLY.call(request);
-            let rows = returner.connection.query(claim, &values).await?;
+            let seed = shared.holder.seed(order.lease_ms);
+            let (claim, values) = CLAIM_WORK_CAREFULLY.call([request, params![p_seed: seed]].concat());
+            let undo = release(now, &seed, order.lease_ms);
+            let rows = returner.connection.query_or_undo((claim, &values), undo).await?;
             rows.last().into_iter().for_each(report_quarantined);
             rows
         }

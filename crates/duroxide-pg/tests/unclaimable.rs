@@ -13,6 +13,7 @@ use duroxide::providers::{
     WorkClaim, WorkItem, WorkQueue, WorkRequest,
 };
 use duroxide_pg::PostgresProvider;
+use support::proxy::NextCommit;
 use support::world::{World, activity, completion, metadata, signal, start, started_event};
 
 const LEASE: Duration = Duration::from_secs(300);
@@ -254,6 +255,38 @@ async fn an_error_of_the_server_is_an_instances_own_if_others_can_be_claimed() {
     assert_eq!(activities(&store.claim_work(&WORK).await.unwrap()), ["good"]);
     assert_eq!(blocked(&store).await.len(), 1);
     assert_eq!(store.list_quarantined(10).await.unwrap().len(), 1);
+}
+
+// semantics: FAIL-11
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_leased_beside_a_row_that_cannot_be_claimed_is_given_back_if_the_answer_is_lost() {
+    let world = World::new(&[]).await;
+    let store = world.store().await;
+    refuse_leases(&world, "22P02").await;
+    // The first round prepares the statements.
+    for (round, spoiled) in [("first", 0), ("second", 2)] {
+        let spoil = || {
+            if round == "second" {
+                // The server refuses the first claim, and leases by the next one.
+                world.proxy.spoil_next_claim(NextCommit::Pass);
+                world.proxy.spoil_next_claim(NextCommit::LoseAnswer);
+            }
+        };
+        store.enqueue_for_orchestrator(start("bad"), None).await.unwrap();
+        store.enqueue_for_orchestrator(start(round), None).await.unwrap();
+        spoil();
+        let claim = claim_all(&store, &[round]).await.remove(0);
+        assert_eq!(claim.attempt_count, 1, "{round}");
+        store.enqueue_for_worker(activity("bad")).await.unwrap();
+        store.enqueue_for_worker(activity(round)).await.unwrap();
+        spoil();
+        let claims = store.claim_work(&WORK).await.unwrap();
+        assert_eq!(activities(&claims), [round]);
+        assert_eq!(claims[0].attempt_count, 1, "{round}");
+        assert_eq!(world.proxy.spoiled(), spoiled, "every fault happened");
+        assert_eq!(blocked(&store).await.len(), 1);
+        assert!(store.unblock_instance("bad").await.unwrap());
+    }
 }
 
 // semantics: FAIL-11

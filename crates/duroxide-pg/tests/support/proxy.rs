@@ -256,7 +256,8 @@ fn is_batch(sent: &[u8]) -> bool {
 }
 
 /// Tells whether a client asks for leases. The last parameters are a seed (32 digits) and, of instances, no array; of activities,
-/// a number. (Giving leases back has three parameters: no time, a seed and a number.) All results are binary.
+/// a number; of instances one by one, nothing. (Giving leases back has three parameters: no time, a seed and a number.) All
+/// results are binary.
 fn is_claim(sent: &[u8]) -> bool {
     const SEED: &[u8] = &[0, 0, 0, 32];
     const NOTHING: &[u8] = &[255, 255, 255, 255];
@@ -269,7 +270,9 @@ fn is_claim(sent: &[u8]) -> bool {
         seed.starts_with(SEED)
             && seed[4..].iter().all(u8::is_ascii_hexdigit)
             && !sent[..at].ends_with(THREE_THE_FIRST_NOTHING)
-            && (last == NOTHING && ends_after(40) || last == NUMBER && ends_after(48))
+            && (last == NOTHING && ends_after(40)
+                || last == NUMBER && ends_after(48)
+                || last == BINARY && !is_batch(sent))
     })
 }
 
