@@ -46,11 +46,17 @@ const PARTS: &[Part] = &[
         source: "../duroxide/src/runtime/worker/dispatcher.rs",
         root: LIBRARY,
         until: None,
-        changes: &[(
-            "were_all_asked = false;",
-            // What the dispatcher once did: it took a slot that was gone for an answer of the store.
-            "were_all_asked = crate::interleave::is_twin(\"asks-nobody\");",
-        )],
+        changes: &[
+            (
+                "were_all_asked = false;",
+                // What the dispatcher once did: it took a slot that was gone for an answer of the store.
+                "were_all_asked = crate::interleave::is_twin(\"asks-nobody\");",
+            ),
+            (
+                "self.session_owners.insert(slot.index());",
+                "if !crate::interleave::is_twin(\"forgets-owners\") { self.session_owners.insert(slot.index()); }",
+            ),
+        ],
     },
     Part {
         name: "sessions",

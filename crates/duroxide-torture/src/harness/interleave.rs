@@ -24,6 +24,7 @@ pub const HARNESS: Harness = Harness {
     twins: &[
         "asks-nobody",
         "frees-silently",
+        "forgets-owners",
         "forgets-due-times",
         "ends-foreign-watches",
         "wakes-nobody",

@@ -1,6 +1,9 @@
-//! `soak`: steady load on a SQLite file, with ended instances removed after a while. Memory, file, tables and latency must
-//! be as flat in the last third as in the second.
+//! `soak`: steady load on a SQLite file, with ended instances removed after a while. Memory, file, the rows of every table and
+//! latency must be as flat in the last third as in the second: the most of each, and in a run that is long enough to have an
+//! average, that of memory more closely.
 
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -51,10 +54,21 @@ const PAYLOAD: usize = 2_000;
 /// What a third may differ by without any growth: allocators and the log breathe.
 const SLACK_BYTES: u64 = 8 << 20;
 
+/// A run of so many batches warms up in its first third, and has an average in each other one.
+const LONG: usize = 3_000;
+/// The rows are counted with every so many batches: a count reads them all.
+const BETWEEN_COUNTS: usize = 10;
+/// How many rows a table may differ by.
+const SLACK_ROWS: u64 = 5_000;
+
 /// What was measured in a third of the batches.
-#[derive(Default, Clone, Copy)]
+#[derive(Default, Clone)]
 struct Third {
     memory: u64,
+    memory_of_all: u64,
+    batches: u64,
+    /// By table.
+    rows: BTreeMap<String, u64>,
     file: u64,
     slowest_ms: u64,
     instances: u64,
@@ -65,25 +79,61 @@ fn trial(_seed: u64, twin: Option<&str>) -> Trial {
     let length = Duration::from_secs(SECONDS.load(Ordering::Relaxed));
     let thirds = runtime.block_on(soak(length, twin.is_some()));
     let [_, second, third] = thirds;
-    let mut violations = Vec::new();
-    let mut flat = |what: &str, before: u64, after: u64, slack: u64| {
-        if after > before + before / 5 + slack {
-            let text = format!("{what} grew from {before} to {after} under steady load");
-            violations.push(Violation::of_store(Invariant::Liveness, text));
-        }
-    };
-    flat("memory", second.memory, third.memory, SLACK_BYTES);
-    flat("the file", second.file, third.file, SLACK_BYTES / 4);
-    flat("the number of instances", second.instances, third.instances, 2 * BATCH as u64 * 10);
-    flat("the longest latency (ms)", second.slowest_ms, third.slowest_ms, 2_000);
+    let violations = growth(&second, &third);
     let figures = Figures::from([
         ("seconds", length.as_secs()),
         ("most_memory_bytes", third.memory),
         ("most_file_bytes", third.file),
         ("most_instances", third.instances),
+        ("most_rows_of_a_table", third.rows.values().copied().max().unwrap_or(0)),
+        ("tables", third.rows.len() as u64),
         ("longest_latency_ms", third.slowest_ms),
     ]);
     Trial::new(violations, figures)
+}
+
+/// What has grown from one third to the next.
+fn growth(second: &Third, third: &Third) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    let mut flat = |what: &str, before: u64, after: u64, most: u64| {
+        if after > most {
+            let text = format!("{what} grew from {before} to {after} under steady load");
+            violations.push(Violation::of_store(Invariant::Liveness, text));
+        }
+    };
+    let with_slack = |before: u64, slack: u64| before + before / 5 + slack;
+    flat("memory", second.memory, third.memory, with_slack(second.memory, SLACK_BYTES));
+    if second.batches + third.batches >= LONG as u64 * 2 / 3 {
+        let average = |third: &Third| third.memory_of_all / third.batches.max(1);
+        let (before, after) = (average(second), average(third));
+        flat("the average of memory", before, after, before + before / 20 + SLACK_BYTES / 4);
+    }
+    flat("the file", second.file, third.file, with_slack(second.file, SLACK_BYTES / 4));
+    let most = with_slack(second.instances, 2 * BATCH as u64 * 10);
+    flat("the number of instances", second.instances, third.instances, most);
+    for (table, after) in &third.rows {
+        let before = second.rows.get(table).copied().unwrap_or(0);
+        flat(&format!("the table {table}"), before, *after, with_slack(before, SLACK_ROWS));
+    }
+    let most = with_slack(second.slowest_ms, 2_000);
+    flat("the longest latency (ms)", second.slowest_ms, third.slowest_ms, most);
+    violations
+}
+
+/// Counts the rows of every table, and keeps the most.
+fn count_rows(file: &Path, most: &mut BTreeMap<String, u64>) {
+    let connection = rusqlite::Connection::open(file).unwrap();
+    connection.busy_timeout(Duration::from_secs(10)).unwrap();
+    let tables =
+        "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%' ORDER BY name";
+    let mut tables = connection.prepare(tables).unwrap();
+    let tables = tables.query_map([], |row| row.get::<_, String>(0)).unwrap();
+    for table in tables.map(Result::unwrap) {
+        let count = format!("SELECT count(*) FROM {table}");
+        let rows: i64 = connection.query_row(&count, [], |row| row.get(0)).unwrap();
+        let most = most.entry(table).or_default();
+        *most = rows.unsigned_abs().max(*most);
+    }
 }
 
 async fn soak(length: Duration, keeps_everything: bool) -> [Third; 3] {
@@ -104,7 +154,7 @@ async fn soak(length: Duration, keeps_everything: bool) -> [Third; 3] {
     let options = RuntimeOptions { worker_concurrency: 8, ..RuntimeOptions::default() };
     let runtime = Runtime::start_with_options(store.clone(), activities, code, options).await;
     let client = Client::new(store);
-    let mut thirds = [Third::default(); 3];
+    let mut thirds: [Third; 3] = Default::default();
     let mut number = 0;
     // By their number, not by the clock: a busy machine does as much, and takes longer for it.
     let batches = (length.as_millis() / BETWEEN_BATCHES.as_millis()) as usize;
@@ -128,7 +178,13 @@ async fn soak(length: Duration, keeps_everything: bool) -> [Third; 3] {
             let filter = InstanceFilter { completed_before: Some(ended_before), ..InstanceFilter::default() };
             client.delete_instance_bulk(filter).await.unwrap();
         }
-        third.memory = third.memory.max(resident_bytes());
+        let memory = resident_bytes();
+        third.memory = third.memory.max(memory);
+        third.memory_of_all += memory;
+        third.batches += 1;
+        if done % BETWEEN_COUNTS == 0 {
+            count_rows(&path, &mut third.rows);
+        }
         let log = path.with_extension("db-wal");
         let size = |path: &std::path::Path| std::fs::metadata(path).map_or(0, |file| file.len());
         third.file = third.file.max(size(&path) + size(&log));
@@ -149,6 +205,32 @@ pub(super) fn resident_bytes() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn growth_of_each_kind_is_noticed() {
+        let rows = |count| BTreeMap::from([("history".to_string(), count)]);
+        let memory = 100 << 20;
+        let before = Third {
+            memory,
+            memory_of_all: memory * 1_000,
+            batches: 1_000,
+            rows: rows(10_000),
+            file: 50 << 20,
+            slowest_ms: 100,
+            instances: 1_000,
+        };
+        assert!(growth(&before, &before.clone()).is_empty());
+        for (after, what) in [
+            (Third { memory: 2 * memory, ..before.clone() }, "memory"),
+            (Third { memory_of_all: 1_100 * memory, ..before.clone() }, "average"),
+            (Third { rows: rows(20_000), ..before.clone() }, "history"),
+            (Third { file: 100 << 20, ..before.clone() }, "file"),
+            (Third { instances: 3_000, ..before.clone() }, "instances"),
+        ] {
+            let found = growth(&before, &after);
+            assert!(found.len() == 1 && found[0].what.contains(what), "{what}: {found:?}");
+        }
+    }
 
     #[test]
     fn without_a_limit_it_takes_as_long_as_in_the_short_tier() {

@@ -65,7 +65,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "schedules_of_sessions",
         run: runtime::worker::scenario::activities_of_sessions,
-        twins: &[],
+        twins: &["forgets-owners"],
         is_impatient: false,
     },
     Scenario {
