@@ -43,7 +43,7 @@
 //! | `shared`, `signals`, `clock` | telling dispatchers, watchers and other processes what changed, and when to look |
 //! | `figures`, `facts` | metrics about the state of the store, and what operators ask about its database |
 //! | `encode`, `text`, `functions` | values on their way in and out, and calls that name them |
-//! | `provider`, `extended`, `steps`, `admin`, `reads`, `histories`, `blocked`, `quarantine` | the traits |
+//! | `provider`, `extended`, `steps`, `admin`, `reads`, `histories`, `windows`, `blocked`, `quarantine` | the traits |
 //!
 //! # Connections
 //!
@@ -119,6 +119,7 @@ mod text;
 mod tls;
 mod transaction;
 mod waiting_dispatchers;
+mod windows;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, OnceLock};
