@@ -54,6 +54,8 @@ const USAGE: &str = "postgres-bench PROGRAM [--dir DIR] [--json] [options]
              --size 1000000  --samples 5
   faults   three worker processes under load while one fault after the other meets the database
              --minutes 60  --rate 20  --seed N  --phases NAME,NAME
+  upgrade  workers of this build and of another on one schema, in both orders, with restarts of both
+             --before CHECKOUT  --seconds 60  --rate 5  --seed N
 
 The server is the one that BENCH_DATABASE_URL names, in schemas that are removed afterwards; or one that is started for
 the program and thrown away.";
@@ -84,6 +86,7 @@ fn run() -> Outcome<bool> {
             "deletion" => deletion::run(&args, &mut report).await,
             "listing" => listing::run(&args, &mut report).await,
             "faults" => faults::run(&args, &mut report).await,
+            "upgrade" => faults::upgrade::run(&args, &mut report).await,
             faults::worker::PROGRAM => faults::worker::run(&args).await,
             "help" | "--help" | "-h" => {
                 println!("{USAGE}");

@@ -8,7 +8,7 @@ use crate::Outcome;
 
 /// Options that take no value.
 const FLAGS: [&str; 4] = ["json", "self-test", "no-op", "no-leases"];
-const OPTIONS: [&str; 24] = [
+const OPTIONS: [&str; 25] = [
     "dir",
     "callers",
     "rounds",
@@ -33,6 +33,7 @@ const OPTIONS: [&str; 24] = [
     "ledger",
     "name",
     "phases",
+    "before",
 ];
 
 /// What the program was asked to do.

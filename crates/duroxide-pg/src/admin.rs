@@ -13,8 +13,8 @@ use crate::committer::Committer;
 use crate::error::StoreError;
 use crate::functions::{Function, owned_params};
 use crate::jobs::{CallOf, Job, Params, Reply};
-use crate::reads::row_limit;
-use crate::shared::{Effects, clamp, positive};
+use crate::reads::{PAGE, number, optional_text, row_limit};
+use crate::shared::{Effects, clamp};
 use crate::text::{original, stored};
 
 /// Instances that a bulk operation takes at once, unless the caller gives a limit.
@@ -116,20 +116,29 @@ impl ProviderAdmin for PostgresProvider {
     async fn list_instances(&self) -> Result<Vec<String>, ProviderError> {
         const SQL: &str = "SELECT instance_id, incarnation FROM instances WHERE incarnation < $1
             ORDER BY incarnation DESC LIMIT $2";
-        self.pages("list_instances", SQL).await
+        self.pages("list_instances", SQL, &[]).await
     }
 
     async fn list_instances_by_status(&self, status: &str) -> Result<Vec<String>, ProviderError> {
-        const SQL: &str = "SELECT i.instance_id FROM instances i
+        const SQL: &str = "SELECT i.instance_id, i.incarnation FROM instances i
             JOIN executions e ON e.instance_id = i.instance_id AND e.execution_id = i.current_execution_id
-            WHERE e.status = $1 ORDER BY i.incarnation DESC";
-        self.names("list_instances_by_status", SQL, &[&stored(status).as_ref()]).await
+            WHERE e.status = $3 AND i.incarnation < $1 ORDER BY i.incarnation DESC LIMIT $2";
+        self.pages("list_instances_by_status", SQL, &[&stored(status).as_ref()]).await
     }
 
     async fn list_executions(&self, instance: &str) -> Result<Vec<u64>, ProviderError> {
-        const SQL: &str = "SELECT execution_id FROM executions WHERE instance_id = $1 ORDER BY execution_id";
-        let rows = self.rows("list_executions", SQL, &[&stored(instance).as_ref()]).await?;
-        Ok(rows.iter().map(|row| positive(row.get(0))).collect())
+        const SQL: &str = "SELECT execution_id FROM executions WHERE instance_id = $1 AND execution_id > $2
+            ORDER BY execution_id LIMIT $3";
+        let instance = stored(instance);
+        let (mut after, mut ids) = (i64::MIN, Vec::new());
+        loop {
+            let rows = self.listing("list_executions", SQL, &[&instance.as_ref(), &after, &PAGE]).await?;
+            ids.extend(rows.iter().map(|row| number(row, "execution_id")));
+            match rows.last() {
+                Some(last) if rows.len() as i64 == PAGE => after = last.get("execution_id"),
+                _ => return Ok(ids),
+            }
+        }
     }
 
     async fn read_history_with_execution_id(
@@ -145,9 +154,10 @@ impl ProviderAdmin for PostgresProvider {
     }
 
     async fn latest_execution_id(&self, instance: &str) -> Result<u64, ProviderError> {
-        const SQL: &str = "SELECT coalesce(max(execution_id), 1) FROM executions WHERE instance_id = $1";
+        const SQL: &str =
+            "SELECT coalesce(max(execution_id), 1) AS latest FROM executions WHERE instance_id = $1";
         let rows = self.rows("latest_execution_id", SQL, &[&stored(instance).as_ref()]).await?;
-        Ok(rows.first().map_or(1, |row| positive(row.get(0))))
+        Ok(rows.first().map_or(1, |row| number(row, "latest")))
     }
 
     async fn get_instance_info(&self, instance: &str) -> Result<InstanceInfo, ProviderError> {
@@ -171,9 +181,11 @@ impl ProviderAdmin for PostgresProvider {
     }
 
     async fn list_children(&self, instance_id: &str) -> Result<Vec<String>, ProviderError> {
-        const SQL: &str =
-            "SELECT instance_id FROM instances WHERE parent_instance_id = $1 ORDER BY incarnation";
-        self.names("list_children", SQL, &[&stored(instance_id).as_ref()]).await
+        const SQL: &str = "SELECT instance_id, incarnation FROM instances
+            WHERE parent_instance_id = $3 AND incarnation < $1 ORDER BY incarnation DESC LIMIT $2";
+        let mut children = self.pages("list_children", SQL, &[&stored(instance_id).as_ref()]).await?;
+        children.reverse();
+        Ok(children)
     }
 
     async fn get_parent_id(&self, instance_id: &str) -> Result<Option<String>, ProviderError> {
@@ -181,7 +193,7 @@ impl ProviderAdmin for PostgresProvider {
         const SQL: &str = "SELECT parent_instance_id FROM instances WHERE instance_id = $1";
         let rows = self.rows(OPERATION, SQL, &[&stored(instance_id).as_ref()]).await?;
         let row = rows.first().ok_or_else(|| refusal::instance_not_found(OPERATION, instance_id))?;
-        Ok(row.get::<_, Option<String>>(0).map(original))
+        Ok(optional_text(row, "parent_instance_id"))
     }
 
     async fn delete_instances_atomic(
@@ -310,8 +322,8 @@ impl PostgresProvider {
             let row = rows.first().filter(|row| row.get("found_instance"));
             Ok(row.map(|row| PruneResult {
                 instances_processed: 1,
-                executions_deleted: positive(row.get("executions_deleted")),
-                events_deleted: positive(row.get("events_deleted")),
+                executions_deleted: number(row, "executions_deleted"),
+                events_deleted: number(row, "events_deleted"),
             }))
         };
         self.call(&self.removals, operation, PRUNE.call(params), read).await
@@ -334,8 +346,8 @@ fn read_deletion(
     effects: &mut Effects,
 ) -> Result<DeleteInstanceResult, StoreError> {
     let Some(row) = rows.first() else { return Ok(DeleteInstanceResult::default()) };
-    let refused: Option<String> = row.get::<_, Option<String>>("refused").map(original);
-    let orphan: Option<String> = row.get::<_, Option<String>>("orphan").map(original);
+    let refused = optional_text(row, "refused");
+    let orphan = optional_text(row, "orphan");
     match (refused, orphan) {
         (Some(parent), Some(child)) => return Err(refusal::orphaned_child(&parent, &child).into()),
         (Some(instance), None) => return Err(refusal::still_running(&instance).into()),
@@ -346,9 +358,9 @@ fn read_deletion(
     effects.instances_touched = true;
     effects.changed_instances.extend(ids.iter().cloned());
     Ok(DeleteInstanceResult {
-        instances_deleted: positive(row.get("instances_deleted")),
-        executions_deleted: positive(row.get("executions_deleted")),
-        events_deleted: positive(row.get("events_deleted")),
-        queue_messages_deleted: positive(row.get("messages_deleted")),
+        instances_deleted: number(row, "instances_deleted"),
+        executions_deleted: number(row, "executions_deleted"),
+        events_deleted: number(row, "events_deleted"),
+        queue_messages_deleted: number(row, "messages_deleted"),
     })
 }

@@ -211,7 +211,7 @@ impl ExtendedProvider for PostgresProvider {
     }
 
     async fn read_recent(&self, instance: &str, limit: usize) -> Result<Vec<Event>, ProviderError> {
-        self.recent_events(instance, limit).await
+        self.recent_events("read_recent", instance, limit).await
     }
 
     async fn enqueue_start_if_absent(&self, start: WorkItem) -> Result<StartOutcome, ProviderError> {

@@ -43,7 +43,7 @@
 //! | `shared`, `signals`, `clock` | telling dispatchers, watchers and other processes what changed, and when to look |
 //! | `figures`, `facts` | metrics about the state of the store, and what operators ask about its database |
 //! | `encode`, `text`, `functions` | values on their way in and out, and calls that name them |
-//! | `provider`, `extended`, `steps`, `admin`, `reads`, `histories`, `blocked`, `quarantine` | the traits |
+//! | `provider`, `extended`, `steps`, `admin`, `reads`, `histories`, `windows`, `blocked`, `quarantine` | the traits |
 //!
 //! # Connections
 //!
@@ -58,7 +58,7 @@
 //!
 //! So a worker has five connections, and a client that starts orchestrations and waits for them three. If the URL gives
 //! an `application_name`, they are called `NAME (commits)` and so on. Stores in other schemas have connections of their
-//! own, because a session has one search path.
+//! own, because prepared statements and plans belong to one search path.
 //!
 //! A pooler in front of the database may share sessions among its clients (PgBouncer: `pool_mode = transaction`). The store
 //! notices that, makes its settings in each transaction, and polls for work of other processes instead of listening.
@@ -120,6 +120,7 @@ mod text;
 mod tls;
 mod transaction;
 mod waiting_dispatchers;
+mod windows;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -174,7 +175,7 @@ pub struct PostgresProvider {
     /// Reads that are soon done, and notifications.
     reads: Arc<SharedConnection>,
     /// Reads that may take long, apart from the others, which do not wait for them.
-    listings: Listings,
+    listings: Arc<Listings>,
     returner: LeaseReturner,
     renewals: renewals::Renewals,
     /// The connection that renews leases.
@@ -374,8 +375,14 @@ impl PostgresProvider {
         } else {
             Arc::new(reads)
         };
+        let listings = Arc::new(Listings::new(&connector, patience, idle));
         if let Some(interval) = settings.figures_interval() {
-            let figures = figures::Figures::new(Arc::downgrade(&shared), reads.clone(), connector.clone());
+            let figures = figures::Figures::new(
+                Arc::downgrade(&shared),
+                reads.clone(),
+                listings.clone(),
+                connector.clone(),
+            );
             background.0.push(tokio::spawn(figures.tell_every(interval)));
         }
         let leases = Arc::new(SharedConnection::new(connector.clone(), Purpose::Leases, patience));
@@ -400,7 +407,7 @@ impl PostgresProvider {
             committer,
             removals: Committer::start_removals(connector.clone(), returner.clone(), patience, idle),
             reads,
-            listings: Listings::new(&connector, patience, idle),
+            listings,
             _background: background,
             instance_claims: fetch::gather_instances(returner.clone()),
             work_claims: fetch::gather_work(returner.clone()),
@@ -424,6 +431,20 @@ impl PostgresProvider {
     pub async fn execute_sql(&self, sql: &str) -> Result<(), duroxide::providers::ProviderError> {
         let done = self.reads.query_once(sql).await;
         done.map(drop).map_err(reads::named("execute_sql"))
+    }
+
+    /// Reports the gauges so many times, as if once in an interval, for tests. Returns how often that took a look at the
+    /// queues.
+    #[cfg(feature = "test-hooks")]
+    pub async fn tell_figures(&self, rounds: usize, interval: Duration) -> usize {
+        let (shared, now) = (Arc::downgrade(&self.shared), self.shared.time.given_ms());
+        let mut figures =
+            figures::Figures::new(shared, self.reads.clone(), self.listings.clone(), self.connector.clone());
+        let mut looks = 0;
+        for _ in 0..rounds {
+            looks += usize::from(figures.tell(now, interval).await);
+        }
+        looks
     }
 
     /// Runs a query that returns one number, for tests.

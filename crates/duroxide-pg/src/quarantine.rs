@@ -12,13 +12,20 @@ use tokio_postgres::Row;
 use crate::PostgresProvider;
 use crate::encode::{self, NewActivity, NewMessage};
 use crate::functions::{Function, OwnedParam, owned_params};
-use crate::reads::{number, optional_text, row_limit};
+use crate::reads::{number, optional_text};
 use crate::shared::{Effects, clamp, positive};
+use crate::windows::window;
 
-const LIST: &str = "SELECT id, queue, instance_id, work_item, reason, quarantined_at FROM quarantine
-    WHERE id > $1 ORDER BY id LIMIT $2";
-const READ: &str = "SELECT id, queue, instance_id, work_item, reason, quarantined_at FROM quarantine
-    WHERE id = ANY ($1) ORDER BY id";
+const LIST: &str = window!(
+    "id, queue, instance_id, work_item, reason, quarantined_at",
+    "work_item",
+    "quarantine WHERE true"
+);
+const READ: &str = window!(
+    "id, queue, instance_id, work_item, reason, quarantined_at",
+    "work_item",
+    "quarantine WHERE id = ANY ($3)"
+);
 static RETRY: Function = Function::value("retry_quarantined_1");
 static PURGE: Function = Function::value("purge_quarantined_1");
 
@@ -87,7 +94,7 @@ impl PostgresProvider {
         after_id: u64,
         limit: usize,
     ) -> Result<Vec<QuarantineEntry>, ProviderError> {
-        let rows = self.listing(operation, LIST, &[&clamp(after_id), &row_limit(limit)]).await?;
+        let rows = self.windows(operation, LIST, clamp(after_id), limit, &[]).await?;
         Ok(rows.iter().map(entry).collect())
     }
 
@@ -95,7 +102,7 @@ impl PostgresProvider {
     pub(crate) async fn retry_rows(&self, ids: &[u64]) -> Result<Vec<QuarantineRetry>, ProviderError> {
         const OPERATION: &str = "retry_quarantined";
         let stored: Vec<i64> = ids.iter().map(|id| clamp(*id)).collect();
-        let rows = self.listing(OPERATION, READ, &[&stored]).await?;
+        let rows = self.windows(OPERATION, READ, i64::MIN, stored.len(), &[&stored]).await?;
         let entries: Vec<QuarantineEntry> = rows.iter().map(entry).collect();
         let (mut retries, mut answers) = (Retries::default(), Vec::with_capacity(ids.len()));
         for id in ids {

@@ -15,6 +15,7 @@ use crate::PostgresProvider;
 use crate::error::{Failure, StoreError};
 use crate::shared::{clamp, positive, whole_ms};
 use crate::text::{original, stored};
+use crate::windows::window;
 
 /// Puts a failure into the words of the storage contract.
 pub(crate) fn named(operation: &'static str) -> impl Fn(Failure) -> ProviderError {
@@ -44,16 +45,6 @@ pub(crate) fn row_limit(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
 
-macro_rules! latest {
-    ($before:literal, $after:literal) => {
-        concat!(
-            $before,
-            "coalesce((SELECT max(execution_id) FROM executions WHERE instance_id = $1), 1)",
-            $after
-        )
-    };
-}
-
 /// Selects the row that describes an instance; `$more` continues the query.
 macro_rules! described {
     ($more:literal) => {
@@ -68,6 +59,9 @@ macro_rules! described {
         )
     };
 }
+
+/// How many short rows a part of a listing has, at most.
+pub(crate) const PAGE: i64 = 10_000;
 
 fn metadata(row: &Row) -> InstanceMetadata {
     InstanceMetadata {
@@ -104,21 +98,6 @@ impl PostgresProvider {
         params: &[&(dyn ToSql + Sync)],
     ) -> Result<Vec<Row>, ProviderError> {
         self.listings.query(sql, params).await.map_err(named(operation))
-    }
-
-    pub(crate) async fn recent_events(
-        &self,
-        instance: &str,
-        limit: usize,
-    ) -> Result<Vec<Event>, ProviderError> {
-        const OPERATION: &str = "read_recent";
-        const SQL: &str = latest!(
-            "SELECT event_data FROM history WHERE instance_id = $1 AND execution_id = ",
-            " ORDER BY event_id DESC LIMIT $2"
-        );
-        let mut rows = self.rows(OPERATION, SQL, &[&stored(instance).as_ref(), &row_limit(limit)]).await?;
-        rows.reverse();
-        decode(&rows).map_err(|reason| refusal::undecodable_history(OPERATION, &reason))
     }
 
     /// Describes an instance by its row or, before its first turn, by its queued start: both as of one moment.
@@ -233,27 +212,28 @@ impl PostgresProvider {
         })
     }
 
-    /// Reads one column of texts.
+    /// Reads ids of instances.
     pub(crate) async fn names(
         &self,
         operation: &'static str,
         sql: &'static str,
         params: &[&(dyn ToSql + Sync)],
     ) -> Result<Vec<String>, ProviderError> {
-        Ok(self.listing(operation, sql, params).await?.iter().map(|row| original(row.get(0))).collect())
+        Ok(self.listing(operation, sql, params).await?.iter().map(|row| text(row, "instance_id")).collect())
     }
 
     /// Reads ids of instances in bounded parts, from the highest incarnation downwards. The statement's first parameter is
-    /// the incarnation to stay below, its second one how many to read.
+    /// the incarnation to stay below, its second one how many to read; `more` holds the others.
     pub(crate) async fn pages(
         &self,
         operation: &'static str,
         sql: &'static str,
+        more: &[&(dyn ToSql + Sync)],
     ) -> Result<Vec<String>, ProviderError> {
-        const PAGE: i64 = 10_000;
         let (mut below, mut ids) = (i64::MAX, Vec::new());
         loop {
-            let rows = self.listing(operation, sql, &[&below, &PAGE]).await?;
+            let params: &[&(dyn ToSql + Sync)] = &[&below, &PAGE];
+            let rows = self.listing(operation, sql, &[params, more].concat()).await?;
             ids.extend(rows.iter().map(|row| text(row, "instance_id")));
             match rows.last() {
                 Some(last) if rows.len() as i64 == PAGE => below = last.get("incarnation"),
@@ -263,10 +243,11 @@ impl PostgresProvider {
     }
 
     pub(crate) async fn system_metrics(&self) -> Result<SystemMetrics, ProviderError> {
-        const SQL: &str = "SELECT coalesce(sum(instances), 0)::bigint AS instances, coalesce(sum(executions), 0)::bigint AS executions,
-                coalesce(sum(running_instances), 0)::bigint AS running,
-                coalesce(sum(completed_instances), 0)::bigint AS completed,
-                coalesce(sum(failed_instances), 0)::bigint AS failed, coalesce(sum(events), 0)::bigint AS events
+        const SQL: &str = "SELECT coalesce(sum(instances), 0)::bigint AS instances,
+                coalesce(sum(executions), 0)::bigint AS executions,
+                coalesce(sum(running_instances), 0)::bigint AS running_instances,
+                coalesce(sum(completed_instances), 0)::bigint AS completed_instances,
+                coalesce(sum(failed_instances), 0)::bigint AS failed_instances, coalesce(sum(events), 0)::bigint AS events
             FROM (
                 SELECT instances, executions, running_instances, completed_instances, failed_instances, events FROM totals
                 UNION ALL
@@ -277,9 +258,9 @@ impl PostgresProvider {
         Ok(SystemMetrics {
             total_instances: number(row, "instances"),
             total_executions: number(row, "executions"),
-            running_instances: number(row, "running"),
-            completed_instances: number(row, "completed"),
-            failed_instances: number(row, "failed"),
+            running_instances: number(row, "running_instances"),
+            completed_instances: number(row, "completed_instances"),
+            failed_instances: number(row, "failed_instances"),
             total_events: number(row, "events"),
         })
     }
@@ -295,7 +276,7 @@ impl PostgresProvider {
                     SELECT count(*) FROM worker_queue
                     WHERE lock_token IS NOT NULL AND locked_until > (SELECT now FROM t)) AS activities";
         let rows = self.listing("get_queue_depths", SQL, &[&self.shared.time.given_ms()]).await?;
-        let depth = |column| {
+        let depth = |column: &str| {
             rows.first().and_then(|row| usize::try_from(row.get::<_, i64>(column)).ok()).unwrap_or(0)
         };
         Ok(QueueDepths {
@@ -349,11 +330,11 @@ impl PostgresProvider {
                 (SELECT coalesce(sum(octet_length(event_data)), 0)::bigint FROM history h
                     WHERE h.instance_id = i.instance_id AND h.execution_id = i.current_execution_id) AS bytes,
                 (SELECT event_data FROM history h WHERE h.instance_id = i.instance_id
-                    AND h.execution_id = i.current_execution_id AND h.event_id = 1) AS first
+                    AND h.execution_id = i.current_execution_id AND h.event_id = 1) AS first_event
             FROM instances i WHERE i.instance_id = $1";
         let rows = self.listing(OPERATION, SQL, &[&stored(instance).as_ref()]).await?;
         let Some(row) = rows.first() else { return Ok(None) };
-        let queue_pending_count = match row.get::<_, Option<&str>>("first") {
+        let queue_pending_count = match row.get::<_, Option<&str>>("first_event") {
             None => 0,
             Some(first) => {
                 let event: Event = serde_json::from_str(first)
@@ -399,9 +380,12 @@ impl PostgresProvider {
     }
 
     pub(crate) async fn parked(&self, limit: usize) -> Result<Vec<ParkedMessage>, ProviderError> {
-        const SQL: &str = "SELECT instance_id, work_item, parked_at FROM orchestrator_queue
-            WHERE parked_at IS NOT NULL ORDER BY id LIMIT $1";
-        let rows = self.listing("list_parked", SQL, &[&row_limit(limit)]).await?;
+        const SQL: &str = window!(
+            "id, instance_id, work_item, parked_at",
+            "work_item",
+            "orchestrator_queue WHERE parked_at IS NOT NULL"
+        );
+        let rows = self.windows("list_parked", SQL, i64::MIN, limit, &[]).await?;
         let read = |row: &Row| ParkedMessage {
             instance: text(row, "instance_id"),
             raw: row.get("work_item"),
@@ -412,10 +396,10 @@ impl PostgresProvider {
 
     pub(crate) async fn dropped(&self, limit: usize) -> Result<DroppedMessages, ProviderError> {
         const OPERATION: &str = "list_dropped";
-        const TOTAL: &str = "SELECT coalesce(sum(messages), 0)::bigint FROM dropped_totals";
+        const TOTAL: &str = "SELECT coalesce(sum(messages), 0)::bigint AS total FROM dropped_totals";
         const NEWEST: &str = "SELECT instance_id, work_item, size, dropped_at FROM dropped_messages
             WHERE dropped_at > now_ms_1($1) - $2 ORDER BY id DESC LIMIT $3";
-        let total = self.listing(OPERATION, TOTAL, &[]).await?.first().map_or(0, |row| positive(row.get(0)));
+        let total = self.listing(OPERATION, TOTAL, &[]).await?.first().map_or(0, |row| number(row, "total"));
         let kept_for = whole_ms(DroppedMessage::KEPT_FOR);
         let params: &[&(dyn ToSql + Sync)] =
             &[&self.shared.time.given_ms(), &kept_for, &row_limit(limit.min(DroppedMessage::KEPT))];

@@ -201,6 +201,25 @@ async fn what_a_claim_itself_puts_back_in_line_is_not_passed_by() {
     drop((turn, work));
 }
 
+// semantics: OBS-9
+#[tokio::test(flavor = "multi_thread")]
+async fn looks_at_what_is_dead_for_gauges_are_rare_and_in_nobodys_way() {
+    let listings = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'duroxide listings'";
+    let world = World::new(&[]).await;
+    let usual = world.sound_store().await;
+    assert_eq!(usual.tell_figures(5, Duration::from_secs(3_600)).await, 5);
+    // Every look takes longer than a hundredth of such an interval.
+    assert_eq!(usual.tell_figures(5, Duration::from_nanos(1)).await, 1);
+
+    let (held, ..) = Held::new().await;
+    // A session tells of its dead rows when it ends, or a while later.
+    held.world
+        .until("(SELECT sum(n_dead_tup) FROM pg_stat_user_tables WHERE relname = 'worker_queue') > 20000")
+        .await;
+    assert_eq!(held.store.tell_figures(5, Duration::from_nanos(1)).await, 1);
+    assert_eq!(held.world.number(listings).await, 1);
+}
+
 // semantics: LEASE-9
 #[tokio::test(flavor = "multi_thread")]
 async fn orchestrations_come_to_their_end_among_what_is_dead() {

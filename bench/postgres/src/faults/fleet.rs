@@ -33,25 +33,18 @@ impl Fleet {
         let mut fleet = Self { workers: Vec::new(), directory: directory.to_path_buf() };
         for (number, url) in urls.iter().enumerate() {
             let name = format!("w{}", number + 1);
-            let log = File::create(fleet.log(&name))?;
-            let process = Command::new(std::env::current_exe()?)
-                .args([worker::PROGRAM, "--url", url, "--schema", schema, "--name", &name, "--ledger"])
-                .arg(fleet.ledger(&name))
-                .stdin(Stdio::piped())
-                .stderr(log.try_clone()?)
-                .stdout(log)
-                .spawn()?;
+            let process = spawn(&std::env::current_exe()?, directory, url, schema, &name)?;
             fleet.workers.push(Worker { name, process, read: 0 });
         }
         Ok(fleet)
     }
 
     fn log(&self, worker: &str) -> PathBuf {
-        self.directory.join(format!("{worker}.log"))
+        log_of(&self.directory, worker)
     }
 
     fn ledger(&self, worker: &str) -> PathBuf {
-        self.directory.join(format!("{worker}.ledger"))
+        ledger_of(&self.directory, worker)
     }
 
     /// The ledgers of all workers that have one.
@@ -96,6 +89,27 @@ impl Fleet {
         }
         Ok(())
     }
+}
+
+/// Starts a program as a worker, whose log and ledger are in the directory.
+pub fn spawn(program: &Path, directory: &Path, url: &str, schema: &str, name: &str) -> Outcome<Child> {
+    let log = File::create(log_of(directory, name))?;
+    let process = Command::new(program)
+        .args([worker::PROGRAM, "--url", url, "--schema", schema, "--name", name, "--ledger"])
+        .arg(ledger_of(directory, name))
+        .stdin(Stdio::piped())
+        .stderr(log.try_clone()?)
+        .stdout(log)
+        .spawn()?;
+    Ok(process)
+}
+
+pub fn log_of(directory: &Path, worker: &str) -> PathBuf {
+    directory.join(format!("{worker}.log"))
+}
+
+pub fn ledger_of(directory: &Path, worker: &str) -> PathBuf {
+    directory.join(format!("{worker}.ledger"))
 }
 
 impl Drop for Fleet {

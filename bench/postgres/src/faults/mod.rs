@@ -12,6 +12,7 @@ mod load;
 mod scene;
 mod shapes;
 mod trouble;
+pub mod upgrade;
 pub mod worker;
 
 use std::sync::Arc;

@@ -57,6 +57,8 @@ struct State {
     /// The proxy cuts the next connections after so many answers.
     short_lives: Mutex<VecDeque<usize>>,
     weather: watch::Sender<Weather>,
+    /// The most bytes that the server has sent on a connection without being asked for more.
+    largest_answer: AtomicUsize,
 }
 
 impl Proxy {
@@ -78,6 +80,7 @@ impl Proxy {
             commits: watch::Sender::new(0),
             short_lives: Mutex::default(),
             weather: watch::Sender::new(Weather::Fair),
+            largest_answer: AtomicUsize::new(0),
         });
         let accepted = state.clone();
         let accepting = tokio::spawn(async move {
@@ -142,6 +145,11 @@ impl Proxy {
         self.state.weather.send_replace(weather);
     }
 
+    /// Returns the bytes of the largest answer since the last call.
+    pub fn take_largest_answer(&self) -> usize {
+        self.state.largest_answer.swap(0, Ordering::SeqCst)
+    }
+
     /// Returns how many commits the proxy has spoiled.
     pub fn spoiled(&self) -> usize {
         self.state.spoiled.load(Ordering::SeqCst)
@@ -165,6 +173,7 @@ impl State {
         let (_, _) = (client.set_nodelay(true), server.set_nodelay(true));
         let mut answers_left = self.short_lives.lock().unwrap().pop_front();
         let (mut sent, mut answered) = (vec![0; 64 * 1024], vec![0; 64 * 1024]);
+        let mut answer = 0;
         loop {
             tokio::select! {
                 _ = cuts.changed() => return,
@@ -173,6 +182,7 @@ impl State {
                 }
                 read = client.read(&mut sent) => match read {
                     Ok(count @ 1..) => {
+                        answer = 0;
                         if is_batch(&sent[..count]) {
                             self.commits.send_modify(|commits| *commits += 1);
                         }
@@ -197,6 +207,8 @@ impl State {
                             Some(left) => *left -= 1,
                             None => {}
                         }
+                        answer += count;
+                        self.largest_answer.fetch_max(answer, Ordering::SeqCst);
                         self.travel().await;
                         if client.write_all(&answered[..count]).await.is_err() {
                             return;

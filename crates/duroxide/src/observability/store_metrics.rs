@@ -14,6 +14,7 @@ const CONNECTIONS: &str = "duroxide_store_connections";
 const ARRIVALS: &str = "duroxide_store_arrivals_depth";
 const OLDEST: &str = "duroxide_queue_oldest_age_seconds";
 const DEAD_ROWS: &str = "duroxide_store_dead_rows";
+const FIGURES_AGE: &str = "duroxide_store_figures_age_seconds";
 const LOG_BYTES: &str = "duroxide_store_log_bytes";
 
 /// Records what a store does, through the `metrics` facade. All metrics have the label `store`.
@@ -31,6 +32,7 @@ const LOG_BYTES: &str = "duroxide_store_log_bytes";
 /// | `duroxide_store_arrivals_depth` | gauge | | commits whose messages no claim has looked at yet, at most 10,000 | PostgreSQL |
 /// | `duroxide_queue_oldest_age_seconds` | gauge | `queue` | how long the first in the `orchestrator` or `worker` queue has been ready; 0 if there is none | both |
 /// | `duroxide_store_dead_rows` | gauge | `table` | rows of a queue's table that wait for vacuum, as the server estimates | PostgreSQL |
+/// | `duroxide_store_figures_age_seconds` | gauge | | how old the depth of arrivals and the ages of the queues are; more while dead rows make a look take long | PostgreSQL |
 ///
 /// `store` is `sqlite`, `postgres` or `memory`. `committer` is `synced` or `unsynced`; a commit that is not synced by itself is made
 /// durable by a later one. Gauges are read by those handles only that take work, every 15 seconds at most.
@@ -57,6 +59,7 @@ impl StoreMetrics {
         describe_gauge!(ARRIVALS, Unit::Count, "Commits whose messages no claim has looked at");
         describe_gauge!(OLDEST, Unit::Seconds, "How long the first in a queue has been ready");
         describe_gauge!(DEAD_ROWS, Unit::Count, "Rows of a queue's table that wait for vacuum");
+        describe_gauge!(FIGURES_AGE, Unit::Seconds, "How old the figures about the queues are");
         describe_gauge!(LOG_BYTES, Unit::Bytes, "The size of the write-ahead log's file");
     }
 
@@ -107,6 +110,11 @@ impl StoreMetrics {
     /// Says how many rows of a table wait for vacuum.
     pub fn dead_rows(self, table: String, rows: u64) {
         gauge!(DEAD_ROWS, "store" => self.store, "table" => table).set(rows as f64);
+    }
+
+    /// Says how old the depth of arrivals and the ages of the queues are.
+    pub fn figures_age(self, age: Duration) {
+        gauge!(FIGURES_AGE, "store" => self.store).set(age.as_secs_f64());
     }
 
     /// Says how large the log's file is.
