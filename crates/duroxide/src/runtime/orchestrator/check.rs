@@ -169,7 +169,7 @@ enum Known {
     All(Source),
     InStore {
         /// What earlier executions left. The store tells it only to those who hold a lease.
-        first_values: Option<Box<HashMap<String, KvEntry>>>,
+        first_values: Option<HashMap<String, KvEntry>>,
     },
 }
 
@@ -202,7 +202,7 @@ async fn source(core: &Core, claim: &Claim, known: Known, unstored: Vec<Event>) 
             Some(Source::Stored(part.into()))
         }
         Known::InStore { first_values } => {
-            Some(Source::Stored(without_lease(core, claim, *first_values?, unstored).await?))
+            Some(Source::Stored(without_lease(core, claim, first_values?, unstored).await?))
         }
     };
     source.filter(|source| match source {

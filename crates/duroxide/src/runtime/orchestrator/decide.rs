@@ -122,8 +122,8 @@ impl Rules<'_> {
         self.wait_for(claim, "Orchestration not registered, abandoning", name, version)
     }
 
-    fn first_values(&self, kv: &HashMap<String, KvEntry>) -> Option<Box<HashMap<String, KvEntry>>> {
-        self.keeps_first_values.then(|| Box::new(kv.clone()))
+    fn first_values(&self, kv: &HashMap<String, KvEntry>) -> Option<HashMap<String, KvEntry>> {
+        self.keeps_first_values.then(|| kv.clone())
     }
 
     /// Describes the missing code of an orchestration; `None` if it is registered.

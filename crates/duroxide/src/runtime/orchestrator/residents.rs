@@ -22,7 +22,7 @@ pub(crate) struct Resident {
     /// A message may wait in its queue, and the turn of that message comes first. This is a hint: the store decides.
     pub(crate) has_mail: bool,
     /// The values that earlier executions left, for the check of a turn without a lease; `None` if no turn is checked.
-    pub(crate) first_values: Option<Box<HashMap<String, KvEntry>>>,
+    pub(crate) first_values: Option<HashMap<String, KvEntry>>,
 }
 
 impl Resident {
