@@ -96,6 +96,23 @@ test('an open instance changes by itself: state, history and timeline', async ()
   check();
 });
 
+test('the page of an instance opens one stream of its own and stays with it', async () => {
+  const streams = [];
+  const note = (request) => request.url().includes('/api/v1/stream') && streams.push(request.url());
+  await call(server.url, '/actions/start', { instance: 'live-4', orchestration: 'Expense', input: '8 EUR' });
+  page.on('request', note);
+  await open('instance?id=live-4&tab=waiting');
+  await page.locator('.link.live').waitFor();
+  await page.getByText('waits for this event').waitFor();
+  await call(server.url, '/actions/raise', { instance: 'live-4', name: 'decision', data: 'Ada' });
+  await page.locator('.title').getByText('Completed').waitFor();
+  await page.locator('.link.live').waitFor();
+  page.off('request', note);
+  // The first is of the page before it knows what it shows.
+  assert.ok(streams.length <= 2, `${streams.length} streams`);
+  check();
+});
+
 /** Lets the server answer the next request of this address, and keeps the answer from the page until it is let go. */
 async function hold(address) {
   let asked;
