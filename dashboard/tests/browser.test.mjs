@@ -75,8 +75,9 @@ test('filters stand in the address, and the back button takes them back', async 
 });
 
 test('views by what instances wait for, and views of one’s own', async () => {
+  const view = (name) => page.locator('nav[aria-label=Views]').getByText(name);
   await open('instances');
-  await page.getByText('Waiting for an event').click();
+  await view('Waiting for an event').click();
   await row('expense-lunch').getByText('waits for event decision').waitFor();
   await row('meter-7').getByText('waits for a message in readings').waitFor();
   await row('contract-12').getByText('waits for the completion of AskForSignature from elsewhere').waitFor();
@@ -86,7 +87,7 @@ test('views by what instances wait for, and views of one’s own', async () => {
   await page.keyboard.press('Enter');
   await open('overview');
   await open('instances');
-  await page.getByText('My orders').click();
+  await view('My orders').click();
   await page.waitForURL(/name=Order/);
   await page.getByLabel('Forget the view My orders').click();
   check();
