@@ -2,38 +2,18 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { after, before, test } from 'node:test';
-import { call, checkAccess, eventually, openPage, startBrowser, startServer, streamTells } from './support.mjs';
+import { begin, call, checkAccess, eventually } from './support.mjs';
 
-let server;
-let browser;
-let page;
-let check;
-let allowed;
+let server, page, check, allowed, open, row, confirm, toast;
+let end;
 
 before(async () => {
-  [server, browser] = await Promise.all([startServer('--hostile', 'yes'), startBrowser()]);
-  ({ page, check, allowed } = await openPage(browser.context, server.url));
-  // Everything that ends by itself has ended.
-  await eventually('the samples have run', async () => {
-    const { instances } = await call(server.url, '/instances?prefix=order-100');
-    return instances.length === 3 && instances.every((row) => ['completed', 'failed'].includes(row.state));
-  });
+  ({ server, page, check, allowed, open, row, confirm, toast, end } = await begin('--hostile', 'yes'));
 });
 
 after(async () => {
-  await browser?.stop();
-  await server?.stop();
+  await end?.();
 });
-
-// As in a new tab: nothing of the page before is taken for what the address shows.
-const open = async (hash) => {
-  await page.goto('about:blank');
-  await page.goto(`${server.url}#/${hash}`);
-  await page.waitForLoadState('domcontentloaded');
-};
-const row = (id) => page.locator(`tr[data-id=${JSON.stringify(id)}]`);
-const confirm = () => page.getByTestId('confirm').click();
-const toast = (text) => page.getByRole('status').filter({ hasText: text }).first().waitFor();
 
 const PAGES = {
   overview: ['overview', 'Throughput'],
@@ -73,68 +53,6 @@ for (const [name, [hash, text]] of Object.entries(PAGES)) {
   });
 }
 
-test('the list changes by itself: a new instance appears, and its state follows', async () => {
-  await open('instances');
-  await row('order-1001').waitFor();
-  await call(server.url, '/actions/start', { instance: 'live-1', orchestration: 'Expense', input: '5 EUR' });
-  await row('live-1').getByText('Waiting', { exact: true }).waitFor();
-  await call(server.url, '/actions/raise', { instance: 'live-1', name: 'decision', data: 'Ada' });
-  await row('live-1').getByText('Completed', { exact: true }).waitFor();
-  await call(server.url, '/actions/delete', { instance: 'live-1' });
-  await row('live-1').waitFor({ state: 'detached' });
-  check();
-});
-
-test('an open instance changes by itself: state, history and timeline', async () => {
-  await call(server.url, '/actions/start', { instance: 'live-2', orchestration: 'Expense', input: '6 EUR' });
-  await open('instance?id=live-2&tab=waiting');
-  await page.getByText('waits for this event').waitFor();
-  await call(server.url, '/actions/raise', { instance: 'live-2', name: 'decision', data: 'Ada' });
-  await page.locator('.title').getByText('Completed').waitFor();
-  await page.getByRole('tab', { name: 'History' }).click();
-  await page.getByText('Completed').nth(1).waitFor();
-  check();
-});
-
-/** Lets the server answer the next request of this address, and keeps the answer from the page until it is let go. */
-async function hold(address) {
-  let asked;
-  let letGo;
-  const isAnswered = new Promise((resolve) => (asked = resolve));
-  const arrival = new Promise((resolve) => (letGo = resolve));
-  await page.route(address, async (route) => {
-    const response = await route.fetch();
-    asked();
-    await arrival;
-    await route.fulfill({ response });
-  }, { times: 1 });
-  return { isAnswered, letGo };
-}
-
-test('an answer from before a change does not replace what the change brought', async () => {
-  await call(server.url, '/actions/start', { instance: 'live-3', orchestration: 'Expense', input: '7 EUR' });
-  await eventually('it waits', async () => (await call(server.url, '/instance?id=live-3')).state === 'waiting');
-  const events = await hold(/\/api\/v1\/instance\/events\?.*id=live-3/);
-  await open('instance?id=live-3&tab=history');
-  await events.isAnswered;
-  await call(server.url, '/actions/raise', { instance: 'live-3', name: 'decision', data: 'Ada' });
-  await eventually('it has ended', async () => (await call(server.url, '/instance?id=live-3')).state === 'completed');
-  events.letGo();
-  await page.getByText('Completed').nth(1).waitFor();
-
-  const list = await hold(/\/api\/v1\/instances\?/);
-  await open('instances');
-  await list.isAnswered;
-  const isTold = streamTells(server.url, (event, data) => event === 'instances' && data.removed.includes('live-3'));
-  await call(server.url, '/actions/delete', { instance: 'live-3' });
-  await isTold;
-  list.letGo();
-  await row('order-1001').waitFor({ state: 'attached' });
-  await row('live-3').waitFor({ state: 'detached' });
-  await page.unrouteAll({ behavior: 'wait' });
-  check();
-});
-
 test('filters stand in the address, and the back button takes them back', async () => {
   await open('instances');
   await page.getByRole('group', { name: 'States' }).getByText('Failed').click();
@@ -157,8 +75,9 @@ test('filters stand in the address, and the back button takes them back', async 
 });
 
 test('views by what instances wait for, and views of one’s own', async () => {
+  const view = (name) => page.locator('nav[aria-label=Views]').getByText(name);
   await open('instances');
-  await page.getByText('Waiting for an event').click();
+  await view('Waiting for an event').click();
   await row('expense-lunch').getByText('waits for event decision').waitFor();
   await row('meter-7').getByText('waits for a message in readings').waitFor();
   await row('contract-12').getByText('waits for the completion of AskForSignature from elsewhere').waitFor();
@@ -168,7 +87,7 @@ test('views by what instances wait for, and views of one’s own', async () => {
   await page.keyboard.press('Enter');
   await open('overview');
   await open('instances');
-  await page.getByText('My orders').click();
+  await view('My orders').click();
   await page.waitForURL(/name=Order/);
   await page.getByLabel('Forget the view My orders').click();
   check();
@@ -365,68 +284,6 @@ test('whoever raises an event for an instance that has ended is told so', async 
   await page.getByRole('button', { name: 'Keep as it is' }).click();
 });
 
-test('the stream rests while the page is hidden, and the list is right when it is seen again', async () => {
-  await open('instances?q=hidden-');
-  await page.getByText('Live', { exact: true }).waitFor();
-  const hide = (hidden) => page.evaluate((value) => {
-    Object.defineProperty(document, 'hidden', { configurable: true, get: () => value });
-    document.dispatchEvent(new Event('visibilitychange'));
-  }, hidden);
-  await hide(true);
-  await page.getByText('Paused', { exact: true }).waitFor();
-  const { instances: before } = await call(server.url, '/overview');
-  await call(server.url, '/actions/start', { instance: 'hidden-1', orchestration: 'Expense', input: 'x' });
-  await streamTells(server.url, (event, data) => event === 'overview' && data.instances > before);
-  assert.equal(await row('hidden-1').count(), 0);
-  await hide(false);
-  await page.getByText('Live', { exact: true }).waitFor();
-  await row('hidden-1').waitFor();
-  check();
-});
-
-test('the view Retrying lists what failed and is tried again, with the error', async () => {
-  await eventually('it failed once', async () => (await call(server.url, '/instances?waits=retry')).instances.some((one) => one.id === 'sync-crm'));
-  await open('instances');
-  await page.getByRole('link', { name: 'Retrying', exact: true }).click();
-  await page.waitForURL(/waits=retry/);
-  await row('sync-crm').getByText('crm: 503 Service Unavailable').waitFor();
-  await row('expense-lunch').waitFor({ state: 'detached' });
-  await checkAccess(page, 'retrying');
-  check();
-});
-
-test('the view Retrying shows the attempts that the store keeps, and their number as it grows', async () => {
-  await open('instances?waits=retry');
-  const shown = async () => Number(/attempt (\d+): nobody is at home/.exec(await row('delivery-5').textContent({ timeout: 20_000 }) ?? '')?.[1] ?? 0);
-  await row('delivery-5').getByText('nobody is at home').waitFor();
-  const before = await shown();
-  assert.ok(before >= 2);
-  await eventually('another attempt', async () => (await shown()) > before);
-  check();
-});
-
-test('a view of what waits follows: who got its event goes, who begins to wait comes, with the reason', async () => {
-  await call(server.url, '/actions/start', { instance: 'waits-1', orchestration: 'Expense', input: 'x' });
-  await open('instances');
-  await page.getByRole('link', { name: 'Waiting for an event', exact: true }).click();
-  await row('waits-1').getByText('waits for event decision').waitFor();
-  await call(server.url, '/actions/raise', { instance: 'waits-1', name: 'decision', data: 'Ada' });
-  await row('waits-1').waitFor({ state: 'detached' });
-  await call(server.url, '/actions/start', { instance: 'waits-2', orchestration: 'Expense', input: 'x' });
-  await row('waits-2').getByText('waits for event decision').waitFor();
-  await row('expense-lunch').getByText('waits for event decision').waitFor();
-  check();
-});
-
-test('a list of descendants follows, too', async () => {
-  await call(server.url, '/actions/start', { instance: 'family-1', orchestration: 'Settlement', input: 'all' });
-  await open('instances?root=family-1');
-  await row('family-1/europe/madrid').getByText('Failed', { exact: true }).waitFor();
-  await call(server.url, '/actions/delete', { instance: 'family-1' });
-  await row('family-1/europe/madrid').waitFor({ state: 'detached' });
-  check();
-});
-
 test('instances are filtered by when they changed, by a prefix, and sorted by the last change', async () => {
   await open('instances');
   await row('order-1001').waitFor();
@@ -484,120 +341,6 @@ test('nothing happens if the question is answered with no', async () => {
   assert.equal(about.state, 'waiting');
 });
 
-test('a bar of the timeline opens the pair of events, and the timeline zooms', async () => {
-  await open('instance?id=order-1001');
-  await page.getByRole('button', { name: /ChargeCard, attempt 1/ }).click();
-  const dialog = page.getByRole('dialog');
-  await dialog.getByText('ActivityScheduled').waitFor();
-  await dialog.getByText('ActivityFailed').waitFor();
-  await checkAccess(page, 'the dialog of a step');
-  await page.keyboard.press('Escape');
-  await page.getByLabel('Zoom in').click();
-  await page.getByRole('button', { name: 'Whole' }).click();
-  const map = await page.locator('.map').boundingBox();
-  await page.mouse.move(map.x + 20, map.y + 20);
-  await page.mouse.down();
-  await page.mouse.move(map.x + map.width / 2, map.y + 20, { steps: 4 });
-  await page.mouse.up();
-  await page.locator('.brush').waitFor();
-  check();
-});
-
-test('the timeline draws what queues, what is tried again, and the pause between attempts, with the errors', async () => {
-  await open('instance?id=training-3');
-  await page.locator('.attempt .bar.queued').waitFor();
-  await open('instance?id=order-1001');
-  await page.locator('.thread').first().waitFor();
-  const box = (n) => page.getByRole('button', { name: new RegExp(`ChargeCard, attempt ${n}`) }).boundingBox();
-  const [first, second] = [await box(1), await box(2)];
-  assert.ok(second.x > first.x + first.width + 10, 'there is a gap between the attempts');
-  assert.match(await page.getByRole('button', { name: /ChargeCard, attempt 1/ }).getAttribute('title'), /bank: connection reset by peer/);
-  // The store keeps these attempts: the history has no event of them.
-  await open('instance?id=delivery-5');
-  await page.locator('.attempt .bar.tried').waitFor();
-  await page.locator('.attempt .bar.ahead').waitFor();
-  await page.getByText(/^attempt \d+, next in .* – nobody is at home$/).waitFor();
-  await page.getByRole('button', { name: /RingTheBell, open, .*attempt \d+, next in/ }).click();
-  const dialog = page.getByRole('dialog');
-  await dialog.getByText('Next attempt').waitFor();
-  await dialog.getByText('The last attempt: nobody is at home').waitFor();
-  await page.keyboard.press('Escape');
-  await checkAccess(page, 'a timeline with attempts that the store keeps');
-  check();
-});
-
-test('an error stands beside its bar, and the line of now moves', async () => {
-  await open('instance?id=settlement-q4/europe/madrid');
-  await page.getByText('clearing: the bank of Madrid is closed').first().waitFor();
-  await open('instance?id=report-2026-11/east');
-  await page.locator('.remark').getByText('sales_east').waitFor();
-  await open('instance?id=backup-nightly');
-  const now = page.locator('.now').first();
-  await now.waitFor();
-  // The whole grows with the time, so the line moves in a part of it.
-  const map = await page.locator('.map').boundingBox();
-  await page.mouse.move(map.x + map.width * 0.3, map.y + 20);
-  await page.mouse.down();
-  await page.mouse.move(map.x + map.width - 1, map.y + 20, { steps: 4 });
-  await page.mouse.up();
-  const left = () => now.evaluate((line) => parseFloat(line.style.left));
-  const before = await left();
-  await eventually('it moves', async () => (await left()) > before);
-  check();
-});
-
-test('a failure far below shows above, and a branch is read when it is opened', async () => {
-  await eventually('the grandchild failed', async () => (await call(server.url, '/instances?root=settlement-q4&state=failed')).instances.length === 1);
-  const asked = [];
-  page.on('request', (request) => {
-    const parent = new URL(request.url()).searchParams.get('parent');
-    if (parent) asked.push(parent);
-  });
-  const node = (id) => page.locator('.node').filter({ has: page.getByRole('link', { name: id, exact: true }) });
-  await open('instance?id=settlement-q4&tab=tree');
-  await node('settlement-q4').getByText('1 in trouble below').waitFor();
-  await node('settlement-q4/europe').getByText('1 in trouble below').waitFor();
-  assert.equal(await node('settlement-q4/asia').getByText('in trouble').count(), 0);
-  assert.equal(await page.getByLabel('Children of settlement-q4/asia').count(), 0);
-  assert.ok(!asked.includes('settlement-q4/europe'), 'a closed branch was read');
-  await page.getByLabel('Children of settlement-q4/europe').click();
-  await node('settlement-q4/europe/madrid').getByText('Failed').waitFor();
-  assert.ok(asked.includes('settlement-q4/europe'));
-  await checkAccess(page, 'an opened tree');
-  check();
-});
-
-test('who sees more than fifty in trouble is told that there are more', async () => {
-  await page.route(/\/api\/v1\/instances\?.*root=settlement-q4.*state=failed/, async (route) => {
-    const response = await route.fetch();
-    const answer = await response.json();
-    await route.fulfill({ json: { ...answer, next: 'more', count: { count: 50, is_more: true } } });
-  });
-  await open('instance?id=settlement-q4&tab=tree');
-  await page.getByText('50+ in trouble below').waitFor();
-  await page.getByText('1+ in trouble below').waitFor();
-  await page.unrouteAll({ behavior: 'wait' });
-  check();
-});
-
-test('what has ended can be started again with its input, and a long output is opened line by line', async () => {
-  await call(server.url, '/actions/start', { instance: 'tall-1', orchestration: 'Hello', input: Array.from({ length: 40 }, (_, n) => `line ${n}`).join('\n') });
-  await open('instance?id=tall-1');
-  await page.locator('.title').getByText('Completed').waitFor();
-  const output = page.getByLabel('Output', { exact: true });
-  const isCut = () => output.evaluate((box) => box.scrollHeight > box.clientHeight + 1);
-  assert.equal(await isCut(), true);
-  await page.getByRole('button', { name: 'All lines' }).last().click();
-  assert.equal(await isCut(), false);
-  await page.getByRole('button', { name: 'Start again' }).click();
-  assert.equal(await page.getByLabel('Orchestration', { exact: true }).inputValue(), 'Hello');
-  assert.match(await page.getByLabel(/Input, as it is/).inputValue(), /^line 0\nline 1\n/);
-  await page.getByLabel('Instance id (made up if empty)').fill('tall-2');
-  await confirm();
-  await page.waitForURL(/id=tall-2/);
-  check();
-});
-
 test('the overview counts what no worker has begun, and the list counts by state', async () => {
   await page.route(/\/api\/v1\/(overview|stream)/, async (route) => {
     if (/stream/.test(route.request().url())) return route.abort();
@@ -641,17 +384,6 @@ test('on a phone the pages, the views and the first rows are in sight, with thei
   const width = await page.evaluate(() => document.documentElement.scrollWidth);
   assert.ok(width <= 380);
   await page.setViewportSize({ width: 1280, height: 860 });
-  check();
-});
-
-test('the history is searched, switched to raw, and downloaded', async () => {
-  await open('instance?id=order-1001&tab=history');
-  await page.getByLabel('Search the history').fill('ReserveStock');
-  await eventually('one line', async () => (await page.locator('ol > li').count()) === 1);
-  await page.getByRole('button', { name: 'Raw' }).click();
-  await page.waitForURL(/history=raw/);
-  const [file] = await Promise.all([page.waitForEvent('download'), page.getByRole('button', { name: 'Download' }).click()]);
-  assert.equal(file.suggestedFilename(), 'order-1001-1.json');
   check();
 });
 

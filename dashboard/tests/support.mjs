@@ -72,6 +72,31 @@ export async function openPage(context, base) {
   return { page, check, allowed };
 }
 
+/** A server with the samples, a browser, and what the tests of a file do with them. */
+export async function begin(...options) {
+  const [server, browser] = await Promise.all([startServer(...options), startBrowser()]);
+  const { page, check, allowed } = await openPage(browser.context, server.url);
+  // Everything that ends by itself has ended.
+  await eventually('the samples have run', async () => {
+    const { instances } = await call(server.url, '/instances?prefix=order-100');
+    return instances.length === 3 && instances.every((row) => ['completed', 'failed'].includes(row.state));
+  });
+  // As in a new tab: nothing of the page before is taken for what the address shows.
+  const open = async (hash) => {
+    await page.goto('about:blank');
+    await page.goto(`${server.url}#/${hash}`);
+    await page.waitForLoadState('domcontentloaded');
+  };
+  const row = (id) => page.locator(`tr[data-id=${JSON.stringify(id)}]`);
+  const confirm = () => page.getByTestId('confirm').click();
+  const toast = (text) => page.getByRole('status').filter({ hasText: text }).first().waitFor();
+  const end = async () => {
+    await browser.stop();
+    await server.stop();
+  };
+  return { server, browser, page, check, allowed, open, row, confirm, toast, end };
+}
+
 export async function call(base, path, body) {
   const response = await fetch(`${base}api/v1${path}`, body === undefined ? {} : {
     method: 'POST',

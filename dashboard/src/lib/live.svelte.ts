@@ -1,5 +1,6 @@
 // One stream of changes for the whole page. It resumes where it was cut, rests while the page is hidden, and says so
 // when the server is gone.
+import { untrack } from 'svelte';
 import { headers, token, url, whenUnauthorized, type InstanceRow, type Overview } from './api';
 
 export type Change =
@@ -41,7 +42,7 @@ export const live = {
     lastId = '';
     connect();
   },
-  connect,
+  connect: () => connect(),
 };
 
 function tell(change: Change) {
@@ -106,7 +107,10 @@ async function read(controller: AbortController) {
   }
 }
 
-function connect() {
+// Whoever connects in an effect does not depend on the state of the connection: it would connect again for ever.
+const connect = () => untrack(connectNow);
+
+function connectNow() {
   clearTimeout(retry);
   current?.abort();
   if (document.hidden) {

@@ -66,10 +66,10 @@ export function relative(at: number, now: number): string {
       : abs < 60_000
         ? `${Math.round(abs / 1000)} s`
         : abs < 3_600_000
-          ? `${Math.round(abs / 60_000)} min`
+          ? `${Math.floor(abs / 60_000)} min`
           : abs < 86_400_000
-            ? `${Math.round(abs / 3_600_000)} h`
-            : `${Math.round(abs / 86_400_000)} d`;
+            ? `${Math.floor(abs / 3_600_000)} h`
+            : `${Math.floor(abs / 86_400_000)} d`;
   if (!text) return 'just now';
   return delta >= 0 ? `${text} ago` : `in ${text}`;
 }
