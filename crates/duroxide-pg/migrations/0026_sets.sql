@@ -208,6 +208,64 @@ BEGIN
     had_places := v_found IS NOT NULL;
 END $$;
 
+-- Three functions that `store_steps_1` and `ack_turns_3` share. They return a value, because PL/pgSQL calls them faster in an
+-- assignment than in a PERFORM. `p_verdicts` has 0 for the turns that are stored, whose positions `p_turn` names.
+--
+-- Removes activities that turns have cancelled, and lets claims look at what that frees in sessions.
+CREATE FUNCTION cancel_work_1(
+    p_verdicts integer[], p_turn integer[], p_instance text[], p_execution bigint[], p_activity bigint[]) RETURNS boolean
+LANGUAGE plpgsql AS $$
+BEGIN
+    WITH gone AS (
+        DELETE FROM worker_queue w
+        USING unnest(p_turn, p_instance, p_execution, p_activity) c(turn, instance_id, execution_id, activity_id)
+        WHERE p_verdicts[c.turn] = 0 AND w.instance_id = c.instance_id AND w.execution_id = c.execution_id
+            AND w.activity_id = c.activity_id
+        RETURNING w.session_id, w.route)
+    INSERT INTO session_arrivals (sessions, routes)
+    SELECT pg_catalog.array_agg(session_id), pg_catalog.array_agg(route) FROM gone WHERE session_id IS NOT NULL
+    HAVING pg_catalog.count(*) > 0;
+    RETURN true;
+END $$;
+
+-- Removes messages that no turn will read: all of an instance that is over, except a start, whose sender waits for its answer;
+-- of one that was continued as new, those that the execution before waited for.
+CREATE FUNCTION drop_unread_1(p_over text[], p_continued text[]) RETURNS boolean
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF p_over IS NOT NULL THEN
+        DELETE FROM orchestrator_queue WHERE instance_id = ANY (p_over) AND parked_at IS NULL AND class <> 'start';
+    END IF;
+    IF p_continued IS NOT NULL THEN
+        DELETE FROM orchestrator_queue
+        WHERE instance_id = ANY (p_continued) AND parked_at IS NULL AND class = 'completion';
+    END IF;
+    RETURN true;
+END $$;
+
+-- Enqueues messages of turns, except those that `drop_unread_1` would remove. `p_of` has the instances of the turns. Returns, of
+-- each message, the instance that got it and when it is due (0 for now); and the earliest time of those that are due later.
+CREATE FUNCTION enqueue_of_turns_1(
+    p_at bigint, p_verdicts integer[], p_of text[], p_over text[], p_continued text[],
+    p_turn integer[], p_instance text[], p_class text[], p_due bigint[], p_item text[], p_parent text[],
+    OUT instances text[], OUT times bigint[], OUT first_due bigint)
+LANGUAGE plpgsql AS $$
+BEGIN
+    WITH new AS (
+        INSERT INTO orchestrator_queue AS q (instance_id, class, visible_at, created_at, work_item, parent_instance_id)
+        SELECT m.i, m.class, CASE WHEN m.due <= p_at THEN 0 ELSE m.due END, p_at, m.item, m.parent
+        FROM unnest(p_turn, p_instance, p_class, p_due, p_item, p_parent)
+            WITH ORDINALITY m(turn, i, class, due, item, parent, place)
+        WHERE p_verdicts[m.turn] = 0
+            AND (p_over IS NULL OR m.class = 'start' OR m.i <> p_of[m.turn] OR m.i <> ALL (p_over))
+            AND (p_continued IS NULL OR m.class <> 'completion' OR m.i <> p_of[m.turn] OR m.i <> ALL (p_continued))
+        ORDER BY m.place
+        RETURNING q.instance_id, q.visible_at)
+    SELECT pg_catalog.array_agg(n.instance_id), pg_catalog.array_agg(n.visible_at),
+        pg_catalog.min(n.visible_at) FILTER (WHERE n.visible_at > 0)
+    INTO instances, times, first_due FROM new n;
+END $$;
+
 -- Stores steps, each wholly or not at all. `verdicts` has 0 for a step that was stored; 3 if an event of it is there already,
 -- which `details` has; 4 if the instance is not what the caller took it for, or a result's activity is not held. Of a stored
 -- step, `details` has the incarnation of its instance.
@@ -414,16 +472,8 @@ BEGIN
         END IF;
     END IF;
     IF pg_catalog.cardinality(p_cancel_turn) > 0 THEN
-        WITH gone AS (
-            DELETE FROM worker_queue w
-            USING unnest(p_cancel_turn, p_cancel_instance, p_cancel_execution, p_cancel_activity)
-                c(step, instance_id, execution_id, activity_id)
-            WHERE verdicts[c.step] = 0 AND w.instance_id = c.instance_id AND w.execution_id = c.execution_id
-                AND w.activity_id = c.activity_id
-            RETURNING w.session_id, w.route)
-        INSERT INTO session_arrivals (sessions, routes)
-        SELECT pg_catalog.array_agg(session_id), pg_catalog.array_agg(route) FROM gone WHERE session_id IS NOT NULL
-        HAVING pg_catalog.count(*) > 0;
+        v_noted := cancel_work_1(p_verdicts => verdicts, p_turn => p_cancel_turn, p_instance => p_cancel_instance,
+            p_execution => p_cancel_execution, p_activity => p_cancel_activity);
     END IF;
 
     IF p_claim_max > 0 THEN
@@ -466,29 +516,15 @@ BEGIN
     IF v_timers IS NOT NULL THEN
         DELETE FROM orchestrator_queue WHERE id = ANY (v_timers);
     END IF;
-    -- What nobody will read goes. A start has somebody who waits for its answer.
-    IF v_over IS NOT NULL THEN
-        DELETE FROM orchestrator_queue WHERE instance_id = ANY (v_over) AND parked_at IS NULL AND class <> 'start';
-    END IF;
-    IF v_continued IS NOT NULL THEN
-        DELETE FROM orchestrator_queue
-        WHERE instance_id = ANY (v_continued) AND parked_at IS NULL AND class = 'completion';
+    IF v_over IS NOT NULL OR v_continued IS NOT NULL THEN
+        v_noted := drop_unread_1(p_over => v_over, p_continued => v_continued);
     END IF;
     IF pg_catalog.cardinality(p_message_turn) > 0 THEN
-        WITH new AS (
-            INSERT INTO orchestrator_queue (instance_id, class, visible_at, created_at, work_item, parent_instance_id)
-            SELECT m.i, m.class, CASE WHEN m.due <= v_now THEN 0 ELSE m.due END, v_now, m.item, m.parent
-            FROM unnest(p_message_turn, p_message_instance, p_message_class, p_message_due, p_message_item,
-                    p_message_parent) WITH ORDINALITY m(step, i, class, due, item, parent, place)
-            WHERE verdicts[m.step] = 0
-                AND (v_over IS NULL OR m.class = 'start' OR m.i <> v_instance[m.step] OR m.i <> ALL (v_over))
-                AND (v_continued IS NULL OR m.class <> 'completion' OR m.i <> v_instance[m.step]
-                    OR m.i <> ALL (v_continued))
-            ORDER BY m.place
-            RETURNING instance_id, visible_at)
-        SELECT pg_catalog.array_agg(instance_id), pg_catalog.array_agg(visible_at),
-            least(pg_catalog.min(visible_at) FILTER (WHERE visible_at > 0), 9223372036854775807 - v_head_start) + v_head_start
-        INTO v_told, v_times, next_due FROM new;
+        SELECT m.instances, m.times, least(m.first_due, 9223372036854775807 - v_head_start) + v_head_start
+        INTO v_told, v_times, next_due
+        FROM enqueue_of_turns_1(p_at => v_now, p_verdicts => verdicts, p_of => p_instance, p_over => v_over,
+            p_continued => v_continued, p_turn => p_message_turn, p_instance => p_message_instance,
+            p_class => p_message_class, p_due => p_message_due, p_item => p_message_item, p_parent => p_message_parent) m;
         IF next_due IS NOT NULL THEN
             -- An instance that only set timers waits for the first of them. Nobody has to look before that.
             WITH waiting AS (
@@ -1170,15 +1206,8 @@ BEGIN
         END IF;
     END IF;
     IF cardinality(p_cancel_turn) > 0 THEN
-        WITH gone AS (
-            DELETE FROM worker_queue w
-            USING unnest(p_cancel_turn, p_cancel_instance, p_cancel_execution, p_cancel_activity)
-                c(turn, instance_id, execution_id, activity_id)
-            WHERE verdicts[c.turn] = 0 AND w.instance_id = c.instance_id AND w.execution_id = c.execution_id
-                AND w.activity_id = c.activity_id
-            RETURNING w.session_id, w.route)
-        INSERT INTO session_arrivals (sessions, routes)
-        SELECT array_agg(session_id), array_agg(route) FROM gone WHERE session_id IS NOT NULL HAVING count(*) > 0;
+        v_noted := cancel_work_1(p_verdicts => verdicts, p_turn => p_cancel_turn, p_instance => p_cancel_instance,
+            p_execution => p_cancel_execution, p_activity => p_cancel_activity);
     END IF;
 
     IF p_claim_max > 0 THEN
@@ -1196,27 +1225,14 @@ BEGIN
     END IF;
 
     DELETE FROM orchestrator_queue WHERE id = ANY (v_messages);
-    -- What nobody will read goes. A start has somebody who waits for its answer.
-    IF v_over IS NOT NULL THEN
-        DELETE FROM orchestrator_queue WHERE instance_id = ANY (v_over) AND parked_at IS NULL AND class <> 'start';
-    END IF;
-    IF v_continued IS NOT NULL THEN
-        DELETE FROM orchestrator_queue
-        WHERE instance_id = ANY (v_continued) AND parked_at IS NULL AND class = 'completion';
+    IF v_over IS NOT NULL OR v_continued IS NOT NULL THEN
+        v_noted := drop_unread_1(p_over => v_over, p_continued => v_continued);
     END IF;
     IF cardinality(p_message_turn) > 0 THEN
-        WITH new AS (
-            INSERT INTO orchestrator_queue (instance_id, class, visible_at, created_at, work_item, parent_instance_id)
-            SELECT m.i, m.class, CASE WHEN m.due <= v_now THEN 0 ELSE m.due END, v_now, m.item, m.parent
-            FROM unnest(p_message_turn, p_message_instance, p_message_class, p_message_due, p_message_item,
-                    p_message_parent) WITH ORDINALITY m(turn, i, class, due, item, parent, place)
-            WHERE verdicts[m.turn] = 0
-                AND (v_over IS NULL OR m.class = 'start' OR m.i <> v_instance[m.turn] OR m.i <> ALL (v_over))
-                AND (v_continued IS NULL OR m.class <> 'completion' OR m.i <> v_instance[m.turn]
-                    OR m.i <> ALL (v_continued))
-            ORDER BY m.place
-            RETURNING instance_id, visible_at)
-        SELECT array_agg(DISTINCT instance_id), min(visible_at) FILTER (WHERE visible_at > 0) INTO v_told, next_due FROM new;
+        SELECT (SELECT array_agg(DISTINCT i) FROM unnest(m.instances) i), m.first_due INTO v_told, next_due
+        FROM enqueue_of_turns_1(p_at => v_now, p_verdicts => verdicts, p_of => p_instance, p_over => v_over,
+            p_continued => v_continued, p_turn => p_message_turn, p_instance => p_message_instance,
+            p_class => p_message_class, p_due => p_message_due, p_item => p_message_item, p_parent => p_message_parent) m;
     END IF;
     -- Whoever still has messages is looked at again, by the next fetch. Not EXISTS, which the planner may answer by reading
     -- all of the table into a hash.
