@@ -54,7 +54,7 @@ impl Failure {
     /// There is no such instance.
     pub fn no_instance(id: &str) -> Self {
         Self::not_found(format!("there is no instance '{}'", crate::output::printable(id))).hint(
-            "`duroxide list` shows which there are; `duroxide list --id PREFIX` looks for a part of the id",
+            "`duroxide list` shows which there are; `duroxide list --contains TEXT` looks for a part of the id",
         )
     }
 

@@ -49,17 +49,14 @@ async fn the_file_is_described_and_checked() {
     assert_eq!((info["kind"].as_str(), info["journal_mode"].as_str()), (Some("sqlite"), Some("wal")));
     assert!(info["schema_version"].as_i64().unwrap() >= 6 && info["file_bytes"].as_u64().unwrap() > 0);
     let page = scene.run("db info").await;
-    for word in ["schema version", "free space", "SQLite", "log"] {
-        assert!(page.stdout.contains(word), "{}", page.stdout);
-    }
+    assert!(page.stdout.contains(info["sqlite_version"].as_str().unwrap()), "{}", page.stdout);
+    scene.snapshot("db-info", "db info", Terminal::default()).await;
+    scene.snapshot("db-migrate", "db migrate", Terminal::default()).await;
     scene.snapshot("db-check", "db check --full", Terminal::default()).await;
     scene.snapshot("db-check-json", "db check --output json", Terminal::default()).await;
     let copy = format!("db backup {}", scene.path("copy.db").display());
     scene.snapshot("db-backup", &copy, Terminal::default()).await;
     scene.snapshot("db-backup-again", &copy, Terminal::default()).await;
-    let run = scene.run("db migrate").await;
-    assert_eq!(run.exit as u8, 0);
-    assert!(run.stderr.contains("the newest that this build knows"), "{}", run.stderr);
 }
 
 #[tokio::test]

@@ -63,10 +63,19 @@ async fn short_help_without_a_command_and_for_a_typing_error() {
 
 #[tokio::test]
 async fn completions_know_the_commands() {
-    for shell in ["bash", "zsh", "fish"] {
+    let commands = duroxide_cli::command();
+    let mut heads = String::new();
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
         let run = run_alone(&format!("completions {shell}")).await;
         assert_eq!(run.exit as u8, 0);
-        assert!(run.stdout.contains("quarantine") && run.stdout.contains("backup"), "{shell}");
         assert!(run.stderr.is_empty());
+        for command in commands.get_subcommands() {
+            let name = command.get_name();
+            assert_eq!(run.stdout.contains(name), !command.is_hide_set(), "{name} in {shell}");
+        }
+        assert!(run.stdout.contains("backup"), "{shell}: the commands of a command");
+        let head: Vec<&str> = run.stdout.lines().take(4).map(str::trim_end).collect();
+        heads.push_str(&format!("$ duroxide completions {shell}\n{}\n...\n", head.join("\n")));
     }
+    compare("completions", &heads);
 }

@@ -4,9 +4,7 @@
 
 mod support;
 
-use std::time::Duration;
-
-use duroxide::providers::{Clock, Provider, TagFilter};
+use duroxide::providers::Clock;
 use support::{Scene, Terminal};
 
 fn columns(columns: usize) -> Terminal {
@@ -121,74 +119,13 @@ async fn figures() {
     scene.snapshot("doctor-json", "doctor --fast --output jsonl", Terminal::default()).await;
 }
 
-/// A worker as it reports itself.
-async fn report_worker(scene: &Scene) {
-    let info = serde_json::json!({
-        "id": "w-1", "name": "worker-a", "host": "host-1", "process_id": 4711, "version": "0.1.100",
-        "started_at_ms": scene.clock.now_ms() - 60_000, "interval_ms": 5_000,
-        "orchestrations": [{ "name": "Order", "versions": ["1.0.0", "2.0.0"] }, { "name": "Payment", "versions": ["1.0.0"] }],
-        "activities": ["Charge", "Ship"],
-        "turn_slots": 4, "turn_slots_used": 1, "activity_slots": 8, "activity_slots_used": 3,
-    });
-    let row = format!(
-        "INSERT INTO workers (worker_id, last_seen_at, info) VALUES ('w-1', {}, '{info}')",
-        scene.clock.now_ms()
-    );
-    scene.store().await.execute_sql(&row).await.unwrap();
-}
-
 #[tokio::test]
 async fn workers_that_report_themselves() {
     let scene = Scene::empty().await;
-    report_worker(&scene).await;
+    scene.report_worker(scene.clock.now_ms()).await;
     scene.snapshot("workers", "workers", columns(80)).await;
     scene.snapshot("workers-long", "workers --long", columns(80)).await;
     scene.snapshot("workers-jsonl", "workers --output jsonl", Terminal::default()).await;
-}
-
-#[tokio::test]
-async fn the_doctor_sees_leases_that_run_out() {
-    let scene = Scene::full().await;
-    let store = scene.store().await;
-    let any = TagFilter::Any;
-    let leased = store.fetch_work_item(Duration::from_secs(30), Duration::ZERO, None, &any).await.unwrap();
-    assert!(leased.is_some(), "the activity with the tag gpu");
-    scene.snapshot("doctor-leased", "doctor --fast", columns(80)).await;
-    scene.clock.advance(Duration::from_secs(31));
-    scene.snapshot("doctor-lease-ran-out", "doctor --fast", columns(80)).await;
-}
-
-#[tokio::test]
-async fn the_doctor_sees_poison_among_many_failures() {
-    let scene = Scene::full().await;
-    let store = scene.store().await;
-    // All were made after it and changed after it, and none is poison.
-    let numbers = "WITH RECURSIVE numbers (number) AS (SELECT 1 UNION ALL SELECT number + 1 FROM numbers WHERE number < 1200)";
-    let instances = "instance_id, orchestration_name, orchestration_version, current_execution_id, created_at, updated_at, \
-                     listed_status, updated_10s, root_instance_id";
-    let copied = instances
-        .replace("root_instance_id", "'copy-' || number")
-        .replace("created_at", "created_at + 1000")
-        .replace("updated_at", "updated_at + 20000")
-        .replace("updated_10s", "updated_10s + 2")
-        .replacen("instance_id", "'copy-' || number", 1);
-    let of = "FROM numbers, (SELECT * FROM instances WHERE instance_id = 'payment-1')";
-    store
-        .execute_sql(&format!("{numbers} INSERT INTO instances ({instances}) SELECT {copied} {of}"))
-        .await
-        .unwrap();
-    let ends = "execution_id, status, started_at, completed_at, output";
-    let of = "FROM numbers, (SELECT * FROM executions WHERE instance_id = 'payment-1')";
-    let sql = format!(
-        "{numbers} INSERT INTO executions (instance_id, {ends}) SELECT 'copy-' || number, {ends} {of}"
-    );
-    store.execute_sql(&sql).await.unwrap();
-    let poison =
-        "UPDATE executions SET output = 'poison: delivered 11 times' WHERE instance_id = 'payment-1'";
-    store.execute_sql(poison).await.unwrap();
-    let run = scene.run("doctor --fast --output jsonl").await;
-    let found = run.stdout.lines().find(|line| line.contains("\"poison\"")).unwrap();
-    assert!(found.contains("1 instance given up as poison in the last day: payment-1"), "{found}");
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use duroxide::providers::{Clock, SystemClock};
 use serde_json::Value;
-use support::Scene;
+use support::{Scene, compare};
 
 /// How long a process may take for anything.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -158,6 +158,49 @@ fn workers(store: &str) -> Vec<u64> {
 
 fn crash(directory: &Path) -> std::process::Output {
     duroxide().args(["dev", "crash"]).env("TMPDIR", directory).output().unwrap()
+}
+
+/// What a process writes to standard output until it is ready, with the path and the ports replaced.
+fn first_page(running: &mut Running, directory: &Path, last: &str) -> String {
+    let mut page = String::new();
+    let mut output = BufReader::new(running.0.stdout.as_mut().unwrap());
+    while !page.lines().any(|line| line.starts_with(last)) {
+        assert!(output.read_line(&mut page).unwrap() > 0, "it ended after {page}");
+    }
+    let mut parts = page.split("127.0.0.1:");
+    let mut found = parts.next().unwrap().to_string();
+    for part in parts {
+        found.push_str("127.0.0.1:PORT");
+        found.push_str(part.trim_start_matches(|c: char| c.is_ascii_digit()));
+    }
+    found = found.replace(env!("CARGO_BIN_EXE_duroxide"), "duroxide");
+    found.replace(&directory.display().to_string(), "DIR")
+}
+
+#[tokio::test]
+async fn a_server_says_where_it_is_and_who_may_act() {
+    let scene = Scene::empty().await;
+    for (name, more, last) in [("serve", "", "  access"), ("serve-read-only", "--read-only", "  access")] {
+        let mut command = duroxide();
+        command.args(["--db", &scene.url, "serve", "--bind", "127.0.0.1:0"]).args(more.split_whitespace());
+        let mut running = Running(command.stdout(Stdio::piped()).spawn().unwrap());
+        let page = first_page(&mut running, scene.directory.path(), last);
+        let asked = format!("$ duroxide serve {more}");
+        compare(name, &format!("{}\n{page}", asked.trim_end()));
+    }
+}
+
+#[test]
+fn the_demonstration_says_what_to_do_and_may_be_ended_at_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = format!("sqlite:{}", directory.path().join("dev.db").display());
+    let mut command = duroxide();
+    command.args(["--db", &store, "dev", "--port", "0"]).env("TMPDIR", directory.path());
+    let mut dev = Running(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+    let page = first_page(&mut dev, directory.path(), "  Ctrl-C");
+    dev.signal("-INT");
+    assert_eq!(dev.0.wait().unwrap().code(), Some(0));
+    compare("dev", &format!("$ duroxide --db sqlite:DIR/dev.db dev\n{page}"));
 }
 
 #[test]

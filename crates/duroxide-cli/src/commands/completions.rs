@@ -19,7 +19,17 @@ pub struct Completions {
 impl Completions {
     pub fn run(&self, output: &mut Output<'_>) -> Outcome {
         let mut script = Vec::new();
-        clap_complete::generate(self.shell, &mut crate::command(), "duroxide", &mut script);
+        clap_complete::generate(self.shell, &mut shown(), "duroxide", &mut script);
         output.text(&String::from_utf8_lossy(&script))
     }
+}
+
+/// The command without what is not for people, which shells would offer all the same.
+fn shown() -> clap::Command {
+    let all = crate::command();
+    let commands = all.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
+    clap::Command::new("duroxide")
+        .version(env!("CARGO_PKG_VERSION"))
+        .args(all.get_arguments().cloned())
+        .subcommands(commands)
 }

@@ -1,5 +1,7 @@
 //! `duroxide list`
 
+use std::collections::HashMap;
+
 use clap::{Args, ValueEnum};
 use duroxide::InstanceState;
 use duroxide::providers::{InstanceQuery, InstanceRow, ListSort};
@@ -7,11 +9,13 @@ use duroxide::providers::{InstanceQuery, InstanceRow, ListSort};
 use super::filters::{self, AllRows, Filters};
 use super::watching::Watching;
 use crate::failure::Outcome;
-use crate::output::{Cell, Column, Look, Output, Paint, Table, ago, grouped, payload};
+use crate::output::{Cell, Column, Look, Output, Paint, Table, ago, grouped, payload, version};
 use crate::store::Store;
 
 /// Instances are counted up to so many.
 const COUNTED: u64 = 10_000;
+/// Of how many blocked instances the reasons are looked up.
+const EXPLAINED: usize = 20;
 
 /// Arguments of `duroxide list`.
 #[derive(Debug, Args)]
@@ -65,7 +69,11 @@ impl List {
             return all(store, query, output).await;
         }
         let page = filters::read(store, query.clone(), self.limit).await?;
-        output.rows(&page.rows, nothing(&self.filters), table)?;
+        let reasons = match output.is_for_programs() {
+            true => HashMap::new(),
+            false => reasons(store, &page.rows).await,
+        };
+        output.rows(&page.rows, nothing(&self.filters), |rows, look| table(rows, &reasons, look))?;
         match page.next_cursor {
             Some(cursor) => {
                 let count = store.client.count(&query, COUNTED).await?;
@@ -100,43 +108,65 @@ async fn all(store: &Store, query: InstanceQuery, output: &mut Output<'_>) -> Ou
     let mut found = Vec::new();
     while let Some(page) = rows.next(store).await? {
         match output.format {
-            crate::output::Format::Jsonl => output.rows(&page, "", table)?,
+            crate::output::Format::Jsonl => output.rows(&page, "", plain)?,
             _ => found.extend(page),
         }
     }
     match output.format {
         crate::output::Format::Jsonl => Ok(()),
-        _ => output.rows(&found, "no instance matches", table),
+        _ => output.rows(&found, "no instance matches", plain),
     }
 }
 
-/// The table of instances.
-pub fn table(rows: &[InstanceRow], look: Look) -> Table {
+/// Why the first blocked ones among these cannot go on.
+async fn reasons(store: &Store, rows: &[InstanceRow]) -> HashMap<String, String> {
+    let blocked = rows.iter().filter(|row| row.state == InstanceState::Blocked).take(EXPLAINED);
+    let mut reasons = HashMap::new();
+    for row in blocked {
+        // One that has gone meanwhile needs none.
+        if let Ok(description) = store.client.describe(&row.instance, 1_000).await
+            && let Some(blocked) = description.blocked
+        {
+            reasons.insert(row.instance.clone(), blocked.reason.sentence());
+        }
+    }
+    reasons
+}
+
+fn plain(rows: &[InstanceRow], look: Look) -> Table {
+    table(rows, &HashMap::new(), look)
+}
+
+/// The table of instances. Ids go into other commands, so they are cut last.
+fn table(rows: &[InstanceRow], reasons: &HashMap<String, String>, look: Look) -> Table {
     let mut table = Table::new([
-        Column::new("INSTANCE").at_least(16),
-        Column::new("NAME").at_least(10),
+        Column::new("INSTANCE").at_least(24),
+        Column::new("NAME").at_least(8),
         Column::new("VERSION").expendable(2),
         Column::new("STATE"),
         Column::right("CREATED"),
         Column::right("UPDATED"),
-        Column::new("DETAIL").at_least(20).expendable(1),
+        Column::new("DETAIL").at_least(16).expendable(1),
     ]);
     for row in rows {
         table.row([
             row.instance.as_str().into(),
             row.name.as_str().into(),
-            row.version.as_str().into(),
+            version(&row.version),
             Cell::state(row.state),
             ago(row.created_at_ms, look.now_ms).into(),
             ago(row.updated_at_ms, look.now_ms).into(),
-            detail(row),
+            detail(row, reasons.get(&row.instance)),
         ]);
     }
     table
 }
 
-/// What a person wants to know first: the error, or what the orchestration says of itself.
-fn detail(row: &InstanceRow) -> Cell {
+/// What a person wants to know first: why it is blocked, the error, or what the orchestration says of itself.
+fn detail(row: &InstanceRow, reason: Option<&String>) -> Cell {
+    if let Some(reason) = reason {
+        return Cell::painted(payload(reason, 120), Paint::Magenta);
+    }
     let failed = matches!(row.state, InstanceState::Failed | InstanceState::Cancelled);
     match (&row.output, &row.custom_status) {
         (Some(error), _) if failed => Cell::painted(payload(error, 120), Paint::Red),

@@ -94,6 +94,7 @@ impl Show {
         }
         let nothing = match description.row.state.is_ended() {
             true => "it has ended and waits for nothing",
+            false if description.blocked.is_some() => "it waits for nothing else",
             false => "it waits for nothing: its next turn is about to come",
         };
         let id = &description.row.instance;

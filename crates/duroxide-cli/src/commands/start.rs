@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use clap::Args;
 use duroxide::providers::StartOutcome;
-use duroxide::{OrchestrationStatus, StartOptions, StartedInstance};
+use duroxide::{ClientError, OrchestrationStatus, StartOptions, StartedInstance};
 use serde::Serialize;
 
 use super::payloads;
 use crate::failure::{Failure, Outcome};
-use crate::output::{Output, parse_duration, printable};
+use crate::output::{Output, duration, parse_duration, printable};
 use crate::store::Store;
 
 /// Arguments of `duroxide start`.
@@ -101,8 +101,14 @@ impl Start {
     async fn wait(&self, started: &StartedInstance, output: &mut Output<'_>) -> Outcome {
         let id = started.instance_id();
         let status = started.wait(self.timeout).await.map_err(|error| {
-            let failure = Failure::from(error).while_doing(format!("waited for '{}'", printable(id)));
-            failure.hint("it goes on; `duroxide show` tells what it waits for")
+            let failure = match error {
+                ClientError::Timeout => {
+                    let patience = duration(u64::try_from(self.timeout.as_millis()).unwrap_or(u64::MAX));
+                    Failure::timed_out(format!("'{}' has not ended within {patience}", printable(id)))
+                }
+                other => Failure::from(other).while_doing(format!("waited for '{}'", printable(id))),
+            };
+            failure.hint(format!("it goes on; `duroxide show {}` tells what it waits for", printable(id)))
         })?;
         let (status, result, error) = match &status {
             OrchestrationStatus::Completed { output, .. } => ("completed", Some(output.as_str()), None),

@@ -7,7 +7,7 @@ use duroxide::providers::{Count, MinuteRates};
 use super::queues;
 use super::watching::Watching;
 use crate::failure::Outcome;
-use crate::output::{Cell, Column, Look, Output, Page, Paint, Table, counted, grouped};
+use crate::output::{Cell, Column, Look, Output, Page, Paint, Table, counted, grouped, version};
 use crate::store::Store;
 
 /// The heights of a bar in a line of text.
@@ -111,7 +111,7 @@ fn troubled(page: &mut Page, overview: &StoreOverview) {
         let count = |count: u64, paint| Cell::painted(grouped(count), (count > 0).then_some(paint));
         table.row([
             troubled.name.as_str().into(),
-            troubled.version.as_str().into(),
+            version(&troubled.version),
             count(troubled.failed, Paint::Red),
             count(troubled.blocked, Paint::Magenta),
         ]);

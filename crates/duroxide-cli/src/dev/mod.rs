@@ -110,8 +110,8 @@ impl Dev {
             store: url.trim_end_matches("?mode=rwc").to_string(),
             is_temporary: given.is_none(),
         };
-        output.one(&running, page)?;
         let serving = Serving::of_dev(&store, supervisor.crash_switch());
+        output.one(&running, page)?;
         let ended = tokio::select! {
             ended = serve::serve(listener, serving, &store) => ended,
             () = arrive(arrivals, self.no_samples) => Ok(()),

@@ -22,7 +22,10 @@ impl Output<'_> {
         write!(self.console.stderr, "{question}? Type yes to go on: ")?;
         self.console.stderr.flush()?;
         let mut answer = String::new();
-        self.console.stdin.read_line(&mut answer)?;
+        if self.console.stdin.read_line(&mut answer)? == 0 {
+            // Nobody has ended the line of the question.
+            writeln!(self.console.stderr)?;
+        }
         match answer.trim().eq_ignore_ascii_case("yes") {
             true => Ok(()),
             false => Err(Failure::failed("nothing was changed")),

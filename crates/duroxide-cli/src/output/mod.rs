@@ -19,7 +19,7 @@ use crate::failure::{Failure, Outcome};
 
 pub use page::Page;
 pub use style::{Paint, Style};
-pub use table::{Cell, Column, Table};
+pub use table::{Cell, Column, Table, version};
 pub use text::{counted, cut, grouped, payload, printable, size, width};
 pub use when::{Since, ago, duration, moment, parse_duration, since, until};
 

@@ -74,6 +74,11 @@ impl Cell {
     }
 }
 
+/// The version of an orchestration, if a turn has found it out.
+pub fn version(version: &str) -> Cell {
+    Cell::maybe(Some(version).filter(|version| *version != "unknown"))
+}
+
 impl<T: AsRef<str>> From<T> for Cell {
     fn from(text: T) -> Self {
         Self::painted(text, None)

@@ -323,6 +323,7 @@ mod tests {
             assert!(documented.contains(&format!("`{name}`")), "{name} is not in docs/operate.md");
         }
     }
+
     /// Every server tells the figures of the whole store, so a sum of two servers is twice as much as there is.
     #[test]
     fn the_dashboard_for_grafana_does_not_add_up_what_several_servers_tell() {

@@ -3,6 +3,7 @@
 mod access;
 mod metrics;
 mod prometheus;
+mod signals;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -21,6 +22,7 @@ use crate::output::{Look, Output, Page, Paint};
 use crate::store::Store;
 use access::Access;
 use metrics::Meter;
+use signals::StopSignals;
 
 /// Arguments of `duroxide serve`.
 #[derive(Debug, Args)]
@@ -65,6 +67,8 @@ pub struct Serving {
     dashboard: Dashboard,
     access: Access,
     stop: watch::Sender<bool>,
+    /// Heard from the beginning: whoever reads the address may stop the server at once.
+    signals: StopSignals,
 }
 
 impl Serving {
@@ -83,7 +87,7 @@ impl Serving {
         if let Some(token) = access.read_only_token() {
             dashboard = dashboard.read_only_token(token);
         }
-        Self { dashboard, access, stop }
+        Self { dashboard, access, stop, signals: StopSignals::listen() }
     }
 
     fn crash_button(mut self, crash: CrashSwitch) -> Self {
@@ -163,38 +167,16 @@ fn page(listening: &Listening, look: Look) -> String {
 
 /// Serves until somebody stops the process by Ctrl-C or SIGTERM.
 pub async fn serve(listener: TcpListener, serving: Serving, store: &Store) -> Outcome {
-    let Serving { dashboard, access, stop } = serving;
+    let Serving { dashboard, access, stop, signals } = serving;
     let meter = Arc::new(Meter::new(store.client.clone()));
     let router: Router = metrics::router(meter, Arc::new(access)).merge(dashboard.into_router());
     let service = router.into_make_service_with_connect_info::<SocketAddr>();
-    let server = axum::serve(listener, service).with_graceful_shutdown(stopped(stop));
+    let server = axum::serve(listener, service).with_graceful_shutdown(stopped(stop, signals));
     Ok(server.await?)
 }
 
 /// Waits until the process is told to stop, and ends the live streams, which would go on for ever.
-async fn stopped(stop: watch::Sender<bool>) {
-    told_to_stop().await;
+async fn stopped(stop: watch::Sender<bool>, signals: StopSignals) {
+    signals.told().await;
     stop.send_replace(true);
-}
-
-#[cfg(unix)]
-async fn told_to_stop() {
-    use tokio::signal::unix::{SignalKind, signal};
-    let terminated = async {
-        match signal(SignalKind::terminate()) {
-            Ok(mut terminated) => drop(terminated.recv().await),
-            // Ctrl-C is left.
-            Err(_) => std::future::pending().await,
-        }
-    };
-    tokio::select! {
-        _ = tokio::signal::ctrl_c() => {}
-        () = terminated => {}
-    }
-}
-
-#[cfg(not(unix))]
-async fn told_to_stop() {
-    // If it cannot be awaited, the process ends by it.
-    let _ = tokio::signal::ctrl_c().await;
 }

@@ -155,6 +155,21 @@ impl Scene {
         client.start_orchestration("legacy-1", "Legacy", "1998").await.unwrap();
     }
 
+    /// A worker that reported itself last at this time.
+    pub async fn report_worker(&self, last_seen_ms: u64) {
+        let info = serde_json::json!({
+            "id": "w-1", "name": "worker-a", "host": "host-1", "process_id": 4711, "version": "0.1.100",
+            "started_at_ms": self.clock.now_ms() - 60_000, "interval_ms": 5_000,
+            "orchestrations": [{ "name": "Order", "versions": ["1.0.0", "2.0.0"] }, { "name": "Payment", "versions": ["1.0.0"] }],
+            "activities": ["Charge", "Ship"],
+            "turn_slots": 4, "turn_slots_used": 1, "activity_slots": 8, "activity_slots_used": 3,
+        });
+        let row = format!(
+            "INSERT INTO workers (worker_id, last_seen_at, info) VALUES ('w-1', {last_seen_ms}, '{info}')"
+        );
+        self.store().await.execute_sql(&row).await.unwrap();
+    }
+
     /// Runs a command on the store, without a terminal.
     pub async fn run(&self, arguments: &str) -> Run {
         self.run_on(arguments, Terminal::default()).await
@@ -182,8 +197,22 @@ impl Scene {
     /// Replaces what differs from run to run: the one place where that is done.
     pub fn normalised(&self, text: &str) -> String {
         let text = text.replace(&self.directory.path().display().to_string(), "DIR").replace('\u{1b}', "^[");
-        without_cursor(&without_sizes(&text))
+        without_versions(&without_cursor(&without_sizes(&text)))
     }
+}
+
+/// Replaces the versions of SQLite and of the tables, which change with other things than the output.
+fn without_versions(text: &str) -> String {
+    let mut found = text.to_string();
+    for (before, after) in [("  SQLite  ", "\n"), ("  schema version  ", "\n"), (" has version ", ",")] {
+        if let Some((head, rest)) = found.split_once(before) {
+            let padding = rest.len() - rest.trim_start().len();
+            if let Some((_, tail)) = rest.split_once(after) {
+                found = format!("{head}{before}{}VERSION{after}{tail}", &rest[..padding]);
+            }
+        }
+    }
+    found
 }
 
 async fn until_awaited(client: &Client, instance: &str) {

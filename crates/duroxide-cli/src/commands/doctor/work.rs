@@ -1,0 +1,137 @@
+//! Queues, leases, and the workers that serve them.
+
+use duroxide::InstanceState;
+use duroxide::model::{QueuedActivity, WorkerInfo};
+use duroxide::providers::{InstanceQuery, ListSort, QueueState};
+
+use super::finding::{Finding, named};
+use super::{CLOCK_DIFFERENCE_MS, MINUTE, SECOND};
+use crate::failure::Outcome;
+use crate::output::{counted, duration};
+use crate::store::Store;
+
+/// Work that is ready for so long is old.
+const OLD_MS: u64 = MINUTE;
+/// Of how many instances the leases are looked at, those that changed least lately first.
+const LOOKED_AT: usize = 100;
+
+/// Work that waits for long, or that nobody serves.
+pub(super) fn queues(queues: &[QueueState], now: u64) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for queue in queues {
+        let name = match &queue.tag {
+            Some(tag) => format!("the {} queue, tag '{tag}'", queue.queue),
+            None => format!("the {} queue", queue.queue),
+        };
+        let age = queue.oldest_ready_ms.map_or(0, |since| now.saturating_sub(since));
+        if queue.ready.value > 0 && queue.workers == Some(0) {
+            findings.push(Finding::problem(
+                "queues",
+                format!("{} ready in {name}, and nobody serves it", queue.ready),
+                "start a worker that serves it",
+            ));
+        } else if age > OLD_MS {
+            findings.push(Finding::warning(
+                "queues",
+                format!("{} ready in {name}, the oldest for {}", queue.ready, duration(age)),
+                "start more workers, or give them more slots",
+            ));
+        }
+    }
+    if findings.is_empty() {
+        findings.push(Finding::ok("queues", "nothing is ready for long"));
+    }
+    findings
+}
+
+/// Workers that are silent, or whose clocks are wrong.
+pub(super) fn workers(workers: &[WorkerInfo], now: u64) -> Vec<Finding> {
+    if workers.is_empty() {
+        let to_do = "start the application; workers before this version do not report themselves";
+        return vec![Finding::warning("workers", "no worker is alive, or none reports itself", to_do)];
+    }
+    let mut findings = Vec::new();
+    for worker in workers {
+        let name = format!("worker {} (process {} on {})", worker.name, worker.process_id, worker.host);
+        if is_silent(worker, now) {
+            let silence = now.saturating_sub(worker.last_seen_ms);
+            findings.push(Finding::warning(
+                "workers",
+                format!(
+                    "{name} was last heard of {} ago; its leases are about to run out",
+                    duration(silence)
+                ),
+                "if it has died, others take over by themselves; if it hangs, end it",
+            ));
+        }
+        if worker.last_seen_ms > now + CLOCK_DIFFERENCE_MS {
+            findings.push(Finding::warning(
+                "clock",
+                format!(
+                    "{name} was last heard of in the future: clocks differ by {}",
+                    duration(worker.last_seen_ms - now)
+                ),
+                "let all machines follow a time server",
+            ));
+        }
+    }
+    if findings.iter().all(|finding| finding.check != "workers") {
+        findings.push(Finding::ok("workers", format!("{} alive", counted(workers.len() as u64, "worker"))));
+    }
+    findings
+}
+
+/// Whether a worker missed its last two reports.
+fn is_silent(worker: &WorkerInfo, now: u64) -> bool {
+    now.saturating_sub(worker.last_seen_ms) > worker.interval_ms.max(SECOND) * 2
+}
+
+/// Work whose lease has run out, or is held by nobody who is heard of.
+pub(super) async fn leases(
+    store: &Store,
+    queues: &[QueueState],
+    workers: &[WorkerInfo],
+    now: u64,
+) -> Outcome<Finding> {
+    let query = InstanceQuery::new()
+        .state(InstanceState::Running)
+        .state(InstanceState::Waiting)
+        .sort(ListSort::Updated)
+        .ascending()
+        .limit(LOOKED_AT)
+        .cut(0);
+    let mut left = Vec::new();
+    for row in store.client.list(&query).await?.rows {
+        let activities = store.client.list_queued_activities(&row.instance, LOOKED_AT).await?;
+        // Claimed more often than it failed, and neither held nor put off: its worker went away with it.
+        let is_left = |one: &QueuedActivity| {
+            one.attempts > one.failed_attempts
+                && one.leased_until_ms.is_none()
+                && one.delayed_until_ms.is_none()
+        };
+        if activities.iter().any(is_left) {
+            left.push(row.instance);
+        }
+    }
+    if !left.is_empty() {
+        let ids: Vec<&str> = left.iter().map(String::as_str).collect();
+        let whose = counted(ids.len() as u64, "instance");
+        return Ok(Finding::warning(
+            "leases",
+            format!(
+                "activities of {whose} lost their worker, and nobody has taken them over: {}",
+                named(&ids)
+            ),
+            "its lease ran out: the worker died, hangs, or lost the store; start one that serves them",
+        ));
+    }
+    let leased: u64 = queues.iter().map(|queue| queue.leased.value).sum();
+    if leased > 0 && workers.iter().all(|worker| is_silent(worker, now)) {
+        return Ok(Finding::warning(
+            "leases",
+            format!("{leased} leased, and no worker that reports itself holds them"),
+            "these leases run out, and then others take the work over; if its workers should be alive, see why they are silent",
+        ));
+    }
+    Ok(Finding::ok("leases", "no lease has run out that nobody took over"))
+}
