@@ -17,8 +17,11 @@ use runtime_support::{Stage, World, activities, echo, family, faulty_world, few_
 const NIGHT: Duration = Duration::from_secs(600);
 const HOUR: Duration = Duration::from_secs(3_600);
 
+/// Counts by the value of a label.
+type Counts = Vec<(String, u64)>;
+
 /// The turns by outcome, and the lost leases by kind.
-fn told(recorder: &MetricRecorder) -> (Vec<(String, u64)>, Vec<(String, u64)>) {
+fn told(recorder: &MetricRecorder) -> (Counts, Counts) {
     let of = |prefix: &str| {
         let counters = recorder.counters().into_iter();
         counters
