@@ -38,6 +38,7 @@ impl PostgresProvider {
         if request.filter.is_some_and(|filter| filter.supported_duroxide_versions.is_empty()) {
             return Ok((Vec::new(), held));
         }
+        self.shared.holder.be_visible(whole_ms(request.lock_timeout)).await;
         while claimed.len() < request.max {
             let fetched = self
                 .fetch_instances(request.max - claimed.len(), request)
@@ -173,6 +174,7 @@ impl PostgresProvider {
         if *request.tag_filter == TagFilter::None {
             return Ok(claimed);
         }
+        self.shared.holder.be_visible(whole_ms(request.lock_timeout)).await;
         let mut held = UndeliveredLeases::none(WorkQueue::Worker, self.returner.clone());
         while claimed.len() < request.max {
             let FetchedWork { claims: stored, held: leases, unfinished } = self

@@ -1,8 +1,9 @@
 //! Shows others that this process lives, and releases the leases of processes that have died.
 //!
 //! A process that takes leases holds an advisory lock on a session of its own (the one that renews leases), and notes the
-//! lock's key in the table `lease_holders`. The lock ends with the session, at once if the process dies. Every process looks at a few
-//! others. If it finds a lock free, and finds it free again a moment later, it releases the leases of that process.
+//! lock's key in the table `lease_holders`; its first lease waits for that. The lock ends with the session, at once if the
+//! process dies. Every process looks at a few others. If it finds a lock free, and finds it free again a moment later, it
+//! releases the leases of that process.
 //!
 //! - A process that lives and has lost its session makes another one and takes another lock. If it takes longer than that
 //!   moment, others take over its work, and the server refuses its stale commits.
@@ -50,16 +51,21 @@ fn look_every(poll_interval: Option<Duration>) -> (Duration, Duration) {
     }
 }
 
-/// How long the row of a dead process stays: its last transaction may still take leases.
-const FORGET_AFTER: Duration = Duration::from_secs(3);
+/// How long the row of a dead process stays: on a busy server, its last transaction may still take leases.
+const FORGET_AFTER: Duration = Duration::from_secs(6);
+/// How often to look for such leases until then.
+const LOOK_FOR_LATE_LEASES: Duration = Duration::from_secs(2);
 /// How soon to ask again about leases whose rows another transaction held.
 const AGAIN: Duration = Duration::from_millis(50);
 /// How many others to look at, on each side: usually, and the first time.
 const OTHERS: (i32, i32) = (4, 1_000);
 /// How long to wait before the next attempt to connect.
 const RECONNECT: Duration = Duration::from_millis(50);
-/// How long work that was tried before waits until it is noted that it runs.
-const MARK_TIMEOUT: Duration = Duration::from_millis(250);
+/// For how long a process tries to get its first row before it takes leases without one.
+const JOIN_WITHIN: Duration = Duration::from_secs(2);
+/// How long work that was tried before waits until it is noted that it runs. It may be what ended the process: without the note,
+/// that would not count. A server that takes longer could not store the work's result either.
+const MARK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The task that keeps the lock and looks at others.
 pub(crate) struct HolderLock {
@@ -111,9 +117,14 @@ impl HolderLock {
     async fn guard(&self, identity: &LeaseHolder, mut closed: oneshot::Receiver<()>) {
         let (mut held, mut silent) = (None, SilentHolders::default());
         let mut others = OTHERS.1;
+        let begin = SystemClock.monotonic();
         loop {
             let had_one = held.is_some();
-            let pause = match self.keep(&mut held).await {
+            let kept = self.keep(&mut held).await;
+            if kept.is_ok() || SystemClock.monotonic().saturating_sub(begin) >= JOIN_WITHIN {
+                identity.set_visible();
+            }
+            let pause = match kept {
                 Ok(is_new) => self.look(&mut silent, &mut others, is_new && had_one).await,
                 Err(_) => {
                     tokio::select! {
@@ -336,7 +347,7 @@ impl SilentHolders {
             Released::All => {
                 self.0.entry(holder).and_modify(|silent| {
                     silent.released.get_or_insert(now);
-                    silent.due = now.saturating_add(FORGET_AFTER);
+                    silent.due = now.saturating_add(LOOK_FOR_LATE_LEASES);
                 });
             }
         }
@@ -398,9 +409,12 @@ mod tests {
         silent.tried(holder("a"), Released::SomeLeft, MS(400));
         assert_eq!(silent.due(MS(450)), [("a".to_string(), 1, false)]);
         silent.tried(holder("a"), Released::All, MS(450));
-        assert!(silent.due(MS(3_000)).is_empty());
-        assert_eq!(silent.due(MS(3_450)), [("a".to_string(), 1, true)]);
-        silent.tried(holder("a"), Released::NotDead, MS(3_450));
+        assert!(silent.due(MS(2_449)).is_empty());
+        assert_eq!(silent.due(MS(2_450)), [("a".to_string(), 1, false)]);
+        silent.tried(holder("a"), Released::All, MS(2_450));
+        assert!(silent.due(MS(4_449)).is_empty());
+        assert_eq!(silent.due(MS(6_450)), [("a".to_string(), 1, true)]);
+        silent.tried(holder("a"), Released::NotDead, MS(6_450));
         assert!(silent.is_empty());
     }
 }

@@ -22,7 +22,7 @@ use crate::dead_holders;
 use crate::encode::{self, NewMessage, leased_by, leased_work};
 use crate::histories::OF_CURRENT;
 use crate::jobs::{Job, StartWithMessage, TurnStored};
-use crate::shared::{clamp, positive};
+use crate::shared::{clamp, positive, whole_ms};
 use crate::shared_connection::Columns;
 use crate::text::original;
 
@@ -77,6 +77,7 @@ impl ExtendedProvider for PostgresProvider {
             signal.wait().await;
             return Vec::new();
         }
+        self.shared.holder.be_visible(whole_ms(request.lock_timeout)).await;
         loop {
             let order = self.instance_order(request.max, request);
             let mut wait = self.shared.waiting_dispatchers.wait_for(order);

@@ -20,8 +20,9 @@ static NOTE_HELD: Function = Function::value("note_held_1");
 
 /// Work stands still if nothing has begun for this time, and a lease counts as held if it has not begun for this time.
 const MOMENT: Duration = Duration::from_millis(10);
-/// How long a change of the list may take before work begins without it.
-const ANSWER: Duration = Duration::from_millis(250);
+/// How long a change of the list may take before work begins without it. A server that takes longer could not store the work's
+/// result either.
+const ANSWER: Duration = Duration::from_secs(5);
 /// How long to wait after a list that the server did not take.
 const AGAIN: Duration = Duration::from_millis(100);
 /// More leases are not listed.

@@ -6,9 +6,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use duroxide::providers::{Clock, SystemClock};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use crate::held_leases::HeldLeases;
+use crate::shared_connection::within;
 
 /// The digits of a seed that name the handle; the others are random.
 const NAME_DIGITS: usize = 12;
@@ -17,11 +18,17 @@ const FORGET_TRIED: Duration = Duration::from_secs(60 * 60);
 /// Above so many, leases are looked through for those that can be forgotten.
 const MANY_TRIED: usize = 4_096;
 
+/// How long a first lease waits until others can see its holder. Afterwards it is taken all the same: if the process dies, the
+/// lease then lasts until it runs out.
+const MOST_UNSEEN: Duration = Duration::from_secs(5);
+
 /// The name of a handle, and its notes.
 pub(crate) struct LeaseHolder {
     name: String,
     notes: Mutex<Notes>,
     changed: Notify,
+    /// Whether the handle has its row in `lease_holders`, or has tried for long enough.
+    is_visible: watch::Sender<bool>,
     /// Leases that are taken for the first time and have not begun.
     pub(crate) held: HeldLeases,
     /// The tokens of leased work that was tried before, and since when they are known.
@@ -47,6 +54,7 @@ impl Default for LeaseHolder {
             name,
             notes: Mutex::default(),
             changed: Notify::default(),
+            is_visible: watch::Sender::new(false),
             held: HeldLeases::default(),
             tried: Mutex::default(),
         }
@@ -70,6 +78,20 @@ impl LeaseHolder {
     /// Notes that a lease of this length is taken or renewed.
     pub(crate) fn note_lease(&self, lease_ms: i64) {
         self.note(|notes| notes.lease_ms = notes.lease_ms.max(lease_ms));
+    }
+
+    /// Waits until other processes can see this one, so that they release its leases if it dies. Leases of `lease_ms` follow.
+    pub(crate) async fn be_visible(&self, lease_ms: i64) {
+        self.note_lease(lease_ms);
+        if !*self.is_visible.borrow() {
+            let mut visible = self.is_visible.subscribe();
+            let _ = within(MOST_UNSEEN, visible.wait_for(|is_visible| *is_visible)).await;
+        }
+    }
+
+    /// Notes that the handle has its row, or has tried for long enough.
+    pub(crate) fn set_visible(&self) {
+        self.is_visible.send_if_modified(|is_visible| !std::mem::replace(is_visible, true));
     }
 
     /// Notes a name by which this handle owns sessions.

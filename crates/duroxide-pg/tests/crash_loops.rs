@@ -9,6 +9,7 @@
 use crate::child_process::run_alone;
 use crate::support;
 
+use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +23,7 @@ use duroxide::{
 use duroxide_pg::PostgresProvider;
 use support::world::World;
 
+const SIGABRT: i32 = 6;
 const LEASE: Duration = Duration::from_secs(3_600);
 const FAILURE_BOUND: Duration = Duration::from_secs(60);
 const MAX_ATTEMPTS: u32 = 5;
@@ -88,11 +90,14 @@ async fn crash_loop(culprit: &str) {
             .env(CHILD_SCHEMA, &world.schema)
             .env(CULPRIT, culprit)
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status();
-        if run.unwrap().success() {
+            .stderr(Stdio::piped())
+            .output()
+            .unwrap();
+        if run.status.success() {
             break;
         }
+        let said = String::from_utf8_lossy(&run.stderr);
+        assert_eq!(run.status.signal(), Some(SIGABRT), "it ended otherwise: {:?}\n{said}", run.status);
         crashes += 1;
         assert!(crashes <= MAX_ATTEMPTS, "it goes on crashing");
     }

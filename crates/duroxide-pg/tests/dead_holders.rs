@@ -138,6 +138,28 @@ async fn who_is_cut_off_loses_its_leases_and_its_commits_are_refused() {
     drop(back);
 }
 
+/// Otherwise a process that dies in its first moments would leave leases that nobody releases before they run out.
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_leases_anything_before_others_can_see_it() {
+    let world = World::new(&[]).await;
+    let store = world.sound_store().await;
+    store.enqueue_for_worker(activity("a")).await.unwrap();
+    store.enqueue_for_orchestrator(start("i"), None).await.unwrap();
+    world.close_gate(&["TRIGGER gate BEFORE INSERT ON lease_holders"]).await;
+    let claimer = store.clone();
+    let claims =
+        tokio::spawn(
+            async move { tokio::join!(lease_activities(&claimer, 1), lease_instances(&claimer, 1)) },
+        );
+    world.until_held_up().await;
+    assert!(!claims.is_finished());
+    until_released(&world).await;
+    world.open_gate().await;
+    let (activities, instances) = claims.await.unwrap();
+    assert_eq!((activities.len(), instances.len()), (1, 1));
+    assert_eq!(world.number("SELECT count(*) FROM lease_holders").await, 1);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn who_loses_a_connection_and_makes_another_keeps_its_leases() {
     let world = World::new(&[]).await;
