@@ -14,10 +14,17 @@ after(async () => {
   await end?.();
 });
 
+/** Waits until an `Expense` asks for the decision. Before, it waits for an activity, and an event would pass it by. */
+async function waitsForTheEvent(id) {
+  const asks = async () => JSON.stringify(await call(server.url, `/instance?id=${id}`)).includes('waiting for Grace');
+  await eventually(`${id} waits for the event`, asks);
+}
+
 test('the list changes by itself: a new instance appears, and its state follows', async () => {
   await open('instances');
   await row('order-1001').waitFor();
   await call(server.url, '/actions/start', { instance: 'live-1', orchestration: 'Expense', input: '5 EUR' });
+  await waitsForTheEvent('live-1');
   await row('live-1').getByText('Waiting', { exact: true }).waitFor();
   await call(server.url, '/actions/raise', { instance: 'live-1', name: 'decision', data: 'Ada' });
   await row('live-1').getByText('Completed', { exact: true }).waitFor();
@@ -71,7 +78,7 @@ async function hold(address) {
 
 test('an answer from before a change does not replace what the change brought', async () => {
   await call(server.url, '/actions/start', { instance: 'live-3', orchestration: 'Expense', input: '7 EUR' });
-  await eventually('it waits', async () => (await call(server.url, '/instance?id=live-3')).state === 'waiting');
+  await waitsForTheEvent('live-3');
   const events = await hold(/\/api\/v1\/instance\/events\?.*id=live-3/);
   await open('instance?id=live-3&tab=history');
   await events.isAnswered;

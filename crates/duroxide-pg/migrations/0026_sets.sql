@@ -1433,7 +1433,7 @@ BEGIN
             SELECT r.execution, r.last_event, r.status INTO claim.execution, claim.last_event, claim.status
             FROM rowless_1(p_instance) r;
         END IF;
-        IF claim.last_event = 0 AND NOT v_has_start THEN
+        IF NOT v_has_start AND NOT EXISTS (SELECT 1 FROM history h WHERE h.instance_id = p_instance) THEN
             -- It does not exist.
             IF p_is_fresh THEN
                 outcome := 'again';

@@ -1,7 +1,7 @@
 //! The ids of executions and activities.
 
 use super::ProviderFactory;
-use super::support::{Commit, Store, activity, raised, scheduled, started};
+use super::support::{Commit, Store, activity, completed, raised, scheduled, started};
 
 /// A fetch returns an instance without a row with the execution whose history it has.
 pub async fn instance_without_row_has_its_real_execution(factory: &dyn ProviderFactory) {
@@ -17,6 +17,16 @@ pub async fn instance_without_row_has_its_real_execution(factory: &dyn ProviderF
     let turn = store.turn_of("i").await;
     assert_eq!(turn.item.execution_id, 2, "the execution should be that of the history");
     assert_eq!(turn.item.history, store.history_of("i", 2).await, "and the history its own");
+
+    // The execution that follows has no events yet, but the instance has a history: nothing for it may be dropped.
+    store.ack(&turn, Commit { execution_id: 3, ..Commit::default() }).await;
+    store.send(completed("i", 1, "done")).await;
+    let turn = store.turn_of("i").await;
+    assert_eq!(
+        (turn.item.execution_id, turn.item.messages.len()),
+        (3, 1),
+        "the completion should be delivered"
+    );
 }
 
 /// A cancellation names instance, execution and id: an activity that differs in any of them stays.
