@@ -149,9 +149,9 @@ BEGIN
         AND p_status[1] IS NULL AND p_pinned[1] IS NULL AND p_execution[1] = p_held_execution[1] THEN
         SELECT p_execution INTO currents FROM instances n
         WHERE n.incarnation = p_held[1] AND n.instance_id = p_instance[1] AND n.current_execution_id = p_held_execution[1]
-            AND (SELECT h.event_id FROM history h
+            AND coalesce((SELECT h.event_id FROM history h
                  WHERE h.instance_id = p_instance[1] AND h.execution_id = p_held_execution[1]
-                 ORDER BY h.event_id DESC LIMIT 1) = p_held_event[1]
+                 ORDER BY h.event_id DESC LIMIT 1), 0) = p_held_event[1]
             AND (SELECT 1 FROM orchestrator_queue q
                  WHERE q.instance_id = p_instance[1] AND q.parked_at IS NULL AND q.visible_at <= p_at LIMIT 1) IS NULL
             AND (SELECT 1 FROM orchestrator_queue q
@@ -332,6 +332,7 @@ DECLARE
     v_failed bigint := 0;
     v_head bigint;
     v_may_overtake boolean;
+    v_some_are_due boolean;
     v_entered record;
     v_noted boolean;
     -- None by a test's clock, which need not go on by itself.
@@ -477,22 +478,25 @@ BEGIN
     END IF;
 
     IF p_claim_max > 0 THEN
-        -- The oldest that is ready. One whose time came long ago, and whom no claim has looked at yet, is older still.
+        -- The oldest that is ready. If the time of an older one has come and no claim has looked at it yet, nothing is leased here:
+        -- only a claim finds the right order.
         IF pg_catalog.cardinality(p_claim_routes) = 1 THEN
             SELECT (SELECT w.created_at FROM worker_queue w
                     WHERE w.route = p_claim_routes[1] AND w.due_at IS NULL AND w.session_id IS NULL ORDER BY w.id LIMIT 1),
-                (SELECT 1 FROM worker_queue w WHERE w.due_at <= v_now - p_overtaking_ms ORDER BY w.due_at LIMIT 1) IS NULL
-            INTO v_head, v_may_overtake;
+                EXISTS (SELECT 1 FROM worker_queue w WHERE w.due_at <= v_now AND w.created_at <= v_now - p_overtaking_ms)
+            INTO v_head, v_some_are_due;
         ELSE
             SELECT (SELECT pg_catalog.min(h.created_at) FROM unnest(coalesce(p_claim_routes, ready_routes_1()))
                         r(route) CROSS JOIN LATERAL (
                     SELECT w.created_at FROM worker_queue w
                     WHERE w.route = r.route AND w.due_at IS NULL AND w.session_id IS NULL ORDER BY w.id LIMIT 1) h),
-                (SELECT 1 FROM worker_queue w WHERE w.due_at <= v_now - p_overtaking_ms ORDER BY w.due_at LIMIT 1) IS NULL
-            INTO v_head, v_may_overtake;
+                EXISTS (SELECT 1 FROM worker_queue w WHERE w.due_at <= v_now AND w.created_at <= v_now - p_overtaking_ms)
+            INTO v_head, v_some_are_due;
         END IF;
-        v_may_overtake := v_may_overtake AND (v_head IS NULL OR v_head > v_now - p_overtaking_ms);
-        IF NOT v_may_overtake THEN
+        v_may_overtake := v_head IS NULL OR v_head > v_now - p_overtaking_ms;
+        IF v_some_are_due THEN
+            p_claim_max := 0;
+        ELSIF NOT v_may_overtake THEN
             old_ids := oldest_work_1(p_claim_max, p_claim_routes);
             p_claim_max := p_claim_max - coalesce(pg_catalog.cardinality(old_ids), 0);
         END IF;
@@ -592,7 +596,8 @@ BEGIN
                     AND (SELECT 1 FROM executions e WHERE e.instance_id = p_instance LIMIT 1) IS NULL
                     AND (SELECT 1 FROM orchestrator_queue q WHERE q.instance_id = p_instance LIMIT 1) IS NULL
                     -- Nothing that waits for its turn is overtaken, unless for a moment.
-                    AND (SELECT 1 FROM worker_queue w WHERE w.due_at <= v_now - p_overtaking_ms ORDER BY w.due_at LIMIT 1)
+                    AND (SELECT 1 FROM worker_queue w WHERE w.due_at <= v_now AND w.created_at <= v_now - p_overtaking_ms
+                     ORDER BY w.due_at LIMIT 1)
                         IS NULL
                     AND coalesce((SELECT w.created_at FROM worker_queue w
                          WHERE w.route = p_claim_routes[1] AND w.due_at IS NULL AND w.session_id IS NULL
@@ -700,7 +705,8 @@ BEGIN
                 AND (SELECT 1 FROM orchestrator_queue q
                      WHERE q.instance_id = p_instance AND q.parked_at IS NOT NULL LIMIT 1) IS NULL
                 -- Nothing that waits for its turn is overtaken, unless for a moment.
-                AND (SELECT 1 FROM worker_queue w WHERE w.due_at <= v_now - p_overtaking_ms ORDER BY w.due_at LIMIT 1) IS NULL
+                AND (SELECT 1 FROM worker_queue w WHERE w.due_at <= v_now AND w.created_at <= v_now - p_overtaking_ms
+                     ORDER BY w.due_at LIMIT 1) IS NULL
                 AND coalesce((SELECT w.created_at FROM worker_queue w
                      WHERE w.route = p_claim_routes[1] AND w.due_at IS NULL AND w.session_id IS NULL ORDER BY w.id LIMIT 1)
                     > v_now - p_overtaking_ms AND pg_catalog.cardinality(p_work_activity) >= p_claim_max, true)),
@@ -800,7 +806,8 @@ BEGIN
                 AND (p_claim_max = 0
                     OR (SELECT 1 FROM worker_queue w
                         WHERE w.route = p_claim_routes[1] AND w.due_at IS NULL AND w.session_id IS NULL LIMIT 1) IS NULL
-                    AND (SELECT 1 FROM worker_queue w WHERE w.due_at <= v_now - p_overtaking_ms ORDER BY w.due_at LIMIT 1)
+                    AND (SELECT 1 FROM worker_queue w WHERE w.due_at <= v_now AND w.created_at <= v_now - p_overtaking_ms
+                     ORDER BY w.due_at LIMIT 1)
                         IS NULL)),
         done AS (
             DELETE FROM worker_queue w USING fits
