@@ -11,6 +11,7 @@ use crate::model::KvEntry;
 use crate::replay::Execution;
 use crate::runtime::memory;
 use crate::runtime::options::RuntimeOptions;
+use crate::runtime::origins::Origin;
 
 /// A suspended execution, as of its last committed turn.
 pub(crate) struct Resident {
@@ -92,6 +93,14 @@ impl Residents {
     /// Tells whether the instance is here.
     pub(super) fn has(&self, instance: &str) -> bool {
         self.lock().has(instance)
+    }
+
+    /// The orchestration that an instance runs, if it is here, in this execution.
+    pub(crate) fn origin(&self, instance: &str, execution_id: u64) -> Option<Origin> {
+        let cache = self.lock();
+        let resident = cache.get(instance).filter(|resident| resident.execution_id == execution_id)?;
+        let Beginning { name, version, .. } = &resident.beginning;
+        Some(Origin { name: name.as_str().into(), version: version.as_str().into() })
     }
 
     /// Notes that a message for the instance is about to be put into its queue.
