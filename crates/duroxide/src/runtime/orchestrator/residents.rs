@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::claim::Claim;
+use super::custom_status::CustomStatus;
 use super::record::Beginning;
 use super::resident_cache::{CacheLimits, ResidentCache};
 use crate::model::KvEntry;
@@ -24,6 +25,8 @@ pub(crate) struct Resident {
     pub(crate) has_mail: bool,
     /// The values that earlier executions left, for the check of a turn without a lease; `None` if no turn is checked.
     pub(crate) first_values: Option<HashMap<String, KvEntry>>,
+    /// As of the last turn; `None` if this process does not know it.
+    pub(super) custom_status: Option<CustomStatus>,
 }
 
 impl Resident {
@@ -44,7 +47,8 @@ impl Resident {
     fn estimated_bytes(&self) -> usize {
         let values = self.first_values.iter().flat_map(|values| values.iter());
         let values: usize = values.map(|(key, entry)| key.len() + entry.value.len()).sum();
-        self.execution.estimated_bytes() + values
+        let custom_status = self.custom_status.as_ref().map_or(0, CustomStatus::estimated_bytes);
+        self.execution.estimated_bytes() + values + custom_status
     }
 
     /// Tells whether this execution has seen exactly the store's record, no more and no less.
