@@ -61,8 +61,13 @@ fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 
 /// Asks a server; returns the status and the whole answer.
 fn ask(address: &str, head: &str) -> (u16, String) {
+    ask_for(address, address, head)
+}
+
+/// The same by another name of the server.
+fn ask_for(host: &str, address: &str, head: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).unwrap();
-    write!(stream, "{head}\r\nhost: {address}\r\nconnection: close\r\n\r\n").unwrap();
+    write!(stream, "{head}\r\nhost: {host}\r\nconnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     (answer.split(' ').nth(1).unwrap().parse().unwrap(), answer)
@@ -128,6 +133,18 @@ async fn a_server_listens_to_others_only_with_a_token() {
     let (status, answer) = ask(&address, &format!("GET /metrics HTTP/1.1\r\nauthorization: Bearer {token}"));
     assert_eq!(status, 200, "{answer}");
     assert!(answer.contains("duroxide_instances{state=\"failed\"} 2"), "{answer}");
+
+    // Metrics stand behind the same guard as the rest.
+    let with = |host: &str, header: &str| {
+        let head = format!("GET /metrics HTTP/1.1\r\nauthorization: Bearer {token}{header}");
+        ask_for(host, &address, &head).0
+    };
+    for host in ["localhost", "LOCALHOST:7777", "metrics.localhost", "localhost.", "[::1]:7777"] {
+        assert_eq!(with(host, ""), 200, "{host}");
+    }
+    assert_eq!(with("evil.example", ""), 421);
+    assert_eq!(with("localhost", "\r\norigin: http://evil.example"), 403);
+    assert_eq!(with("localhost", "\r\nsec-fetch-site: cross-site"), 403);
 
     running.signal("-TERM");
     assert_eq!(running.0.wait().unwrap().code(), Some(0));

@@ -163,6 +163,7 @@ mod tests {
             custom_status: None,
             created_at_ms: 1,
             updated_at_ms: ms,
+            incarnation: 1,
             reason: None,
         };
         (ms, row)
