@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use duroxide::providers::{Clock, SystemClock};
 use serde_json::Value;
-use support::{Scene, compare};
+use support::{Scene, compare, without_numbers};
 
 /// How long a process may take for anything.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -177,6 +177,14 @@ fn crash(directory: &Path) -> std::process::Output {
     duroxide().args(["dev", "crash"]).env("TMPDIR", directory).output().unwrap()
 }
 
+/// Compares what the command has told with its snapshot.
+fn compare_crash(name: &str, told: &std::process::Output) {
+    let [stdout, stderr] = [&told.stdout, &told.stderr].map(|bytes| String::from_utf8_lossy(bytes));
+    let text = format!("{stdout}--- standard error\n{stderr}");
+    let exit = told.status.code().unwrap();
+    compare(name, &format!("$ duroxide dev crash\n{}--- exit code {exit}\n", without_numbers(&text)));
+}
+
 /// What a process writes to standard output until it is ready, with the path and the ports replaced.
 fn first_page(running: &mut Running, directory: &Path, last: &str) -> String {
     let mut page = String::new();
@@ -240,7 +248,7 @@ fn a_killed_worker_is_replaced_and_the_work_goes_on_where_it_stopped() {
         let before = step(&store).unwrap();
         let crashed = crash(directory.path());
         assert!(crashed.status.success(), "{}", String::from_utf8_lossy(&crashed.stderr));
-        assert!(String::from_utf8_lossy(&crashed.stderr).contains("killed worker process"));
+        compare_crash("dev-crash", &crashed);
         assert!(step(&store).unwrap() >= before, "no step is lost");
         until("more steps of the report", || step(&store).filter(|step| *step >= before + 3));
     }
@@ -255,5 +263,6 @@ fn a_killed_worker_is_replaced_and_the_work_goes_on_where_it_stopped() {
     let mut news = String::new();
     dev.0.stderr.take().unwrap().read_to_string(&mut news).unwrap();
     assert_eq!(news.matches("was killed").count(), 2, "{news}");
+    compare_crash("dev-crash-nobody", &crash(directory.path()));
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "the temporary store is gone");
 }
