@@ -93,6 +93,12 @@ fn is_silent(worker: &WorkerInfo, now: u64) -> bool {
     now.saturating_sub(worker.last_seen_ms) > worker.interval_ms.max(SECOND) * 2
 }
 
+/// Whether the worker of a ready activity went away with it. A worker that fails takes its claim back, and the store counts the
+/// failure instead; so a claim that counts is one that nobody gave back.
+fn has_lost_worker(ready: &QueuedActivity) -> bool {
+    ready.attempts > 0
+}
+
 /// Work whose lease has run out, or is held by nobody who is heard of.
 pub(super) async fn leases(
     store: &Store,
@@ -102,9 +108,7 @@ pub(super) async fn leases(
 ) -> Outcome<Finding> {
     let (_, ready) = store.client.list_ready(WorkQueue::Worker, LOOKED_AT).await?;
     let has_all = ready.len() < LOOKED_AT;
-    // Claimed more often than it failed, and ready again: its worker went away with it.
-    let is_left = |one: &QueuedActivity| one.attempts > one.failed_attempts;
-    let mut left: Vec<String> = ready.into_iter().filter(is_left).map(|one| one.instance).collect();
+    let mut left: Vec<String> = ready.into_iter().filter(has_lost_worker).map(|one| one.instance).collect();
     left.sort_unstable();
     left.dedup();
     if !left.is_empty() {
@@ -138,4 +142,25 @@ pub(super) async fn leases(
             ),
         ),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn activity(attempts: u32, failed_attempts: u32) -> QueuedActivity {
+        let mut activity = QueuedActivity::default();
+        (activity.attempts, activity.failed_attempts) = (attempts, failed_attempts);
+        activity
+    }
+
+    #[test]
+    fn a_claim_that_nobody_gave_back_was_lost_however_often_the_activity_had_failed() {
+        for (attempts, failed_attempts) in [(1, 0), (1, 5), (3, 1)] {
+            assert!(has_lost_worker(&activity(attempts, failed_attempts)), "{attempts} {failed_attempts}");
+        }
+        for failed_attempts in [0, 5] {
+            assert!(!has_lost_worker(&activity(0, failed_attempts)), "{failed_attempts}");
+        }
+    }
 }
