@@ -362,6 +362,22 @@ test('the overview counts what no worker has begun, and the list counts by state
   check();
 });
 
+test('rows in quarantine beyond those that are counted are said to be more', async () => {
+  await page.route('**/api/v1/**', async (route) => {
+    if (/stream/.test(route.request().url())) return route.abort();
+    const response = await route.fetch();
+    if (!/overview/.test(route.request().url())) return route.fulfill({ response });
+    return route.fulfill({ response, json: { ...(await response.json()), quarantined: { count: 100, is_more: true } } });
+  });
+  allowed.failures = true;
+  await open('overview');
+  await page.getByRole('link', { name: '100+ in quarantine' }).waitFor();
+  await page.unrouteAll({ behavior: 'wait' });
+  allowed.failures = false;
+  await open('overview');
+  check();
+});
+
 test('on a phone the pages, the views and the first rows are in sight, with their times', async () => {
   await page.setViewportSize({ width: 380, height: 800 });
   await open('instances');
@@ -520,5 +536,40 @@ test('sixty ids, names and payloads full of script are shown as text, and none r
   assert.equal(await page.evaluate(() => window.pwned), undefined);
   // The mark would be seen if it were set: the test itself can fail.
   assert.equal(await page.evaluate(() => ((window.pwned = 1), window.pwned)), 1);
+  check();
+});
+
+// The last test: the rows of the samples are on the second page from then on.
+test('a live list has the order of the server, and no row is lost between its pages', async () => {
+  const listed = async () => {
+    const rows = [];
+    for (let next; ;) {
+      const answer = await call(server.url, `/instances?sort=updated&limit=50${next ? `&cursor=${next}` : ''}`);
+      rows.push(...answer.instances.map((one) => one.id));
+      next = answer.next;
+      if (!next) return rows;
+    }
+  };
+  const numbers = Array.from({ length: 70 }, (_, i) => `sorted-${String(i).padStart(2, '0')}`);
+  for (const id of numbers) await call(server.url, '/actions/start', { instance: id, orchestration: 'Expense', input: '1 EUR' });
+  await eventually('all wait', async () => (await call(server.url, '/instances?prefix=sorted-&custom_status=waiting%20for%20Grace&limit=100')).instances.length === 70);
+  await open('instances?sort=updated&q=sorted-');
+  await page.getByText('70 instances').waitFor();
+  await page.locator('tbody tr').nth(49).waitFor();
+  // The first five are shown and the last is not. Within ten seconds the order is that of their creation, whichever changed first.
+  const changed = [...numbers.slice(-5).reverse(), numbers[0]];
+  for (const id of changed) await call(server.url, '/actions/raise', { instance: id, name: 'decision', data: 'Grace' });
+  await eventually('they have completed', async () => (await call(server.url, '/instances?prefix=sorted-&state=completed')).instances.length === changed.length);
+  const ids = () => page.locator('tbody tr').evaluateAll((rows) => rows.map((row) => row.dataset.id));
+  const completed = () => page.locator('tbody tr').filter({ hasText: 'Completed' }).count();
+  const order = (await listed()).filter((id) => id.startsWith('sorted-'));
+  const first = await eventually('the list has the order of the server', async () => {
+    const shown = await ids();
+    return (await completed()) >= 5 && JSON.stringify(shown) === JSON.stringify(order.slice(0, shown.length)) && shown;
+  });
+  await page.getByRole('link', { name: 'Next page' }).click();
+  await page.getByRole('link', { name: 'First page' }).waitFor();
+  await eventually('the next page', async () => !(await ids()).includes(first[0]));
+  assert.deepEqual([...first, ...(await ids())], order);
   check();
 });

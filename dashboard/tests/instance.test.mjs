@@ -56,6 +56,26 @@ test('the timeline draws what queues, what is tried again, and the pause between
   check();
 });
 
+test('the badge counts the attempts that have begun, and the one to come is said to come', async () => {
+  await open('instance?id=delivery-5&tab=timeline');
+  // Both are of the same moment.
+  const told = await eventually('the third attempt is to come', async () => {
+    const lane = await page.locator('.lane').filter({ hasText: 'RingTheBell' }).textContent();
+    const found = /×(\d+).*attempt (\d+), next in/.exec(lane.replaceAll('\n', ' '));
+    return found && Number(found[1]) > 1 && found;
+  });
+  assert.equal(Number(told[2]), Number(told[1]) + 1);
+  check();
+});
+
+test('activities of one name that an instance waits for are told apart by their inputs', async () => {
+  await open('instance?id=video-88&tab=waiting');
+  for (const size of ['1080p', '720p', '480p']) {
+    await page.getByRole('listitem').filter({ hasText: 'Transcode' }).filter({ hasText: size }).waitFor();
+  }
+  check();
+});
+
 test('an error stands beside its bar, and the line of now moves', async () => {
   await open('instance?id=settlement-q4/europe/madrid');
   await page.getByText('clearing: the bank of Madrid is closed').first().waitFor();
@@ -125,6 +145,41 @@ test('what has ended can be started again with its input, and a long output is o
   await page.getByLabel('Instance id (made up if empty)').fill('tall-2');
   await confirm();
   await page.waitForURL(/id=tall-2/);
+  check();
+});
+
+test('the oldest events come first from the beginning, and the search says what it covers', async () => {
+  const id = 'order-1001';
+  const { events } = await call(server.url, `/instance/events?id=${id}&limit=1000`);
+  // As if a part of a history were as short as this.
+  const part = Math.floor(events.length / 3);
+  await page.route('**/instance/events?**', (route) => {
+    const address = new URL(route.request().url());
+    address.searchParams.set('limit', String(part));
+    return route.continue({ url: address.href });
+  });
+  const numbers = async () => (await page.locator('ol .num').allTextContents()).map(Number);
+  const shows = (first, last) => eventually(`${first} to ${last}`, async () => {
+    const shown = await numbers();
+    return shown[0] === first && shown.at(-1) === last;
+  });
+  await open(`instance?id=${id}&tab=history&history=raw`);
+  await shows(events.length, events.length - part + 1);
+  await page.getByRole('button', { name: 'Newest first' }).click();
+  await shows(1, part);
+  await page.getByLabel('Search the history').fill('OrchestrationStarted');
+  await page.getByText(`Searched events 1 to ${part}, with payloads as far as they are loaded; newer ones are not loaded.`).waitFor();
+  await page.getByLabel('Search the history').fill('');
+  while (await page.getByRole('button', { name: 'Load newer events' }).count()) {
+    const before = (await numbers()).length;
+    await page.getByRole('button', { name: 'Load newer events' }).click();
+    await eventually('more of them', async () => (await numbers()).length > before);
+  }
+  assert.deepEqual(await numbers(), events.map((event) => event.event_id));
+  await page.getByLabel('Search the history').fill('OrchestrationStarted');
+  await shows(1, 1);
+  assert.equal(await page.getByText(/^Searched events/).count(), 0, 'all of them');
+  await page.unrouteAll({ behavior: 'wait' });
   check();
 });
 

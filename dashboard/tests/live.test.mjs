@@ -161,3 +161,18 @@ test('a list of descendants follows, too', async () => {
   await row('family-1/europe/madrid').waitFor({ state: 'detached' });
   check();
 });
+
+test('the overview names what no worker serves, tells versions apart, and says what it counts', async () => {
+  await open('overview');
+  const trouble = page.getByRole('region', { name: 'Needs attention' });
+  await trouble.getByText('of the newest 1,000 failed and blocked').waitFor();
+  await trouble.getByText(/Activities with the tag gpu: no worker serves them/).waitFor();
+  await trouble.getByRole('link', { name: 'training-3' }).waitFor();
+  const legacy = trouble.getByRole('listitem').filter({ hasText: 'Report' }).filter({ hasText: '1.0.0' });
+  await legacy.getByRole('link', { name: /failed/ }).first().click();
+  await page.waitForURL(/name=Report/);
+  assert.equal(new URLSearchParams(page.url().split('?')[1]).get('version'), '1.0.0');
+  await open('overview');
+  await page.getByRole('region', { name: 'Throughput' }).getByText('Failed or cancelled').waitFor();
+  check();
+});

@@ -36,6 +36,21 @@ async fn starting() {
 }
 
 #[tokio::test]
+async fn starting_and_waiting_for_the_end() {
+    let scene = Scene::empty().await;
+    let runtime = scene.start_worker().await;
+    let plain = Terminal::default;
+    scene.snapshot("start-wait", "start Order --id order-1 --input '3 apples' --wait", plain()).await;
+    scene.snapshot("start-wait-json", "start Order --id order-2 --wait --output json", plain()).await;
+    scene
+        .snapshot("start-wait-failed", "start Payment --id payment-1 --input 'card 9995' --wait", plain())
+        .await;
+    let json = "start Payment --id payment-2 --input 'card 9995' --wait --output json";
+    scene.snapshot("start-wait-failed-json", json, plain()).await;
+    runtime.shutdown(None).await;
+}
+
+#[tokio::test]
 async fn payloads_come_from_arguments_files_and_pipes() {
     let scene = Scene::empty().await;
     std::fs::write(scene.path("input.json"), "{\"apples\":3}\n").unwrap();

@@ -6,8 +6,8 @@ mod support;
 
 use std::time::Duration;
 
-use duroxide::Client;
 use duroxide::model::{Obstacle, ObstacleKind, WorkerInfo};
+use duroxide::prelude::*;
 use duroxide::providers::{Clock, ExtendedProvider, Inspector, Provider, TagFilter, WorkerReport};
 use serde_json::Value;
 use support::{Scene, Terminal};
@@ -130,6 +130,60 @@ async fn the_doctor_sees_leases_that_run_out() {
     scene.snapshot("doctor-leased", "doctor --fast", columns(80)).await;
     scene.clock.advance(Duration::from_secs(31));
     scene.snapshot("doctor-lease-ran-out", "doctor --fast", columns(80)).await;
+}
+
+#[tokio::test]
+async fn the_doctor_finds_a_lost_lease_among_many_instances_that_sleep() {
+    let scene = Scene::full().await;
+    let store = scene.store().await;
+    let leased = store.fetch_work_item(LEASE, Duration::ZERO, None, &TagFilter::Any).await.unwrap();
+    assert_eq!(leased.map(|(_, _, attempts)| attempts), Some(1), "the activity with the tag gpu");
+    scene.clock.advance(Duration::from_secs(31));
+    // All have changed less lately than the one that lost its worker.
+    let numbers = "WITH RECURSIVE numbers (number) AS (SELECT 1 UNION ALL SELECT number + 1 FROM numbers WHERE number < 300)";
+    let columns = "instance_id, orchestration_name, orchestration_version, current_execution_id, created_at, updated_at, \
+                   listed_status, updated_10s, root_instance_id";
+    let values = "'sleeper-' || number, 'Sleep', '1.0.0', 1, 1, 1, 'Running', 0, 'sleeper-' || number";
+    store
+        .execute_sql(&format!("{numbers} INSERT INTO instances ({columns}) SELECT {values} FROM numbers"))
+        .await
+        .unwrap();
+    let lost = "activities of 1 instance lost their worker, and nobody has taken them over: video-1";
+    assert_eq!(found(&scene, "leases").await, one("warning", lost));
+}
+
+#[tokio::test]
+async fn the_doctor_says_how_far_it_looked_for_lost_leases() {
+    let scene = Scene::empty().await;
+    let store = scene.store().await;
+    let numbers = "WITH RECURSIVE numbers (number) AS (SELECT 1 UNION ALL SELECT number + 1 FROM numbers WHERE number < 1200)";
+    let item = r#"{"ActivityExecute":{"instance":"i","execution_id":1,"id":1,"name":"Pack","input":""}}"#;
+    let columns = "instance_id, execution_id, activity_id, created_at, work_item";
+    store
+        .execute_sql(&format!(
+            "{numbers} INSERT INTO worker_queue ({columns}) SELECT 'i', 1, number, 1, '{item}' FROM numbers"
+        ))
+        .await
+        .unwrap();
+    let none = "none of the 1,000 activities that have been ready longest lost its worker";
+    assert_eq!(found(&scene, "leases").await, one("ok", none));
+}
+
+#[tokio::test]
+async fn the_doctor_names_instances_whose_activities_no_worker_serves() {
+    let scene = Scene::full().await;
+    let store = scene.store().await;
+    let runtime =
+        Runtime::start_with_store(store.clone(), ActivityRegistry::default(), Default::default()).await;
+    let client = Client::new(store);
+    while client.list_workers().await.unwrap().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let unserved = "1 ready in the worker queue, tag 'gpu', and nobody serves it: video-1";
+    assert!(found(&scene, "queues").await.contains(&("problem".to_string(), unserved.to_string())));
+    let shown = scene.run("show video-1 --output json").await.stdout;
+    assert!(shown.contains("no_worker_for_tag"), "{shown}");
+    runtime.shutdown(None).await;
 }
 
 #[tokio::test]

@@ -129,6 +129,18 @@ async fn workers_that_report_themselves() {
 }
 
 #[tokio::test]
+async fn a_worker_is_shown_with_the_activities_that_it_runs() {
+    let scene = Scene::empty().await;
+    let now = scene.clock.now_ms();
+    let running = serde_json::json!([
+        { "instance": "order-7", "execution_id": 1, "activity_id": 2, "name": "Charge", "attempt": 1, "since_ms": now - 3_000 },
+        { "instance": "order-8", "execution_id": 1, "activity_id": 4, "name": "Ship", "attempt": 3, "since_ms": now - 90_000 },
+    ]);
+    scene.report_worker_with(now, running).await;
+    scene.snapshot("workers-long-running", "workers --long", columns(80)).await;
+}
+
+#[tokio::test]
 async fn watching_draws_again_and_again() {
     let scene = Scene::empty().await;
     let terminal =

@@ -12,7 +12,7 @@ use std::time::Duration;
 use cluster::{Cluster, Kind};
 use duroxide::prelude::*;
 use serde_json::Value;
-use support::{Run, run_now};
+use support::{Run, compare, run_now, without_numbers, without_sizes};
 
 struct Server {
     cluster: Cluster,
@@ -21,6 +21,27 @@ struct Server {
 impl Server {
     async fn run(&self, arguments: &str) -> Run {
         run_now(&format!("--db {} {arguments}", self.cluster.url())).await
+    }
+
+    /// Compares what a command prints with its snapshot. Numbers and the address of the server differ from run to run.
+    async fn snapshot(&self, name: &str, arguments: &str) {
+        let Run { exit, stdout, stderr } = self.run(arguments).await;
+        let exit = exit as u8;
+        let text = format!("$ duroxide {arguments}\n{stdout}--- standard error\n{stderr}");
+        let text = without_numbers(&without_sizes(&text.replace(&self.cluster.url(), "URL")));
+        // The largest table comes first, and the build of the server is that of the machine.
+        let (mut lines, mut tables): (Vec<&str>, Vec<&str>) =
+            text.lines().partition(|line| !line.ends_with(" SIZE N N"));
+        tables.sort_unstable();
+        let heading =
+            lines.iter().position(|line| line.starts_with("  TABLE")).map_or(lines.len(), |at| at + 1);
+        lines.splice(heading..heading, tables);
+        let lines: Vec<&str> = lines.iter().map(|line| line.split(" (Debian").next().unwrap()).collect();
+        let text = lines
+            .join("\n")
+            .replace("differ by Nms", "differ by TIME")
+            .replace("differ by Ns", "differ by TIME");
+        compare(name, &format!("{text}\n--- exit code {exit}\n"));
     }
 
     /// Standard output of a command that does what it is asked for.
@@ -106,6 +127,14 @@ async fn every_command_works_on_postgresql() {
     let backup = server.run("db backup copy.db").await;
     assert_eq!(backup.exit as u8, 2);
     assert!(backup.stderr.contains("pg_dump --format=custom --schema="), "{}", backup.stderr);
+    for (name, command) in [
+        ("postgres-db-info", "db info"),
+        ("postgres-db-check", "db check"),
+        ("postgres-db-backup", "db backup copy.db"),
+        ("postgres-doctor", "doctor"),
+    ] {
+        server.snapshot(name, command).await;
+    }
     let doctor = server.out("doctor --output jsonl").await;
     let findings: Vec<Value> = doctor.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     for check in ["clock", "space", "blocked", "stuck", "poison", "queues", "leases", "quarantine", "dropped"]

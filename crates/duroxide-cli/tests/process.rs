@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use duroxide::providers::{Clock, SystemClock};
 use serde_json::Value;
-use support::{Scene, compare};
+use support::{Scene, compare, without_numbers};
 
 /// How long a process may take for anything.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -61,8 +61,13 @@ fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 
 /// Asks a server; returns the status and the whole answer.
 fn ask(address: &str, head: &str) -> (u16, String) {
+    ask_for(address, address, head)
+}
+
+/// The same by another name of the server.
+fn ask_for(host: &str, address: &str, head: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).unwrap();
-    write!(stream, "{head}\r\nhost: {address}\r\nconnection: close\r\n\r\n").unwrap();
+    write!(stream, "{head}\r\nhost: {host}\r\nconnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     (answer.split(' ').nth(1).unwrap().parse().unwrap(), answer)
@@ -129,6 +134,18 @@ async fn a_server_listens_to_others_only_with_a_token() {
     assert_eq!(status, 200, "{answer}");
     assert!(answer.contains("duroxide_instances{state=\"failed\"} 2"), "{answer}");
 
+    // Metrics stand behind the same guard as the rest.
+    let with = |host: &str, header: &str| {
+        let head = format!("GET /metrics HTTP/1.1\r\nauthorization: Bearer {token}{header}");
+        ask_for(host, &address, &head).0
+    };
+    for host in ["localhost", "LOCALHOST:7777", "metrics.localhost", "localhost.", "[::1]:7777"] {
+        assert_eq!(with(host, ""), 200, "{host}");
+    }
+    assert_eq!(with("evil.example", ""), 421);
+    assert_eq!(with("localhost", "\r\norigin: http://evil.example"), 403);
+    assert_eq!(with("localhost", "\r\nsec-fetch-site: cross-site"), 403);
+
     running.signal("-TERM");
     assert_eq!(running.0.wait().unwrap().code(), Some(0));
     let mut stderr = String::new();
@@ -158,6 +175,14 @@ fn workers(store: &str) -> Vec<u64> {
 
 fn crash(directory: &Path) -> std::process::Output {
     duroxide().args(["dev", "crash"]).env("TMPDIR", directory).output().unwrap()
+}
+
+/// Compares what the command has told with its snapshot.
+fn compare_crash(name: &str, told: &std::process::Output) {
+    let [stdout, stderr] = [&told.stdout, &told.stderr].map(|bytes| String::from_utf8_lossy(bytes));
+    let text = format!("{stdout}--- standard error\n{stderr}");
+    let exit = told.status.code().unwrap();
+    compare(name, &format!("$ duroxide dev crash\n{}--- exit code {exit}\n", without_numbers(&text)));
 }
 
 /// What a process writes to standard output until it is ready, with the path and the ports replaced.
@@ -223,7 +248,7 @@ fn a_killed_worker_is_replaced_and_the_work_goes_on_where_it_stopped() {
         let before = step(&store).unwrap();
         let crashed = crash(directory.path());
         assert!(crashed.status.success(), "{}", String::from_utf8_lossy(&crashed.stderr));
-        assert!(String::from_utf8_lossy(&crashed.stderr).contains("killed worker process"));
+        compare_crash("dev-crash", &crashed);
         assert!(step(&store).unwrap() >= before, "no step is lost");
         until("more steps of the report", || step(&store).filter(|step| *step >= before + 3));
     }
@@ -238,5 +263,6 @@ fn a_killed_worker_is_replaced_and_the_work_goes_on_where_it_stopped() {
     let mut news = String::new();
     dev.0.stderr.take().unwrap().read_to_string(&mut news).unwrap();
     assert_eq!(news.matches("was killed").count(), 2, "{news}");
+    compare_crash("dev-crash-nobody", &crash(directory.path()));
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "the temporary store is gone");
 }

@@ -37,12 +37,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::routing::MethodRouter;
 use duroxide::Client;
 use duroxide::providers::{Clock, Provider, SystemClock};
 use tokio::sync::watch;
 
 pub use api::openapi;
 
+use guard::Scope;
 use guard::tokens::Token;
 use live::hub::Hub;
 
@@ -63,6 +65,8 @@ type Crash = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<String, String>>
 pub struct Dashboard {
     store: Arc<dyn Provider>,
     settings: Settings,
+    /// The application's own routes behind the same guard.
+    routes: Vec<(String, MethodRouter)>,
 }
 
 /// Everything that is fixed once the router is made.
@@ -113,7 +117,7 @@ impl Dashboard {
             max_body_bytes: 4 * 1024 * 1024,
             shutdown: None,
         };
-        Self { store, settings }
+        Self { store, settings, routes: Vec::new() }
     }
 
     /// Names the store in the pages' margin. It is shown to everybody, so it must hold no password.
@@ -307,6 +311,24 @@ impl Dashboard {
         self
     }
 
+    /// Serves a route of the application behind the same guard as the API: its host, its origin and its tokens are checked, and
+    /// what changes something is marked as such.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use duroxide::providers::memory::MemoryProvider;
+    /// # use duroxide_dashboard::Dashboard;
+    /// # let store = Arc::new(MemoryProvider::new());
+    /// let metrics = axum::routing::get(|| async { "orders_total 7\n" });
+    /// let router = Dashboard::new(store).token("operators").route("/metrics", metrics).into_router();
+    /// # let _: axum::Router = router;
+    /// ```
+    #[must_use]
+    pub fn route(mut self, path: impl Into<String>, handler: MethodRouter) -> Self {
+        self.routes.push((path.into(), handler));
+        self
+    }
+
     /// Makes the router. Mount it at the root, or under a path with `nest_service`.
     ///
     /// ```
@@ -318,7 +340,7 @@ impl Dashboard {
     /// let app: axum::Router = axum::Router::new().nest_service("/ops", ops);
     /// ```
     pub fn into_router(self) -> Router {
-        let Self { store, settings } = self;
+        let Self { store, settings, routes } = self;
         let client = Client::new(store.clone());
         let clock: Arc<dyn Clock> = match store.as_extended() {
             Some(extended) => extended.clock(),
@@ -326,7 +348,13 @@ impl Dashboard {
         };
         let hub = Hub::new(store, client.clone(), clock.clone(), settings.max_streams, settings.look_every);
         let shared = Arc::new(Shared { client, settings, hub, clock });
-        guard::protect(api::router(&shared).merge(assets::router()), shared)
+        let pages = api::router(&shared).merge(assets::router());
+        let own = routes.into_iter().fold(Router::new(), |own, (path, handler)| own.route(&path, handler));
+        guard::protect(pages, shared.clone(), Scope::Dashboard).merge(guard::protect(
+            own,
+            shared,
+            Scope::Application,
+        ))
     }
 }
 

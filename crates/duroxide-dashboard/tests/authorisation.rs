@@ -246,3 +246,36 @@ fn the_page_holds_no_inline_script_or_style() {
     assert!(!page.contains("<style") && !page.contains(" style=") && !page.contains(" on"), "{page}");
     assert_eq!(page.matches("<script").count(), 1, "{page}");
 }
+
+// semantics: DASH-1, DASH-2
+#[tokio::test]
+async fn a_route_of_the_application_stands_behind_the_same_guard() {
+    use axum::routing::get;
+    let routed = router(|dashboard| {
+        let handler = get(|| async { "7" }).post(|| async { "8" });
+        dashboard
+            .token("full")
+            .read_only_token("look")
+            .allow_host("ops.example.com")
+            .route("/orders/{id}", handler)
+    });
+    let call = |method| Call { token: Some("Bearer full"), ..Call::good(method, "/orders/7") };
+    let status = async |call: Call| call.send(&routed).await.0;
+    assert_eq!(status(call("GET")).await, StatusCode::OK);
+    assert_eq!(status(Call { token: Some("Bearer look"), ..call("GET") }).await, StatusCode::OK);
+    assert_eq!(status(Call { token: None, ..call("GET") }).await, StatusCode::UNAUTHORIZED);
+    let from_evil = Call { origin: Some("http://evil.example"), ..call("GET") };
+    assert_eq!(status(from_evil).await, StatusCode::FORBIDDEN);
+    for host in ["a.localhost", "localhost.", "ops.example.com:443"] {
+        assert_eq!(
+            status(Call { host: Some(host), origin: None, ..call("GET") }).await,
+            StatusCode::OK,
+            "{host}"
+        );
+    }
+    let elsewhere = Call { host: Some("evil.example"), origin: None, ..call("GET") };
+    assert_eq!(status(elsewhere).await, StatusCode::MISDIRECTED_REQUEST);
+    assert_eq!(status(call("POST")).await, StatusCode::OK);
+    assert_eq!(status(Call { token: Some("Bearer look"), ..call("POST") }).await, StatusCode::FORBIDDEN);
+    assert_eq!(status(Call { has_action_header: false, ..call("POST") }).await, StatusCode::FORBIDDEN);
+}

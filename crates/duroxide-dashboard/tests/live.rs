@@ -142,6 +142,25 @@ async fn what_another_process_deletes_makes_a_page_read_everything_again() {
     runtime.shutdown(None).await;
 }
 
+// semantics: DASH-6
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_end_of_an_old_instance_arrives_among_more_than_a_list_shows() {
+    let (store, runtime, router) = started().await;
+    let client = Client::new(store);
+    for number in 0..400 {
+        client.start_orchestration(format!("i-{number}"), "Wait", "").await.unwrap();
+    }
+    let waiting = |overview: &serde_json::Value| {
+        let states = overview["states"].as_array().unwrap();
+        states.iter().any(|state| state["state"] == "waiting" && state["count"] == 400)
+    };
+    let mut events = Events::open(&router, "/api/v1/stream", None).await;
+    events.until("overview", waiting).await;
+    client.enqueue_event("i-0", "go", "x").await.unwrap();
+    events.until("instances", |data| holds(data, "i-0", "completed")).await;
+    runtime.shutdown(None).await;
+}
+
 #[tokio::test]
 async fn streams_end_with_the_server() {
     let (end, ended) = tokio::sync::watch::channel(false);

@@ -408,6 +408,14 @@ impl Inspector for PostgresProvider {
         }
     }
 
+    async fn list_ready_activities(
+        &self,
+        tag: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<QueuedActivity>, ProviderError> {
+        self.ready_activities_of(tag, limit).await
+    }
+
     async fn state_totals(&self) -> Result<StateTotals, ProviderError> {
         self.totals_by_state().await
     }

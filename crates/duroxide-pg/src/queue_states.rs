@@ -6,6 +6,7 @@ use duroxide::providers::{Count, ProviderError, QueueState, StateTotals};
 use tokio_postgres::Row;
 
 use crate::PostgresProvider;
+use crate::encode::route;
 use crate::inspection::{activity, activity_columns, message, message_columns, tag};
 use crate::reads::{number, row_limit};
 use crate::shared::{clamp, positive};
@@ -154,7 +155,8 @@ const READY_MESSAGES: &str = concat!(
     ORDER BY q.id LIMIT $2"
 );
 
-/// The first activities that can be claimed. `$1` is the time, `$2` how many, `$3` one more than the bound.
+/// The first activities that can be claimed, and those that the next claim notices: their lease has run out, or their delay is
+/// over. `$1` is the time, `$2` how many, `$3` one more than the bound.
 const READY_ACTIVITIES: &str = concat!(
     "WITH RECURSIVE ",
     routes!(),
@@ -165,8 +167,23 @@ const READY_ACTIVITIES: &str = concat!(
             SELECT * FROM worker_queue x WHERE x.due_at IS NULL AND x.session_id IS NULL AND x.route = r.route
             ORDER BY x.id LIMIT $2) f
         UNION ALL
+        (SELECT * FROM worker_queue x WHERE x.due_at <= (SELECT now_ms_1($1)) ORDER BY x.due_at LIMIT $3)
+        UNION ALL
         (SELECT * FROM worker_queue x WHERE x.ready_for IS NOT NULL LIMIT $3)) w
     ORDER BY w.id LIMIT $2"
+);
+
+/// The same of one route. `$4` is the route.
+const READY_OF_ROUTE: &str = concat!(
+    "SELECT ",
+    activity_columns!(),
+    ", now_ms_1($1) AS now_at FROM (
+        (SELECT * FROM worker_queue x WHERE x.due_at IS NULL AND x.session_id IS NULL AND x.route = $4 ORDER BY x.id LIMIT $2)
+        UNION ALL
+        (SELECT * FROM worker_queue x WHERE x.due_at <= (SELECT now_ms_1($1)) ORDER BY x.due_at LIMIT $3)
+        UNION ALL
+        (SELECT * FROM worker_queue x WHERE x.ready_for IS NOT NULL LIMIT $3)) w
+    WHERE w.route = $4 ORDER BY w.id LIMIT $2"
 );
 
 /// Tells whether all leases end before the last row that was looked at.
@@ -252,6 +269,18 @@ impl PostgresProvider {
     pub(crate) async fn ready_activities(&self, limit: usize) -> Result<Vec<QueuedActivity>, ProviderError> {
         let (now, limit, most) = (self.shared.time.given_ms(), row_limit(limit), clamp(BOUND + 1));
         let rows = self.listing("list_ready", READY_ACTIVITIES, &[&now, &limit, &most]).await?;
+        Ok(rows.iter().map(activity).collect())
+    }
+
+    pub(crate) async fn ready_activities_of(
+        &self,
+        tag: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<QueuedActivity>, ProviderError> {
+        let (now, limit, most) = (self.shared.time.given_ms(), row_limit(limit), clamp(BOUND + 1));
+        let route = route(tag);
+        let rows =
+            self.listing("list_ready_activities", READY_OF_ROUTE, &[&now, &limit, &most, &route]).await?;
         Ok(rows.iter().map(activity).collect())
     }
 }

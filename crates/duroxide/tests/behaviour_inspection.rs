@@ -8,8 +8,8 @@ use std::future::Future;
 use std::time::Duration;
 
 use duroxide::model::{ActivityStage, BlockedReason, WaitFor};
-use duroxide::providers::InstanceQuery;
-use duroxide::{ActivityContext, InstanceState, OrchestrationContext, RuntimeOptions};
+use duroxide::providers::{Count, InstanceQuery};
+use duroxide::{ActivityContext, EventKind, InstanceState, OrchestrationContext, RuntimeOptions};
 use runtime_support::{World, activities, orchestrations};
 
 /// Looks again, and lets a little time pass, until there is something.
@@ -87,6 +87,44 @@ async fn an_orchestration_that_nobody_has_registered_is_blocked_with_the_reason(
     let obstacles = world.client.list_obstacles(10).await.unwrap();
     assert!(obstacles[0].reason.contains("Ordr") && obstacles[0].attempts > 0, "{obstacles:?}");
     runtime.shutdown(None).await;
+}
+
+// semantics: LOOK-3, LOOK-4
+#[tokio::test]
+async fn instances_whose_activities_nobody_serves_are_named_beside_the_listings() {
+    let world = World::new();
+    let code = orchestrations()
+        .register("Video", |ctx: OrchestrationContext, _: String| async move {
+            ctx.schedule_activity("Render", "").with_tag("gpu").await
+        })
+        .register("Patient", |ctx: OrchestrationContext, _: String| async move {
+            let render = ctx.schedule_activity("Render", "").with_tag("gpu");
+            let signal = ctx.schedule_wait("go");
+            let _ = ctx.select2(render, signal).await;
+            Ok("done".to_string())
+        });
+    let work = activities().register("Render", |_: ActivityContext, input: String| async move { Ok(input) });
+    let runtime = world.start(work, code).await;
+    for (id, name) in [("video-1", "Video"), ("patient-1", "Patient")] {
+        world.client.start_orchestration(id, name, "").await.unwrap();
+        world.recorded(id, |kind| matches!(kind, EventKind::ActivityScheduled { .. })).await;
+    }
+    let unserved = until(&world, || async { world.client.list_unserved(10).await.unwrap().pop() }).await;
+    assert_eq!((unserved.tag.as_deref(), unserved.ready), (Some("gpu"), Count::exact(2)));
+    assert_eq!(unserved.instances, ["video-1", "patient-1"]);
+    assert_eq!(world.client.overview(1).await.unwrap().unserved, [unserved]);
+
+    // Only its history tells that one of them waits for nothing else.
+    let video = world.client.describe("video-1", 100).await.unwrap();
+    assert_eq!(video.row.state, InstanceState::Blocked);
+    let reason = BlockedReason::NoWorkerForTag { activity: "Render".into(), tag: Some("gpu".into()) };
+    assert_eq!(video.blocked.unwrap().reason, reason);
+    let patient = world.client.describe("patient-1", 100).await.unwrap();
+    assert_eq!((patient.row.state, patient.blocked), (InstanceState::Waiting, None));
+    let waiting = InstanceQuery::new().state(InstanceState::Waiting);
+    assert_eq!(world.client.list(&waiting).await.unwrap().rows.len(), 2);
+    runtime.shutdown(None).await;
+    assert_eq!(world.client.list_unserved(10).await.unwrap(), [], "nobody is alive");
 }
 
 // semantics: LOOK-5

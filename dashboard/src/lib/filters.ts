@@ -95,3 +95,17 @@ export function passes(row: InstanceRow, params: Params, now: number): boolean {
   return isWithin(row.created_at_ms, params.since) !== false && isWithin(row.created_at_ms, params.before) !== true
     && isWithin(row.updated_at_ms, params.changed) !== false && isWithin(row.updated_at_ms, params.idle) !== true;
 }
+
+/** The steps in which the server orders by the time of the last change, in milliseconds. */
+const STEP = 10_000;
+
+/**
+ * Compares rows by their places in the server's list, so that no row is at one place here and at another on the next page: by
+ * time, then those before their first turn, then the newest creations.
+ */
+export function byPlace(params: Params) {
+  const at = (row: InstanceRow) => (params.sort === 'updated' ? Math.floor(row.updated_at_ms / STEP) : row.created_at_ms);
+  const isStart = (row: InstanceRow) => Number(row.incarnation === 0);
+  return (a: InstanceRow, b: InstanceRow) =>
+    at(b) - at(a) || isStart(b) - isStart(a) || b.incarnation - a.incarnation || b.created_at_ms - a.created_at_ms || (a.id < b.id ? 1 : -1);
+}

@@ -651,6 +651,12 @@ export interface components {
             /** Format: int64 */
             execution: number;
             id: string;
+            /**
+             * Format: int64
+             * @description Which creation of an id it is; 0 before the first turn. Among rows of the same time it is the order of a list, which has those
+             *     before their first turn last.
+             */
+            incarnation: number;
             /** @description The orchestration. */
             name: string;
             parent?: string | null;
@@ -713,16 +719,14 @@ export interface components {
             now_ms: number;
             /** @description The orchestrations that workers have registered. */
             orchestrations: string[];
-            /**
-             * Format: int64
-             * @description Rows that were set aside because they do not decode, up to a hundred.
-             */
-            quarantined: number;
+            quarantined?: components["schemas"]["Counted"] | null;
             queues: components["schemas"]["Queue"][];
             /** @description The last sixty minutes, oldest first, none left out. */
             rates: components["schemas"]["Rate"][];
             states: components["schemas"]["StateCount"][];
             trouble: components["schemas"]["Trouble"][];
+            /** @description Activities that no live worker serves, by tag. */
+            unserved: components["schemas"]["Unserved"][];
             workers: components["schemas"]["Worker"][];
         };
         /** @description A message that waits for an instance to be started. */
@@ -811,7 +815,10 @@ export interface components {
         Rate: {
             /** Format: int64 */
             completed: number;
-            /** Format: int64 */
+            /**
+             * Format: int64
+             * @description Failed or cancelled.
+             */
             failed: number;
             /**
              * Format: int64
@@ -870,25 +877,38 @@ export interface components {
         };
         /** @description An orchestration of which instances failed lately or are blocked. */
         Trouble: {
-            /** Format: int64 */
+            /**
+             * Format: int64
+             * @description Among the newest thousand that are blocked.
+             */
             blocked: number;
-            /** Format: int64 */
+            /**
+             * Format: int64
+             * @description Among the newest thousand that failed.
+             */
             failed: number;
             name: string;
             version: string;
+        };
+        /** @description Ready activities that no live worker serves. */
+        Unserved: {
+            /** @description Some of the instances that wait for them. */
+            instances: string[];
+            ready: components["schemas"]["Counted"];
+            tag?: string | null;
         };
         /** @description Something that an instance waits for. */
         Wait: {
             /**
              * Format: int32
-             * @description The attempt of an activity that runs, from 1; otherwise how many attempts there were.
+             * @description Which attempt at an activity is under way or comes next, from 1, whoever tries again.
              */
             attempt?: number | null;
             child?: string | null;
             child_state?: components["schemas"]["State"] | null;
             /**
              * Format: int32
-             * @description How often the same activity failed before.
+             * @description How many of the attempts before failed, and the orchestration asked for another. The store kept the others.
              */
             earlier_failures?: number | null;
             /**
@@ -896,6 +916,8 @@ export interface components {
              * @description The event that asked for it.
              */
             event_id: number;
+            /** @description The input of an activity, cut. */
+            input?: string | null;
             kind: components["schemas"]["WaitKind"];
             last_error?: string | null;
             /** Format: int64 */

@@ -159,14 +159,18 @@ export function toLanes(steps: Step[]): Lane[] {
 
 const isUnderWay = (wait: Wait) => wait.stage === 'running' || wait.stage === 'awaiting_completion';
 
-/** How many attempts at this step have failed without an event: the store keeps those. */
-export const keptFailures = (wait: Wait) => Math.max(0, (wait.attempt ?? 0) - (isUnderWay(wait) ? 1 : 0));
+/** Which attempt at an activity is under way or comes next, from 1, whoever tries again. */
+export const attemptOf = (wait: Wait) => wait.attempt ?? 1;
 
-/**
- * Which attempt at an activity is under way or comes next, from 1. What the store tries again and what the orchestration does
- * count alike for who looks.
- */
-export const attemptOf = (wait: Wait) => (wait.earlier_failures ?? 0) + keptFailures(wait) + 1;
+/** How many attempts at this step have failed without an event: the store keeps those. */
+export const keptFailures = (wait: Wait) => Math.max(0, attemptOf(wait) - 1 - (wait.earlier_failures ?? 0));
+
+/** How many attempts of a lane have begun. The one that comes next has not. */
+export function attemptsBegun(lane: Lane): number {
+  const wait = lane.attempts.at(-1)?.wait;
+  const last = wait?.kind === 'activity' ? keptFailures(wait) + (isUnderWay(wait) || wait.stage === 'finished' ? 1 : 0) : 1;
+  return lane.attempts.length - 1 + last;
+}
 
 /** What a step is called in a list. */
 export const kindWord: Record<Kind, string> = {

@@ -48,6 +48,7 @@ fn page(overview: &StoreOverview, look: Look) -> String {
     page.table(&queues::table(&overview.queues, look));
     workers(&mut page, overview);
     troubled(&mut page, overview);
+    unserved(&mut page, overview);
     page.finish()
 }
 
@@ -63,7 +64,7 @@ fn rates(page: &mut Page, rates: &[MinuteRates]) {
     for (name, pick) in [
         ("started", (|rate: &MinuteRates| rate.started) as fn(&MinuteRates) -> u64),
         ("completed", |rate| rate.completed),
-        ("failed", |rate| rate.failed),
+        ("failed or cancelled", |rate| rate.failed),
     ] {
         let numbers: Vec<u64> = rates.iter().map(pick).collect();
         page.value(name, format!("{:>8}  {}", grouped(numbers.iter().sum()), bars(&numbers)));
@@ -100,7 +101,7 @@ fn troubled(page: &mut Page, overview: &StoreOverview) {
     if overview.troubled.is_empty() {
         return;
     }
-    page.heading("In trouble");
+    page.heading("In trouble, of the newest 1,000 failed and the newest 1,000 blocked");
     let mut table = Table::new([
         Column::new("ORCHESTRATION").at_least(12),
         Column::new("VERSION"),
@@ -114,6 +115,26 @@ fn troubled(page: &mut Page, overview: &StoreOverview) {
             version(&troubled.version),
             count(troubled.failed, Paint::Red),
             count(troubled.blocked, Paint::Magenta),
+        ]);
+    }
+    page.table(&table);
+}
+
+fn unserved(page: &mut Page, overview: &StoreOverview) {
+    if overview.unserved.is_empty() {
+        return;
+    }
+    page.heading("Activities that no worker serves");
+    let mut table = Table::new([
+        Column::new("TAG"),
+        Column::right("READY"),
+        Column::new("INSTANCES").at_least(12).expendable(1),
+    ]);
+    for unserved in &overview.unserved {
+        table.row([
+            Cell::maybe(unserved.tag.as_deref()),
+            Cell::painted(amount(unserved.ready), Paint::Magenta),
+            unserved.instances.join(", ").into(),
         ]);
     }
     page.table(&table);

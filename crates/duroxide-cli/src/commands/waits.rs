@@ -14,8 +14,12 @@ pub fn table(waits: &[Wait], instance: &str, look: Look) -> Table {
         Column::right("SINCE"),
         Column::new("DETAIL").at_least(16).expendable(1),
     ]);
+    let is_one_of_many = |wait: &Wait| {
+        let name = activity_name(wait);
+        name.is_some() && waits.iter().filter(|other| activity_name(other) == name).count() > 1
+    };
     for wait in waits {
-        let (kind, what, state, detail) = described(wait, instance, look);
+        let (kind, what, state, detail) = described(wait, instance, is_one_of_many(wait), look);
         table.row([
             wait.event_id.to_string().into(),
             kind.into(),
@@ -28,12 +32,26 @@ pub fn table(waits: &[Wait], instance: &str, look: Look) -> Table {
     table
 }
 
-fn described(wait: &Wait, instance: &str, look: Look) -> (&'static str, String, Cell, Cell) {
+fn activity_name(wait: &Wait) -> Option<&str> {
+    match &wait.what {
+        WaitFor::Activity(activity) => Some(&activity.name),
+        _ => None,
+    }
+}
+
+/// Says what is waited for. Activities of the same name are told from each other by their inputs.
+fn described(
+    wait: &Wait,
+    instance: &str,
+    is_one_of_many: bool,
+    look: Look,
+) -> (&'static str, String, Cell, Cell) {
     let plain = |text: &str| Cell::painted(text, None);
     let waiting = || Cell::painted("waiting", Paint::Cyan);
     match &wait.what {
         WaitFor::Activity(activity) => {
-            ("activity", activity.name.clone(), stage(activity), activity_detail(activity, look))
+            let detail = activity_detail(activity, is_one_of_many, look);
+            ("activity", activity.name.clone(), stage(activity), detail)
         }
         WaitFor::Timer { until_ms } => (
             "timer",
@@ -68,11 +86,14 @@ fn stage(activity: &ActivityWait) -> Cell {
     }
 }
 
-fn activity_detail(activity: &ActivityWait, look: Look) -> Cell {
+fn activity_detail(activity: &ActivityWait, with_input: bool, look: Look) -> Cell {
     let mut parts = Vec::new();
-    let tries = activity.attempt.saturating_add(activity.earlier_failures);
-    if tries > 1 {
-        parts.push(format!("attempt {tries}"));
+    if let Some(input) = activity.input.as_ref().filter(|_| with_input) {
+        parts.push(format!("input {}", payload(input, 40)));
+    }
+    let attempt = activity.attempt_number();
+    if attempt > 1 {
+        parts.push(format!("attempt {attempt}"));
     }
     if let Some(tag) = &activity.tag {
         parts.push(format!("tag {tag}"));

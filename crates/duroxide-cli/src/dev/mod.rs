@@ -116,7 +116,7 @@ impl Dev {
         let serving = Serving::of_dev(&store, supervisor.crash_switch());
         output.one(&running, page)?;
         let ended = tokio::select! {
-            ended = serve::serve(listener, serving, &store) => ended,
+            ended = serve::serve(listener, serving) => ended,
             () = arrive(arrivals, self.no_samples) => Ok(()),
             told = tell(told, output) => told,
         };

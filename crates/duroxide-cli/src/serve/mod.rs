@@ -9,7 +9,6 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use axum::Router;
 use clap::Args;
 use duroxide_dashboard::Dashboard;
 use serde::Serialize;
@@ -62,10 +61,9 @@ struct Listening {
     needs_token: bool,
 }
 
-/// The dashboard that is served, and who may see the metrics.
+/// The dashboard that is served, with the metrics behind its guard.
 pub struct Serving {
     dashboard: Dashboard,
-    access: Access,
     stop: watch::Sender<bool>,
     /// Heard from the beginning: whoever reads the address may stop the server at once.
     signals: StopSignals,
@@ -74,20 +72,23 @@ pub struct Serving {
 impl Serving {
     /// The dashboard of `duroxide dev`: on the loopback, with a button that kills the worker.
     pub fn of_dev(store: &Store, crash: CrashSwitch) -> Self {
-        Self::new(store, Access::default()).crash_button(crash)
+        Self::new(store, &Access::default()).crash_button(crash)
     }
 
-    fn new(store: &Store, access: Access) -> Self {
+    fn new(store: &Store, access: &Access) -> Self {
         let (stop, stopped) = watch::channel(false);
-        let mut dashboard =
-            Dashboard::new(store.provider.clone()).store_name(store.name.clone()).shutdown(stopped);
+        let meter = Arc::new(Meter::new(store.client.clone()));
+        let mut dashboard = Dashboard::new(store.provider.clone())
+            .store_name(store.name.clone())
+            .shutdown(stopped)
+            .route("/metrics", metrics::handler(meter));
         if let Some(token) = access.token() {
             dashboard = dashboard.token(token);
         }
         if let Some(token) = access.read_only_token() {
             dashboard = dashboard.read_only_token(token);
         }
-        Self { dashboard, access, stop, signals: StopSignals::listen() }
+        Self { dashboard, stop, signals: StopSignals::listen() }
     }
 
     fn crash_button(mut self, crash: CrashSwitch) -> Self {
@@ -107,14 +108,12 @@ impl Serve {
             output.console.variable,
         )?;
         self.refuse_the_open(&access)?;
-        let needs_token = access.needs_token();
-        let mut serving = Serving::new(&store, access);
+        let mut serving = Serving::new(&store, &access);
         if self.read_only {
             serving.dashboard = serving.dashboard.read_only();
         }
         for host in &self.allow_host {
             serving.dashboard = serving.dashboard.allow_host(host);
-            serving.access.allow_host(host);
         }
         if let Some(header) = &self.operator_header {
             serving.dashboard = serving.dashboard.operator_header(header);
@@ -129,13 +128,13 @@ impl Serve {
             metrics: format!("http://{address}/metrics"),
             store: store.name.clone(),
             is_read_only: self.read_only,
-            needs_token,
+            needs_token: access.needs_token(),
         };
         output.one(&listening, page)?;
         if !self.bind.ip().is_loopback() {
             output.warn("what is sent to this address is not encrypted, the token included; put a proxy with TLS in front")?;
         }
-        serve(listener, serving, &store).await
+        serve(listener, serving).await
     }
 
     fn refuse_the_open(&self, access: &Access) -> Outcome {
@@ -166,11 +165,9 @@ fn page(listening: &Listening, look: Look) -> String {
 }
 
 /// Serves until somebody stops the process by Ctrl-C or SIGTERM.
-pub async fn serve(listener: TcpListener, serving: Serving, store: &Store) -> Outcome {
-    let Serving { dashboard, access, stop, signals } = serving;
-    let meter = Arc::new(Meter::new(store.client.clone()));
-    let router: Router = metrics::router(meter, Arc::new(access)).merge(dashboard.into_router());
-    let service = router.into_make_service_with_connect_info::<SocketAddr>();
+pub async fn serve(listener: TcpListener, serving: Serving) -> Outcome {
+    let Serving { dashboard, stop, signals } = serving;
+    let service = dashboard.into_router().into_make_service_with_connect_info::<SocketAddr>();
     let server = axum::serve(listener, service).with_graceful_shutdown(stopped(stop, signals));
     Ok(server.await?)
 }

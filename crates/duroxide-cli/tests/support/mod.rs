@@ -155,14 +155,25 @@ impl Scene {
         client.start_orchestration("legacy-1", "Legacy", "1998").await.unwrap();
     }
 
+    /// A runtime that works until it is shut down.
+    pub async fn start_worker(&self) -> Arc<Runtime> {
+        Runtime::start_with_store(self.store().await, activities(), orchestrations()).await
+    }
+
     /// A worker that reported itself last at this time.
     pub async fn report_worker(&self, last_seen_ms: u64) {
+        self.report_worker_with(last_seen_ms, serde_json::json!([])).await;
+    }
+
+    /// The same with activities that it runs.
+    pub async fn report_worker_with(&self, last_seen_ms: u64, running: serde_json::Value) {
         let info = serde_json::json!({
             "id": "w-1", "name": "worker-a", "host": "host-1", "process_id": 4711, "version": "0.1.100",
             "started_at_ms": self.clock.now_ms() - 60_000, "interval_ms": 5_000,
             "orchestrations": [{ "name": "Order", "versions": ["1.0.0", "2.0.0"] }, { "name": "Payment", "versions": ["1.0.0"] }],
             "activities": ["Charge", "Ship"],
             "turn_slots": 4, "turn_slots_used": 1, "activity_slots": 8, "activity_slots_used": 3,
+            "running": running,
         });
         let row = format!(
             "INSERT INTO workers (worker_id, last_seen_at, info) VALUES ('w-1', {last_seen_ms}, '{info}')"
@@ -241,7 +252,7 @@ fn without_cursor(text: &str) -> String {
 }
 
 /// Replaces `184.0 KiB`: how large a file is depends on SQLite and on the schema.
-fn without_sizes(text: &str) -> String {
+pub fn without_sizes(text: &str) -> String {
     let mut found = String::new();
     let mut rest = text;
     while let Some((at, unit)) =
@@ -288,6 +299,32 @@ async fn run(arguments: impl Iterator<Item = OsString>, terminal: Terminal, cloc
     // A test thread has a small stack, and the future of all commands is large.
     let exit = Box::pin(duroxide_cli::run(arguments, &mut console)).await;
     Run { exit, stdout: stdout.text(), stderr: stderr.text() }
+}
+
+/// Replaces each number by N, and the padding that goes with it.
+pub fn without_numbers(text: &str) -> String {
+    let line = |line: &str| {
+        let begin = &line[..line.len() - line.trim_start().len()];
+        let words: Vec<String> = line.split_whitespace().map(without_number).collect();
+        format!("{begin}{}\n", words.join(" "))
+    };
+    text.lines().map(line).collect()
+}
+
+/// A word without its digits, and without what groups them.
+fn without_number(word: &str) -> String {
+    let mut found = String::new();
+    let mut rest = word;
+    while let Some(at) = rest.find(|c: char| c.is_ascii_digit()) {
+        found.push_str(&rest[..at]);
+        found.push('N');
+        let number = rest[at..].trim_start_matches(|c: char| c.is_ascii_digit() || c == ',' || c == '.');
+        // What ends a sentence or a part of it is no part of the number.
+        let read = &rest[at..rest.len() - number.len()];
+        found.push_str(&read[read.trim_end_matches([',', '.']).len()..]);
+        rest = number;
+    }
+    found + rest
 }
 
 /// Splits at blanks; quotes keep a text together.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::State as Shares;
 use axum::{Extension, Json};
-use duroxide::providers::WorkQueue;
+use duroxide::providers::{Count, WorkQueue};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -18,7 +18,7 @@ use super::shapes::{
 use crate::Shared;
 use crate::guard::tokens::Access;
 
-/// How many parked and dropped messages are listed.
+/// How many parked and dropped messages are listed, and how many rows in quarantine an overview counts.
 const LISTED: usize = 100;
 
 /// What this server is, and what the caller may do.
@@ -47,8 +47,14 @@ pub(super) async fn overview(Shares(shared): Shares<Arc<Shared>>) -> Result<Json
 
 pub(crate) async fn read_overview(client: &duroxide::Client, now_ms: u64) -> Result<Overview, ApiError> {
     let overview = client.overview(MINUTES).await?;
-    let quarantined = client.list_quarantined(0, LISTED).await.map_or(0, |rows| rows.len());
-    Ok(Overview::of(overview, quarantined as u64, now_ms))
+    let quarantined = match client.list_quarantined(0, LISTED + 1).await {
+        Ok(rows) => Some(Count::up_to(LISTED as u64, rows.len() as u64).into()),
+        Err(error) => {
+            tracing::debug!(target: "duroxide::dashboard", %error, "the rows in quarantine cannot be counted");
+            None
+        }
+    };
+    Ok(Overview::of(overview, quarantined, now_ms))
 }
 
 /// The workers that reported lately.

@@ -23,16 +23,29 @@ pub(crate) const ACTION_HEADER: &str = "x-duroxide-action";
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
      font-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
 
-pub(crate) fn protect(router: Router, shared: Arc<Shared>) -> Router {
+/// Whose routes are protected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// The API, which asks for a token, and the pages, which hold no data: they are what asks for the token.
+    Dashboard,
+    /// Routes of the application, all of which ask for one.
+    Application,
+}
+
+/// What the guard goes by.
+type Guarded = (Arc<Shared>, Scope);
+
+pub(crate) fn protect(router: Router, shared: Arc<Shared>, scope: Scope) -> Router {
+    let guarded = (shared.clone(), scope);
     let limit = shared.settings.max_body_bytes;
     router
         .layer(DefaultBodyLimit::max(limit))
-        .layer(middleware::from_fn_with_state(shared, check))
-        .layer(middleware::from_fn(add_headers))
+        .layer(middleware::from_fn_with_state(guarded, check))
+        .layer(middleware::from_fn_with_state(scope, add_headers))
 }
 
-async fn check(State(shared): State<Arc<Shared>>, mut request: Request, next: Next) -> Response {
-    match admit(&shared, &request) {
+async fn check(State((shared, scope)): State<Guarded>, mut request: Request, next: Next) -> Response {
+    match admit(&shared, scope, &request) {
         Ok(access) => {
             request.extensions_mut().insert(access);
             next.run(request).await
@@ -42,7 +55,7 @@ async fn check(State(shared): State<Arc<Shared>>, mut request: Request, next: Ne
 }
 
 /// Decides whether a request may pass, and what its sender may do.
-fn admit(shared: &Shared, request: &Request<Body>) -> Result<Access, ApiError> {
+fn admit(shared: &Shared, scope: Scope, request: &Request<Body>) -> Result<Access, ApiError> {
     let headers = request.headers();
     let host = host_of(request).ok_or_else(|| ApiError::bad("the request names no host"))?;
     if !hosts::is_allowed(&host, &shared.settings.hosts) {
@@ -55,21 +68,21 @@ fn admit(shared: &Shared, request: &Request<Body>) -> Result<Access, ApiError> {
             "a page of another origin may not call this server",
         ));
     }
-    let is_api = is_api(request.uri().path());
-    // The pages hold no data: they are what asks for the token.
-    let access = match is_api {
+    let needs_token = scope.needs_token(request.uri().path());
+    let access = match needs_token {
         true => tokens::access(&shared.settings, headers).ok_or_else(ApiError::unauthorized)?,
         false => Access::Read,
     };
-    if is_api && !request.method().is_safe() {
+    if needs_token && !request.method().is_safe() {
         may_act(access, headers)?;
     }
     Ok(access)
 }
 
-/// Tells whether a path belongs to the API, which asks for a token; everything else is the pages.
-fn is_api(path: &str) -> bool {
-    path == "/api" || path.starts_with("/api/")
+impl Scope {
+    fn needs_token(self, path: &str) -> bool {
+        self == Self::Application || path == "/api" || path.starts_with("/api/")
+    }
 }
 
 fn may_act(access: Access, headers: &HeaderMap) -> Result<(), ApiError> {
@@ -102,8 +115,8 @@ fn host_of(request: &Request<Body>) -> Option<String> {
     }
 }
 
-async fn add_headers(request: Request, next: Next) -> Response {
-    let is_api = is_api(request.uri().path());
+async fn add_headers(State(scope): State<Scope>, request: Request, next: Next) -> Response {
+    let is_data = scope.needs_token(request.uri().path());
     let mut response = next.run(request).await;
     let headers = response.headers_mut();
     let fixed = [
@@ -117,7 +130,7 @@ async fn add_headers(request: Request, next: Next) -> Response {
     for (name, value) in fixed {
         headers.insert(name, HeaderValue::from_static(value));
     }
-    if is_api {
+    if is_data {
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     }
     response

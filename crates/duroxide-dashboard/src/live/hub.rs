@@ -7,18 +7,20 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use duroxide::Client;
 use duroxide::providers::{Clock, InstanceQuery, InstanceWatch, ListSort, Provider, WorkQueue, WorkSignal};
+use duroxide::{Client, ClientError, InstanceState};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
-use super::changes::{Changes, Seen};
+use super::changes::{Changes, Found, Listed, Seen};
 use super::ring::{Message, Missed, Ring};
-use crate::api::shapes::{InstanceRow, Overview};
+use crate::api::shapes::Overview;
 use crate::api::store::read_overview;
 
 const SOONEST: Duration = Duration::from_millis(500);
-/// How many of the most recently changed instances a look compares with the last.
+/// How many of the most recently changed instances a look compares with the last, and how many changes it tells.
 const RECENT: usize = 200;
+/// How many it compares if more than those may have changed.
+const MANY: usize = InstanceQuery::MOST_ROWS;
 /// Pages are told to read everything again at most this often.
 const RESETS: Duration = Duration::from_secs(5);
 /// A look may take this share of the time.
@@ -157,11 +159,10 @@ impl Hub {
 
     async fn look(&self, looks: &mut Looks) {
         // A store that fails now is asked again at the next look; until then the pages show what they have.
-        let query = InstanceQuery::new().sort(ListSort::Updated).limit(RECENT);
-        match self.client.list(&query).await {
-            Ok(page) => {
-                let found = page.rows.into_iter().map(InstanceRow::from).collect();
-                let Changes { rows, is_more } = looks.seen.compare(found, RECENT);
+        let begun = self.clock.monotonic();
+        match self.find(&looks.seen).await {
+            Ok(found) => {
+                let Changes { rows, is_more } = looks.seen.compare(found, begun, RECENT);
                 looks.is_reset_due |= is_more;
                 if !rows.is_empty() {
                     let data = serde_json::json!({ "rows": rows, "removed": [] }).to_string();
@@ -186,6 +187,21 @@ impl Hub {
         }
         self.tell_reset(looks);
         self.look_at_watched().await;
+    }
+
+    async fn find(&self, seen: &Seen) -> Result<Found, ClientError> {
+        let query = InstanceQuery::new().sort(ListSort::Updated).limit(RECENT);
+        let newest = Listed::from(self.client.list(&query).await?);
+        let since = match seen.since(&newest) {
+            Some(ms) => {
+                let query = query.clone().updated_from_ms(ms).limit(MANY);
+                Some((ms, Listed::from(self.client.list(&query).await?)))
+            }
+            None => None,
+        };
+        // An instance can become blocked without a turn, and then it is not among those that changed.
+        let blocked = Listed::from(self.client.list(&query.state(InstanceState::Blocked)).await?);
+        Ok(Found { newest, since, blocked })
     }
 
     /// Tells the pages to read everything again, if it is due. Never twice in a short time: on a store where everything
@@ -327,9 +343,10 @@ impl Drop for OpenStream {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test may panic")]
 mod tests {
+    use duroxide::model::{Obstacle, ObstacleKind, WorkerInfo};
     use duroxide::prelude::*;
-    use duroxide::providers::ManualClock;
     use duroxide::providers::memory::MemoryProvider;
+    use duroxide::providers::{ManualClock, WorkerReport};
 
     use super::*;
 
@@ -342,6 +359,8 @@ mod tests {
         looks: Looks,
         /// The last message that was looked at.
         heard: u64,
+        /// The rows that the last look told.
+        told: String,
     }
 
     impl World {
@@ -350,7 +369,7 @@ mod tests {
             let store = Arc::new(MemoryProvider::with_clock(clock.clone()));
             let client = Client::new(store.clone());
             let hub = Hub::new(store, client.clone(), clock.clone(), 1, Duration::from_secs(1));
-            Self { clock, client, hub, looks: Looks::default(), heard: 0 }
+            Self { clock, client, hub, looks: Looks::default(), heard: 0, told: String::new() }
         }
 
         async fn start(&self, ids: std::ops::Range<usize>) {
@@ -367,11 +386,22 @@ mod tests {
             }
         }
 
+        /// Waits until an instance is in a state.
+        async fn until(&self, id: usize, state: InstanceState) {
+            let id = format!("i-{id}");
+            let mut watch = self.hub.store.as_extended().unwrap().watch_instance(&id);
+            while self.client.describe(&id, 0).await.unwrap().row.state != state {
+                watch.changed().await;
+            }
+        }
+
         /// Looks once, and returns the kinds of messages that this gave.
         async fn look(&mut self) -> Vec<&'static str> {
             self.hub.look(&mut self.looks).await;
             let Missed::Kept(messages) = self.hub.lock().ring.after(self.heard) else { return vec!["lost"] };
             self.heard = messages.last().map_or(self.heard, |last| last.number);
+            let rows = messages.iter().filter(|message| message.event == "instances");
+            self.told = rows.map(|message| message.data.as_str()).collect();
             messages.iter().map(|message| message.event).collect()
         }
     }
@@ -393,6 +423,48 @@ mod tests {
         assert!(world.look().await.contains(&"reset"));
         world.clock.advance(RESETS);
         assert!(!world.look().await.contains(&"reset"));
+    }
+
+    #[tokio::test]
+    async fn the_end_of_an_old_instance_is_told_among_many_of_the_same_ten_seconds() {
+        let mut world = World::new();
+        let waits = |ctx: OrchestrationContext, _: String| async move {
+            Ok::<_, String>(ctx.dequeue_event("go").await)
+        };
+        let orchestrations =
+            OrchestrationRegistry::builder().register("Order", waits).build_result().unwrap();
+        let store = world.hub.store.clone();
+        let runtime = Runtime::start_with_store(store, ActivityRegistry::default(), orchestrations).await;
+        world.start(0..RECENT * 2).await;
+        for id in 0..RECENT * 2 {
+            world.until(id, InstanceState::Waiting).await;
+        }
+        world.look().await;
+        world.clock.advance(RESETS);
+        world.look().await;
+        world.clock.advance(Duration::from_millis(1));
+        world.client.enqueue_event("i-0", "go", "").await.unwrap();
+        world.client.wait_for_orchestration("i-0", PATIENCE).await.unwrap();
+        assert_eq!(world.look().await, ["instances", "overview"]);
+        assert!(world.told.contains("\"i-0\"") && world.told.contains("completed"), "{}", world.told);
+        runtime.shutdown(None).await;
+    }
+
+    #[tokio::test]
+    async fn an_instance_that_is_blocked_without_a_turn_is_told_however_long_ago_its_last_turn_was() {
+        let mut world = World::new();
+        world.start(0..1).await;
+        world.clock.advance(RESETS * 10);
+        world.start(1..RECENT * 2).await;
+        world.look().await;
+        let mut obstacle =
+            Obstacle::new("i-0", 1, None, ObstacleKind::Unregistered, "Order", "nobody has it");
+        obstacle.next_try_ms = world.clock.now_ms();
+        let report = WorkerReport::new(WorkerInfo::default(), vec![obstacle]);
+        let store = world.hub.store.as_extended().and_then(|store| store.as_inspector()).unwrap();
+        store.report(&report).await.unwrap();
+        assert_eq!(world.look().await, ["instances", "overview"]);
+        assert!(world.told.contains("\"i-0\"") && world.told.contains("blocked"), "{}", world.told);
     }
 
     #[tokio::test]

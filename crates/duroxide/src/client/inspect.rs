@@ -16,6 +16,9 @@ use crate::providers::{
 /// How many of the newest events tell what an instance waits for.
 const DESCRIBED_EVENTS: usize = 5_000;
 
+/// How many instances an overview names that wait for activities which nobody serves.
+const NAMED: usize = 5;
+
 /// An instance, described.
 ///
 /// ```
@@ -83,6 +86,20 @@ pub struct StoreOverview {
     pub workers: Vec<WorkerInfo>,
     /// The orchestrations of the newest failed and of blocked instances.
     pub troubled: Vec<TroubledOrchestration>,
+    /// Activities that no live worker serves. Their instances are not all listed as blocked: see [`Client::list_unserved`].
+    pub unserved: Vec<UnservedActivities>,
+}
+
+/// Ready activities with a tag, or without one, that no live worker serves.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct UnservedActivities {
+    /// The tag.
+    pub tag: Option<String>,
+    /// How many are ready.
+    pub ready: Count,
+    /// Instances that wait for them, each once: those of the oldest.
+    pub instances: Vec<String>,
 }
 
 /// An orchestration some of whose instances failed lately or are blocked.
@@ -360,6 +377,24 @@ impl Client {
         Ok(self.inspector("list_obstacles")?.list_obstacles(None, limit).await?)
     }
 
+    /// Lists activities that are ready and that no live worker serves, by tag, each with up to `limit` instances that wait for
+    /// them. It has none if no worker is alive.
+    ///
+    /// An instance that waits for nothing else is [described](Self::describe) as blocked; a listing finds it among those that wait,
+    /// because only its history tells that.
+    ///
+    /// ```no_run
+    /// # async fn run(client: duroxide::Client) -> Result<(), duroxide::ClientError> {
+    /// for unserved in client.list_unserved(10).await? {
+    ///     println!("nobody serves {:?}: {:?} wait", unserved.tag, unserved.instances);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn list_unserved(&self, limit: usize) -> Result<Vec<UnservedActivities>, ClientError> {
+        let queues = self.queue_states().await?;
+        Ok(unserved(self.inspector("list_ready_activities")?, &queues, limit).await?)
+    }
+
     /// Returns totals, queues, rates of the last `minutes` minutes, workers, and orchestrations in trouble.
     ///
     /// ```no_run
@@ -371,9 +406,11 @@ impl Client {
     pub async fn overview(&self, minutes: u32) -> Result<StoreOverview, ClientError> {
         let store = self.inspector("overview")?;
         let workers = store.list_workers().await?;
+        let queues = served(store.queue_states().await?, &workers);
         Ok(StoreOverview {
             totals: store.state_totals().await?,
-            queues: served(store.queue_states().await?, &workers),
+            unserved: unserved(store, &queues, NAMED).await?,
+            queues,
             rates: store.minute_rates(minutes).await?,
             workers,
             troubled: troubled(store).await?,
@@ -491,6 +528,29 @@ fn served(mut queues: Vec<QueueState>, workers: &[WorkerInfo]) -> Vec<QueueState
         queue.workers = Some(u32::try_from(serving.count()).unwrap_or(u32::MAX));
     }
     queues
+}
+
+/// The queues with ready activities that nobody serves, and whose activities they are.
+async fn unserved(
+    store: &dyn Inspector,
+    queues: &[QueueState],
+    limit: usize,
+) -> Result<Vec<UnservedActivities>, ProviderError> {
+    let mut found = Vec::new();
+    let is_unserved = |queue: &&QueueState| queue.workers == Some(0) && queue.ready.value > 0;
+    for queue in queues.iter().filter(|queue| queue.queue == "worker").filter(is_unserved) {
+        // Several may be of one instance.
+        let looked_at = limit.saturating_mul(10).min(InstanceDetail::MOST_QUEUED);
+        let activities = store.list_ready_activities(queue.tag.as_deref(), looked_at).await?;
+        let mut instances: Vec<String> = Vec::new();
+        for activity in activities {
+            if instances.len() < limit && !instances.contains(&activity.instance) {
+                instances.push(activity.instance);
+            }
+        }
+        found.push(UnservedActivities { tag: queue.tag.clone(), ready: queue.ready, instances });
+    }
+    Ok(found)
 }
 
 /// Groups the newest failed and the newest blocked instances by orchestration; those with the most come first.

@@ -26,7 +26,7 @@ pub(crate) use ask::Question;
 pub use cancel::Cancel;
 pub use complete::CompleteError;
 pub use error::ClientError;
-pub use inspect::{InstanceDescription, StoreOverview, TroubledOrchestration};
+pub use inspect::{InstanceDescription, StoreOverview, TroubledOrchestration, UnservedActivities};
 pub use messages::EnqueueOptions;
 pub use send::SendError;
 pub use start::{StartOptions, StartedInstance};

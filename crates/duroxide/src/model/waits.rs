@@ -60,9 +60,11 @@ pub enum WaitFor {
 pub struct ActivityWait {
     /// Its name.
     pub name: String,
+    /// Its input, cut; `None` if the event that asked for it is older than those that were looked at.
+    pub input: Option<String>,
     /// How far it has come.
     pub stage: ActivityStage,
-    /// Which attempt this is, from 1; 0 if no worker has claimed it yet.
+    /// How many attempts workers have begun, the one under way included; 0 if no worker has claimed it yet.
     pub attempt: u32,
     /// The tag that routes it.
     pub tag: Option<String>,
@@ -81,6 +83,18 @@ pub struct ActivityWait {
     pub earlier_failures: u32,
     /// The last error: of this attempt's predecessor, or of the last failure of the same activity.
     pub last_error: Option<String>,
+}
+
+impl ActivityWait {
+    /// Returns which attempt is under way or comes next, from 1. What the store tries again and what the orchestration tries again
+    /// count alike.
+    pub fn attempt_number(&self) -> u32 {
+        let next = match self.stage {
+            ActivityStage::Running | ActivityStage::Awaited => self.attempt.max(1),
+            _ => self.attempt.saturating_add(1),
+        };
+        self.earlier_failures.saturating_add(next)
+    }
 }
 
 /// How far an activity has come.
@@ -179,7 +193,8 @@ pub enum BlockedReason {
         /// What, and why.
         message: String,
     },
-    /// Its messages were delivered this often and no turn was stored.
+    /// Its messages were delivered this often and no turn was stored. No description says so: a runtime fails such an instance
+    /// (`RuntimeOptions::max_attempts`), and what fails has ended.
     Poison {
         /// How often.
         attempts: u32,
@@ -413,6 +428,7 @@ fn activity(sources: &WaitSources<'_>, failures: &Failures, event: &EventView) -
     let id = event.event_id;
     let mut wait = ActivityWait {
         name: event.text("name").unwrap_or_default().to_string(),
+        input: event.text("input").map(str::to_string),
         tag: event.text("tag").map(str::to_string),
         session_id: event.text("session_id").map(str::to_string),
         ..ActivityWait::default()

@@ -317,3 +317,21 @@ fn a_turn_that_met_an_obstacle_tells_it_and_when_it_is_tried_again() {
         (Some("unregistered_orchestration"), Some(NOW + 500))
     );
 }
+
+#[test]
+fn an_attempt_is_the_one_under_way_or_the_one_to_come() {
+    use ActivityStage::{Awaited, Delayed, Queued, Running};
+    for (stage, attempt, earlier_failures, number) in [
+        (Queued, 0, 0, 1),
+        (Running, 1, 0, 1),
+        (Delayed, 2, 0, 3),
+        (Running, 3, 0, 3),
+        (Awaited, 0, 0, 1),
+        (Queued, 0, 2, 3),
+        (Running, 1, 2, 3),
+        (Delayed, 1, 2, 4),
+    ] {
+        let wait = ActivityWait { stage, attempt, earlier_failures, ..ActivityWait::default() };
+        assert_eq!(wait.attempt_number(), number, "{wait:?}");
+    }
+}

@@ -328,7 +328,7 @@ macro_rules! __validation_of_our_own {
             a_queued_start_is_found_by_what_it_says, a_count_is_exact_up_to_its_bound,
         }
         $crate::__validation_module! { $factory; overviews;
-            totals_tell_cancelled_instances_from_failed_ones, what_is_due_is_ready_before_anybody_fetches,
+            ready_activities_of_a_tag_are_listed, totals_tell_cancelled_instances_from_failed_ones, what_is_due_is_ready_before_anybody_fetches,
             a_tag_without_ready_activities_is_told,
         }
         $crate::__validation_module! { $factory; hand_over;

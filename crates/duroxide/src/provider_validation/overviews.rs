@@ -5,7 +5,7 @@
 use super::support::*;
 use super::{EventKind, ProviderFactory};
 use crate::model::{AppErrorKind, ErrorDetails};
-use crate::providers::{Count, Inspector, QueueState};
+use crate::providers::{Count, Inspector, QueueState, WorkQueue};
 
 fn inspector<'s>(store: &'s Store<'_>) -> Option<&'s dyn Inspector> {
     store.extended()?.as_inspector()
@@ -77,6 +77,36 @@ pub async fn what_is_due_is_ready_before_anybody_fetches(factory: &dyn ProviderF
     let work = queue(inspector, "worker", None).await;
     assert_eq!((work.ready, work.leased, work.delayed), (Count::exact(2), Count::exact(0), Count::exact(0)));
     assert!(work.oldest_ready_ms.is_some_and(|since| since <= store.now_ms()), "{work:?}");
+    let (_, ready) = inspector.list_ready(WorkQueue::Worker, 10).await.expect("list_ready should work");
+    let ids: Vec<u64> = ready.iter().map(|activity| activity.activity_id).collect();
+    assert_eq!(ids, [1, 2], "what is counted is listed");
+}
+
+/// The ready activities of a tag are listed, however many others are ready: those that are new, those whose delay is over, those
+/// whose lease has run out, and the first of a session.
+pub async fn ready_activities_of_a_tag_are_listed(factory: &dyn ProviderFactory) {
+    let store = Store::new(factory).await;
+    let Some(inspector) = inspector(&store) else { return };
+    let listed = async |tag: Option<&str>, limit| -> Vec<u64> {
+        let ready = inspector.list_ready_activities(tag, limit).await;
+        let ready = ready.expect("list_ready_activities should work");
+        ready.iter().map(|activity| activity.activity_id).collect()
+    };
+    for id in 1..=20 {
+        store.send_work(activity("q", id)).await;
+    }
+    for id in 21..=23 {
+        store.send_work(tagged_activity("q", id, "gpu")).await;
+    }
+    let soon = store.lease();
+    let gpu = crate::providers::TagFilter::tags(["gpu"]);
+    fetch_work(&*store.provider, soon, None, &gpu).await.expect("it is there");
+    assert_eq!(listed(Some("gpu"), 10).await, [22, 23], "the first is leased");
+    store.pass(soon + MARGIN).await;
+    assert_eq!(listed(Some("gpu"), 10).await, [21, 22, 23], "its lease has run out");
+    assert_eq!(listed(Some("gpu"), 2).await.len(), 2, "no more than asked for");
+    assert_eq!(listed(None, 3).await, [1, 2, 3]);
+    assert_eq!(listed(Some("other"), 3).await, [0; 0]);
 }
 
 /// A tag is told as long as it has activities, also if none of them is ready.

@@ -17,10 +17,18 @@ const MOST: usize = 1_000;
 /// How many pages of failed instances are looked through.
 const MOST_PAGES: usize = 20;
 
+/// A number of things of which no more than one beyond [`MOST`] were read.
+fn up_to_most(count: u64, thing: &str) -> String {
+    match count > MOST as u64 {
+        true => format!("more than {}", counted(MOST as u64, thing)),
+        false => counted(count, thing),
+    }
+}
+
 /// Instances that cannot go on.
 pub(super) async fn blocked(store: &Store) -> Outcome<Finding> {
-    let blocked = store.client.list_blocked_instances(MOST).await?;
-    let obstacles = store.client.list_obstacles(MOST).await?;
+    let blocked = store.client.list_blocked_instances(MOST + 1).await?;
+    let obstacles = store.client.list_obstacles(MOST + 1).await?;
     let mut ids: Vec<&str> = blocked.iter().map(|blocked| blocked.instance.as_str()).collect();
     ids.extend(obstacles.iter().map(|obstacle| obstacle.instance.as_str()));
     ids.sort_unstable();
@@ -37,7 +45,7 @@ pub(super) async fn blocked(store: &Store) -> Outcome<Finding> {
         "blocked",
         format!(
             "{} cannot go on: {}; the reason of the first: {reason}",
-            counted(ids.len() as u64, "instance"),
+            up_to_most(ids.len() as u64, "instance"),
             named(&ids)
         ),
         "mend the cause; `duroxide show ID` names it, `duroxide retry ID` lets a blocked one go on",
@@ -101,12 +109,12 @@ pub(super) async fn poison(store: &Store, now: u64) -> Outcome<Finding> {
 
 /// Rows that could not be decoded.
 pub(super) async fn quarantine(store: &Store) -> Outcome<Finding> {
-    let rows = store.client.list_quarantined(0, MOST).await?;
+    let rows = store.client.list_quarantined(0, MOST + 1).await?;
     Ok(match rows.len() as u64 {
         0 => Finding::ok("quarantine", "nothing is in quarantine"),
         count => Finding::problem(
             "quarantine",
-            format!("{} could not be decoded", counted(count, "row")),
+            format!("{} could not be decoded", up_to_most(count, "row")),
             "`duroxide quarantine list` shows them; release them once a worker knows them",
         ),
     })

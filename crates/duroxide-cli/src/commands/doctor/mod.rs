@@ -40,7 +40,8 @@ impl Doctor {
         findings.push(instances::poison(store, now).await?);
         let queue_states = store.client.queue_states().await?;
         let alive = store.client.list_workers().await?;
-        findings.extend(work::queues(&queue_states, now));
+        let unserved = store.client.list_unserved(finding::NAMED + 1).await?;
+        findings.extend(work::queues(&queue_states, &unserved, now));
         findings.push(work::leases(store, &queue_states, &alive, now).await?);
         findings.extend(work::workers(&alive, now));
         findings.push(instances::quarantine(store).await?);

@@ -1,22 +1,22 @@
 //! Queues, leases, and the workers that serve them.
 
-use duroxide::InstanceState;
+use duroxide::client::UnservedActivities;
 use duroxide::model::{QueuedActivity, WorkerInfo};
-use duroxide::providers::{InstanceQuery, ListSort, QueueState};
+use duroxide::providers::{QueueState, WorkQueue};
 
 use super::finding::{Finding, named};
 use super::{CLOCK_DIFFERENCE_MS, MINUTE, SECOND};
 use crate::failure::Outcome;
-use crate::output::{counted, duration};
+use crate::output::{counted, duration, grouped};
 use crate::store::Store;
 
 /// Work that is ready for so long is old.
 const OLD_MS: u64 = MINUTE;
-/// Of how many instances the leases are looked at, those that changed least lately first.
-const LOOKED_AT: usize = 100;
+/// How many ready activities are looked at, those that have been ready longest first.
+const LOOKED_AT: usize = 1_000;
 
 /// Work that waits for long, or that nobody serves.
-pub(super) fn queues(queues: &[QueueState], now: u64) -> Vec<Finding> {
+pub(super) fn queues(queues: &[QueueState], unserved: &[UnservedActivities], now: u64) -> Vec<Finding> {
     let mut findings = Vec::new();
     for queue in queues {
         let name = match &queue.tag {
@@ -25,9 +25,16 @@ pub(super) fn queues(queues: &[QueueState], now: u64) -> Vec<Finding> {
         };
         let age = queue.oldest_ready_ms.map_or(0, |since| now.saturating_sub(since));
         if queue.ready.value > 0 && queue.workers == Some(0) {
+            let of = unserved.iter().find(|unserved| queue.queue == "worker" && unserved.tag == queue.tag);
+            let ids: Vec<&str> =
+                of.iter().flat_map(|unserved| unserved.instances.iter().map(String::as_str)).collect();
+            let whose = match ids.is_empty() {
+                true => String::new(),
+                false => format!(": {}", named(&ids)),
+            };
             findings.push(Finding::problem(
                 "queues",
-                format!("{} ready in {name}, and nobody serves it", queue.ready),
+                format!("{} ready in {name}, and nobody serves it{whose}", queue.ready),
                 "start a worker that serves it",
             ));
         } else if age > OLD_MS {
@@ -86,6 +93,12 @@ fn is_silent(worker: &WorkerInfo, now: u64) -> bool {
     now.saturating_sub(worker.last_seen_ms) > worker.interval_ms.max(SECOND) * 2
 }
 
+/// Whether the worker of a ready activity went away with it. A worker that fails takes its claim back, and the store counts the
+/// failure instead; so a claim that counts is one that nobody gave back.
+fn has_lost_worker(ready: &QueuedActivity) -> bool {
+    ready.attempts > 0
+}
+
 /// Work whose lease has run out, or is held by nobody who is heard of.
 pub(super) async fn leases(
     store: &Store,
@@ -93,29 +106,15 @@ pub(super) async fn leases(
     workers: &[WorkerInfo],
     now: u64,
 ) -> Outcome<Finding> {
-    let query = InstanceQuery::new()
-        .state(InstanceState::Running)
-        .state(InstanceState::Waiting)
-        .sort(ListSort::Updated)
-        .ascending()
-        .limit(LOOKED_AT)
-        .cut(0);
-    let mut left = Vec::new();
-    for row in store.client.list(&query).await?.rows {
-        let activities = store.client.list_queued_activities(&row.instance, LOOKED_AT).await?;
-        // Claimed more often than it failed, and neither held nor put off: its worker went away with it.
-        let is_left = |one: &QueuedActivity| {
-            one.attempts > one.failed_attempts
-                && one.leased_until_ms.is_none()
-                && one.delayed_until_ms.is_none()
-        };
-        if activities.iter().any(is_left) {
-            left.push(row.instance);
-        }
-    }
+    let (_, ready) = store.client.list_ready(WorkQueue::Worker, LOOKED_AT).await?;
+    let has_all = ready.len() < LOOKED_AT;
+    let mut left: Vec<String> = ready.into_iter().filter(has_lost_worker).map(|one| one.instance).collect();
+    left.sort_unstable();
+    left.dedup();
     if !left.is_empty() {
         let ids: Vec<&str> = left.iter().map(String::as_str).collect();
-        let whose = counted(ids.len() as u64, "instance");
+        let at_least = if has_all { "" } else { "at least " };
+        let whose = format!("{at_least}{}", counted(ids.len() as u64, "instance"));
         return Ok(Finding::warning(
             "leases",
             format!(
@@ -133,5 +132,35 @@ pub(super) async fn leases(
             "these leases run out, and then others take the work over; if its workers should be alive, see why they are silent",
         ));
     }
-    Ok(Finding::ok("leases", "no lease has run out that nobody took over"))
+    Ok(match has_all {
+        true => Finding::ok("leases", "no lease has run out that nobody took over"),
+        false => Finding::ok(
+            "leases",
+            format!(
+                "none of the {} activities that have been ready longest lost its worker",
+                grouped(LOOKED_AT as u64)
+            ),
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn activity(attempts: u32, failed_attempts: u32) -> QueuedActivity {
+        let mut activity = QueuedActivity::default();
+        (activity.attempts, activity.failed_attempts) = (attempts, failed_attempts);
+        activity
+    }
+
+    #[test]
+    fn a_claim_that_nobody_gave_back_was_lost_however_often_the_activity_had_failed() {
+        for (attempts, failed_attempts) in [(1, 0), (1, 5), (3, 1)] {
+            assert!(has_lost_worker(&activity(attempts, failed_attempts)), "{attempts} {failed_attempts}");
+        }
+        for failed_attempts in [0, 5] {
+            assert!(!has_lost_worker(&activity(0, failed_attempts)), "{failed_attempts}");
+        }
+    }
 }

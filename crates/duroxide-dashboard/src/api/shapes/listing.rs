@@ -19,6 +19,9 @@ pub(crate) struct InstanceRow {
     pub(crate) custom_status: Option<String>,
     pub(crate) created_at_ms: u64,
     pub(crate) updated_at_ms: u64,
+    /// Which creation of an id it is; 0 before the first turn. Among rows of the same time it is the order of a list, which has those
+    /// before their first turn last.
+    pub(crate) incarnation: u64,
     /// The error of a failed instance, or what an instance of this view waits for.
     pub(crate) reason: Option<String>,
 }
@@ -38,6 +41,7 @@ impl From<duroxide::providers::InstanceRow> for InstanceRow {
             custom_status: row.custom_status,
             created_at_ms: row.created_at_ms,
             updated_at_ms: row.completed_at_ms.unwrap_or(row.updated_at_ms),
+            incarnation: row.incarnation,
             reason: row.output.filter(|_| is_error),
         }
     }

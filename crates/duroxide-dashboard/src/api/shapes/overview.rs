@@ -23,6 +23,7 @@ pub(crate) struct Rate {
     pub(crate) minute_ms: u64,
     pub(crate) started: u64,
     pub(crate) completed: u64,
+    /// Failed or cancelled.
     pub(crate) failed: u64,
 }
 
@@ -137,12 +138,23 @@ pub(crate) struct Workers {
     pub(crate) workers: Vec<Worker>,
 }
 
+/// Ready activities that no live worker serves.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub(crate) struct Unserved {
+    pub(crate) tag: Option<String>,
+    pub(crate) ready: Counted,
+    /// Some of the instances that wait for them.
+    pub(crate) instances: Vec<String>,
+}
+
 /// An orchestration of which instances failed lately or are blocked.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub(crate) struct Trouble {
     pub(crate) name: String,
     pub(crate) version: String,
+    /// Among the newest thousand that failed.
     pub(crate) failed: u64,
+    /// Among the newest thousand that are blocked.
     pub(crate) blocked: u64,
 }
 
@@ -160,10 +172,12 @@ pub(crate) struct Overview {
     pub(crate) queues: Vec<Queue>,
     pub(crate) workers: Vec<Worker>,
     pub(crate) trouble: Vec<Trouble>,
+    /// Activities that no live worker serves, by tag.
+    pub(crate) unserved: Vec<Unserved>,
     /// The orchestrations that workers have registered.
     pub(crate) orchestrations: Vec<String>,
-    /// Rows that were set aside because they do not decode, up to a hundred.
-    pub(crate) quarantined: u64,
+    /// Rows that were set aside because they do not decode; null if the store cannot tell now.
+    pub(crate) quarantined: Option<Counted>,
 }
 
 /// How many minutes an overview looks back.
@@ -171,7 +185,7 @@ pub(crate) const MINUTES: u32 = 60;
 const MINUTE_MS: u64 = 60_000;
 
 impl Overview {
-    pub(crate) fn of(overview: StoreOverview, quarantined: u64, now_ms: u64) -> Self {
+    pub(crate) fn of(overview: StoreOverview, quarantined: Option<Counted>, now_ms: u64) -> Self {
         let totals = overview.totals;
         let states = totals.by_state();
         let mut orchestrations: Vec<String> = overview
@@ -217,6 +231,11 @@ impl Overview {
                     failed: one.failed,
                     blocked: one.blocked,
                 })
+                .collect(),
+            unserved: overview
+                .unserved
+                .into_iter()
+                .map(|one| Unserved { tag: one.tag, ready: one.ready.into(), instances: one.instances })
                 .collect(),
             orchestrations,
             quarantined,

@@ -35,10 +35,12 @@ pub(crate) struct Wait {
     pub(crate) running_since_ms: Option<u64>,
     /// When a delayed activity is tried next.
     pub(crate) next_attempt_ms: Option<u64>,
-    /// The attempt of an activity that runs, from 1; otherwise how many attempts there were.
+    /// Which attempt at an activity is under way or comes next, from 1, whoever tries again.
     pub(crate) attempt: Option<u32>,
-    /// How often the same activity failed before.
+    /// How many of the attempts before failed, and the orchestration asked for another. The store kept the others.
     pub(crate) earlier_failures: Option<u32>,
+    /// The input of an activity, cut.
+    pub(crate) input: Option<String>,
     pub(crate) tag: Option<String>,
     pub(crate) session: Option<String>,
     pub(crate) worker: Option<String>,
@@ -51,9 +53,7 @@ pub(crate) struct Wait {
 impl Wait {
     /// How many attempts at an activity have come to nothing, whether the store tried again or the orchestration did.
     pub(crate) fn failures(&self) -> u32 {
-        let attempts = self.attempt.unwrap_or(0);
-        let is_under_way = matches!(self.stage.as_deref(), Some(RUNNING | AWAITING_COMPLETION));
-        self.earlier_failures.unwrap_or(0) + attempts.saturating_sub(u32::from(is_under_way))
+        self.attempt.unwrap_or(1).saturating_sub(1)
     }
 }
 
@@ -70,6 +70,7 @@ impl From<duroxide::model::Wait> for Wait {
             next_attempt_ms: None,
             attempt: None,
             earlier_failures: None,
+            input: None,
             tag: None,
             session: None,
             worker: None,
@@ -82,12 +83,13 @@ impl From<duroxide::model::Wait> for Wait {
             WaitFor::Activity(activity) => {
                 let is_running = activity.stage == ActivityStage::Running;
                 let is_awaited = activity.stage == ActivityStage::Awaited;
+                view.attempt = Some(activity.attempt_number());
                 view.name = activity.name;
+                view.input = activity.input.map(shortened);
                 view.stage = Some(stage_word(activity.stage).to_string());
                 view.running_since_ms = activity.stage_since_ms.filter(|_| is_running);
                 view.until_ms = activity.delayed_until_ms.filter(|_| is_awaited);
                 view.next_attempt_ms = activity.delayed_until_ms.filter(|_| !is_awaited);
-                view.attempt = Some(activity.attempt);
                 view.earlier_failures = Some(activity.earlier_failures);
                 view.tag = activity.tag;
                 view.session = activity.session_id;
@@ -119,14 +121,20 @@ impl From<duroxide::model::Wait> for Wait {
     }
 }
 
-const RUNNING: &str = "running";
+/// The beginning of an input: enough to tell activities of one name from each other.
+fn shortened(input: String) -> String {
+    input.chars().take(INPUT).collect()
+}
+
+/// How many characters of an input a wait has.
+const INPUT: usize = 200;
 /// The stage of an activity whose result comes from elsewhere.
 pub(crate) const AWAITING_COMPLETION: &str = "awaiting_completion";
 
 fn stage_word(stage: ActivityStage) -> &'static str {
     match stage {
         ActivityStage::Delayed => "delayed",
-        ActivityStage::Running => RUNNING,
+        ActivityStage::Running => "running",
         ActivityStage::Awaited => AWAITING_COMPLETION,
         ActivityStage::Finished => "finished",
         ActivityStage::Missing => "missing",

@@ -89,6 +89,19 @@ pub trait Inspector: Send + Sync {
         limit: usize,
     ) -> Result<(Vec<QueuedMessage>, Vec<QueuedActivity>), ProviderError>;
 
+    /// Lists the oldest ready activities with this tag, or without one. A store that says nothing else looks for them among the
+    /// oldest of the whole queue.
+    async fn list_ready_activities(
+        &self,
+        tag: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<QueuedActivity>, ProviderError> {
+        let (_, mut ready) = self.list_ready(WorkQueue::Worker, InstanceQuery::MOST_ROWS).await?;
+        ready.retain(|activity| activity.tag.as_deref() == tag);
+        ready.truncate(limit);
+        Ok(ready)
+    }
+
     /// Counts instances by state.
     async fn state_totals(&self) -> Result<StateTotals, ProviderError>;
 

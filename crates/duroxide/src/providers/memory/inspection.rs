@@ -499,6 +499,17 @@ impl Inspector for MemoryProvider {
         }))
     }
 
+    async fn list_ready_activities(
+        &self,
+        tag: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<QueuedActivity>, ProviderError> {
+        let (_, mut ready) = self.list_ready(WorkQueue::Worker, usize::MAX).await?;
+        ready.retain(|activity| activity.tag.as_deref() == tag);
+        ready.truncate(limit);
+        Ok(ready)
+    }
+
     async fn state_totals(&self) -> Result<StateTotals, ProviderError> {
         Ok(self.read_state(|state| state.state_totals(self.clock.now_ms())))
     }

@@ -112,6 +112,18 @@ impl Inspector for SqliteProvider {
             .await
     }
 
+    async fn list_ready_activities(
+        &self,
+        tag: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<QueuedActivity>, ProviderError> {
+        let (tag, now) = (tag.map(str::to_string), self.shared.now_ms());
+        self.read("list_ready_activities", move |connection| {
+            Ok(queue_states::ready_of_tag(connection, tag.as_deref(), limit, now)?)
+        })
+        .await
+    }
+
     async fn state_totals(&self) -> Result<StateTotals, ProviderError> {
         let now = self.shared.now_ms();
         self.read("state_totals", move |connection| Ok(overviews::totals(connection, now)?)).await

@@ -194,24 +194,59 @@ fn ready_activities(
     limit: usize,
     now: i64,
 ) -> rusqlite::Result<Vec<QueuedActivity>> {
-    let tags = [None].into_iter().chain(ready_tags(connection)?.into_iter().map(Some));
     let mut found = Vec::new();
-    for tag in tags {
-        let sql = format!(
-            "SELECT {ACTIVITY} FROM worker_queue WHERE due_at IS NULL AND session_id IS NULL AND tag IS ?1
-             ORDER BY id LIMIT ?2"
-        );
-        found.extend(read_rows(connection, &sql, params![tag, as_i64(limit)], |row| {
+    for tag in [None].into_iter().chain(ready_tags(connection)?.into_iter().map(Some)) {
+        found.extend(free_activities(connection, tag.as_deref(), limit, now)?);
+    }
+    for rows in [DUE, SEATED] {
+        let sql = format!("SELECT {ACTIVITY} FROM ({rows}) ORDER BY id LIMIT ?1");
+        found.extend(read_rows(connection, &sql, params![as_i64(limit), now, MOST as i64], |row| {
             details::activity(row, now)
         })?);
     }
-    let seated = format!(
-        "SELECT {ACTIVITY} FROM (SELECT * FROM worker_queue WHERE ready_for IS NOT NULL LIMIT {MOST}) ORDER BY id LIMIT ?1"
+    Ok(oldest(found, limit))
+}
+
+/// The oldest ready activities with this tag, or without one.
+pub(super) fn ready_of_tag(
+    connection: &Connection,
+    tag: Option<&str>,
+    limit: usize,
+    now: i64,
+) -> rusqlite::Result<Vec<QueuedActivity>> {
+    let mut found = free_activities(connection, tag, limit, now)?;
+    for rows in [DUE, SEATED] {
+        let sql = format!("SELECT {ACTIVITY} FROM ({rows}) WHERE tag IS ?4 ORDER BY id LIMIT ?1");
+        found.extend(read_rows(connection, &sql, params![as_i64(limit), now, MOST as i64, tag], |row| {
+            details::activity(row, now)
+        })?);
+    }
+    Ok(oldest(found, limit))
+}
+
+/// Activities whose lease has run out or whose delay is over, which the next fetch notices. `?2` is the time, `?3` how many.
+const DUE: &str = "SELECT * FROM worker_queue WHERE due_at <= ?2 ORDER BY due_at LIMIT ?3";
+/// The first activities of sessions.
+const SEATED: &str = "SELECT * FROM worker_queue WHERE ready_for IS NOT NULL AND ?2 IS NOT NULL LIMIT ?3";
+
+/// Activities without a session, a lease or a delay.
+fn free_activities(
+    connection: &Connection,
+    tag: Option<&str>,
+    limit: usize,
+    now: i64,
+) -> rusqlite::Result<Vec<QueuedActivity>> {
+    let sql = format!(
+        "SELECT {ACTIVITY} FROM worker_queue WHERE due_at IS NULL AND session_id IS NULL AND tag IS ?1
+         ORDER BY id LIMIT ?2"
     );
-    found.extend(read_rows(connection, &seated, [as_i64(limit)], |row| details::activity(row, now))?);
-    found.sort_by_key(|activity: &QueuedActivity| activity.id);
+    read_rows(connection, &sql, params![tag, as_i64(limit)], |row| details::activity(row, now))
+}
+
+fn oldest(mut found: Vec<QueuedActivity>, limit: usize) -> Vec<QueuedActivity> {
+    found.sort_by_key(|activity| activity.id);
     found.truncate(limit);
-    Ok(found)
+    found
 }
 
 fn as_i64(limit: usize) -> i64 {
