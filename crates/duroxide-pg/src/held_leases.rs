@@ -91,6 +91,11 @@ impl HeldLeases {
         }
     }
 
+    /// Tells whether a lease is held and has not begun.
+    pub(crate) fn includes(&self, token: &str) -> bool {
+        self.state().unbegun.contains_key(token)
+    }
+
     /// Notes that the code of a lease is about to run. If the lease is listed, the receiver hears when it no longer is.
     pub(crate) fn begin(&self, token: &str) -> Option<oneshot::Receiver<()>> {
         let unlisted = self.state().begin(token, SystemClock.monotonic())?;
