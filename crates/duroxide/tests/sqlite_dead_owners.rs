@@ -24,9 +24,7 @@ use duroxide::providers::{
 };
 use duroxide::runtime::registry::ActivityRegistry;
 use duroxide::runtime::{OrchestrationStatus, Runtime};
-use duroxide::{
-    ActivityContext, Client, ErrorDetails, OrchestrationContext, OrchestrationRegistry, RuntimeOptions,
-};
+use duroxide::{ActivityContext, Client, OrchestrationContext, OrchestrationRegistry, RuntimeOptions};
 use support::{FAILURE_BOUND, StoreFile, activity, soon, start};
 use tokio::sync::watch;
 
