@@ -30,7 +30,7 @@ impl fmt::Debug for Access {
 /// Why a request is refused.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// It has no token, or a wrong one.
+    /// The request has no token, or a wrong one.
     NoToken,
     /// It names a machine that this is not: a page in a browser may have been led here.
     WrongHost,

@@ -21,7 +21,7 @@ pub(super) struct Seen {
 
 impl Seen {
     /// Takes in what a look found, the most recently changed first and at most so many, and returns what is different.
-    /// The first look only takes in: whoever opens a page has just read the list.
+    /// The first look reports nothing: a page that opens has just read the list.
     pub(super) fn compare(&mut self, found: Vec<InstanceRow>, most: usize) -> Changes {
         let is_full = found.len() >= most;
         let oldest_ms = found.last().map_or(0, |row| row.updated_at_ms);

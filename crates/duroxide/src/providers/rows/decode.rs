@@ -8,7 +8,8 @@ use crate::providers::{InstanceClaim, WorkClaim};
 /// attempt, if the store can tell.
 pub const LARGE_MESSAGES_BYTES: usize = 1024 * 1024;
 
-/// The same for a history. Many an instance that harms no process has a history of a few megabytes.
+/// A history of so many bytes may be more than a process can decode. Many an instance that harms no process has a history of a
+/// few megabytes.
 pub const LARGE_HISTORY_BYTES: usize = 8 * 1024 * 1024;
 
 /// A row that does not decode. Its store moves it into quarantine, where it holds up no other row.
