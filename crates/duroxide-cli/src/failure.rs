@@ -9,15 +9,15 @@ use duroxide::providers::ProviderError;
 /// The exit code of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// It did what it was asked for.
+    /// The command did what it was asked for.
     Ok = 0,
-    /// It failed.
+    /// The command failed.
     Failed = 1,
-    /// It was asked for something that makes no sense.
+    /// The arguments make no sense.
     Usage = 2,
-    /// What it was asked about does not exist.
+    /// The instance or row that the command names does not exist.
     NotFound = 3,
-    /// It waited, and the time was up.
+    /// The command waited until its time was up.
     TimedOut = 4,
 }
 
@@ -71,7 +71,7 @@ impl Failure {
         Self { exit: Exit::TimedOut, message: message.into(), hint: None }
     }
 
-    /// Whoever read the output has gone away, as `head` does: there is nothing to tell and nobody to tell it to.
+    /// The program that read the output has ended, as `head` does, so no error is shown.
     fn nobody_listens() -> Self {
         Self { exit: Exit::Ok, message: String::new(), hint: None }
     }

@@ -1,5 +1,5 @@
 -- Batches as sets, and functions of one idea each. What they do is what the functions of the versions before did; these stay for
--- builds that call them.
+-- builds that call them. What the head of 0003 says of sets ("one after the other and not as a set") does not hold any more.
 
 -- An instance that was leased, as every function answers that leases instances; `SELECT *` of such a function has a column for
 -- each. The last row of an answer has no instance and describes the rest.
@@ -19,7 +19,7 @@ CREATE TYPE instance_claim AS (
     attempts         bigint[],
     texts            text[],
     -- Of the last row: the time, when to look again, whether there is more to look at, whether a turn is just being stored,
-    -- the classes that the caller has to decide about, what was dropped, and whether some that just arrived stand in line now.
+    -- the classes that the caller has to decide about, what was dropped, and whether some that just arrived got a place in line.
     now_at           bigint,
     next_due         bigint,
     more             boolean,
@@ -81,7 +81,7 @@ BEGIN
         UPDATE sessions SET last_activity_at = v_now WHERE session_id = ANY (v_sessions) AND locked_until > v_now;
     END IF;
     IF v_left IS NOT NULL THEN
-        -- Others had seen the leases run out and given these their seats.
+        -- Other claims had seen these leases run out, and made the next activities of the sessions claimable.
         INSERT INTO session_arrivals (sessions, routes) VALUES (v_left, v_routes);
     END IF;
     IF coalesce(cardinality(v_done), 0) < cardinality(p_id) THEN
@@ -122,7 +122,7 @@ DECLARE
     v_free text[];
 BEGIN
     IF 0 = ANY (p_held) THEN
-        -- Whoever queues a start of the same id at the same time meets this one, and looks again. It comes before the place
+        -- A transaction that queues a start of the same id at the same time meets this row, and looks again. It comes before the place
         -- of the instance, as it does for others.
         WITH mine AS (
             INSERT INTO orchestrator_queue AS q (instance_id, class, created_at, work_item, is_sole_start)
@@ -131,7 +131,7 @@ BEGIN
         SELECT pg_catalog.array_agg(m.id), pg_catalog.array_agg(m.instance_id) INTO v_taken, v_free FROM mine m;
         DELETE FROM orchestrator_queue q WHERE q.id = ANY (v_taken);
     END IF;
-    -- From here on nobody else takes a turn of these, until this transaction is over. Those that have no place get one.
+    -- From here on no other transaction takes a turn of these, until this one is over. Those that have no place get one.
     INSERT INTO instance_schedule (instance_id, lock_token) SELECT i, p_guard FROM unnest(p_instance) i
     ON CONFLICT (instance_id) DO NOTHING;
     GET DIAGNOSTICS v_count = ROW_COUNT;
@@ -685,7 +685,7 @@ DECLARE
     v_taken bigint;
     v_until bigint := v_now + least(p_claim_ms, 9223372036854775807 - v_now);
 BEGIN
-    -- Whoever queues a start of the same id at the same time meets this one, and looks again. It comes before the place of
+    -- A transaction that queues a start of the same id at the same time meets this row, and looks again. It comes before the place of
     -- the instance, as it does for others.
     INSERT INTO orchestrator_queue AS q (instance_id, class, created_at, work_item, is_sole_start)
     VALUES (p_instance, 'start', v_now, '', true)
@@ -1111,7 +1111,7 @@ LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     v_ready record;
-    -- NULL if nobody has to know how much this reads.
+    -- NULL if the caller does not ask how much this reads.
     v_read bigint := pg_stat_get_xact_tuples_returned('worker_queue_ready'::regclass)
         + pg_stat_get_xact_tuples_returned('worker_queue_due'::regclass)
         + pg_stat_get_xact_tuples_returned('worker_queue_seated'::regclass)
@@ -1287,7 +1287,7 @@ BEGIN
             p_continued => v_continued, p_turn => p_message_turn, p_instance => p_message_instance,
             p_class => p_message_class, p_due => p_message_due, p_item => p_message_item, p_parent => p_message_parent) m;
     END IF;
-    -- Whoever still has messages is looked at again, by the next fetch. Not EXISTS, which the planner may answer by reading
+    -- The next fetch looks again at instances that still have messages. Not EXISTS, which the planner may answer by reading
     -- all of the table into a hash.
     SELECT v_told || array_agg(v_instance[o]) INTO v_told FROM unnest(v_stored) o
     WHERE (SELECT 1 FROM orchestrator_queue q WHERE q.instance_id = v_instance[o] AND q.parked_at IS NULL LIMIT 1) IS NOT NULL
@@ -1370,8 +1370,8 @@ $$;
 -- Candidates are `p_are_fresh`: they have just arrived, and have no place in the schedule. Or the caller has locked their places,
 -- and tells which leases have run out, and for which messages are parked. `p_allowed` are the classes that the caller takes.
 --
--- `unusual` are the positions of those that have to be looked at one by one, and `again` fresh ones that somebody else has taken or
--- changed meanwhile.
+-- `unusual` are the positions of those that have to be looked at one by one, and `again` fresh ones that another transaction
+-- has taken or changed meanwhile.
 CREATE FUNCTION lease_usual_1(
     p_now bigint, p_at bigint, p_candidates text[], p_are_fresh boolean, p_are_lapsed boolean[], p_are_parked boolean[],
     p_allowed text[], p_lease_ms bigint, p_seed text, p_room bigint,
@@ -1423,12 +1423,12 @@ BEGIN
         ON CONFLICT (instance_id) DO NOTHING RETURNING instance_id)
     SELECT array_agg(l.instance_id), count(*) INTO v_leased, v_count FROM leased l;
     IF v_count < cardinality(claims) THEN
-        -- Somebody else has placed the others meanwhile.
+        -- Another transaction has placed the others meanwhile.
         SELECT array_agg(c) FILTER (WHERE c.instance = ANY (v_leased)),
             array_agg(c.instance) FILTER (WHERE (c.instance = ANY (v_leased)) IS NOT TRUE)
         INTO claims, again FROM unnest(claims) c;
     END IF;
-    -- From here on nobody else takes a turn of these. Somebody may have, after they were read.
+    -- From here on no other transaction takes a turn of these. One may have, after they were read.
     SELECT array_agg(c.instance) INTO v_changed FROM unnest(claims) c
     WHERE (SELECT count(*) FROM orchestrator_queue q WHERE q.id = ANY (c.message_ids)) < cardinality(c.message_ids)
         OR (SELECT 1 FROM history h WHERE h.instance_id = c.instance
@@ -1462,7 +1462,7 @@ DECLARE
     v_until bigint;
 BEGIN
     IF p_is_lapsed THEN
-        -- An attempt whose lease ran out is counted by whoever takes over.
+        -- The claim that takes over counts the attempt whose lease ran out.
         UPDATE orchestrator_queue q SET attempt_count = q.attempt_count + 1 WHERE q.id = ANY (ARRAY(
             SELECT b FROM instance_schedule s, unnest(s.batch) b WHERE s.instance_id = p_instance));
     END IF;
@@ -1516,7 +1516,7 @@ BEGIN
         RETURN;
     END IF;
     IF claim.message_ids IS NULL THEN
-        -- Its messages are for later, or somebody removed them behind the store's back.
+        -- Its messages are for later, or an operator removed them behind the store's back.
         IF NOT p_is_fresh THEN
             DELETE FROM instance_schedule s WHERE s.instance_id = p_instance;
         END IF;
@@ -1540,11 +1540,11 @@ BEGIN
     VALUES (p_instance, v_class, v_until, claim.token, v_until, p_at, claim.message_ids)
     ON CONFLICT (instance_id) DO NOTHING;
     IF NOT FOUND THEN
-        -- Somebody else has placed it meanwhile.
+        -- Another transaction has placed it meanwhile.
         outcome := 'again';
         RETURN;
     END IF;
-    -- From here on nobody else takes a turn of it. Somebody may have, after it was read.
+    -- From here on no other transaction takes a turn of it. One may have, after it was read.
     IF (SELECT count(*) FROM orchestrator_queue q WHERE q.id = ANY (claim.message_ids)) < cardinality(claim.message_ids)
         OR EXISTS (SELECT 1 FROM history h WHERE h.instance_id = p_instance
                    AND (h.execution_id, h.event_id) > (claim.execution, claim.last_event))
@@ -1858,7 +1858,7 @@ END $$;
 
 -- As `claim_instances_2`, one candidate after the other, each in a subtransaction, and blocks instances that cannot be claimed; the
 -- last row lists them with the reasons. What may be the server's fault counts as the instance's only if another one could be
--- claimed. What is neither's is raised. It is slower; nobody calls it before a claim has failed.
+-- claimed. What is neither's is raised. It is slower, so the store calls it only after a claim has failed.
 CREATE FUNCTION claim_carefully_2(
     p_now bigint, p_max integer, p_lease_ms bigint, p_parking_ms bigint, p_known text[], p_allowed text[], p_seed text)
 RETURNS SETOF instance_claim
@@ -1889,7 +1889,7 @@ BEGIN
             IF EXISTS (SELECT 1 FROM instance_schedule s WHERE s.instance_id = v_one) THEN
                 PERFORM 1 FROM instance_schedule s WHERE s.instance_id = v_one FOR UPDATE SKIP LOCKED;
                 IF NOT FOUND THEN
-                    -- Somebody is committing a turn of it.
+                    -- Another transaction is committing a turn of it.
                     INSERT INTO arrivals (instances) VALUES (ARRAY[v_one]);
                     v_about.busy := true;
                     CONTINUE;

@@ -15,7 +15,7 @@ use crate::waiting_dispatchers::WaitingDispatchers;
 #[derive(Default)]
 pub(crate) struct Batch {
     statements: Vec<Box<dyn Statement>>,
-    /// Those who only want to be told when the batch is durable.
+    /// Callers that have no request, and hear when the batch is durable.
     syncs: Vec<Reply<()>>,
 }
 

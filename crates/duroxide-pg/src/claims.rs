@@ -130,7 +130,7 @@ impl PostgresProvider {
         operation: &'static str,
         fetched: FetchedWork,
     ) -> Result<Vec<WorkClaim>, ProviderError> {
-        let (good, bad) = self.decode_work(fetched.claims);
+        let (good, bad) = self.decode_work(fetched.claims).await;
         if !bad.is_empty() {
             self.set_aside(operation, WorkQueue::Worker, &bad).await?;
         }
@@ -147,7 +147,11 @@ impl PostgresProvider {
         let counts = claim.attempts.iter().map(|attempts| u32::try_from(*attempts).unwrap_or(u32::MAX));
         let stored =
             claim.ids.iter().zip(counts).zip(&claim.texts).map(|((id, tried), text)| (*id, tried, text));
+        let decoding = self.decoding_messages(&claim).await;
         let DecodedMessages { messages, attempts, undecodable } = rows::decode_messages(stored);
+        if let Some(decoding) = decoding {
+            decoding.end().await;
+        }
         if !undecodable.is_empty() {
             self.set_aside(operation, WorkQueue::Orchestrator, &undecodable).await?;
             if messages.is_empty() {
@@ -182,7 +186,7 @@ impl PostgresProvider {
                 .await
                 .map_err(|error| error.into_provider_error(operation))?;
             held.add(leases);
-            let (good, bad) = self.decode_work(stored);
+            let (good, bad) = self.decode_work(stored).await;
             claimed.extend(good);
             if !bad.is_empty() {
                 self.set_aside(operation, WorkQueue::Worker, &bad).await?;
@@ -203,9 +207,24 @@ impl PostgresProvider {
         self.returner.give_backs.see_through(async move { gatherer.ask(order).await }).await
     }
 
-    fn decode_work(&self, stored: Vec<StoredWork>) -> (Vec<WorkClaim>, Vec<UndecodableRow>) {
-        let (good, bad) = decode_work(stored);
-        good.iter().for_each(|claim| self.shared.holder.note_attempt(&claim.lock_token, claim.attempt_count));
+    async fn decode_work(&self, stored: Vec<StoredWork>) -> (Vec<WorkClaim>, Vec<UndecodableRow>) {
+        let (mut good, mut bad) = (Vec::with_capacity(stored.len()), Vec::new());
+        for work in stored {
+            let decoding = self.decoding_activity(&work).await;
+            let StoredWork { id, token, attempts, text } = work;
+            let attempts = u32::try_from(attempts).unwrap_or(u32::MAX);
+            let decoded = rows::decode_activity(id, token, attempts, text);
+            if let Some(decoding) = decoding {
+                decoding.end().await;
+            }
+            match decoded {
+                Ok(claim) => {
+                    self.shared.holder.note_attempt(&claim.lock_token, claim.attempt_count);
+                    good.push(claim);
+                }
+                Err(row) => bad.push(row),
+            }
+        }
         (good, bad)
     }
 
@@ -283,15 +302,4 @@ impl StoredClaim {
         };
         leased.into_claim(messages, attempt_count)
     }
-}
-
-fn decode_work(stored: Vec<StoredWork>) -> (Vec<WorkClaim>, Vec<UndecodableRow>) {
-    let (mut good, mut bad) = (Vec::with_capacity(stored.len()), Vec::new());
-    for StoredWork { id, token, attempts, text } in stored {
-        match rows::decode_activity(id, token, u32::try_from(attempts).unwrap_or(u32::MAX), text) {
-            Ok(claim) => good.push(claim),
-            Err(row) => bad.push(row),
-        }
-    }
-    (good, bad)
 }

@@ -279,15 +279,20 @@ fn mark(connection: Arc<SharedConnection>, token: String, is_running: bool) -> o
     let (noted, receiver) = oneshot::channel();
     if let Ok(runtime) = tokio::runtime::Handle::try_current() {
         runtime.spawn(async move {
-            let (instance, id) = (leased_by(&token), leased_work(&token));
-            // The id of an instance may be a number, too; the token decides.
-            let params = params![p_instance: instance, p_id: id, p_token: token, p_is_running: is_running];
-            let (sql, values) = MARK.call(params);
-            let _ = within(MARK_TIMEOUT, connection.query_briefly(sql, &values)).await;
+            note_running(&connection, &token, is_running).await;
             let _ = noted.send(());
         });
     }
     receiver
+}
+
+/// Notes on the server that a lease runs, or does not run any more; returns when the server has it, or takes too long.
+pub(crate) async fn note_running(connection: &SharedConnection, token: &str, is_running: bool) {
+    let (instance, id) = (leased_by(token), leased_work(token));
+    // The id of an instance may be a number, too; the token decides.
+    let params = params![p_instance: instance, p_id: id, p_token: token, p_is_running: is_running];
+    let (sql, values) = MARK.call(params);
+    let _ = within(MARK_TIMEOUT, connection.query_briefly(sql, &values)).await;
 }
 
 /// Makes the key of a lock that no other process has.

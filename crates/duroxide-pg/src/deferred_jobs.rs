@@ -14,7 +14,7 @@ pub(crate) struct DeferredJobs(Mutex<DeferredList>);
 #[derive(Default)]
 struct DeferredList {
     jobs: Vec<(u64, Job)>,
-    /// How many there have been.
+    /// How many requests have ever waited: the number of the last ticket.
     tickets: u64,
 }
 

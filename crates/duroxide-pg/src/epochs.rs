@@ -225,7 +225,7 @@ impl Epochs {
         in_time(begun).await.ok_or_else(|| Failure::lost("PostgreSQL does not answer"))
     }
 
-    /// Ends a transaction of an earlier connection of this committer that is in the way of the next epoch.
+    /// Ends a transaction of an earlier connection of this committer that keeps the next epoch from beginning.
     async fn end_holder(&self, session: &Session) -> Result<(), Failure> {
         let held = |pid: i32, why: &str| {
             Failure::lost(format!(

@@ -22,7 +22,12 @@ use crate::dead_holders;
 use crate::encode::{self, NewMessage, leased_by};
 use crate::histories::OF_CURRENT;
 use crate::jobs::{Job, StartWithMessage, TurnStored};
+<<<<<<< HEAD
 use crate::shared::{clamp, positive, whole_ms};
+=======
+use crate::large_payloads::HistoryRead;
+use crate::shared::{clamp, positive};
+>>>>>>> t-pg
 use crate::shared_connection::Columns;
 use crate::text::original;
 
@@ -322,7 +327,9 @@ impl PostgresProvider {
             return Err(ProviderError::permanent(operation, "Instance lock expired"));
         }
         // A deleted instance has no lease.
-        let events = self.rest_of_history(operation, instance, events).await?.ok_or_else(unknown)?;
+        let mut read = HistoryRead::new(self, lock_token);
+        let events = self.rest_of_history(operation, instance, events, Some(&mut read)).await?;
+        let events = events.ok_or_else(unknown)?;
         let entry = |row: &tokio_postgres::Row| {
             let entry = KvEntry {
                 value: original(row.get("value")),
@@ -331,7 +338,9 @@ impl PostgresProvider {
             (original(row.get("key")), entry)
         };
         let kv_snapshot = (after == 0).then(|| snapshot.iter().map(entry).collect());
-        Ok(match crate::reads::decode(&events) {
+        let decoded = crate::reads::decode(&events);
+        read.end().await;
+        Ok(match decoded {
             Ok(events) => HistoryPart { events, history_error: None, kv_snapshot },
             Err(reason) => HistoryPart {
                 events: Vec::new(),

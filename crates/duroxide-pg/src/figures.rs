@@ -1,7 +1,8 @@
 //! Metrics about the state of the store: processes that take work read them now and then, by one query.
 //!
-//! The query looks at the lowest entries of a few indexes, and passes the dead ones before them. If somebody holds a
-//! snapshot there may be millions. So a look that takes long is made more rarely, and in nobody's way.
+//! The query reads the lowest entries of a few indexes, and passes the dead ones before them. While a transaction holds a
+//! snapshot, there may be millions. So if the query takes long, the store makes it more rarely, and on a connection that no
+//! short read waits for.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -54,13 +55,14 @@ const SHARE: u32 = 100;
 pub(crate) struct Figures {
     shared: Weak<Shared>,
     reads: Arc<SharedConnection>,
-    /// For a look that takes long.
+    /// The connections for a query that takes long.
     listings: Arc<Listings>,
     connector: Arc<Connector>,
-    /// How long the last look took, and when it was.
+    /// How long the last query took.
     took: Option<Duration>,
+    /// When the last query was made.
     looked_at: Option<Duration>,
-    /// So many rounds are left out until the next look.
+    /// How many rounds to leave out before the next query.
     rest: u128,
 }
 

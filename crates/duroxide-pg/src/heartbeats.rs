@@ -35,7 +35,7 @@ static RETIRE: Function = Function::value("retire_worker_1");
 #[derive(Default)]
 pub(crate) struct Heartbeats {
     last: Mutex<Last>,
-    /// Those that wait for a commit, or are part of one; also if their callers have gone away meanwhile.
+    /// The heartbeats that wait for a commit or are part of one, also those whose callers have gone away meanwhile.
     joining: AtomicUsize,
 }
 

@@ -47,9 +47,9 @@ struct State {
     listed: HashSet<String>,
     /// When work last began.
     last_begin: Option<Duration>,
-    /// Work begins quickly, one piece after the other: the list goes.
+    /// Work begins quickly, one piece after the other, so the next list that is sent is empty.
     moves: bool,
-    /// Those who wait until the list is without their lease.
+    /// Callers that wait until the server has a list without their lease.
     waiting: Vec<oneshot::Sender<()>>,
     /// The task that keeps the list waits for the next lease.
     is_idle: bool,
@@ -58,7 +58,7 @@ struct State {
 /// What the task that keeps the list has to do.
 #[derive(Debug)]
 enum Next {
-    /// To look again then; `None` if nothing is held that is not listed.
+    /// To look again after this time; `None` if the list has every lease that is held.
     Wait(Option<Duration>),
     /// To send a list.
     Send(List),
@@ -68,7 +68,7 @@ enum Next {
 #[derive(Debug, Default)]
 struct List {
     tokens: Vec<String>,
-    /// Those who hear when the server has it.
+    /// Callers that hear when the server has this list.
     waiting: Vec<oneshot::Sender<()>>,
 }
 
@@ -90,6 +90,11 @@ impl HeldLeases {
         if std::mem::take(&mut state.is_idle) {
             self.woken.notify_one();
         }
+    }
+
+    /// Tells whether a lease is held and has not begun.
+    pub(crate) fn includes(&self, token: &str) -> bool {
+        self.state().unbegun.contains_key(token)
     }
 
     /// Notes that the code of a lease is about to run. If the lease is listed, the receiver hears when it no longer is.

@@ -5,6 +5,7 @@ use duroxide::providers::{ProviderError, refusal};
 use tokio_postgres::Row;
 
 use crate::PostgresProvider;
+use crate::large_payloads::HistoryRead;
 use crate::reads::{decode, row_limit};
 use crate::text::stored;
 
@@ -84,7 +85,7 @@ impl PostgresProvider {
                 Some(Err(_)) => return Ok(Vec::new()),
                 None => self.rows(operation, OF_NEWEST, &[&instance, &0_i64]).await?,
             };
-            if let Some(rows) = self.rest_of_history(operation, instance, first).await? {
+            if let Some(rows) = self.rest_of_history(operation, instance, first, None).await? {
                 return decode(&rows).map_err(|reason| refusal::undecodable_history(operation, &reason));
             }
         }
@@ -132,19 +133,26 @@ impl PostgresProvider {
     }
 
     /// Reads the rest of a history after its first part, by the connections for what takes long; `None` if a caller deleted
-    /// the instance meanwhile.
+    /// the instance meanwhile. `lease` hears of each part, if the instance is leased.
     pub(crate) async fn rest_of_history(
         &self,
         operation: &'static str,
         instance: &str,
         mut rows: Vec<Row>,
+        mut lease: Option<&mut HistoryRead<'_>>,
     ) -> Result<Option<Vec<Row>>, ProviderError> {
+        if let Some(lease) = &mut lease {
+            lease.note(&rows).await;
+        }
         while let Some(last) = rows.last().filter(|last| last.get("more")) {
             let (after, execution): (i64, i64) = (last.get("event_id"), last.get("execution_id"));
             let incarnation = incarnation(last);
             let next = self.listing(operation, OF_EXECUTION, &[&instance, &after, &execution]).await?;
             if next.first().is_none_or(|row| self::incarnation(row) != incarnation) {
                 return Ok(None);
+            }
+            if let Some(lease) = &mut lease {
+                lease.note(&next).await;
             }
             rows.extend(next);
         }

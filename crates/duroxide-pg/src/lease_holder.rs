@@ -144,6 +144,11 @@ impl LeaseHolder {
         tried.insert(token.to_string(), now);
     }
 
+    /// Tells whether leased work was tried before, and has not begun to run.
+    pub(crate) fn is_tried(&self, token: &str) -> bool {
+        self.tried.lock().unwrap_or_else(PoisonError::into_inner).contains_key(token)
+    }
+
     /// Tells whether leased work was tried before, and forgets it: it runs now.
     pub(crate) fn was_tried(&self, token: &str) -> bool {
         self.tried.lock().unwrap_or_else(PoisonError::into_inner).remove(token).is_some()
@@ -186,6 +191,7 @@ mod tests {
         identity.note_attempt("first", 1);
         identity.note_attempt("second", 2);
         assert!(!identity.was_tried("first"));
+        assert!(identity.is_tried("second"));
         assert!(identity.was_tried("second") && !identity.was_tried("second"));
     }
 }

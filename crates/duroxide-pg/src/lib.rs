@@ -90,6 +90,7 @@ mod held_leases;
 mod histories;
 mod inspection;
 mod jobs;
+mod large_payloads;
 mod lease_holder;
 mod list_pages;
 mod listings;

@@ -14,7 +14,7 @@ use crate::session::Connector;
 use crate::settings::Purpose;
 use crate::shared_connection::{Columns, SharedConnection};
 
-/// How many connections there are, at most.
+/// How many connections listings may have at once.
 const CONNECTIONS: usize = 2;
 
 /// Connections for reads that may take long.

@@ -14,9 +14,9 @@ use std::time::Duration;
 use crate::jobs::{Job, Subject};
 use crate::shared_connection::jittered;
 
-/// How long a batch waits for a lock for some time after a job has met one.
+/// How long a batch waits for a lock during the [`WARY_TIME`] after a job has met one.
 const WARY_LOCK_TIMEOUT: Duration = Duration::from_millis(100);
-/// How long that time is.
+/// How long after a job has met a lock the batches wait only briefly.
 const WARY_TIME: Duration = Duration::from_secs(5);
 /// How long a job that was set aside waits for a lock, the first time; up to four times as long later.
 const SHORT_LOCK_TIMEOUT: Duration = Duration::from_millis(50);

@@ -239,7 +239,7 @@ async fn next(hearing: &mut Option<Hearing>) -> Option<tokio_postgres::Notificat
     hearing.as_mut()?.recv().await
 }
 
-/// How often to poll, if the settings do not say: where notifications arrive, and where they cannot.
+/// How often the store polls unless its settings say otherwise: if it hears notifications, and if it cannot.
 const LOOK_EVERY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_millis(250));
 
 /// Wakes all waiters now and then, in case a notification was lost. With a test's clock it wakes them when the test

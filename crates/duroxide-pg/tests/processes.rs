@@ -4,6 +4,8 @@
 
 #[path = "../../duroxide/tests/support/child_process.rs"]
 mod child_process;
+#[path = "../../duroxide/tests/support/crash_loops.rs"]
+mod crash_looping;
 #[path = "../../duroxide/tests/support/killed_import.rs"]
 mod killed_import;
 mod support;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use duroxide::providers::{Clock, SystemClock};
 use duroxide_torture::arguments::{Arguments, USAGE};
-use duroxide_torture::harness::{ALL, Harness, Tier, kill9, scale, zombie};
+use duroxide_torture::harness::{ALL, Harness, Tier, interleave, kill9, scale, zombie};
 use duroxide_torture::panics;
 use duroxide_torture::report::Report;
 use duroxide_torture::sim::alone;
@@ -33,6 +33,7 @@ fn main() -> ExitCode {
         (kill9::WORKER, [file, ledger, round, twin @ ..]) => {
             kill9::work(file, ledger, round, !twin.is_empty())
         }
+        (interleave::WORKER, [seed, twin]) => interleave::work(seed, twin),
         (alone::WORKER, [seed, words @ ..]) => alone::work(seed, words),
         (zombie::WORKER, [file, ledger, twin @ ..]) => zombie::work(file, ledger, !twin.is_empty()),
         ("help" | "--help" | "-h", _) => println!("{USAGE}"),
@@ -81,8 +82,11 @@ fn one(harness: &Harness, arguments: &Arguments, seed: u64) -> ExitCode {
     {
         return refuse(&format!("{} has no twin {twin}; it has: {}", harness.name, harness.twins.join(", ")));
     }
-    panics::watch();
-    code(Runs::new(&mut tell).run(harness, seed, tier, arguments.twin.as_deref()).is_good())
+    watch_panics();
+    let mut tell = tell;
+    let mut runs = Runs::new(&mut tell);
+    let is_good = runs.run(harness, seed, tier, arguments.twin.as_deref()).is_good();
+    end(&runs, is_good)
 }
 
 /// Runs all harnesses, or the chosen ones, and after each its twins.
@@ -114,33 +118,31 @@ fn twins(arguments: &Arguments, seed: u64) -> ExitCode {
     }
 }
 
+/// Counts panics, and prints them unless a twin makes them.
+fn watch_panics() {
+    // It prints every panic in its own way, so it comes first.
+    interleave::set_hook_of_scheduler();
+    panics::watch();
+}
+
 /// Runs harnesses, and prints a table of them at the end; the lines of the results stay alone on the standard output.
 fn with_table(work: impl FnOnce(&mut Runs) -> bool) -> ExitCode {
-    panics::watch();
+    watch_panics();
     let mut tell = tell;
     let mut runs = Runs::new(&mut tell);
     let is_good = work(&mut runs);
     eprintln!("\n{}", runs.table());
-    code(is_good)
+    end(&runs, is_good)
 }
 
-/// Prints the line of a result, and what to do about it.
+/// Prints the line of a result, and what it found.
 fn tell(report: &Report) {
     println!("{}", report.line());
-    if report.is_good() {
-        return;
-    }
-    match &report.twin {
-        Some(twin) => {
-            eprintln!("{}: the twin {twin} was not caught in {} trials", report.harness, report.trials)
-        }
-        None => {
-            report.violations.iter().for_each(|violation| eprintln!("{}: {violation}", report.harness));
-            report.reproductions().iter().for_each(|command| eprintln!("repeat with: {command}"));
-        }
-    }
+    report.violations.iter().for_each(|violation| eprintln!("{}: {violation}", report.harness));
 }
 
-fn code(is_good: bool) -> ExitCode {
+/// Says last what failed, so that nobody has to look for it.
+fn end(runs: &Runs, is_good: bool) -> ExitCode {
+    runs.failures().iter().for_each(|failure| eprintln!("{failure}"));
     if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -90,6 +90,30 @@ impl Report {
         serde_json::to_string(self).unwrap_or_else(|error| error.to_string())
     }
 
+    /// The first failures: which harness failed, with which seed, why, and how to repeat it.
+    pub fn failures(&self) -> Vec<String> {
+        if self.is_good() {
+            return Vec::new();
+        }
+        let name = &self.harness;
+        if let Some(twin) = &self.twin {
+            return vec![format!(
+                "FAILED: {name} did not catch the twin {twin} in {} trials from seed {} on",
+                self.trials, self.seed
+            )];
+        }
+        if self.failed_seeds.is_empty() {
+            return vec![format!("FAILED: {name} has made no trial")];
+        }
+        let failure = |(seed, command): (&u64, String)| {
+            let begin = format!("seed {seed}: ");
+            let found = self.violations.iter().find_map(|violation| violation.strip_prefix(&begin));
+            let found = found.and_then(|found| found.lines().next()).unwrap_or("(see above)");
+            format!("FAILED: {name} with seed {seed}: {found}\n  repeat with: {command}")
+        };
+        self.failed_seeds.iter().zip(self.reproductions()).map(failure).collect()
+    }
+
     /// The commands that repeat the first failures.
     pub fn reproductions(&self) -> Vec<String> {
         // A soak has no trials to count, but a length.

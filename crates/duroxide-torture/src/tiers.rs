@@ -61,6 +61,7 @@ pub fn chosen(names: &[String]) -> Result<Vec<Harness>, String> {
 pub struct Runs<'a> {
     tell: &'a mut dyn FnMut(&Report),
     rows: Vec<Row>,
+    failures: Vec<String>,
 }
 
 /// What all runs of a harness found together.
@@ -77,7 +78,7 @@ struct Row {
 impl<'a> Runs<'a> {
     /// Begins with nothing; `tell` hears of every run.
     pub fn new(tell: &'a mut dyn FnMut(&Report)) -> Self {
-        Self { tell, rows: Vec::new() }
+        Self { tell, rows: Vec::new(), failures: Vec::new() }
     }
 
     /// Runs the seeds of old bugs, then all harnesses of the plan, after each its twins. Tells whether all was good.
@@ -142,6 +143,7 @@ impl<'a> Runs<'a> {
     }
 
     fn note(&mut self, report: &Report) {
+        self.failures.extend(report.failures());
         let place = self.rows.iter().position(|row| row.name == report.harness).unwrap_or_else(|| {
             self.rows.push(Row { name: report.harness.clone(), ..Row::default() });
             self.rows.len() - 1
@@ -157,6 +159,11 @@ impl<'a> Runs<'a> {
         }
         row.is_bad |= report.failed > 0 && report.twin.is_none();
         row.is_bad |= report.twin.is_some() && !report.is_good();
+    }
+
+    /// What failed, in a line for each seed.
+    pub fn failures(&self) -> &[String] {
+        &self.failures
     }
 
     /// All runs as a table.

@@ -88,6 +88,34 @@ fn the_table_tells_trials_violations_and_twins_and_what_failed() {
     assert!(table.ends_with("FAILED"), "{table}");
 }
 
+/// Is caught if panics of other threads are not printed meanwhile.
+fn is_quiet_elsewhere(_: u64, twin: Option<&str>) -> Trial {
+    let is_quiet = std::thread::spawn(crate::panics::is_quiet).join().unwrap();
+    works(0, twin.filter(|_| is_quiet))
+}
+
+#[test]
+fn panics_of_a_twin_are_not_printed_on_whatever_thread() {
+    let quiet = Harness { trial: is_quiet_elsewhere, ..HARNESS };
+    assert!(watched(|runs| runs.twins(&quiet, 1, Duration::from_secs(10))).0);
+}
+
+#[test]
+fn failures_name_the_harness_the_seed_and_the_reason() {
+    let broken = Harness { trial: fails_once, twins: &[], ..HARNESS };
+    let mut tell = |_: &Report| {};
+    let mut runs = Runs::new(&mut tell);
+    assert!(!runs.run(&broken, 1, ONE, None).is_good());
+    assert!(
+        !runs.run(&Harness { trial: |_, _| works(0, None), ..HARNESS }, 5, ONE, Some("broken")).is_good()
+    );
+    let [failed, missed] = runs.failures() else { panic!("{:?}", runs.failures()) };
+    let lines: Vec<&str> = failed.lines().collect();
+    assert!(lines[0].starts_with("FAILED: nothing with seed 1: ") && lines[0].ends_with("broken on purpose"));
+    assert!(lines[1].contains("nothing --seed 1 --trials 1"), "{failed}");
+    assert_eq!(missed, "FAILED: nothing did not catch the twin broken in 1 trials from seed 5 on");
+}
+
 #[test]
 fn harnesses_are_chosen_by_name_and_keep_their_order() {
     let names = |text: &str| text.split(',').map(str::to_string).collect::<Vec<_>>();

@@ -151,6 +151,26 @@ fn every_dependency_comes_from_the_public_registry() {
     }
 }
 
+/// `cargo run --example hello` compiles the packages that are selected by default with the features that any of them asks for.
+#[test]
+fn an_example_is_compiled_without_what_only_tests_need() {
+    let output = Command::new(env!("CARGO"))
+        .args(["tree", "--locked", "--offline", "--prefix", "none", "-e", "normal,build,dev,features"])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let tree = String::from_utf8(output.stdout).unwrap();
+    let features_of = |package: &str| -> BTreeSet<&str> {
+        let begin = format!("{package} feature ");
+        tree.lines().filter_map(|line| line.strip_prefix(&begin)?.split('"').nth(1)).collect()
+    };
+    assert_eq!(features_of("duroxide"), BTreeSet::from(["default", "logging", "macros", "sqlite"]));
+    let tokio = features_of("tokio");
+    assert!(tokio.contains("rt-multi-thread"), "{tokio:?}");
+    assert!(["full", "net", "test-util"].iter().all(|feature| !tokio.contains(feature)), "{tokio:?}");
+}
+
 /// What people see of a package before they use it. There is no `repository`: the project has no address of which it knows that
 /// it will stay.
 #[test]

@@ -4,6 +4,8 @@
 
 #[path = "support/child_process.rs"]
 mod child_process;
+#[path = "support/crash_loops.rs"]
+mod crash_loops;
 mod kept_store;
 #[path = "support/killed_import.rs"]
 mod killed_import;

@@ -8,7 +8,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests, too")]
 
 use crate::child_process::run_alone;
-use crate::runtime_support::logs::Line;
+use crate::crash_loops::{AbortsAtDecoding, LARGE, large_work, poisoned_after, run_until_it_ends};
 use crate::sqlite_store as support;
 
 use std::collections::BTreeMap;
@@ -24,9 +24,7 @@ use duroxide::providers::{
 };
 use duroxide::runtime::registry::ActivityRegistry;
 use duroxide::runtime::{OrchestrationStatus, Runtime};
-use duroxide::{
-    ActivityContext, Client, ErrorDetails, OrchestrationContext, OrchestrationRegistry, RuntimeOptions,
-};
+use duroxide::{ActivityContext, Client, OrchestrationContext, OrchestrationRegistry, RuntimeOptions};
 use support::{FAILURE_BOUND, StoreFile, activity, soon, start};
 use tokio::sync::watch;
 
@@ -437,26 +435,6 @@ fn child_runs_user_code_that_aborts() {
     });
 }
 
-/// Runs the child again and again until it ends well, and returns how often it crashed.
-fn run_until_it_ends(mut child: Command, most_crashes: u32) -> u32 {
-    let mut crashes = 0;
-    while !child.stdout(Stdio::null()).status().unwrap().success() {
-        crashes += 1;
-        assert!(crashes <= most_crashes, "it goes on crashing");
-    }
-    crashes
-}
-
-/// The attempts after which an instance was failed as poison.
-async fn poisoned_after(client: &Client, instance: &str) -> u32 {
-    let status = client.get_orchestration_status(instance).await.unwrap();
-    let OrchestrationStatus::Failed { details: ErrorDetails::Poison { attempt_count, .. }, .. } = status
-    else {
-        panic!("{status:?}")
-    };
-    attempt_count
-}
-
 async fn crash_loop(culprit: &str) {
     let file = StoreFile::new();
     let client = Client::new(open(&file).await);
@@ -487,60 +465,6 @@ async fn an_activity_that_crashes_the_process_is_poisoned_and_no_bystander_is() 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_turn_that_crashes_the_process_is_poisoned_and_no_bystander_is() {
     crash_loop("turn").await;
-}
-
-/// Aborts the process at the log line that the store writes before it decodes what is large.
-struct AbortsAtDecoding {
-    /// What the line says is decoded.
-    what: String,
-}
-
-impl tracing::Subscriber for AbortsAtDecoding {
-    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
-        true
-    }
-
-    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-        tracing::span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
-
-    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-
-    fn event(&self, event: &tracing::Event<'_>) {
-        let line = Line::of(event);
-        if line.message == "decoding begins" && line.field("what") == self.what {
-            std::process::abort();
-        }
-    }
-
-    fn enter(&self, _: &tracing::span::Id) {}
-
-    fn exit(&self, _: &tracing::span::Id) {}
-}
-
-/// Three results of this size make a history that the store marks while it decodes it.
-const LARGE: usize = 3 * 1024 * 1024;
-
-fn large_work() -> (ActivityRegistry, OrchestrationRegistry) {
-    let activities = ActivityRegistry::builder()
-        .register("Produce", async |_: ActivityContext, _: String| Ok("x".repeat(LARGE)))
-        .register("Consume", async |_: ActivityContext, input: String| Ok(input.len().to_string()))
-        .build();
-    let orchestrations = OrchestrationRegistry::builder()
-        .register("Collect", async |ctx: OrchestrationContext, _: String| {
-            for _ in 0..3 {
-                ctx.schedule_activity("Produce", "").await?;
-            }
-            ctx.set_custom_status("collected");
-            Ok(ctx.schedule_wait("go").await)
-        })
-        .register("Pass", async |ctx: OrchestrationContext, input: String| {
-            ctx.schedule_activity("Consume", input).await
-        })
-        .build();
-    (activities, orchestrations)
 }
 
 fn few_attempts() -> RuntimeOptions {

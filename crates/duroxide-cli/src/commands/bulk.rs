@@ -8,9 +8,9 @@ use crate::store::Store;
 
 /// Ids or conditions, never both.
 pub enum Targets<'a> {
-    /// These instances.
+    /// The instances with these ids.
     Ids(&'a [String]),
-    /// Those that meet these conditions.
+    /// The instances that meet these conditions.
     Filters(&'a Filters),
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use duroxide::providers::StartOutcome;
 use duroxide::{Client, ClientError, InstanceFilter, StartOptions};
 
-/// One arrives so often.
+/// The time between two arrivals.
 const PAUSE: Duration = Duration::from_millis(1_500);
 /// What has ended so long ago is removed from a temporary store.
 const KEPT_MS: u64 = 30 * 60 * 1_000;

@@ -25,9 +25,9 @@ pub struct WorkerCommand {
 /// What happened to the worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WorkerNews {
-    /// It runs, as this process.
+    /// The worker runs as this process.
     Started(u32),
-    /// It was killed because somebody asked for it.
+    /// The worker was killed because a user asked for it.
     Killed(u32),
     /// It died for another reason, which the text names.
     Died(String),
@@ -42,7 +42,7 @@ pub struct Supervisor {
     task: JoinHandle<()>,
 }
 
-/// Kills the worker; may be copied to whoever may do that.
+/// Kills the worker. Each part of the program that may do that has a copy.
 #[derive(Debug, Clone)]
 pub struct CrashSwitch(mpsc::Sender<Reply>);
 

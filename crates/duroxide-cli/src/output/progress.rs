@@ -30,7 +30,7 @@ impl Output<'_> {
 }
 
 impl Progress {
-    /// So much more is done.
+    /// Adds `more` to what is done, and draws the bar anew now and then.
     pub fn advance(&mut self, output: &mut Output<'_>, more: u64) {
         self.done = self.done.saturating_add(more);
         let now = now(output);

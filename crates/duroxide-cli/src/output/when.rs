@@ -36,7 +36,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
 /// A moment, given as one or as an age: `2h`, `2026-11-17`, `2026-11-17T18:30:00Z`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Since {
-    /// So long ago.
+    /// As long ago as this.
     Ago(Duration),
     /// At this time, in milliseconds since the epoch.
     At(u64),

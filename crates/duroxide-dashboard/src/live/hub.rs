@@ -30,7 +30,7 @@ pub(crate) struct Hub {
     store: Arc<dyn Provider>,
     client: Client,
     clock: Arc<dyn Clock>,
-    /// How long a look may be off if nothing is signalled.
+    /// The longest time between two looks if the store signals nothing.
     look_every: Duration,
     permits: Arc<Semaphore>,
     /// Tells the streams of this process from those of an earlier one.

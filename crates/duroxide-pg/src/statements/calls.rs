@@ -7,7 +7,7 @@ use crate::error::Failure;
 use crate::jobs::{Call, Job};
 use crate::pipeline::Sent;
 
-/// One such request.
+/// A call of one statement, alone in its kind within a batch.
 pub(crate) struct OneCall(Box<dyn Call>);
 
 impl OneCall {

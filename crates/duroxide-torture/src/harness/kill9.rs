@@ -16,6 +16,7 @@ use tempfile::TempDir;
 use super::broken_worker::{Break, BrokenStore};
 use super::{Harness, Tier};
 use crate::checker::{Ended, Invariant, Leftovers, Look, Run, Trace, Violation, check};
+use crate::panics::Quiet;
 use crate::report::{Figures, Trial};
 use crate::shared::program::{
     self, ASK_ME, CANCEL_ME, CANCEL_REASON, Forecast, Generator, Input, ORCHESTRATION, QUEUE, Question,
@@ -114,6 +115,7 @@ impl Place {
 
 /// The worker's side.
 pub fn work(place: &str, ledger: &str, round: &str, is_broken: bool) {
+    let _quiet = is_broken.then(Quiet::begin);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
         let store = Place::parse(place).open(is_broken).await;

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use duroxide::providers::{Clock, SystemClock};
 
-use crate::panics::caught;
+use crate::panics::{Quiet, caught};
 use crate::report::{Figures, Report, Trial, commit};
 
 /// How much of a harness to run.
@@ -87,6 +87,8 @@ impl Harness {
     /// Runs the trials of the seeds from `seed` on.
     pub fn run(&self, seed: u64, tier: Tier, twin: Option<&str>) -> Report {
         let begin = SystemClock.monotonic();
+        // Its threads are not known, so it is quiet in the whole process; no other run is under way.
+        let _quiet = twin.map(|_| Quiet::begin());
         let report = Mutex::new(Report {
             harness: self.name.to_string(),
             twin: twin.map(str::to_string),

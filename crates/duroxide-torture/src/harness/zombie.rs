@@ -17,6 +17,7 @@ use super::broken_worker::{Break, BrokenStore};
 use super::kill9::{Place, ledger, program_file};
 use super::{Harness, Tier, refusals};
 use crate::checker::{Ended, Invariant, Trace, Violation, check};
+use crate::panics::Quiet;
 use crate::report::{Figures, Report, Trial};
 use crate::shared::program::{self, Forecast, Generator, Input, ORCHESTRATION, Step};
 use crate::shared::random::Random;
@@ -55,6 +56,7 @@ const TELLING_TRIALS: u64 = 4;
 
 /// The worker's side.
 pub fn work(place: &str, ledger: &str, is_broken: bool) {
+    let _quiet = is_broken.then(Quiet::begin);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
         refusals::note_in(Path::new(ledger));

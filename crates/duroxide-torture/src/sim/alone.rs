@@ -14,7 +14,7 @@ use super::twin::Twin;
 use super::{Simulated, simulate};
 use crate::checker::{Invariant, Violation};
 use crate::harness::kill9::program_file;
-use crate::panics::{self, caught};
+use crate::panics::{self, Quiet, caught};
 
 /// The hidden subcommand of the process.
 pub const WORKER: &str = "worker-of-sim";
@@ -38,6 +38,7 @@ pub fn work(seed: &str, words: &[String]) {
     let twin = words.iter().find_map(|word| Twin::named(word));
     let keeps_lines = words.iter().any(|word| word == WITH_LINES);
     panics::watch();
+    let _quiet = twin.map(|_| Quiet::begin());
     seeded_randomness::decide_by(seed);
     // This thread may have had a hash map before.
     let simulating = std::thread::spawn(move || caught(|| simulate(seed, twin, keeps_lines)));
@@ -81,7 +82,7 @@ pub fn simulate_alone(seed: u64, twin: Option<&str>, keeps_lines: bool) -> Simul
 }
 
 /// A name of a figure, kept for as long as the program runs. There are few.
-fn kept(name: String) -> &'static str {
+pub(crate) fn kept(name: String) -> &'static str {
     static NAMES: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
     let mut names = NAMES.lock().unwrap();
     if let Some(known) = names.iter().find(|known| **known == name) {

@@ -218,7 +218,7 @@ pub enum EventKind {
     },
     /// A client or the parent asked to cancel the instance.
     OrchestrationCancelRequested {
-        /// What whoever cancels gave as the reason.
+        /// The reason that the caller gave.
         reason: String,
     },
     /// The code gave up a wait for a signal.

@@ -16,7 +16,7 @@ pub struct Wait {
     pub event_id: u64,
     /// When the instance asked for it, in milliseconds since the epoch.
     pub since_ms: u64,
-    /// What it is.
+    /// What the instance waits for.
     #[serde(flatten)]
     pub what: WaitFor,
 }
@@ -113,7 +113,7 @@ pub enum ActivityStage {
     Awaited,
     /// It has ended, and its result waits for the instance's next turn.
     Finished,
-    /// It is in no queue: its row was set aside because it does not decode, or was removed.
+    /// The activity is in no queue: its row was set aside because it does not decode, or was removed.
     Missing,
 }
 
@@ -190,13 +190,13 @@ pub enum BlockedReason {
     },
     /// Something that is stored cannot be decoded.
     Undecodable {
-        /// What, and why.
+        /// Names what does not decode, and why it does not.
         message: String,
     },
     /// Its messages were delivered this often and no turn was stored. No description says so: a runtime fails such an instance
     /// (`RuntimeOptions::max_attempts`), and what fails has ended.
     Poison {
-        /// How often.
+        /// How often the store delivered them.
         attempts: u32,
     },
     /// The store cannot take its turns for now.

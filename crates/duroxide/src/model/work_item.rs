@@ -117,7 +117,7 @@ pub enum WorkItem {
     CancelInstance {
         /// The instance that the message is for.
         instance: String,
-        /// What whoever cancels gave as the reason; it ends up in the instance's failure.
+        /// The reason that the caller gave; it ends up in the instance's failure.
         reason: String,
     },
     /// Begin the next execution.

@@ -44,11 +44,11 @@ pub struct WorkerInfo {
     pub activities: Vec<String>,
     /// Which tags it serves.
     pub tags: ServedTags,
-    /// How many turns run at once at most.
+    /// How many turns the worker runs at once at most.
     pub turn_slots: u32,
     /// How many of these are in use.
     pub turn_slots_used: u32,
-    /// How many activities run at once at most.
+    /// How many activities the worker runs at once at most.
     pub activity_slots: u32,
     /// How many of these are in use.
     pub activity_slots_used: u32,
@@ -165,7 +165,7 @@ pub struct Obstacle {
     pub execution_id: u64,
     /// For an activity: the event that scheduled it. `None` for a turn.
     pub activity_id: Option<u64>,
-    /// What is in the way.
+    /// What stops it.
     pub kind: ObstacleKind,
     /// The name of the orchestration or activity.
     pub name: String,
@@ -173,7 +173,7 @@ pub struct Obstacle {
     pub version: Option<String>,
     /// The reason, as people read it.
     pub reason: String,
-    /// How often it was met.
+    /// How often the worker has met this obstacle.
     pub attempts: u32,
     /// When it was first met, in milliseconds since the epoch.
     pub since_ms: u64,
@@ -212,7 +212,7 @@ impl Obstacle {
     }
 }
 
-/// What is in the way of a turn or an activity.
+/// What stops a turn or an activity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]

@@ -68,15 +68,15 @@ impl Default for StressTestConfig {
 pub struct StressTestResult {
     /// Orchestrations that were started.
     pub launched: usize,
-    /// Those that completed.
+    /// Orchestrations that completed.
     pub completed: usize,
-    /// Those that did not: they failed, did not start, or did not end in time.
+    /// Orchestrations that failed, did not start, or did not end in time.
     pub failed: usize,
-    /// Those that failed because of the machinery; poisoned ones belong here.
+    /// Orchestrations that failed because of the machinery, poisoned ones included.
     pub failed_infrastructure: usize,
-    /// Those that failed because code and history did not fit.
+    /// Orchestrations that failed because code and history did not fit.
     pub failed_configuration: usize,
-    /// Those that failed in user code.
+    /// Orchestrations that failed in user code.
     pub failed_application: usize,
     /// From the first start to the last end.
     pub total_time: Duration,

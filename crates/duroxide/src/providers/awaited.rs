@@ -15,7 +15,7 @@ pub struct AwaitedInstance<'a> {
 /// What a look at an awaited instance found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AwaitedLook {
-    /// Nothing that the waiter waits for.
+    /// The instance has nothing yet that the waiter waits for.
     Waiting,
     /// What the waiter waits for.
     News(Box<InstanceMetadata>),
@@ -25,8 +25,8 @@ pub enum AwaitedLook {
 }
 
 impl AwaitedInstance<'_> {
-    /// How many bytes of outputs and custom statuses an answer holds; whoever waits for one of the other instances
-    /// looks by itself.
+    /// How many bytes of outputs and custom statuses an answer holds; a caller that waits for one of the other
+    /// instances looks by itself.
     pub const LARGEST_ANSWER: usize = 4 * 1024 * 1024;
 
     /// Tells whether a description is what the waiter waits for.

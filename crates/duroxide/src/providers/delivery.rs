@@ -29,7 +29,7 @@ pub enum SendOutcome {
 /// The messages that a store dropped because their instance did not exist.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DroppedMessages {
-    /// How many the store has ever dropped.
+    /// How many messages the store has ever dropped.
     pub total: u64,
     /// The newest of them, newest first.
     pub newest: Vec<DroppedMessage>,
@@ -42,7 +42,7 @@ pub struct DroppedMessage {
     pub instance: String,
     /// The beginning of the message's text as it was stored: its first [`TEXT_KEPT`](Self::TEXT_KEPT) characters.
     pub raw: String,
-    /// How many bytes the whole text had.
+    /// How many bytes the text had before it was cut.
     pub size: u64,
     /// When the store dropped it, in milliseconds since the epoch.
     pub dropped_at: u64,

@@ -409,7 +409,7 @@ pub enum WorkQueue {
 /// Asks for instances to take a turn with.
 #[derive(Debug, Clone)]
 pub struct InstanceRequest<'a> {
-    /// How many at most.
+    /// How many instances to lease at most.
     pub max: usize,
     /// How long each lease lasts.
     pub lock_timeout: Duration,
@@ -464,7 +464,7 @@ pub struct HistoryPart {
 /// Asks for activities to run.
 #[derive(Debug, Clone)]
 pub struct WorkRequest<'a> {
-    /// How many at most.
+    /// How many activities to lease at most.
     pub max: usize,
     /// How long each lease lasts.
     pub lock_timeout: Duration,

@@ -23,14 +23,14 @@ use crate::model::limits::MAX_WORKER_TAGS;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum TagFilter {
-    /// Those without a tag.
+    /// Activities without a tag.
     #[default]
     DefaultOnly,
-    /// Those with one of these tags.
+    /// Activities with one of these tags.
     Tags(HashSet<String>),
-    /// Those without a tag and those with one of these.
+    /// Activities without a tag, and those with one of these.
     DefaultAnd(HashSet<String>),
-    /// All.
+    /// All activities.
     Any,
     /// None: a node that only runs orchestrations.
     None,

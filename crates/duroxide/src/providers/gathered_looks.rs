@@ -116,7 +116,7 @@ impl GatheredLooks {
 
     /// Reads what is noted, as much as one read takes, or waits until there is something to read.
     async fn read_once(&self, store: &dyn ExtendedProvider) {
-        let (wanted, wait_until) = self.take();
+        let (wanted, wait_until) = self.take(SystemClock.monotonic());
         if wanted.is_empty() {
             tokio::select! {
                 () = self.hurry.notified() => {}
@@ -143,11 +143,10 @@ impl GatheredLooks {
     }
 
     /// Takes what the next read looks at, and tells when to try again if that is nothing.
-    fn take(&self) -> (Vec<WantedLook>, Duration) {
+    fn take(&self, now: Duration) -> (Vec<WantedLook>, Duration) {
         let mut noted = self.lock();
         let mut taken = Vec::new();
         take_from(&mut noted.changed, &mut taken);
-        let now = SystemClock.monotonic();
         if now >= noted.suspicion_from {
             let changed = taken.len();
             take_from(&mut noted.suspected, &mut taken);
@@ -179,5 +178,53 @@ fn take_from(wanted: &mut VecDeque<WantedLook>, taken: &mut Vec<WantedLook>) {
         if !one.answer.is_closed() {
             taken.push(one);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Counts the reads of a second, and the instances that they look at, if so many callers suspect a change all the time.
+    fn reads_of_a_second(callers: usize) -> (usize, usize) {
+        let looks = GatheredLooks::default();
+        let wait = |n: usize| {
+            let instance = format!("i{n}");
+            looks.note(AwaitedInstance { instance: &instance, custom_status_after: None }, Cause::Suspicion)
+        };
+        let mut answers: Vec<_> = (0..callers).map(wait).collect();
+        let (mut reads, mut instances) = (0, 0);
+        for ms in 0..1_000 {
+            let (taken, _) = looks.take(Duration::from_millis(ms));
+            reads += usize::from(!taken.is_empty());
+            instances += taken.len();
+            // Whoever has its answer waits on, and suspects the next change at once.
+            answers.extend((0..taken.len()).map(wait));
+        }
+        (reads, instances)
+    }
+
+    #[test]
+    fn reads_on_suspicion_are_bounded_however_many_wait() {
+        for callers in [1, 100, 10_000] {
+            let (reads, instances) = reads_of_a_second(callers);
+            assert!(
+                reads > 0 && reads <= 50 && instances <= 10_000,
+                "{callers}: {reads} reads of {instances}"
+            );
+        }
+        assert_eq!(reads_of_a_second(1), (50, 50));
+    }
+
+    #[test]
+    fn a_change_does_not_wait_for_the_time_of_suspicions() {
+        let looks = GatheredLooks::default();
+        let wait = |cause| looks.note(AwaitedInstance { instance: "i", custom_status_after: None }, cause);
+        let _first = wait(Cause::Suspicion);
+        assert_eq!(looks.take(Duration::ZERO).0.len(), 1);
+        let _answers = [Cause::Change, Cause::Suspicion].map(wait);
+        let (taken, next) = looks.take(Duration::ZERO);
+        assert_eq!((taken.len(), next), (1, PAUSE));
+        assert_eq!(looks.take(next).0.len(), 1);
     }
 }

@@ -71,7 +71,7 @@ struct AwaitedEnd {
 
 #[derive(Clone)]
 enum EndState {
-    /// It is on its way to the store.
+    /// The end is on its way to the store.
     Announced,
     Stored(OrchestrationStatus),
 }
@@ -90,11 +90,11 @@ pub(crate) trait TakesStarts: Send + Sync {
 /// The outcome of offering a start to a runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TakenStart {
-    /// It is stored, and the id was free.
+    /// The start is stored, and the id was free.
     Stored,
-    /// It is stored nowhere.
+    /// The start is stored nowhere.
     Not,
-    /// The store did not say whether it has it.
+    /// The store did not say whether it has the start.
     Perhaps,
 }
 

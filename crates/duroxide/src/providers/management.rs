@@ -41,7 +41,7 @@ pub struct ExecutionInfo {
     pub started_at: u64,
     /// When it ended; `None` while it runs.
     pub completed_at: Option<u64>,
-    /// How many events its history has.
+    /// How many events the history of the execution has.
     pub event_count: usize,
 }
 

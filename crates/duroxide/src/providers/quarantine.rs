@@ -16,7 +16,7 @@ pub struct QuarantineEntry {
 /// The fate of a row that an operator retries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum QuarantineRetry {
-    /// It is in its queue again.
+    /// The row is in its queue again.
     Enqueued,
     /// It stays in quarantine, because it still does not decode or its queue does not take it.
     Kept {
@@ -30,9 +30,9 @@ pub enum QuarantineRetry {
 /// Which rows to remove from quarantine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QuarantinePurge<'a> {
-    /// Those with these ids.
+    /// The rows with these ids.
     Ids(&'a [u64]),
-    /// Those that were set aside before this time, in milliseconds since the epoch.
+    /// The rows that were set aside before this time, in milliseconds since the epoch.
     SetAsideBefore(u64),
 }
 

@@ -77,9 +77,9 @@ pub struct WorkSignal {
 
 /// When a signal wakes.
 enum Wakes {
-    /// The store says so.
+    /// The store notifies it.
     WhenTold { state: watch::Receiver<SignalState>, seen: u64 },
-    /// The store cannot say anything, so the signal wakes some time after the last mark.
+    /// The store cannot notify it, so it wakes some time after the last mark.
     ByTheClock { interval: Duration, marked: Duration },
 }
 

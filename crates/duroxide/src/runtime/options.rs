@@ -112,7 +112,7 @@ pub enum TurnCheck {
     /// None. This costs nothing.
     #[default]
     Off,
-    /// One of this many.
+    /// One turn in this many.
     OneIn(u32),
     /// All: for tests and debug builds. Unchecked go only turns with a history of more than 1,000 events, and those whose
     /// history cannot be read again, because the store fails or somebody else has taken a turn meanwhile.

@@ -31,7 +31,7 @@ use crate::registry::ActivityHandler;
 pub struct ActivityCall {
     /// The name of the activity.
     pub name: String,
-    /// What it was given.
+    /// The input of the call.
     pub input: String,
     /// What it returned; `None` while it runs, and for a call that a crash or a cancellation ended.
     pub result: Option<Result<String, String>>,

@@ -147,7 +147,7 @@ pub struct TypedCall<A: Activity>
 where
     A::Args: Arguments,
 {
-    /// What it was given.
+    /// The input of the call.
     pub input: InputOf<A>,
     /// What it returned; `None` while it runs, and for a call that a crash or a cancellation ended.
     pub result: Option<OutcomeOf<A>>,

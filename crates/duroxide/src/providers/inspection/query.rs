@@ -49,9 +49,9 @@ pub struct InstanceQuery {
     pub ascending: bool,
     /// Where to go on: the cursor of the page before. Its query must have had the same order.
     pub cursor: Option<String>,
-    /// How many rows at most.
+    /// How many rows a page has at most.
     pub limit: usize,
-    /// To how many bytes texts are cut.
+    /// How many bytes of a text the answer has at most.
     pub cut: usize,
 }
 
@@ -161,7 +161,7 @@ impl InstanceQuery {
         cursor: String;
     }
 
-    /// Orders by this.
+    /// Orders the rows by `sort`.
     #[must_use]
     pub fn sort(mut self, sort: ListSort) -> Self {
         self.sort = sort;

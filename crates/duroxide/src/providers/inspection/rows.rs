@@ -167,9 +167,9 @@ pub struct EventRequest {
     pub before_event_id: Option<u64>,
     /// Which end comes first.
     pub order: EventOrder,
-    /// How many events at most; never more than [`MOST_EVENTS`](Self::MOST_EVENTS).
+    /// How many events to read at most; never more than [`MOST_EVENTS`](Self::MOST_EVENTS).
     pub limit: usize,
-    /// To how many bytes texts are cut.
+    /// How many bytes of a text the answer has at most.
     pub cut: usize,
 }
 

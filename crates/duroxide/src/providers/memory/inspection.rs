@@ -26,9 +26,9 @@ use crate::providers::{
 #[derive(Clone, Default)]
 pub(super) struct Observed {
     workers: BTreeMap<String, WorkerInfo>,
-    /// In the order in which runtimes met them.
+    /// What stops turns and activities, in the order in which runtimes met it.
     obstacles: Vec<Obstacle>,
-    /// By minute since the epoch.
+    /// What happened in each minute, by its number since the epoch.
     rates: BTreeMap<u64, MinuteRates>,
 }
 

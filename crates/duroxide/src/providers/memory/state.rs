@@ -25,9 +25,9 @@ pub(super) struct State {
     pub instances: BTreeMap<String, InstanceRow>,
     /// How many instance rows were ever made; the last one's incarnation.
     pub incarnations: u64,
-    /// By instance and execution id.
+    /// The executions, by instance and execution id.
     pub executions: BTreeMap<(String, u64), ExecutionRow>,
-    /// By instance and execution id: the encoded events by event id. No list is empty.
+    /// The encoded events of each execution by event id, by instance and execution id. No list is empty.
     pub histories: BTreeMap<(String, u64), BTreeMap<u64, String>>,
     pub key_values: BTreeMap<String, KeyValues>,
     /// The orchestrator queue, in the order of enqueueing.
@@ -81,7 +81,7 @@ pub(super) struct InstanceRow {
     /// The instance at the top of its tree, if it is a child.
     pub root_instance_id: Option<String>,
     pub current_execution_id: u64,
-    /// Also the order of creation.
+    /// Which creation of its id the instance is. Instances that were created later have higher numbers.
     pub incarnation: u64,
     pub custom_status: Option<String>,
     pub custom_status_version: u64,
@@ -122,7 +122,7 @@ impl StoredLease {
         self.locked_until > now
     }
 
-    /// Until when it keeps others away.
+    /// Returns the time until which no other may take it.
     pub fn excludes_others_until(&self) -> u64 {
         if self.is_over { 0 } else { self.locked_until }
     }
@@ -184,7 +184,7 @@ pub(super) struct Activity {
     pub payload: String,
     /// When it was put into the queue.
     pub entered_at: u64,
-    /// As for messages.
+    /// When the activity can be claimed; 0 if at once, as for messages.
     pub visible_at: u64,
     pub attempts: u32,
     pub lease: Option<StoredLease>,

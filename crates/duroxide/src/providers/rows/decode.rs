@@ -4,6 +4,14 @@ use crate::model::{ActivityRecord, Event, WorkItem};
 use crate::providers::inspect::{self, Origin};
 use crate::providers::{InstanceClaim, WorkClaim};
 
+/// Messages of a turn, or an activity, of so many bytes may be more than a process can decode. A crash meanwhile counts as an
+/// attempt, if the store can tell.
+pub const LARGE_MESSAGES_BYTES: usize = 1024 * 1024;
+
+/// A history of so many bytes may be more than a process can decode. Many an instance that harms no process has a history of a
+/// few megabytes.
+pub const LARGE_HISTORY_BYTES: usize = 8 * 1024 * 1024;
+
 /// A row that does not decode. Its store moves it into quarantine, where it holds up no other row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UndecodableRow {

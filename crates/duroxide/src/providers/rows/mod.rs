@@ -11,7 +11,10 @@ pub mod lease_token;
 mod unbegun;
 mod undelivered_leases;
 
-pub use decode::{DecodedMessages, LeasedInstance, UndecodableRow, decode_activity, decode_messages};
+pub use decode::{
+    DecodedMessages, LARGE_HISTORY_BYTES, LARGE_MESSAGES_BYTES, LeasedInstance, UndecodableRow,
+    decode_activity, decode_messages,
+};
 pub use encode::{ActivityRow, EventRow, MessageRow, PinnedVersion, row_number, row_numbers};
 pub use unbegun::QueuedRow;
 pub use undelivered_leases::{GiveBack, UndeliveredLeases};

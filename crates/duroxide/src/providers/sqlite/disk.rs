@@ -12,13 +12,13 @@ pub trait DiskUnderTest: Send + Sync {
     /// Writes to a file past SQLite.
     ///
     /// # Errors
-    /// As the system would.
+    /// The error that the operating system would give.
     fn write(&self, path: &Path, offset: u64, bytes: &[u8]) -> io::Result<()>;
 
     /// Syncs a file past SQLite.
     ///
     /// # Errors
-    /// As the system would.
+    /// The error that the operating system would give.
     fn sync(&self, path: &Path) -> io::Result<()>;
 
     /// What is wrong with the writer on this disk, for tests that must notice it.

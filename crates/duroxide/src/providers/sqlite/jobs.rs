@@ -31,7 +31,7 @@ impl<F: FnOnce(&mut WriteTransaction<'_, '_>) -> Result<(), StoreError>> Work<()
     }
 }
 
-/// For a job that claims nothing.
+/// The claim of a job that claims nothing.
 pub(super) fn no_claim<T>(_: &mut WriteTransaction<'_, '_>, _: &mut T) -> Result<(), StoreError> {
     Ok(())
 }

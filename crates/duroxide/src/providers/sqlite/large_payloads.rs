@@ -7,13 +7,7 @@
 use super::SqliteProvider;
 use super::shared::Shared;
 use crate::providers::RunningMark;
-
-/// The least size of messages, or of an activity, that the store marks.
-const LARGE_MESSAGES: usize = 1024 * 1024;
-
-/// The least size of a history that the store marks. Many an instance that harms no process has a history of a few
-/// megabytes.
-const LARGE_HISTORY: usize = 8 * 1024 * 1024;
+use crate::providers::rows::{LARGE_HISTORY_BYTES, LARGE_MESSAGES_BYTES};
 
 impl Shared {
     /// Notes that the user's code of a lease is about to run, or that the store is about to decode its large payloads.
@@ -35,12 +29,12 @@ impl Shared {
 impl SqliteProvider {
     /// Marks the lease of an instance while its messages are decoded, if these are large.
     pub(super) fn mark_messages(&self, token: &str, instance: &str, bytes: usize) -> Option<RunningMark> {
-        (bytes >= LARGE_MESSAGES).then(|| self.shared.mark_decoding(token, "messages", Some(instance)))
+        (bytes >= LARGE_MESSAGES_BYTES).then(|| self.shared.mark_decoding(token, "messages", Some(instance)))
     }
 
     /// Marks the lease of an activity while it is decoded, if it is large.
     pub(super) fn mark_activity(&self, token: &str, bytes: usize) -> Option<RunningMark> {
-        (bytes >= LARGE_MESSAGES).then(|| self.shared.mark_decoding(token, "activity", None))
+        (bytes >= LARGE_MESSAGES_BYTES).then(|| self.shared.mark_decoding(token, "activity", None))
     }
 }
 
@@ -62,7 +56,7 @@ impl<'a> HistoryRead<'a> {
     /// ends the process.
     pub(super) fn note(&mut self, bytes: usize) {
         self.bytes = self.bytes.saturating_add(bytes);
-        if self.bytes >= LARGE_HISTORY && self.mark.is_none() {
+        if self.bytes >= LARGE_HISTORY_BYTES && self.mark.is_none() {
             self.mark = Some(self.shared.mark_decoding(self.token, "history", Some(self.instance)));
         }
     }

@@ -30,11 +30,11 @@ const RESTART_PATIENCE: Duration = Duration::from_millis(50);
 /// Whether a synced commit makes everything before it in the log durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Trust {
-    /// It does.
+    /// A synced commit makes everything before it durable.
     Given,
     /// A sync may have failed.
     Withheld,
-    /// It never will again: part of the log is lost, or part of what was moved out of it.
+    /// No commit ever will again: part of the log is lost, or part of what was moved out of it.
     Lost,
 }
 

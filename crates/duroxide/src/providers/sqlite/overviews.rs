@@ -14,7 +14,7 @@ use crate::providers::inspection::listing::{self, LONGEST_LEASE_MS};
 use crate::providers::{Count, StateTotals};
 
 pub(super) const BOUND: u64 = StateTotals::COUNTED_UP_TO;
-/// One more than the bound.
+/// Counting stops at one more than the bound.
 pub(super) const MOST: u64 = BOUND + 1;
 
 pub(super) fn totals(connection: &Connection, now: i64) -> rusqlite::Result<StateTotals> {
@@ -63,9 +63,9 @@ pub(super) fn totals(connection: &Connection, now: i64) -> rusqlite::Result<Stat
 #[derive(Default)]
 struct Blocked {
     with_row: u64,
-    /// Those of them that would otherwise count as running.
+    /// Blocked instances with a row that would otherwise count as running.
     busy_with_row: u64,
-    /// Those that have not taken a turn yet.
+    /// Blocked instances that have not taken a turn yet.
     without_row: u64,
 }
 

@@ -83,7 +83,7 @@ fn activities(connection: &Connection, now: i64) -> rusqlite::Result<Vec<QueueSt
     }
     // Of a session's activities only the first can be claimed. Leases that have ended, and delays, are noticed by the next
     // fetch.
-    let seated = read_rows(
+    let heads = read_rows(
         connection,
         "SELECT tag, count(*) FROM (SELECT tag FROM worker_queue WHERE ready_for IS NOT NULL LIMIT ?1) GROUP BY tag",
         [MOST as i64],
@@ -111,7 +111,7 @@ fn activities(connection: &Connection, now: i64) -> rusqlite::Result<Vec<QueueSt
     )?;
     let is_exact = dues.iter().map(|(_, due)| due.seen).sum::<u64>() <= BOUND;
     let has_all_leases = is_exact || dues.iter().any(|(_, due)| due.last > now + LONGEST_LEASE_MS);
-    for (tag, count) in seated {
+    for (tag, count) in heads {
         queues.entry(tag).or_default().ready.value += count;
     }
     for (tag, due) in dues {
@@ -204,6 +204,7 @@ fn ready_activities(
             details::activity(row, now)
         })?);
     }
+<<<<<<< HEAD
     Ok(oldest(found, limit))
 }
 
@@ -245,6 +246,13 @@ fn free_activities(
 
 fn oldest(mut found: Vec<QueuedActivity>, limit: usize) -> Vec<QueuedActivity> {
     found.sort_by_key(|activity| activity.id);
+=======
+    let heads = format!(
+        "SELECT {ACTIVITY} FROM (SELECT * FROM worker_queue WHERE ready_for IS NOT NULL LIMIT {MOST}) ORDER BY id LIMIT ?1"
+    );
+    found.extend(read_rows(connection, &heads, [as_i64(limit)], |row| details::activity(row, now))?);
+    found.sort_by_key(|activity: &QueuedActivity| activity.id);
+>>>>>>> t-pg
     found.truncate(limit);
     found
 }

@@ -71,7 +71,7 @@ pub(super) fn ready(
 /// The damage of a row in the schedule.
 enum Damage {
     Class(DamagedId),
-    /// With its first message.
+    /// The id of an instance does not decode; its first message comes along.
     Instance(DamagedId, i64),
 }
 

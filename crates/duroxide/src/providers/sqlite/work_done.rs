@@ -37,9 +37,9 @@ mod counted {
     pub struct WorkDone {
         /// Transactions that were written to the log.
         pub commits: u64,
-        /// Those among them that were synced.
+        /// Transactions that were written to the log and synced.
         pub synced_commits: u64,
-        /// Those among them that the writer made only to sync earlier commits. Their number depends on timing.
+        /// Transactions that the writer made only to sync earlier commits. Their number depends on timing.
         pub settlements: u64,
         /// Statements in the writer's transactions, including begin and commit, but without those of settlements.
         pub statements: u64,

@@ -55,7 +55,7 @@ pub(super) struct Totals {
     pub(super) events: i64,
     pub(super) running: i64,
     pub(super) completed: i64,
-    /// Cancelled ones, too.
+    /// Failed executions, the cancelled ones included.
     pub(super) failed: i64,
     pub(super) cancelled: i64,
 }

@@ -28,7 +28,7 @@ use crate::runtime::postponed;
 /// Why a turn is not stored.
 #[derive(Debug)]
 pub(super) enum NotStored {
-    /// Another runtime has it now.
+    /// Another runtime has leased the instance meanwhile.
     TakenOver,
     Refused(ProviderError),
 }
@@ -65,9 +65,9 @@ impl RefusedTurn {
 /// What the runtime still has to do about a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Settled {
-    /// Nothing.
+    /// The runtime has nothing more to do.
     Over,
-    /// The runtime gives it back after this time, and the attempt does not count.
+    /// The runtime gives the turn back after this time, and the attempt does not count.
     Waits(Duration),
 }
 

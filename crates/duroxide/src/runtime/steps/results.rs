@@ -24,9 +24,9 @@ pub(crate) struct OfferedResult {
 
 /// What became of a result.
 pub(crate) enum Offered {
-    /// It is stored, together with the turn that it led to.
+    /// The result is stored, together with the turn that it led to.
     Stored,
-    /// It has to go the long way.
+    /// The result has to go through the queue.
     NotTaken {
         /// The store did not say whether it has it.
         is_perhaps_stored: bool,

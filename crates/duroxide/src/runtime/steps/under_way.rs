@@ -34,9 +34,9 @@ pub(super) struct WaitingResult {
 pub(super) enum WaitOutcome {
     /// A turn has taken it, and is stored.
     Stored,
-    /// It is stored nowhere, and has to go the long way.
+    /// The result is stored nowhere, and has to go through the queue.
     NotTaken,
-    /// It is the first of those that wait: the worker that offers it takes the next turn, with all of them.
+    /// The result is the first of those that wait: the worker that offers it takes the next turn, with all of them.
     Lead(Lead),
 }
 
