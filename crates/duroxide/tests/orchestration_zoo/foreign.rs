@@ -12,7 +12,8 @@ use tokio::sync::{Barrier, Mutex, Notify, RwLock, Semaphore, broadcast, mpsc, on
 
 use super::{Case, case};
 
-const FIRST: &[&str] = &["foreign wait", "not durable", "before its first request, in the code at"];
+const FIRST: &[&str] =
+    &["foreign wait", "not durable", "before its first request, in the code at", "event 1 (the start)"];
 const LINE: &[&str] = &["foreign wait", "not durable", "after its request at"];
 const WOKEN: &[&str] = &["foreign wait", "was woken by something that is not durable", "in the code at"];
 const NOTHING: &[&str] = &["foreign wait", "for no step of its own"];
@@ -40,7 +41,7 @@ pub fn cases() -> Vec<Case> {
             tokio::time::sleep(HOUR).await;
             ctx.schedule_activity("B", "").await
         }),
-        case("a sleep behind a signal", &["foreign wait", "taken up by event 3"], |ctx, _| async move {
+        case("a sleep behind a signal", &["foreign wait", "taken up by event 3 (the signal 'Go')"], |ctx, _| async move {
             ctx.schedule_wait("Go").await;
             tokio::time::sleep(HOUR).await;
             Ok("done".into())
