@@ -18,6 +18,8 @@ pub struct Settings {
     pub non_retryable: Option<Pat>,
     pub unchecked: bool,
     pub krate: Path,
+    /// Set once the path was given.
+    crate_given: Option<()>,
 }
 
 /// Which attribute is read.
@@ -54,6 +56,7 @@ impl Settings {
             non_retryable: None,
             unchecked: false,
             krate: syn::parse_quote!(::duroxide),
+            crate_given: None,
         };
         let parser = |input: ParseStream<'_>| {
             while !input.is_empty() {
@@ -98,7 +101,7 @@ impl Settings {
             }
             "crate" => {
                 self.krate = value(&key, "my_duroxide", input)?;
-                Ok(())
+                once(&mut self.crate_given, &key, ())
             }
             other => Err(syn::Error::new(
                 key.span(),
@@ -137,7 +140,9 @@ fn value<T: Parse>(key: &Ident, example: &str, input: ParseStream<'_>) -> syn::R
         return Err(missing(key.span()));
     }
     let at = input.span();
-    input.parse().map_err(|_| missing(at))
+    let another =
+        |_| syn::Error::new(at, format!("this is no value of `{key}`; write it as in `{key} = {example}`"));
+    input.parse().map_err(another)
 }
 
 fn name(name: LitStr) -> syn::Result<LitStr> {

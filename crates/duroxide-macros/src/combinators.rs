@@ -21,10 +21,21 @@ pub fn join(input: TokenStream) -> TokenStream {
     }
 }
 
+/// The input begins with the path of the crate `duroxide` and a semicolon.
 pub fn select(input: TokenStream) -> TokenStream {
-    let made =
-        if has_arms(&input) { arms.parse2(input).map(|arms| race_with_arms(&arms)) } else { race(input) };
+    let mut input = input.into_iter();
+    let krate = input.by_ref().take_while(|token| !is_semicolon(token)).collect();
+    let input = input.collect();
+    let made = if has_arms(&input) {
+        arms.parse2(input).map(|arms| race_with_arms(&arms))
+    } else {
+        race(krate, input)
+    };
     made.unwrap_or_else(|error| error.into_compile_error())
+}
+
+fn is_semicolon(token: &TokenTree) -> bool {
+    matches!(token, TokenTree::Punct(punct) if punct.as_char() == ';')
 }
 
 /// Tells whether the input has the form `pattern = future => result, ..`.
@@ -110,7 +121,7 @@ fn raced(futures: &[TokenStream], won: &[TokenStream]) -> TokenStream {
     }}
 }
 
-fn race(input: TokenStream) -> syn::Result<TokenStream> {
+fn race(krate: TokenStream, input: TokenStream) -> syn::Result<TokenStream> {
     let futures = futures(input, "select!(ship(&ctx, order), ctx.timer(days(1))).await")?;
     let count = futures.len();
     if count > MOST_WITHOUT_ARMS {
@@ -129,7 +140,7 @@ fn race(input: TokenStream) -> syn::Result<TokenStream> {
         .iter()
         .map(|variant| {
             let variant = Ident::new(variant, Span::call_site());
-            quote!(::duroxide::#either::#variant)
+            quote!(#krate::#either::#variant)
         })
         .collect();
     let futures: Vec<TokenStream> = futures.iter().map(|future| quote!(#future)).collect();

@@ -129,29 +129,10 @@ pub fn join(input: TokenStream) -> TokenStream {
     combinators::join(input.into()).into()
 }
 
-/// Waits for the first of its futures, and drops the others, which cancels their steps.
-///
-/// In a replay the same one wins: the one whose result was recorded first.
-///
-/// With futures alone it is itself a future, of an [`Either2`](https://docs.rs/duroxide/latest/duroxide/enum.Either2.html)
-/// to `Either12`. With arms it awaits, and any number of branches may take part:
-///
-/// ```
-/// # use duroxide::prelude::*;
-/// #[orchestration]
-/// async fn approval(ctx: OrchestrationContext) -> Result<bool, Failure> {
-///     let first = select!(ctx.event::<bool>("approve"), ctx.timer(days(1))).await;
-///     if let Either2::First(approved) = first {
-///         return approved;
-///     }
-///     select! {
-///         approved = ctx.event::<bool>("approve by the boss") => approved,
-///         () = ctx.timer(days(1)) => Ok(false),
-///     }
-/// }
-/// # let _ = Duroxide::open("memory:").orchestration(approval);
-/// ```
+/// What `duroxide::select!` makes of its input: the path of the crate `duroxide`, a semicolon, and the race. A function-like macro
+/// gets no attribute that could name the crate, so the macro there passes its own `$crate`.
+#[doc(hidden)]
 #[proc_macro]
-pub fn select(input: TokenStream) -> TokenStream {
+pub fn select_in(input: TokenStream) -> TokenStream {
     combinators::select(input.into()).into()
 }

@@ -28,7 +28,8 @@ pub enum OpenError {
 /// | URL | store |
 /// |---|---|
 /// | `postgres://user:password@host/database` | PostgreSQL; `?schema=name` for another schema than `public` |
-/// | `sqlite:data.db?mode=rwc`, `sqlite::memory:` | SQLite (feature `sqlite`) |
+/// | `sqlite:data.db` | a SQLite file, made if it is missing; `?mode=rw` for one that must be there (feature `sqlite`) |
+/// | `sqlite::memory:` | SQLite in memory |
 /// | `memory:` | in memory, lost at exit |
 ///
 /// ```no_run
@@ -49,8 +50,9 @@ pub async fn open(url: &str) -> Result<Arc<dyn Provider>, OpenError> {
     }
     #[cfg(feature = "sqlite")]
     if url.starts_with("sqlite:") {
-        let store = duroxide::providers::sqlite::SqliteProvider::new(url, None).await?;
-        return Ok(Arc::new(store));
+        // As `Duroxide::open` does: an application that starts needs a store.
+        let builder = duroxide::providers::sqlite::SqliteProvider::builder().create_if_missing();
+        return Ok(Arc::new(builder.open(url).await?));
     }
     match url {
         "memory:" | "memory://" => Ok(Arc::new(MemoryProvider::new())),
@@ -99,5 +101,17 @@ mod tests {
         assert_eq!(open("sqlite::memory:").await.unwrap().name(), "sqlite");
         let error = open("mysql://u:secret@h/d").await.err().unwrap();
         assert!(!error.to_string().contains("secret"));
+    }
+
+    #[cfg(feature = "sqlite")]
+    #[tokio::test]
+    async fn a_missing_file_is_made_unless_the_url_says_otherwise() {
+        let place = tempfile::tempdir().unwrap();
+        let file = place.path().join("orders.db");
+        let url = format!("sqlite:{}", file.display());
+        let error = open(&format!("{url}?mode=rw")).await.err().unwrap();
+        assert!(error.to_string().contains("does not exist") && !file.exists(), "{error}");
+        open(&url).await.unwrap();
+        assert!(file.exists());
     }
 }

@@ -147,7 +147,7 @@ pub use typed::{
 };
 
 #[cfg(feature = "macros")]
-pub use duroxide_macros::{activity, join, orchestration, select};
+pub use duroxide_macros::{activity, join, orchestration};
 
 /// A shared store.
 pub type ProviderRef = std::sync::Arc<dyn providers::Provider>;

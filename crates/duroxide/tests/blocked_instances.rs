@@ -6,6 +6,9 @@ use crate::runtime_support;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::FutureExt;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+
 use duroxide::providers::memory::MemoryProvider;
 use duroxide::providers::sqlite::SqliteProvider;
 use duroxide::providers::{BlockedInstance, Provider};
@@ -156,6 +159,38 @@ async fn an_instance_that_waits_for_something_foreign_is_blocked_and_goes_on_wit
         assert_eq!(completed(client.wait_for_orchestration("n", SOON).await.unwrap()), "b");
         runtime.shutdown(None).await;
     }
+}
+
+// semantics: BLOCK-2
+#[tokio::test]
+async fn an_instance_in_memory_that_something_foreign_woke_between_two_turns_is_blocked() {
+    let bell = Arc::new(tokio::sync::Notify::new());
+    let code = OrchestrationRegistry::builder().register("Nap", {
+        let bell = bell.clone();
+        move |ctx: OrchestrationContext, _: String| {
+            let bell = bell.clone();
+            async move {
+                // Each future of the set is polled with a waker of the set, so nobody sees who keeps it.
+                let mut set = FuturesUnordered::new();
+                set.push(ctx.schedule_wait("Go").boxed());
+                set.push(ctx.schedule_wait("Never").boxed());
+                set.push(async move { bell.notified().await }.map(|()| "rung".to_string()).boxed());
+                Ok(set.next().await.unwrap_or_default())
+            }
+        }
+    });
+    let store: Arc<dyn Provider> = Arc::new(SqliteProvider::new_in_memory().await.unwrap());
+    let client = Client::new(store.clone());
+    let runtime = start(&store, code, "1").await;
+    client.start_orchestration("n", "Nap", "").await.unwrap();
+    recorded(&store, "n", 3).await;
+    bell.notify_waiters();
+    client.raise_event("n", "Go", "data").await.unwrap();
+    let reason = blocked(&client, "n").await.reason;
+    assert!(reason.contains("the code was woken by something that is not durable"), "{reason}");
+    assert!(reason.contains("after its request at crates/duroxide/tests/blocked_instances.rs:"), "{reason}");
+    assert_eq!(store.read("n").await.unwrap().len(), 3);
+    runtime.shutdown(None).await;
 }
 
 // semantics: BLOCK-3

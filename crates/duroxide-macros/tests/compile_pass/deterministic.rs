@@ -44,10 +44,61 @@ async fn looks_bad(ctx: OrchestrationContext, address: std::net::IpAddr) -> Resu
     let time = std::time::Duration::from_secs(1);
     let _: IpAddr = address;
     let local: std::net::SocketAddr = std::net::SocketAddr::new(address, 80);
-    println!("{time:?} {local} {sorted:?}");
+    let error = std::io::Error::from(std::io::ErrorKind::NotFound);
+    println!("{time:?} {local} {sorted:?} {error}");
     let std = Duration::ZERO;
     let _ = (since, std);
     Ok(spawned)
+}
+
+/// Durable functions of the user's, in modules that have the names of others.
+mod steps {
+    pub mod task {
+        #[duroxide::activity]
+        pub async fn spawn(n: u32) -> Result<u32, String> {
+            Ok(n)
+        }
+    }
+
+    pub mod fs {
+        #[duroxide::activity]
+        pub async fn write(text: &str) -> Result<(), String> {
+            let _ = text;
+            Ok(())
+        }
+    }
+
+    pub mod env {
+        #[duroxide::activity]
+        pub async fn var(name: &str) -> Result<String, String> {
+            Ok(name.to_string())
+        }
+    }
+
+    pub mod process {
+        #[duroxide::orchestration]
+        pub async fn id(ctx: duroxide::OrchestrationContext) -> Result<u32, String> {
+            let _ = ctx;
+            Ok(1)
+        }
+    }
+
+    pub mod time {
+        pub async fn timeout(ctx: &duroxide::OrchestrationContext) {
+            ctx.timer(duroxide::secs(1)).await;
+        }
+    }
+}
+
+use steps::{env, fs, process, task, time};
+
+#[orchestration]
+async fn names_of_others(context: OrchestrationContext) -> Result<u32, String> {
+    fs::write(&context, "text").await?;
+    env::var(&context, "HOME").await?;
+    time::timeout(&context).await;
+    let n = join!(task::spawn(&context, 1), process::id(&context)).await;
+    Ok(n.0? + n.1? + steps::task::spawn(&context, 2).await?)
 }
 
 #[orchestration(unchecked)]
@@ -79,6 +130,7 @@ fn main() {
     #[allow(deprecated)]
     let _ = Duroxide::open("memory:")
         .orchestration(looks_bad)
+        .orchestration(names_of_others)
         .orchestration(knows_better)
         .orchestration(documented)
         .activity(r#match)

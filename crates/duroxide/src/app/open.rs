@@ -26,7 +26,8 @@ pub(super) async fn open(url: &str) -> Result<Arc<dyn Provider>, StartError> {
 #[cfg(feature = "sqlite")]
 async fn sqlite(url: &str) -> Result<Arc<dyn Provider>, StartError> {
     use crate::providers::sqlite::SqliteProvider;
-    match SqliteProvider::new(&creating(url), None).await {
+    // An application that starts needs a store.
+    match SqliteProvider::builder().create_if_missing().open(url).await {
         Ok(store) => Ok(Arc::new(store)),
         Err(error) => Err(StartError::Store(Box::new(error))),
     }
@@ -35,29 +36,4 @@ async fn sqlite(url: &str) -> Result<Arc<dyn Provider>, StartError> {
 #[cfg(not(feature = "sqlite"))]
 async fn sqlite(_url: &str) -> Result<Arc<dyn Provider>, StartError> {
     Err(StartError::UnknownStore(NO_SQLITE))
-}
-
-/// Makes the file if it is missing, unless the URL says otherwise, because an application that starts needs a store.
-#[cfg(feature = "sqlite")]
-fn creating(url: &str) -> String {
-    match url.split_once('?') {
-        _ if url == "sqlite::memory:" => url.to_string(),
-        None => format!("{url}?mode=rwc"),
-        Some((_, options)) if options.split('&').any(|option| option.starts_with("mode=")) => url.to_string(),
-        Some(_) => format!("{url}&mode=rwc"),
-    }
-}
-
-#[cfg(all(test, feature = "sqlite"))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_file_is_made_unless_the_url_says_otherwise() {
-        assert_eq!(creating("sqlite:orders.db"), "sqlite:orders.db?mode=rwc");
-        assert_eq!(creating("sqlite:orders.db?x=y"), "sqlite:orders.db?x=y&mode=rwc");
-        for url in ["sqlite::memory:", "sqlite:orders.db?mode=rw", "sqlite:name?mode=memory"] {
-            assert_eq!(creating(url), url);
-        }
-    }
 }

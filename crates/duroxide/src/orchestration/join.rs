@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use crate::replay::{Members, OwnedNode, SharedState};
+use crate::replay::{ForeignWait, Keeper, Members, OwnedNode, SharedState};
 
 /// Waits for all members and keeps their order.
 ///
@@ -18,13 +18,12 @@ pub(crate) struct JoinAll<F: Future> {
     members: Vec<Member<F>>,
     pending: usize,
     has_started: bool,
-    /// Members that wait for something foreign, whose wake-ups do not reach the join reliably: it polls them every
-    /// time.
+    /// Members whose wakers others keep, and whose wake-ups may not reach the join reliably: it polls them every time.
     restless: BTreeSet<usize>,
 }
 
 enum Member<F: Future> {
-    Running { future: Pin<Box<F>>, node: OwnedNode },
+    Running { future: Pin<Box<F>>, node: OwnedNode, foreign_wait: Option<ForeignWait> },
     Done(Option<F::Output>),
 }
 
@@ -40,6 +39,7 @@ impl<F: Future> JoinAll<F> {
             .map(|(index, future)| Member::Running {
                 future: Box::pin(future),
                 node: OwnedNode::member(&woken_members, index),
+                foreign_wait: None,
             })
             .collect();
         let pending = members.len();
@@ -67,28 +67,32 @@ impl<F: Future> JoinAll<F> {
     }
 
     fn poll_member(&mut self, index: usize) {
-        let Some(Member::Running { future, node }) = self.members.get_mut(index) else { return };
-        node.rest();
-        let polled = {
-            let _entered = self.shared_state.enter(node);
-            future.as_mut().poll(&mut Context::from_waker(node.waker()))
+        let Some(Member::Running { future, node, foreign_wait }) = self.members.get_mut(index) else {
+            return;
         };
+        let (polled, keeper) = self.shared_state.poll_node(node, |cx| future.as_mut().poll(cx));
         match polled {
             Poll::Ready(output) => {
                 self.restless.remove(&index);
                 self.members[index] = Member::Done(Some(output));
                 self.pending -= 1;
             }
-            Poll::Pending if node.is_kept_by_others() => {
-                if node.awaits_foreign() {
-                    self.shared_state.note_foreign();
-                }
-                self.restless.insert(index);
-            }
             Poll::Pending => {
-                self.restless.remove(&index);
+                let is_foreign = keeper == Keeper::Foreign;
+                *foreign_wait = is_foreign.then(|| ForeignWait::of(&self.shared_state));
+                match keeper {
+                    Keeper::Nobody => self.restless.remove(&index),
+                    Keeper::Adaptor | Keeper::Foreign => self.restless.insert(index),
+                };
             }
         }
+    }
+}
+
+impl<F: Future> Drop for JoinAll<F> {
+    fn drop(&mut self) {
+        // Whoever keeps the waker of a member keeps this, too.
+        self.woken_members.clear_above();
     }
 }
 
@@ -103,6 +107,7 @@ impl<F: Future> Future for JoinAll<F> {
         if self.pending > 0 {
             return Poll::Pending;
         }
+        self.woken_members.clear_above();
         let members = std::mem::take(&mut self.members).into_iter();
         Poll::Ready(
             members

@@ -105,6 +105,7 @@ impl Execution {
             return Turn::empty(TurnResult::Failed(details));
         }
         self.replayer.set_now(now_ms);
+        self.replayer.begin_turn();
         for event in fresh {
             self.replayer.step(event, false);
         }
@@ -118,6 +119,7 @@ impl Execution {
         self.decide(&mut turn, now_ms);
         self.is_over = !matches!(turn.result, TurnResult::Continue);
         self.report_foreign(&mut turn);
+        self.replayer.end_turn();
         turn
     }
 
@@ -230,7 +232,16 @@ impl Execution {
 
     fn report_foreign(&self, turn: &mut Turn) {
         turn.awaits_foreign = self.replayer.awaits_foreign() && matches!(turn.result, TurnResult::Continue);
-        if turn.awaits_foreign {
+        turn.woken_by_foreign = self.replayer.was_woken_by_foreign();
+        if turn.woken_by_foreign {
+            tracing::warn!(
+                target: "duroxide::runtime",
+                instance = self.journal.instance(),
+                execution_id = self.journal.execution_id(),
+                "something that is not durable (a sleep, a channel, a task) woke the orchestration; \
+                 what it did then may differ in a replay"
+            );
+        } else if turn.awaits_foreign {
             tracing::warn!(
                 target: "duroxide::runtime",
                 instance = self.journal.instance(),
@@ -382,6 +393,7 @@ impl Turn {
             cancelled_activities: Vec::new(),
             cancelled_children: Vec::new(),
             awaits_foreign: false,
+            woken_by_foreign: false,
         }
     }
 }

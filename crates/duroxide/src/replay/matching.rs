@@ -230,6 +230,10 @@ pub(crate) fn describe_event(kind: &EventKind) -> String {
         EventKind::SubOrchestrationCompleted { .. } | EventKind::SubOrchestrationFailed { .. } => {
             "the outcome of a child orchestration".to_string()
         }
+        EventKind::OrchestrationStarted { .. } => "the start".to_string(),
+        EventKind::ExternalEvent { name, .. } => format!("the signal '{name}'"),
+        EventKind::QueueEventDelivered { name, .. } => format!("a message in '{name}'"),
+        EventKind::OrchestrationCancelRequested { .. } => "the request to cancel".to_string(),
         _ => "something else".to_string(),
     }
 }

@@ -34,7 +34,7 @@ pub(crate) use outcome::{Turn, application};
 pub(crate) use policy::{DecodeWords, RacePolicy};
 pub(crate) use recording::PENDING_CHILD_PREFIX;
 pub(crate) use replayer::Program;
-pub(crate) use shared_state::{Request, SharedState};
+pub(crate) use shared_state::{ForeignWait, Keeper, Request, SharedState};
 pub(crate) use wake::{Members, OwnedNode};
 #[cfg(feature = "testing")]
 pub(crate) use {

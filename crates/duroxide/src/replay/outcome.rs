@@ -42,6 +42,8 @@ pub(crate) struct Turn {
     pub(crate) cancelled_children: Vec<String>,
     /// Whether the code waits for something that is not durable.
     pub(crate) awaits_foreign: bool,
+    /// Whether something that is not durable woke the code, so that it went on without a step that brought it anything.
+    pub(crate) woken_by_foreign: bool,
 }
 
 /// A failure because code and history do not fit.

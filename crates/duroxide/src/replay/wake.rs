@@ -3,21 +3,25 @@
 //! The engine polls orchestration code with wakers of its own. They serve two ends: a `join` of thousands of steps
 //! polls only the ones with news, and a waker that foreign code keeps shows that the orchestration waits for something
 //! that is not durable. The tree of wakers has one root, the orchestration, and one node for each member of a `join`.
+//!
+//! Adaptors with wakers of their own (`Shared`, `FuturesUnordered`, a long `join_all`) keep wakers with good reason: for
+//! the durable futures inside them, and also when nothing is left inside. So a node knows whether durable futures below
+//! it wait with other wakers than its own; and a [`Probe`] shows who keeps the waker of a poll that brought nothing.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Wake, Waker};
 
-/// The strong references to a node when only its owner knows it: the node itself and the waker made of it.
+/// The strong references to a node or probe when only its owner knows it: the thing itself and the waker made of it.
 const REFERENCES_AT_REST: usize = 2;
 
 /// A target of wake-ups: the orchestration as a whole, or one member of a `join`.
 #[derive(Debug)]
 pub(crate) struct Node {
     woken: AtomicBool,
-    /// Set when a durable future below was polled with a waker that is not this node's: an adaptor with wakers of its
-    /// own sits between. Such an adaptor has a good reason to keep this node's waker.
-    adaptor_below: AtomicBool,
+    /// Made when the first durable future below was polled with a waker that is not this node's: an adaptor with wakers
+    /// of its own sits between. Each durable future that waits in this way has a clone.
+    adaptors: OnceLock<Arc<()>>,
     position: NodePosition,
 }
 
@@ -40,11 +44,39 @@ pub(crate) enum Listener {
     /// One of our nodes. The reference is weak, so that counting a node's strong references shows who else keeps its
     /// waker.
     Node(Weak<Node>),
-    /// The waker of a foreign adaptor.
-    Foreign(Waker),
+    Foreign(ForeignListener),
+}
+
+/// The waker of a foreign adaptor, and marks of the nodes whose wakers that adaptor keeps.
+#[derive(Debug)]
+pub(crate) struct ForeignListener {
+    waker: Waker,
+    nodes: Vec<Arc<()>>,
 }
 
 impl Listener {
+    /// The listener for a future that is polled with a foreign waker, somewhere below `node`.
+    pub(crate) fn foreign(waker: &Waker, node: Option<&Node>) -> Self {
+        let nodes = node.map(|node| Arc::clone(node.adaptors.get_or_init(Arc::default)));
+        Self::Foreign(ForeignListener { waker: waker.clone(), nodes: nodes.into_iter().collect() })
+    }
+
+    /// Puts a listener into the place of an earlier one, and returns that. One adaptor may sit below several nodes, as
+    /// clones of a `Shared` do: it polls with the same waker below each of them, and keeps the wakers of all.
+    pub(crate) fn replace(place: &mut Option<Self>, new: Self) -> Option<Self> {
+        match (place, new) {
+            (Some(Self::Foreign(old)), Self::Foreign(new)) if old.waker.will_wake(&new.waker) => {
+                for node in new.nodes {
+                    if !old.nodes.iter().any(|known| Arc::ptr_eq(known, &node)) {
+                        old.nodes.push(node);
+                    }
+                }
+                None
+            }
+            (place, new) => place.replace(new),
+        }
+    }
+
     pub(crate) fn wake(self) {
         match self {
             Self::Node(node) => {
@@ -52,7 +84,7 @@ impl Listener {
                     node.notify();
                 }
             }
-            Self::Foreign(waker) => waker.wake(),
+            Self::Foreign(listener) => listener.waker.wake(),
         }
     }
 }
@@ -68,7 +100,12 @@ impl Members {
     /// Sets the listener that polls the `join` now.
     pub(crate) fn set_above(&self, listener: Listener) {
         // Kept until the lock is released: dropping a foreign waker may run code.
-        let _before = lock(&self.above).replace(listener);
+        let _before = Listener::replace(&mut lock(&self.above), listener);
+    }
+
+    /// Forgets who polled the `join`, which waits for nothing any more.
+    pub(crate) fn clear_above(&self) {
+        let _before = lock(&self.above).take();
     }
 }
 
@@ -84,10 +121,6 @@ impl Node {
                 above.wake();
             }
         }
-    }
-
-    pub(crate) fn note_adaptor(&self) {
-        self.adaptor_below.store(true, Ordering::Relaxed);
     }
 }
 
@@ -118,8 +151,7 @@ impl OwnedNode {
     }
 
     fn new(position: NodePosition) -> Self {
-        let node =
-            Arc::new(Node { woken: AtomicBool::new(false), adaptor_below: AtomicBool::new(false), position });
+        let node = Arc::new(Node { woken: AtomicBool::new(false), adaptors: OnceLock::new(), position });
         let waker = Waker::from(Arc::clone(&node));
         Self { node, waker }
     }
@@ -146,9 +178,54 @@ impl OwnedNode {
         Arc::strong_count(&self.node) > REFERENCES_AT_REST
     }
 
-    /// Tells whether something that is not durable keeps the waker, as far as this node can see.
-    pub(crate) fn awaits_foreign(&self) -> bool {
-        self.is_kept_by_others() && !self.node.adaptor_below.load(Ordering::Relaxed)
+    /// Tells whether durable futures wait below an adaptor with wakers of its own, which keeps the waker for them.
+    pub(crate) fn has_adaptor(&self) -> bool {
+        self.node.adaptors.get().is_some_and(|adaptors| Arc::strong_count(adaptors) > 1)
+    }
+
+    /// Tells whether there ever was such an adaptor.
+    pub(crate) fn has_had_adaptor(&self) -> bool {
+        self.node.adaptors.get().is_some()
+    }
+}
+
+/// Another waker of a node, for one poll: it shows who keeps the waker of that poll, and not of an earlier one.
+#[derive(Debug)]
+pub(crate) struct Probe {
+    target: Arc<ProbeTarget>,
+    waker: Waker,
+}
+
+#[derive(Debug)]
+struct ProbeTarget {
+    node: Weak<Node>,
+}
+
+impl Probe {
+    pub(crate) fn of(node: &OwnedNode) -> Self {
+        let target = Arc::new(ProbeTarget { node: node.downgrade() });
+        let waker = Waker::from(Arc::clone(&target));
+        Self { target, waker }
+    }
+
+    pub(crate) fn waker(&self) -> &Waker {
+        &self.waker
+    }
+
+    pub(crate) fn is_kept_by_others(&self) -> bool {
+        Arc::strong_count(&self.target) > REFERENCES_AT_REST
+    }
+}
+
+impl Wake for ProbeTarget {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if let Some(node) = self.node.upgrade() {
+            node.notify();
+        }
     }
 }
 

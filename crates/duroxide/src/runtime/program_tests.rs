@@ -6,6 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures_util::future::FutureExt;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+
 use crate::model::{Event, EventKind, WorkItem};
 use crate::orchestration::OrchestrationContext;
 use crate::replay::{Ending, Execution, Journal, Turn, TurnResult};
@@ -282,6 +285,86 @@ fn durable_futures_and_combinators_are_not_foreign() {
         Ok(String::new())
     });
     assert!(!turn.awaits_foreign && execution.can_stay_resident());
+}
+
+#[test]
+fn a_foreign_future_in_a_set_is_found_when_it_wakes_the_code_between_two_turns() {
+    let (sender, receiver) = tokio::sync::watch::channel(0);
+    let (mut execution, turn) = started(move |ctx| {
+        let mut receiver = receiver.clone();
+        async move {
+            let mut set = FuturesUnordered::new();
+            set.push(async move { receiver.changed().await.is_ok() }.boxed());
+            set.push(ctx.schedule_activity("A", "").map(|_| false).boxed());
+            set.push(ctx.schedule_activity("B", "").map(|_| false).boxed());
+            while set.next().await.is_some() {}
+            Ok(String::new())
+        }
+    });
+    assert!(!turn.awaits_foreign && execution.can_stay_resident(), "the set keeps its waker for the steps");
+    let turn = execution.turn(vec![], vec![activity(2, "")], NOW);
+    assert!(!turn.woken_by_foreign && execution.can_stay_resident(), "so far nothing else woke the code");
+    sender.send(1).unwrap();
+    let turn = execution.turn(vec![], vec![activity(3, "")], NOW);
+    assert!(turn.woken_by_foreign && !execution.can_stay_resident());
+}
+
+#[test]
+fn a_foreign_future_that_ends_between_two_polls_of_a_turn_is_found() {
+    // Wakes nobody, and is ready when it is polled again: as a sleep that is over by then.
+    let (_, turn) = started(|ctx| async move {
+        let mut kept = None;
+        std::future::poll_fn(|cx| match kept.replace(cx.waker().clone()) {
+            None => std::task::Poll::Pending,
+            Some(_) => std::task::Poll::Ready(()),
+        })
+        .await;
+        ctx.schedule_activity("A", "").await
+    });
+    assert!(turn.woken_by_foreign);
+}
+
+#[test]
+fn a_member_of_a_join_counts_as_foreign_only_as_long_as_it_waits_for_something_foreign() {
+    let (sender, receiver) = tokio::sync::watch::channel(0);
+    let (mut execution, turn) = started(move |ctx| {
+        let mut receiver = receiver.clone();
+        async move {
+            let foreign = async {
+                receiver.changed().await.ok();
+            };
+            let race = ctx.select2(ctx.schedule_wait("w"), ctx.join(vec![foreign]));
+            race.await;
+            // In a set, where the join is not polled each time.
+            let mut receiver = receiver.clone();
+            let join = ctx.join(vec![async move { drop(receiver.changed().await) }]).map(drop).boxed();
+            let steps = ["A", "B"].map(|name| ctx.schedule_activity(name, "").map(drop).boxed());
+            let mut set: FuturesUnordered<_> = steps.into_iter().chain([join]).collect();
+            while set.next().await.is_some() {}
+            ctx.schedule_activity("C", "").await
+        }
+    });
+    assert!(turn.awaits_foreign);
+    let turn = execution.turn(vec![], vec![signal("w")], NOW);
+    assert!(turn.awaits_foreign);
+    let turn = execution.turn(vec![], vec![activity(4, "")], NOW);
+    assert!(turn.awaits_foreign, "the join was not polled in this turn");
+    sender.send(1).unwrap();
+    let turn = execution.turn(vec![], vec![activity(5, "")], NOW);
+    assert!(turn.woken_by_foreign && !turn.awaits_foreign);
+}
+
+#[test]
+fn an_adaptor_that_has_nothing_left_is_not_foreign() {
+    let (mut execution, _) = started(|ctx| async move {
+        let mut set: FuturesUnordered<_> = (0..3).map(|_| ctx.schedule_activity("A", "")).collect();
+        while set.next().await.is_some() {}
+        ctx.schedule_wait("w").await;
+        drop(set);
+        Ok(String::new())
+    });
+    let turn = execution.turn(vec![], vec![activity(2, ""), activity(3, ""), activity(4, "")], NOW);
+    assert!(!turn.awaits_foreign && !turn.woken_by_foreign && execution.can_stay_resident());
 }
 
 /// An adaptor with a waker of its own, which polls its future only after that waker was woken.

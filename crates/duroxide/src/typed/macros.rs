@@ -1,5 +1,7 @@
 //! What the code that the macros make calls. It changes without notice.
 
+#[cfg(feature = "macros")]
+pub use duroxide_macros::select_in;
 use serde::Serialize;
 
 use crate::activity::{ActivityContext, State, StateKey};

@@ -16,6 +16,7 @@
 //! | `starts` | starting and looking with types: [`InstanceHandle`] |
 //! | `requests`, `ask` | requests that an orchestration answers: [`Request`], [`ReceivedRequest`], [`Ask`] |
 //! | `saga` | calls that undo something |
+//! | `select` | races: the macro that names this crate to what expands it |
 //! | `either` | the winners of a race of more than three |
 //! | `durations` | `secs`, `mins`, `hours`, `days` |
 
@@ -38,6 +39,8 @@ mod orchestration_call;
 mod requests;
 mod run;
 mod saga;
+#[cfg(feature = "macros")]
+mod select;
 mod starts;
 
 pub use activity::Activity;

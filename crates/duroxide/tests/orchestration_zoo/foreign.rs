@@ -5,13 +5,17 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use duroxide::Either2;
+use futures_util::future::{FutureExt, join_all, ready, select};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::{Barrier, Mutex, Notify, RwLock, Semaphore, broadcast, mpsc, oneshot, watch};
 
 use super::{Case, case};
 
-const FIRST: &[&str] = &["foreign wait", "not durable", "before its first request, in the code at"];
+const FIRST: &[&str] =
+    &["foreign wait", "not durable", "before its first request, in the code at", "event 1 (the start)"];
 const LINE: &[&str] = &["foreign wait", "not durable", "after its request at"];
+const WOKEN: &[&str] = &["foreign wait", "was woken by something that is not durable", "in the code at"];
 const NOTHING: &[&str] = &["foreign wait", "for no step of its own"];
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -37,7 +41,7 @@ pub fn cases() -> Vec<Case> {
             tokio::time::sleep(HOUR).await;
             ctx.schedule_activity("B", "").await
         }),
-        case("a sleep behind a signal", &["foreign wait", "taken up by event 3"], |ctx, _| async move {
+        case("a sleep behind a signal", &["foreign wait", "taken up by event 3 (the signal 'Go')"], |ctx, _| async move {
             ctx.schedule_wait("Go").await;
             tokio::time::sleep(HOUR).await;
             Ok("done".into())
@@ -110,7 +114,7 @@ pub fn cases() -> Vec<Case> {
             drop(keep);
             ended.map(|()| "done".to_string()).map_err(|error| error.to_string())
         }),
-        case("a turn for other tasks", FIRST, |_, _| async { tokio::task::yield_now().await; Ok("done".into()) }),
+        case("a turn for other tasks", WOKEN, |_, _| async { tokio::task::yield_now().await; Ok("done".into()) }),
         case("a socket", FIRST, |_, _| async {
             let socket = tokio::net::UdpSocket::bind("127.0.0.1:0").await.map_err(|error| error.to_string())?;
             socket.recv(&mut [0; 8]).await.map_err(|error| error.to_string())?;
@@ -138,6 +142,49 @@ pub fn cases() -> Vec<Case> {
         case("sleeps in a set of futures", FIRST, |_, _| async {
             let mut naps: FuturesUnordered<_> = (0..3).map(|_| tokio::time::sleep(HOUR)).collect();
             while naps.next().await.is_some() {}
+            Ok("done".into())
+        }),
+        case("a timeout behind a join_all of 50", LINE, |ctx, _| async move {
+            join_all((0..50).map(|i| ctx.schedule_activity("A", i.to_string()))).await;
+            tokio::time::timeout(HOUR, ctx.schedule_wait("Go")).await.map_err(|error| error.to_string())
+        }),
+        case("a timeout beside a set that is done", LINE, |ctx, _| async move {
+            let mut set: FuturesUnordered<_> = (0..3).map(|i| ctx.schedule_activity("A", i.to_string())).collect();
+            while set.next().await.is_some() {}
+            tokio::time::timeout(HOUR, ctx.schedule_wait("Go")).await.map_err(|error| error.to_string())
+        }),
+        case("a timeout behind a set that was dropped at once", LINE, |ctx, _| async move {
+            let set: FuturesUnordered<_> = (0..3).map(|i| ctx.schedule_activity("A", i.to_string())).collect();
+            drop(select(set.into_future(), ready(())).await);
+            tokio::time::timeout(HOUR, ctx.schedule_wait("Go")).await.map_err(|error| error.to_string())
+        }),
+        case("a channel behind a shared step", LINE, |ctx, _| async move {
+            let shared = ctx.schedule_activity("A", "").shared();
+            let (_one, _other) = ctx.join2(shared.clone(), shared).await;
+            let (_sender, mut receiver) = mpsc::channel::<String>(1);
+            match ctx.select2(ctx.schedule_wait("Go"), receiver.recv()).await {
+                Either2::First(data) => Ok(data),
+                Either2::Second(_) => Err("closed".into()),
+            }
+        }),
+        case("a sleep in a join, behind a set of futures", LINE, |ctx, _| async move {
+            let branch = async {
+                let mut set: FuturesUnordered<_> = (0..3).map(|i| ctx.schedule_activity("A", i.to_string())).collect();
+                while set.next().await.is_some() {}
+                tokio::time::sleep(HOUR).await;
+            };
+            Ok(ctx.join2(ctx.schedule_wait("Go"), branch).await.0)
+        }),
+        case("a sleep that a set is left with", LINE, |ctx, _| async move {
+            let mut set = FuturesUnordered::new();
+            set.push(ctx.schedule_wait("Go").boxed());
+            set.push(tokio::time::sleep(HOUR).map(|()| "slept".to_string()).boxed());
+            while set.next().await.is_some() {}
+            Ok("done".into())
+        }),
+        case("a turn for other tasks behind a join_all", &["foreign wait", "was woken by", "after its request at"], |ctx, _| async move {
+            join_all((0..50).map(|i| ctx.schedule_activity("A", i.to_string()))).await;
+            tokio::task::yield_now().await;
             Ok("done".into())
         }),
         case("nothing at all", NOTHING, |_, _| std::future::pending()),

@@ -242,6 +242,65 @@ pub fn cases() -> Vec<Case> {
             }};
             done(ctx.join((1..6).map(branch).collect()).await)
         }),
+        case("a set of futures that is done and kept", DONE, |ctx, _| async move {
+            let mut set: FuturesUnordered<_> = (0..3).map(|i| ctx.schedule_activity("A", i.to_string())).collect();
+            while set.next().await.is_some() {}
+            ctx.schedule_timer(MINUTE).await;
+            set.push(ctx.schedule_activity("A", "more"));
+            ctx.schedule_timer(MINUTE).await;
+            while set.next().await.is_some() {}
+            ctx.schedule_activity("B", "done").await
+        }),
+        case("a set of futures in a race, empty at first", DONE, |ctx, _| async move {
+            let mut set = FuturesUnordered::new();
+            let mut left = 3;
+            loop {
+                tokio::select! {
+                    biased;
+                    Some(result) = set.next() => { done(result)?; }
+                    () = ctx.schedule_timer(MINUTE) => {
+                        if left == 0 { return Ok("done".into()); }
+                        left -= 1;
+                        set.push(ctx.schedule_activity("A", left.to_string()));
+                    }
+                }
+            }
+        }),
+        case("sets of futures in a join, done and kept", DONE, |ctx, _| async move {
+            let branch = |i: u32| { let ctx = ctx.clone(); async move {
+                let mut set: FuturesUnordered<_> = (0..i).map(|j| ctx.schedule_activity("A", j.to_string())).collect();
+                while set.next().await.is_some() {}
+                ctx.schedule_timer(MINUTE * i).await;
+                drop(set);
+                ctx.schedule_activity("B", "").await
+            }};
+            done(ctx.join((1..6).map(branch).collect()).await)
+        }),
+        case("a join in a set of futures", DONE, |ctx, _| async move {
+            let branch = |i: u32| ctx.join2(ctx.schedule_timer(MINUTE * i), ctx.schedule_activity("A", i.to_string()));
+            done((1..6).map(branch).collect::<FuturesUnordered<_>>().collect::<Vec<_>>().await)
+        }),
+        case("a shared step that is kept", &["done done"], |ctx, _| async move {
+            let shared = ctx.schedule_activity("A", "done").shared();
+            let one = ctx.select2(shared.clone(), ctx.schedule_wait("Never")).await;
+            ctx.schedule_timer(MINUTE).await;
+            let Either2::First(one) = one else { return Err("late".into()) };
+            Ok(format!("{} {}", one?, shared.await?))
+        }),
+        case("a shared step in a join and in a set", DONE, |ctx, _| async move {
+            let shared = ctx.schedule_activity("A", "").shared();
+            let later = { let (ctx, shared) = (ctx.clone(), shared.clone()); async move {
+                ctx.schedule_timer(MINUTE).await;
+                shared.await
+            }};
+            let set = (0..3).map(|_| shared.clone()).collect::<FuturesUnordered<_>>().collect::<Vec<_>>();
+            done(ctx.join3(shared.clone(), later, set).await)
+        }),
+        case("many shared steps", DONE, |ctx, _| async move {
+            let shared: Vec<_> = (0..40).map(|i| ctx.schedule_timer(MINUTE * i).shared()).collect();
+            let all = || { let shared = shared.clone(); async move { join_all(shared).await } };
+            done(ctx.join((0..4).map(|_| all()).collect()).await)
+        }),
         case("a session", DONE, |ctx, _| async move {
             ctx.schedule_activity_on_session("A", "", "session").await?;
             ctx.schedule_timer(MINUTE).await;

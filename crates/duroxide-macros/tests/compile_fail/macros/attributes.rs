@@ -72,4 +72,19 @@ async fn unchecked_activity() -> Result<u32, String> {
     Ok(1)
 }
 
+#[activity(crate)]
+async fn crate_without_path() -> Result<u32, String> {
+    Ok(1)
+}
+
+#[orchestration(crate = "my_duroxide")]
+async fn crate_as_text(ctx: OrchestrationContext) -> Result<u32, String> {
+    Ok(1)
+}
+
+#[activity(crate = ::duroxide, crate = my_duroxide)]
+async fn crate_twice() -> Result<u32, String> {
+    Ok(1)
+}
+
 fn main() {}

@@ -70,6 +70,31 @@ async fn outside(ctx: OrchestrationContext) -> Result<u32, String> {
     Ok(1)
 }
 
+// After `use std::fs;` and the like.
+#[orchestration]
+async fn imported(ctx: OrchestrationContext) -> Result<u32, String> {
+    let a = fs::metadata("orders.txt");
+    fs::create_dir_all("orders");
+    let b = env::temp_dir();
+    let c = std::os::unix::net::UnixStream::connect("socket");
+    let d = UnixListener::bind("socket");
+    thread::scope(|scope| ());
+    thread::yield_now();
+    let e = thread::Builder::new();
+    task::spawn_local(async {});
+    let f = SystemTime::elapsed(&since);
+    process::exit(1);
+    Ok(1)
+}
+
+// Only the first argument of a durable function is the context.
+#[orchestration]
+async fn not_durable(ctx: OrchestrationContext) -> Result<u32, String> {
+    fs::write("orders.txt", ctx.now().await?);
+    task::spawn(work(&ctx));
+    Ok(1)
+}
+
 #[orchestration]
 async fn channels(ctx: OrchestrationContext) -> Result<u32, String> {
     let (a, b) = tokio::sync::mpsc::channel(1);

@@ -6,6 +6,10 @@ async fn empty_join() {
     join!().await;
 }
 
+async fn empty_select() {
+    select!().await;
+}
+
 async fn one_branch(ctx: OrchestrationContext) {
     select!(ctx.timer(secs(1))).await;
 }

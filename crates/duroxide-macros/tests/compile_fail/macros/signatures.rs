@@ -63,6 +63,39 @@ async extern "C" fn is_extern() -> Result<u32, String> {
 }
 
 #[activity]
+const async fn is_const() -> Result<u32, String> {
+    Ok(1)
+}
+
+#[activity]
+async fn variadic(n: u32, rest: ...) -> Result<u32, String> {
+    Ok(n)
+}
+
+#[orchestration]
+async fn bounded(ctx: OrchestrationContext) -> Result<u32, String>
+where
+    u32: Send,
+{
+    Ok(1)
+}
+
+#[activity]
+async fn static_reference(text: &'static str) -> Result<u32, String> {
+    Ok(1)
+}
+
+#[activity]
+async fn pointer(bytes: *const u8) -> Result<u32, String> {
+    Ok(1)
+}
+
+#[activity]
+async fn inferred(n: _) -> Result<u32, String> {
+    Ok(n)
+}
+
+#[activity]
 async fn nine(a: u8, b: u8, c: u8, d: u8, e: u8, f: u8, g: u8, h: u8, i: u8) -> Result<u8, String> {
     Ok(a)
 }

@@ -86,6 +86,7 @@ pub struct SqliteBuilder {
     pub(super) disk: Disk,
     pub(super) log_pages: LogPages,
     pub(super) migrations: Migrations,
+    pub(super) create_if_missing: bool,
 }
 
 impl Default for SqliteBuilder {
@@ -99,6 +100,7 @@ impl Default for SqliteBuilder {
             disk: None,
             log_pages: LogPages::default(),
             migrations: Migrations::default(),
+            create_if_missing: false,
         }
     }
 }
@@ -219,6 +221,23 @@ impl SqliteBuilder {
         self
     }
 
+    /// Makes the file if it is missing, unless the URL says otherwise (`?mode=rw`); without this, it is made only if the
+    /// URL says so (`?mode=rwc`).
+    ///
+    /// ```no_run
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use duroxide::providers::sqlite::SqliteProvider;
+    ///
+    /// let store = SqliteProvider::builder().create_if_missing().open("sqlite:orders.db").await?;
+    /// # drop(store);
+    /// # Ok(()) }
+    /// ```
+    pub fn create_if_missing(mut self) -> Self {
+        self.create_if_missing = true;
+        self
+    }
+
     /// Puts the file on a disk that a test controls.
     #[cfg(feature = "test-hooks")]
     pub fn disk(mut self, disk: Arc<dyn super::DiskUnderTest>) -> Self {
@@ -249,6 +268,7 @@ impl SqliteBuilder {
     /// # Errors
     /// If the file cannot be opened, is not ours, or was written by a newer version.
     pub async fn open(self, database_url: &str) -> Result<SqliteProvider, SqliteError> {
-        SqliteProvider::open(self, url::parse(database_url)?).await
+        let location = url::parse(database_url, self.create_if_missing)?;
+        SqliteProvider::open(self, location).await
     }
 }

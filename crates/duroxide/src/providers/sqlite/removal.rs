@@ -333,7 +333,7 @@ mod tests {
     #[test]
     fn a_bulk_removal_finds_what_has_ended_by_an_index() {
         let connection = Connection::open_in_memory().unwrap();
-        let location = super::super::url::parse("sqlite::memory:").unwrap();
+        let location = super::super::url::parse("sqlite::memory:", false).unwrap();
         super::super::schema::prepare(&connection, &location, super::super::Migrations::Apply).unwrap();
         for (source, index) in [(ENDED, "executions_ended"), (CONTINUED, "executions_continued")] {
             let sql = format!("EXPLAIN QUERY PLAN {}", by_time_sql(source, "true"));

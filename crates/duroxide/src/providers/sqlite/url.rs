@@ -30,14 +30,14 @@ impl Location {
 /// Parses `sqlite:PATH`, `sqlite://PATH`, a plain path, and the in-memory forms.
 ///
 /// Parameters: `mode` (`rw`, `rwc`, `memory`; `ro` is an error, because a store has to write) and, for compatibility,
-/// `cache`, which has no effect. Anything else is an error.
-pub(super) fn parse(url: &str) -> Result<Location, SqliteError> {
+/// `cache`, which has no effect. Anything else is an error. `create` says what holds if the URL gives no mode.
+pub(super) fn parse(url: &str, create: bool) -> Result<Location, SqliteError> {
     let invalid = |reason: String| SqliteError::InvalidUrl { url: url.to_string(), reason };
     let (name, query) = url.split_once('?').unwrap_or((url, ""));
     let name = name.strip_prefix("sqlite:").unwrap_or(name);
     let name = name.strip_prefix("//").unwrap_or(name);
 
-    let mut create = false;
+    let mut create = create;
     let mut memory = name == ":memory:";
     for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
         match parameter.split_once('=').unwrap_or((parameter, "")) {
@@ -66,7 +66,7 @@ pub(super) fn parse(url: &str) -> Result<Location, SqliteError> {
 /// Returns the file that a URL names, or `:memory:`, without opening it.
 #[cfg(feature = "test-hooks")]
 pub fn path_of(url: &str) -> Result<PathBuf, SqliteError> {
-    parse(url).map(|location| location.path().to_path_buf())
+    parse(url, false).map(|location| location.path().to_path_buf())
 }
 
 /// Decodes `%20` and the like, as URLs of files may carry them; leaves anything that is not an escape unchanged.
@@ -120,19 +120,31 @@ mod tests {
             ("sqlite:/a%+5.db", file("/a%+5.db", false)),
         ];
         for (url, expected) in cases {
-            assert_eq!(parse(url).unwrap(), expected, "{url}");
+            assert_eq!(parse(url, false).unwrap(), expected, "{url}");
+        }
+    }
+
+    #[test]
+    fn a_file_is_made_by_default_if_the_caller_says_so_unless_the_url_says_otherwise() {
+        for (url, create) in
+            [("sqlite:a.db", true), ("sqlite:a.db?cache=private", true), ("sqlite:a.db?mode=rw", false)]
+        {
+            assert_eq!(parse(url, true).unwrap(), file("a.db", create), "{url}");
+        }
+        for url in ["sqlite::memory:", "sqlite:name?mode=memory"] {
+            assert_eq!(parse(url, true).unwrap(), Location::Memory, "{url}");
         }
     }
 
     #[test]
     fn unknown_parameters_and_nameless_urls_are_refused() {
         for url in ["sqlite:data.db?speed=high", "sqlite:", "", "sqlite:data.db?mode=sideways"] {
-            assert!(matches!(parse(url), Err(SqliteError::InvalidUrl { .. })), "{url}");
+            assert!(matches!(parse(url, false), Err(SqliteError::InvalidUrl { .. })), "{url}");
         }
     }
 
     #[test]
     fn a_read_only_store_is_refused() {
-        assert!(matches!(parse("sqlite:data.db?mode=ro"), Err(SqliteError::ReadOnly { .. })));
+        assert!(matches!(parse("sqlite:data.db?mode=ro", true), Err(SqliteError::ReadOnly { .. })));
     }
 }

@@ -12,14 +12,14 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::Poll;
 
 use crate::model::{Action, ActivityOptions, AppErrorKind, ErrorDetails, Event, EventKind};
 
 use super::dropped_futures::DroppedFutures;
 use super::journal::Answerable;
 use super::outcome::{application, nondeterminism};
-use super::shared_state::{Emitted, SharedState};
+use super::shared_state::{Emitted, Keeper, SharedState};
 use super::wake::OwnedNode;
 use super::{DecodeWords, RacePolicy, matching, recording};
 
@@ -88,6 +88,10 @@ pub(crate) struct Replayer {
     misfit: Option<Box<Misfit>>,
     awaits_foreign: bool,
     saw_foreign: bool,
+    /// Whether something that is not durable woke the code, since this turn began.
+    woken_by_foreign: bool,
+    /// Set while no turn is taken, if nothing has woken the code.
+    is_at_rest: bool,
 }
 
 impl Replayer {
@@ -112,6 +116,8 @@ impl Replayer {
             misfit: None,
             awaits_foreign: false,
             saw_foreign: false,
+            woken_by_foreign: false,
+            is_at_rest: false,
         }
     }
 
@@ -142,6 +148,23 @@ impl Replayer {
     /// Whether the code waits for something that is not durable.
     pub(crate) fn awaits_foreign(&self) -> bool {
         self.awaits_foreign
+    }
+
+    /// Whether something that is not durable has woken the code, since this turn began.
+    pub(crate) fn was_woken_by_foreign(&self) -> bool {
+        self.woken_by_foreign
+    }
+
+    /// Begins a turn. Between turns no step brings anything, so whatever woke the code since the last one is not durable.
+    pub(crate) fn begin_turn(&mut self) {
+        let was_at_rest = std::mem::take(&mut self.is_at_rest);
+        self.woken_by_foreign = was_at_rest && self.root.is_woken();
+        self.saw_foreign |= self.woken_by_foreign;
+    }
+
+    /// Ends a turn. What it dropped may already have woken the code for the next one.
+    pub(crate) fn end_turn(&mut self) {
+        self.is_at_rest = self.policy == RacePolicy::Prompt && !self.root.is_woken();
     }
 
     /// Whether the code has ever waited for something that is not durable.
@@ -276,19 +299,17 @@ impl Replayer {
         let Some(program) = &mut self.program else { return };
         self.needs_poll = false;
         self.shared_state.set_replaying(self.reason_is_old);
-        self.root.rest();
-        let polled = {
-            let _entered = self.shared_state.enter(&self.root);
-            let mut context = Context::from_waker(self.root.waker());
-            catch_unwind(AssertUnwindSafe(|| program.as_mut().poll(&mut context)))
-        };
+        let (shared_state, root) = (&self.shared_state, &self.root);
+        let polled =
+            catch_unwind(AssertUnwindSafe(|| shared_state.poll_node(root, |cx| program.as_mut().poll(cx))));
+        self.woken_by_foreign |= self.shared_state.take_moved_unasked();
         match polled {
-            Ok(Poll::Pending) => {
-                self.awaits_foreign = self.shared_state.take_foreign() || self.root.awaits_foreign();
-                self.saw_foreign |= self.awaits_foreign;
+            Ok((Poll::Pending, keeper)) => {
+                self.awaits_foreign = keeper == Keeper::Foreign || self.shared_state.has_foreign_waits();
+                self.saw_foreign |= self.awaits_foreign || self.woken_by_foreign;
                 self.collect_requests();
             }
-            Ok(Poll::Ready(result)) => {
+            Ok((Poll::Ready(result), _)) => {
                 self.collect_requests();
                 self.end(ProgramEnd::Returned(result));
             }

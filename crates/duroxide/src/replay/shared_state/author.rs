@@ -5,6 +5,7 @@ use std::task::{Poll, Waker};
 use crate::model::{Action, ActivityOptions, clock};
 use crate::replay::key_values::KeyValues;
 use crate::replay::recording::{self, LATEST_TIME_MS};
+use crate::replay::wake::Listener;
 use crate::replay::{CompletionResult, DecodeWords};
 
 use super::state::PendingRequest;
@@ -79,7 +80,7 @@ impl SharedState {
             None => {
                 let listener = state.listener_for(waker);
                 if let Some(pending) = state.requests.get_mut(&token) {
-                    let before = pending.listener.replace(listener);
+                    let before = Listener::replace(&mut pending.listener, listener);
                     state.retired.extend(before);
                 }
                 Poll::Pending
@@ -192,7 +193,8 @@ impl SharedState {
             return Poll::Ready(reason);
         }
         let waits = state.listener_for(waker);
-        let before = state.cancellation.listeners.insert(listener, Some(waits));
+        let place = state.cancellation.listeners.entry(listener).or_default();
+        let before = Listener::replace(place, waits);
         drop(state);
         drop(before);
         Poll::Pending

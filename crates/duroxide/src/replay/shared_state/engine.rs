@@ -138,8 +138,14 @@ impl SharedState {
         std::mem::take(&mut self.lock().progressed)
     }
 
-    pub(crate) fn take_foreign(&self) -> bool {
-        std::mem::take(&mut self.lock().foreign)
+    /// Tells whether members of joins wait for something that is not durable.
+    pub(crate) fn has_foreign_waits(&self) -> bool {
+        self.lock().foreign_waits > 0
+    }
+
+    /// Tells whether code went on though no step had brought it anything, since the last call.
+    pub(crate) fn take_moved_unasked(&self) -> bool {
+        std::mem::take(&mut self.lock().moved_unasked)
     }
 
     /// Notes a change that the history records, before the code asks for it.

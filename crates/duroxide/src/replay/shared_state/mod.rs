@@ -17,6 +17,7 @@ use super::signals::SignalKey;
 use super::wake::Listener;
 use state::State;
 
+pub(crate) use polling::{ForeignWait, Keeper};
 pub(crate) use state::Emitted;
 
 /// The request behind a token.

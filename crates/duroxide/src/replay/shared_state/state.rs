@@ -55,8 +55,10 @@ pub(super) struct State {
     pub(super) current: Option<Current>,
     /// Whether a future took its outcome since the engine last asked.
     pub(super) progressed: bool,
-    /// Whether the code was seen to await something that is not durable, since the engine last asked.
-    pub(super) foreign: bool,
+    /// How many members of joins wait for something that is not durable.
+    pub(super) foreign_waits: usize,
+    /// Whether code went on though no step had brought it anything, since the engine last asked.
+    pub(super) moved_unasked: bool,
     /// Where the code made its last request.
     pub(super) last_place: Option<&'static Location<'static>>,
     /// Where the code is, if that is known.
@@ -140,7 +142,8 @@ impl State {
             custom_status: None,
             current: None,
             progressed: false,
-            foreign: false,
+            foreign_waits: 0,
+            moved_unasked: false,
             last_place: None,
             code_place: None,
             asking_place: None,
@@ -206,6 +209,7 @@ impl State {
         let Some(pending) = self.requests.get_mut(&token) else { return };
         let Some(schedule_id) = pending.schedule_id else {
             pending.dropped = true;
+            self.retired.extend(pending.listener.take());
             return;
         };
         match pending.request {
@@ -234,10 +238,8 @@ impl State {
         match &self.current {
             Some(current) if current.waker == identity(waker) => Listener::Node(current.node.clone()),
             current => {
-                if let Some(node) = current.as_ref().and_then(|current| current.node.upgrade()) {
-                    node.note_adaptor();
-                }
-                Listener::Foreign(waker.clone())
+                let node = current.as_ref().and_then(|current| current.node.upgrade());
+                Listener::foreign(waker, node.as_deref())
             }
         }
     }

@@ -50,17 +50,17 @@ impl<'a> MisfitRules<'a> {
         if let Some(found) = self.found {
             turn.result = TurnResult::Failed(found.clone());
         }
-        let blocked = match &turn.result {
-            TurnResult::Failed(details) if self.on_mismatch == OnMismatch::Block => {
-                mismatch(details).map(|text| (BlockCause::Mismatch, text))
-            }
-            TurnResult::Continue
-                if self.on_foreign_wait == OnForeignWait::Block
-                    && (turn.awaits_foreign || !execution.awaits_anything()) =>
-            {
-                Some((BlockCause::ForeignWait, foreign_wait(execution, turn)))
-            }
+        let is_foreign = turn.woken_by_foreign
+            || matches!(turn.result, TurnResult::Continue)
+                && (turn.awaits_foreign || !execution.awaits_anything());
+        let misfit = match &turn.result {
+            TurnResult::Failed(details) => mismatch(details),
             _ => None,
+        };
+        let blocked = match misfit {
+            Some(text) => (self.on_mismatch == OnMismatch::Block).then_some((BlockCause::Mismatch, text)),
+            None => (is_foreign && self.on_foreign_wait == OnForeignWait::Block)
+                .then(|| (BlockCause::ForeignWait, foreign_wait(execution, turn))),
         };
         let (cause, text) = blocked?;
         // A cancellation needs no code that fits.
@@ -107,9 +107,12 @@ fn foreign_wait(execution: &Execution, turn: &Turn) -> String {
         Some(event) => format!(", taken up by event {} ({})", event.event_id, describe_event(&event.kind)),
         None => String::new(),
     };
-    let what = match turn.awaits_foreign {
-        true => "waits for something that is not durable (a sleep, a channel, a lock, a task, a socket)",
-        false => "waits, but for no step of its own, so that it would never go on,",
+    let what = match (turn.woken_by_foreign, turn.awaits_foreign) {
+        (true, _) => {
+            "was woken by something that is not durable (a sleep, a channel, a lock, a task, a socket)"
+        }
+        (_, true) => "waits for something that is not durable (a sleep, a channel, a lock, a task, a socket)",
+        (_, false) => "waits, but for no step of its own, so that it would never go on,",
     };
     format!(
         "the code {what} {}{after}; only steps of the context are recorded, anything else belongs into an activity",
