@@ -386,7 +386,8 @@ macro_rules! __validation_of_our_own {
         $crate::__validation_module! { $factory; removal;
             a_missing_parent_does_not_fail_its_child,
             an_instance_between_executions_is_not_deleted_without_force,
-            bulk_deletion_skips_instances_between_executions, a_deletion_and_a_turn_exclude_each_other,
+            a_refused_deletion_names_the_first_in_its_way, bulk_deletion_skips_instances_between_executions,
+            a_deletion_and_a_turn_exclude_each_other,
             pruning_beside_a_turn_keeps_the_current_execution, pruning_keeps_executions_that_run,
             pruning_conditions_are_combined, bulk_deletion_selects_roots, concurrent_deletions_agree,
             late_messages_of_a_deleted_instance_are_not_in_the_way, a_session_outlives_its_instance,
