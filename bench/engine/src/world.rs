@@ -11,6 +11,7 @@ use duroxide::{Client, OrchestrationRegistry, OrchestrationStatus, RuntimeOption
 use tempfile::TempDir;
 
 use crate::Outcome;
+use crate::cpu::CpuTime;
 
 /// A store, a runtime on it and a client.
 pub struct World {
@@ -78,7 +79,8 @@ impl ProcessFigures {
             wake_ups +=
                 number(&std::fs::read_to_string(thread?.path().join("status"))?, "voluntary_ctxt_switches:");
         }
-        Ok(Self { cpu: cpu_time()?, reads: number(&io, "syscr:"), writes: number(&io, "syscw:"), wake_ups })
+        let cpu = Duration::from_secs_f64(CpuTime::read().complete());
+        Ok(Self { cpu, reads: number(&io, "syscr:"), writes: number(&io, "syscw:"), wake_ups })
     }
 
     pub fn since(&self, before: &Self) -> Self {
@@ -90,15 +92,6 @@ impl ProcessFigures {
             wake_ups: self.wake_ups.saturating_sub(before.wake_ups),
         }
     }
-}
-
-/// The processor time of the process, threads that have ended included, in steps of 10 ms.
-fn cpu_time() -> Outcome<Duration> {
-    // Fields 14 and 15, counted in hundredths of a second on Linux; the name in field 2 ends with a parenthesis.
-    let stat = std::fs::read_to_string("/proc/self/stat")?;
-    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-    let ticks = |index: usize| fields.get(index).and_then(|field| field.parse::<u64>().ok()).unwrap_or(0);
-    Ok(Duration::from_millis((ticks(11) + ticks(12)) * 10))
 }
 
 /// The number after a name at the beginning of a line.

@@ -50,6 +50,16 @@ use live::hub::Hub;
 type Crash = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<String, String>> + Send>> + Send + Sync>;
 
 /// The settings of a dashboard; [`into_router`](Self::into_router) makes it.
+///
+/// ```no_run
+/// use duroxide_dashboard::Dashboard;
+///
+/// # async fn run(store: std::sync::Arc<dyn duroxide::providers::Provider>, app: axum::Router) {
+/// let dashboard = Dashboard::new(store).token("a long secret").into_router();
+/// let app = app.nest_service("/ops", dashboard);
+/// # drop(app);
+/// # }
+/// ```
 pub struct Dashboard {
     store: Arc<dyn Provider>,
     settings: Settings,

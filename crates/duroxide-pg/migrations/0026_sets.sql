@@ -149,9 +149,9 @@ BEGIN
         AND p_status[1] IS NULL AND p_pinned[1] IS NULL AND p_execution[1] = p_held_execution[1] THEN
         SELECT p_execution INTO currents FROM instances n
         WHERE n.incarnation = p_held[1] AND n.instance_id = p_instance[1] AND n.current_execution_id = p_held_execution[1]
-            AND (SELECT h.event_id FROM history h
+            AND coalesce((SELECT h.event_id FROM history h
                  WHERE h.instance_id = p_instance[1] AND h.execution_id = p_held_execution[1]
-                 ORDER BY h.event_id DESC LIMIT 1) = p_held_event[1]
+                 ORDER BY h.event_id DESC LIMIT 1), 0) = p_held_event[1]
             AND (SELECT 1 FROM orchestrator_queue q
                  WHERE q.instance_id = p_instance[1] AND q.parked_at IS NULL AND q.visible_at <= p_at LIMIT 1) IS NULL
             AND (SELECT 1 FROM orchestrator_queue q
@@ -208,9 +208,103 @@ BEGIN
     had_places := v_found IS NOT NULL;
 END $$;
 
--- Three functions that `store_steps_1` and `ack_turns_3` share. They return a value, because PL/pgSQL calls them faster in an
--- assignment than in a PERFORM. `p_verdicts` has 0 for the turns that are stored, whose positions `p_turn` names.
+-- What `store_steps_1` and `ack_turns_3` share stands in these functions. Those without an answer return a value, because PL/pgSQL
+-- calls them faster in an assignment than in a PERFORM. `p_verdicts` has 0 for the turns that are stored, whose positions `p_turn`
+-- names.
 --
+-- Writes what turns (`p_fits`) change of their instances, unless they are plain: executions and their status, names, versions, the
+-- custom status; and makes the instances that are new.
+--
+-- `p_details`, `p_befores` and `p_currents` have incarnation, status and current execution of each instance, as the store had them.
+-- The flags tell what there may be among the turns: new executions, changes of a status, new instances. Returns the incarnations with
+-- those of the new instances, how many instances and executions are new, and by how many the instances of each status have grown.
+CREATE FUNCTION write_states_1(
+    p_at bigint, p_fits integer[], p_details bigint[], p_befores text[], p_currents bigint[], p_has_new boolean,
+    p_has_status boolean, p_has_free boolean,
+    p_instance text[], p_execution bigint[], p_status text[], p_terminal boolean[], p_output text[], p_name text[],
+    p_version text[], p_parent text[], p_pinned text[], p_major bigint[], p_minor bigint[], p_patch bigint[],
+    p_custom_set boolean[], p_custom text[],
+    OUT details bigint[], OUT new_instances bigint, OUT new_executions bigint, OUT running bigint, OUT completed bigint,
+    OUT failed bigint)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    -- Elements of this are found at once, whatever comes before them.
+    v_instance text[] := p_instance;
+    v_begun text[];
+BEGIN
+    details := p_details;
+    new_instances := 0;
+    new_executions := 0;
+    IF p_has_new THEN
+        WITH new AS (
+            INSERT INTO executions (instance_id, execution_id, status, started_at, completed_at, duroxide_version_major,
+                duroxide_version_minor, duroxide_version_patch, output)
+            SELECT v_instance[o], p_execution[o], coalesce(p_status[o], 'Running'), p_at,
+                CASE WHEN p_terminal[o] THEN p_at END, p_major[o], p_minor[o], p_patch[o],
+                CASE WHEN p_status[o] IS NOT NULL THEN p_output[o] END
+            FROM unnest(p_fits) o WHERE p_befores[o] IS NULL OR p_currents[o] <> p_execution[o]
+            ON CONFLICT DO NOTHING RETURNING instance_id)
+        SELECT pg_catalog.array_agg(w.instance_id), pg_catalog.count(*) INTO v_begun, new_executions FROM new w;
+    END IF;
+    IF p_has_status THEN
+        UPDATE executions e SET
+            status = coalesce(p_status[o], e.status),
+            output = CASE WHEN p_status[o] IS NOT NULL THEN p_output[o] ELSE e.output END,
+            completed_at = CASE WHEN p_status[o] IS NULL THEN e.completed_at WHEN p_terminal[o] THEN p_at END,
+            duroxide_version_major = CASE WHEN p_pinned[o] IS NOT NULL THEN p_major[o] ELSE e.duroxide_version_major END,
+            duroxide_version_minor = CASE WHEN p_pinned[o] IS NOT NULL THEN p_minor[o] ELSE e.duroxide_version_minor END,
+            duroxide_version_patch = CASE WHEN p_pinned[o] IS NOT NULL THEN p_patch[o] ELSE e.duroxide_version_patch END
+        FROM unnest(p_fits) o
+        WHERE (p_status[o] IS NOT NULL OR p_pinned[o] IS NOT NULL) AND (v_begun IS NULL OR v_instance[o] <> ALL (v_begun))
+            AND e.instance_id = v_instance[o] AND e.execution_id = p_execution[o];
+    END IF;
+    UPDATE instances n SET
+        updated_at = p_at,
+        current_execution_id = greatest(n.current_execution_id, p_execution[o]),
+        pinned_version = CASE
+            WHEN p_pinned[o] IS NOT NULL AND p_execution[o] >= n.current_execution_id THEN p_pinned[o]
+            WHEN p_pinned[o] IS NULL AND p_execution[o] > n.current_execution_id THEN ''
+            ELSE n.pinned_version END,
+        orchestration_name = coalesce(CASE WHEN p_version[o] IS NOT NULL THEN p_name[o] END, n.orchestration_name),
+        orchestration_version = coalesce(CASE WHEN p_name[o] IS NOT NULL THEN p_version[o] END, n.orchestration_version),
+        custom_status = CASE WHEN p_custom_set[o] THEN p_custom[o] ELSE n.custom_status END,
+        custom_status_version = n.custom_status_version + CASE WHEN p_custom_set[o] THEN 1 ELSE 0 END
+    FROM unnest(p_fits) o WHERE p_currents[o] IS NOT NULL AND n.incarnation = p_details[o];
+    IF p_has_free THEN
+        WITH new AS (
+            INSERT INTO instances AS n (instance_id, orchestration_name, orchestration_version, current_execution_id,
+                created_at, updated_at, parent_instance_id, pinned_version, custom_status_version, custom_status)
+            SELECT v_instance[o], p_name[o], p_version[o], p_execution[o], p_at, p_at, p_parent[o],
+                -- A turn without a name may have recorded and pinned the execution before.
+                coalesce(p_pinned[o], CASE WHEN v_begun IS NULL OR v_instance[o] <> ALL (v_begun) THEN (
+                    SELECT e.duroxide_version_major || '.' || e.duroxide_version_minor || '.' || e.duroxide_version_patch
+                    FROM executions e WHERE e.instance_id = v_instance[o] AND e.execution_id = p_execution[o]) END, ''),
+                CASE WHEN p_custom_set[o] THEN 1 ELSE 0 END, p_custom[o]
+            FROM unnest(p_fits) o WHERE p_currents[o] IS NULL AND p_name[o] IS NOT NULL AND p_version[o] IS NOT NULL
+            ORDER BY o
+            RETURNING n.instance_id, n.incarnation)
+        SELECT pg_catalog.count(w.incarnation), pg_catalog.array_agg(coalesce(w.incarnation, d.detail) ORDER BY d.place)
+        INTO new_instances, details
+        FROM unnest(p_instance, p_details) WITH ORDINALITY d(i, detail, place)
+        LEFT JOIN new w ON w.instance_id = d.i;
+    END IF;
+    IF p_has_new OR p_has_status THEN
+        -- The statuses that the instances had, and those that they have. A turn without a name makes no instance.
+        SELECT pg_catalog.sum((s.after = 'Running')::integer) - coalesce(pg_catalog.sum((s.before = 'Running')::integer), 0),
+            pg_catalog.sum((s.after = 'Completed')::integer) - coalesce(pg_catalog.sum((s.before = 'Completed')::integer), 0),
+            pg_catalog.sum((s.after = 'Failed')::integer) - coalesce(pg_catalog.sum((s.before = 'Failed')::integer), 0)
+        INTO running, completed, failed FROM (
+            SELECT p_befores[o] AS before, CASE
+                WHEN p_status[o] IS NOT NULL AND p_execution[o] >= coalesce(p_currents[o], 0) THEN p_status[o]
+                ELSE (SELECT e.status FROM executions e WHERE e.instance_id = v_instance[o]
+                    AND e.execution_id = greatest(p_currents[o], p_execution[o])) END AS after
+            FROM unnest(p_fits) o
+            WHERE details[o] IS NOT NULL
+                AND (p_currents[o] IS NULL OR p_status[o] IS NOT NULL OR p_execution[o] > p_currents[o])) s;
+    END IF;
+END $$;
+
 -- Removes activities that turns have cancelled, and lets claims look at what that frees in sessions.
 CREATE FUNCTION cancel_work_1(
     p_verdicts integer[], p_turn integer[], p_instance text[], p_execution bigint[], p_activity bigint[]) RETURNS boolean
@@ -226,6 +320,47 @@ BEGIN
     SELECT pg_catalog.array_agg(session_id), pg_catalog.array_agg(route) FROM gone WHERE session_id IS NOT NULL
     HAVING pg_catalog.count(*) > 0;
     RETURN true;
+END $$;
+
+-- Enters activities, those of turns with verdict 0; up to `p_room` of those that have no session and one of the routes (NULL for all)
+-- are leased at once. Returns the positions and ids of these, and whether there are others.
+CREATE FUNCTION enter_work_2(
+    p_now bigint, p_verdicts integer[], p_turn integer[], p_instance text[], p_execution bigint[], p_activity bigint[],
+    p_session text[], p_route text[], p_item text[], p_room integer, p_lease_ms bigint, p_routes text[], p_seed text,
+    OUT places integer[], OUT ids bigint[], OUT some_ready boolean)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    v_now bigint := now_ms_1(p_now);
+    v_until bigint := v_now + least(p_lease_ms, 9223372036854775807 - v_now);
+    v_sessions text[];
+    v_routes text[];
+BEGIN
+    WITH fits AS (
+        SELECT w.*, w.session IS NULL AND (p_routes IS NULL OR w.route = ANY (p_routes)) AS may_go
+        FROM unnest(p_turn, p_instance, p_execution, p_activity, p_session, p_route, p_item)
+            WITH ORDINALITY w(turn, i, execution, activity, session, route, item, place)
+        WHERE p_verdicts[w.turn] = 0),
+    new AS MATERIALIZED (
+        SELECT f.*, pg_catalog.nextval('worker_queue_id_seq') AS id,
+            f.may_go AND pg_catalog.count(*) FILTER (WHERE f.may_go) OVER (ORDER BY f.place) <= p_room AS goes
+        FROM fits f),
+    entered AS (
+        INSERT INTO worker_queue (id, instance_id, execution_id, activity_id, session_id, route, due_at, lock_token, locked_until,
+            attempt_count, created_at, work_item)
+        OVERRIDING SYSTEM VALUE
+        SELECT n.id, n.i, n.execution, n.activity, n.session, n.route, CASE WHEN n.goes THEN v_until END,
+            CASE WHEN n.goes THEN work_token_1(p_seed, n.id) END, CASE WHEN n.goes THEN v_until END,
+            n.goes::integer, v_now, n.item
+        FROM new n)
+    SELECT pg_catalog.array_agg(n.place::integer) FILTER (WHERE n.goes), pg_catalog.array_agg(n.id) FILTER (WHERE n.goes),
+        coalesce(pg_catalog.bool_or(NOT n.goes), false),
+        pg_catalog.array_agg(n.session) FILTER (WHERE n.session IS NOT NULL),
+        pg_catalog.array_agg(n.route) FILTER (WHERE n.session IS NOT NULL)
+    INTO places, ids, some_ready, v_sessions, v_routes FROM new n;
+    IF v_sessions IS NOT NULL THEN
+        INSERT INTO session_arrivals (sessions, routes) VALUES (v_sessions, v_routes);
+    END IF;
 END $$;
 
 -- Removes messages that no turn will read: all of an instance that is over, except a start, whose sender waits for its answer;
@@ -264,6 +399,73 @@ BEGIN
     SELECT pg_catalog.array_agg(n.instance_id), pg_catalog.array_agg(n.visible_at),
         pg_catalog.min(n.visible_at) FILTER (WHERE n.visible_at > 0)
     INTO instances, times, first_due FROM new n;
+END $$;
+
+-- Removes the activities whose results cause the steps with verdict 0. Each has to be held: leased with its token, by a lease that was
+-- live when the step arrived.
+CREATE FUNCTION end_work_of_steps_1(
+    p_at bigint, p_verdicts integer[], p_step integer[], p_id bigint[], p_token text[], p_waited_ms bigint[]) RETURNS boolean
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_sessions text[];
+    v_count bigint;
+BEGIN
+    WITH done AS (
+        DELETE FROM worker_queue w
+        USING unnest(p_step, p_id, p_token, p_waited_ms) r(step, id, token, waited)
+        WHERE p_verdicts[r.step] = 0 AND w.id = r.id AND w.lock_token = r.token AND w.locked_until > p_at - r.waited
+        RETURNING w.session_id)
+    SELECT pg_catalog.count(*), pg_catalog.array_agg(session_id) FILTER (WHERE session_id IS NOT NULL)
+    INTO v_count, v_sessions FROM done;
+    IF v_count < pg_catalog.cardinality(p_step)
+        AND v_count < (SELECT pg_catalog.count(*) FROM unnest(p_step) s WHERE p_verdicts[s] = 0) THEN
+        RAISE EXCEPTION 'the activity of a result is not held any more' USING ERRCODE = 'DX001';
+    END IF;
+    IF v_sessions IS NOT NULL THEN
+        UPDATE sessions SET last_activity_at = p_at WHERE session_id = ANY (v_sessions) AND locked_until > p_at;
+    END IF;
+    RETURN true;
+END $$;
+
+-- Tells whether a step may hand its own activities over ahead of those that are ready: the oldest of these (`head` has its time,
+-- NULL if there is none) is younger than `p_overtaking_ms`. If `some_are_due`, the time of an older one has come and no claim has
+-- looked at it yet: then a step leases nothing, because only a claim finds the right order.
+CREATE FUNCTION may_overtake_1(
+    p_at bigint, p_overtaking_ms bigint, p_routes text[], OUT head bigint, OUT may_overtake boolean,
+    OUT some_are_due boolean)
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF pg_catalog.cardinality(p_routes) = 1 THEN
+        SELECT (SELECT w.created_at FROM worker_queue w
+                WHERE w.route = p_routes[1] AND w.due_at IS NULL AND w.session_id IS NULL ORDER BY w.id LIMIT 1),
+            EXISTS (SELECT 1 FROM worker_queue w WHERE w.due_at <= p_at AND w.created_at <= p_at - p_overtaking_ms)
+        INTO head, some_are_due;
+    ELSE
+        SELECT (SELECT pg_catalog.min(h.created_at) FROM unnest(coalesce(p_routes, ready_routes_1()))
+                    r(route) CROSS JOIN LATERAL (
+                SELECT w.created_at FROM worker_queue w
+                WHERE w.route = r.route AND w.due_at IS NULL AND w.session_id IS NULL ORDER BY w.id LIMIT 1) h),
+            EXISTS (SELECT 1 FROM worker_queue w WHERE w.due_at <= p_at AND w.created_at <= p_at - p_overtaking_ms)
+        INTO head, some_are_due;
+    END IF;
+    may_overtake := NOT some_are_due AND (head IS NULL OR head > p_at - p_overtaking_ms);
+END $$;
+
+-- Lets the instances of steps that only set timers wait for the first of them, and returns them. Nobody has to look before that.
+CREATE FUNCTION let_wait_1(p_guard text, p_head_start bigint, p_told text[], p_times bigint[]) RETURNS text[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_waiting text[];
+BEGIN
+    WITH waiting AS (
+        UPDATE instance_schedule s SET lock_token = NULL,
+            due_at = least(m.at, 9223372036854775807 - p_head_start) + p_head_start,
+            class = coalesce((SELECT n.pinned_version FROM instances n WHERE n.instance_id = s.instance_id), '')
+        FROM (SELECT u.i, pg_catalog.min(u.at) AS at FROM unnest(p_told, p_times) u(i, at)
+              GROUP BY u.i HAVING pg_catalog.min(u.at) > 0) m
+        WHERE s.instance_id = m.i AND s.lock_token = p_guard RETURNING s.instance_id)
+    SELECT pg_catalog.array_agg(instance_id) INTO v_waiting FROM waiting;
+    RETURN v_waiting;
 END $$;
 
 -- Stores steps, each wholly or not at all. `verdicts` has 0 for a step that was stored; 3 if an event of it is there already,
@@ -315,8 +517,6 @@ DECLARE
     v_has_status boolean;
     v_has_free boolean;
     v_has_end boolean;
-    v_expected bigint;
-    v_session text[];
     v_stored integer[];
     v_over text[];
     v_continued text[];
@@ -332,7 +532,7 @@ DECLARE
     v_failed bigint := 0;
     v_head bigint;
     v_may_overtake boolean;
-    v_entered record;
+    v_some_are_due boolean;
     v_noted boolean;
     -- None by a test's clock, which need not go on by itself.
     v_head_start bigint := CASE WHEN p_now IS NULL THEN least(20 + 2 * pg_catalog.cardinality(p_instance), p_overtaking_ms) ELSE 0 END;
@@ -366,92 +566,20 @@ BEGIN
     END IF;
 
     IF pg_catalog.cardinality(p_result_step) > 0 THEN
-        WITH done AS (
-            DELETE FROM worker_queue w
-            USING unnest(p_result_step, p_result_id, p_result_token, p_result_waited_ms) r(step, id, token, waited)
-            WHERE verdicts[r.step] = 0 AND w.id = r.id AND w.lock_token = r.token AND w.locked_until > v_arrived - r.waited
-            RETURNING w.session_id)
-        SELECT pg_catalog.count(*), pg_catalog.array_agg(session_id) FILTER (WHERE session_id IS NOT NULL)
-        INTO v_count, v_session FROM done;
-        v_expected := pg_catalog.cardinality(p_result_step);
-        IF pg_catalog.cardinality(v_stored) < pg_catalog.cardinality(p_instance) THEN
-            SELECT pg_catalog.count(*) INTO v_expected FROM unnest(p_result_step) s WHERE verdicts[s] = 0;
-        END IF;
-        IF v_count < v_expected THEN
-            RAISE EXCEPTION 'the activity of a result is not held any more' USING ERRCODE = 'DX001';
-        END IF;
-        IF v_session IS NOT NULL THEN
-            UPDATE sessions SET last_activity_at = v_now WHERE session_id = ANY (v_session) AND locked_until > v_now;
-        END IF;
-    END IF;
-
-    IF v_has_new THEN
-        INSERT INTO executions (instance_id, execution_id, status, started_at, completed_at, duroxide_version_major,
-            duroxide_version_minor, duroxide_version_patch, output)
-        SELECT v_instance[o], p_execution[o], coalesce(p_status[o], 'Running'), v_now,
-            CASE WHEN p_terminal[o] THEN v_now END, p_major[o], p_minor[o], p_patch[o],
-            CASE WHEN p_status[o] IS NOT NULL THEN p_output[o] END
-        FROM unnest(v_stored) o WHERE p_held[o] = 0 OR p_execution[o] <> v_currents[o];
-        GET DIAGNOSTICS v_executions = ROW_COUNT;
-    END IF;
-    IF v_has_status THEN
-        UPDATE executions e SET
-            status = coalesce(p_status[o], e.status),
-            output = CASE WHEN p_status[o] IS NOT NULL THEN p_output[o] ELSE e.output END,
-            completed_at = CASE WHEN p_status[o] IS NULL THEN e.completed_at WHEN p_terminal[o] THEN v_now END,
-            duroxide_version_major = CASE WHEN p_pinned[o] IS NOT NULL THEN p_major[o] ELSE e.duroxide_version_major END,
-            duroxide_version_minor = CASE WHEN p_pinned[o] IS NOT NULL THEN p_minor[o] ELSE e.duroxide_version_minor END,
-            duroxide_version_patch = CASE WHEN p_pinned[o] IS NOT NULL THEN p_patch[o] ELSE e.duroxide_version_patch END
-        FROM unnest(v_stored) o
-        WHERE p_held[o] > 0 AND p_execution[o] = v_currents[o] AND (p_status[o] IS NOT NULL OR p_pinned[o] IS NOT NULL)
-            AND e.instance_id = v_instance[o] AND e.execution_id = p_execution[o];
-        SELECT pg_catalog.sum((s.after = 'Running')::integer) - coalesce(pg_catalog.sum((s.before = 'Running')::integer), 0),
-            pg_catalog.sum((s.after = 'Completed')::integer) - coalesce(pg_catalog.sum((s.before = 'Completed')::integer), 0),
-            pg_catalog.sum((s.after = 'Failed')::integer) - coalesce(pg_catalog.sum((s.before = 'Failed')::integer), 0)
-        INTO v_running, v_completed, v_failed FROM (
-            SELECT v_befores[o] AS before, coalesce(p_status[o],
-                CASE WHEN p_held[o] = 0 OR p_execution[o] <> v_currents[o] THEN 'Running' ELSE v_befores[o] END) AS after
-            FROM unnest(v_stored) o
-            -- A turn without a name makes no instance.
-            WHERE p_held[o] > 0 OR p_name[o] IS NOT NULL AND p_version[o] IS NOT NULL) s;
-    ELSIF v_has_new THEN
-        SELECT pg_catalog.count(*), -pg_catalog.count(*) FILTER (WHERE v_befores[o] = 'Completed'),
-            -pg_catalog.count(*) FILTER (WHERE v_befores[o] = 'Failed')
-        INTO v_running, v_completed, v_failed FROM unnest(v_stored) o
-        WHERE (p_held[o] = 0 AND p_name[o] IS NOT NULL AND p_version[o] IS NOT NULL
-                OR p_held[o] > 0 AND p_execution[o] <> v_currents[o])
-            AND v_befores[o] IS DISTINCT FROM 'Running';
+        v_noted := end_work_of_steps_1(p_at => v_now, p_verdicts => verdicts, p_step => p_result_step, p_id => p_result_id,
+            p_token => p_result_token, p_waited_ms => p_result_waited_ms);
     END IF;
     IF p_are_plain THEN
         UPDATE instances n SET updated_at = v_now
         WHERE n.incarnation = ANY (ARRAY(SELECT p_held[o] FROM unnest(v_stored) o));
     ELSE
-        UPDATE instances n SET
-            updated_at = v_now,
-            current_execution_id = p_execution[o],
-            pinned_version = CASE WHEN p_pinned[o] IS NOT NULL THEN p_pinned[o]
-                WHEN p_execution[o] > n.current_execution_id THEN '' ELSE n.pinned_version END,
-            orchestration_name = coalesce(CASE WHEN p_version[o] IS NOT NULL THEN p_name[o] END, n.orchestration_name),
-            orchestration_version = coalesce(CASE WHEN p_name[o] IS NOT NULL THEN p_version[o] END, n.orchestration_version),
-            custom_status = CASE WHEN p_custom_set[o] THEN p_custom[o] ELSE n.custom_status END,
-            custom_status_version = n.custom_status_version + CASE WHEN p_custom_set[o] THEN 1 ELSE 0 END
-        FROM unnest(v_stored) o WHERE p_held[o] > 0 AND n.incarnation = p_held[o];
-    END IF;
-    IF v_has_free THEN
-        WITH new AS (
-            INSERT INTO instances AS n (instance_id, orchestration_name, orchestration_version, current_execution_id,
-                created_at, updated_at, parent_instance_id, pinned_version, custom_status_version, custom_status)
-            SELECT v_instance[o], p_name[o], p_version[o], p_execution[o], v_now, v_now, p_parent[o],
-                coalesce(p_pinned[o], ''), CASE WHEN p_custom_set[o] THEN 1 ELSE 0 END, p_custom[o]
-            FROM unnest(v_stored) o
-            WHERE p_held[o] = 0 AND p_name[o] IS NOT NULL AND p_version[o] IS NOT NULL
-            RETURNING n.instance_id, n.incarnation)
-        SELECT pg_catalog.count(*), pg_catalog.array_agg(coalesce(w.incarnation, d.detail) ORDER BY d.place)
-        INTO v_instances, details
-        FROM unnest(p_instance, details) WITH ORDINALITY d(i, detail, place)
-        LEFT JOIN new w ON w.instance_id = d.i;
-        v_instances := (SELECT pg_catalog.count(*) FROM unnest(v_stored) o
-            WHERE p_held[o] = 0 AND p_name[o] IS NOT NULL AND p_version[o] IS NOT NULL);
+        SELECT w.details, w.new_instances, w.new_executions, w.running, w.completed, w.failed
+        INTO details, v_instances, v_executions, v_running, v_completed, v_failed
+        FROM write_states_1(p_at => v_now, p_fits => v_stored, p_details => details, p_befores => v_befores,
+            p_currents => v_currents, p_has_new => v_has_new, p_has_status => v_has_status, p_has_free => v_has_free,
+            p_instance => p_instance, p_execution => p_execution, p_status => p_status, p_terminal => p_terminal,
+            p_output => p_output, p_name => p_name, p_version => p_version, p_parent => p_parent, p_pinned => p_pinned,
+            p_major => p_major, p_minor => p_minor, p_patch => p_patch, p_custom_set => p_custom_set, p_custom => p_custom) w;
     END IF;
 
     INSERT INTO history (instance_id, execution_id, event_id, event_type, created_at, event_data)
@@ -477,32 +605,21 @@ BEGIN
     END IF;
 
     IF p_claim_max > 0 THEN
-        -- The oldest that is ready. One whose time came long ago, and whom no claim has looked at yet, is older still.
-        IF pg_catalog.cardinality(p_claim_routes) = 1 THEN
-            SELECT (SELECT w.created_at FROM worker_queue w
-                    WHERE w.route = p_claim_routes[1] AND w.due_at IS NULL AND w.session_id IS NULL ORDER BY w.id LIMIT 1),
-                (SELECT 1 FROM worker_queue w WHERE w.due_at <= v_now - p_overtaking_ms ORDER BY w.due_at LIMIT 1) IS NULL
-            INTO v_head, v_may_overtake;
-        ELSE
-            SELECT (SELECT pg_catalog.min(h.created_at) FROM unnest(coalesce(p_claim_routes, ready_routes_1()))
-                        r(route) CROSS JOIN LATERAL (
-                    SELECT w.created_at FROM worker_queue w
-                    WHERE w.route = r.route AND w.due_at IS NULL AND w.session_id IS NULL ORDER BY w.id LIMIT 1) h),
-                (SELECT 1 FROM worker_queue w WHERE w.due_at <= v_now - p_overtaking_ms ORDER BY w.due_at LIMIT 1) IS NULL
-            INTO v_head, v_may_overtake;
-        END IF;
-        v_may_overtake := v_may_overtake AND (v_head IS NULL OR v_head > v_now - p_overtaking_ms);
-        IF NOT v_may_overtake THEN
+        SELECT o.head, o.may_overtake, o.some_are_due INTO v_head, v_may_overtake, v_some_are_due
+        FROM may_overtake_1(p_at => v_now, p_overtaking_ms => p_overtaking_ms, p_routes => p_claim_routes) o;
+        IF v_some_are_due THEN
+            p_claim_max := 0;
+        ELSIF NOT v_may_overtake THEN
             old_ids := oldest_work_1(p_claim_max, p_claim_routes);
             p_claim_max := p_claim_max - coalesce(pg_catalog.cardinality(old_ids), 0);
         END IF;
     END IF;
     IF pg_catalog.cardinality(p_work_turn) > 0 THEN
-        v_entered := enter_work_1(p_now, verdicts, p_work_turn, p_work_instance, p_work_execution, p_work_activity,
-            p_work_session, p_work_route, p_work_item, p_claim_max, p_claim_ms, p_claim_routes, p_claim_seed);
-        places := v_entered.places;
-        ids := v_entered.ids;
-        some_ready := v_entered.some_ready;
+        SELECT w.places, w.ids, w.some_ready INTO places, ids, some_ready
+        FROM enter_work_2(p_now => p_now, p_verdicts => verdicts, p_turn => p_work_turn, p_instance => p_work_instance,
+            p_execution => p_work_execution, p_activity => p_work_activity, p_session => p_work_session,
+            p_route => p_work_route, p_item => p_work_item, p_room => p_claim_max, p_lease_ms => p_claim_ms,
+            p_routes => p_claim_routes, p_seed => p_claim_seed) w;
     END IF;
     IF p_claim_max > 0 AND v_may_overtake AND v_head IS NOT NULL
         AND coalesce(pg_catalog.cardinality(places), 0) < p_claim_max THEN
@@ -526,14 +643,7 @@ BEGIN
             p_continued => v_continued, p_turn => p_message_turn, p_instance => p_message_instance,
             p_class => p_message_class, p_due => p_message_due, p_item => p_message_item, p_parent => p_message_parent) m;
         IF next_due IS NOT NULL THEN
-            -- An instance that only set timers waits for the first of them. Nobody has to look before that.
-            WITH waiting AS (
-                UPDATE instance_schedule s SET lock_token = NULL, due_at = least(m.at, 9223372036854775807 - v_head_start) + v_head_start,
-                    class = coalesce((SELECT n.pinned_version FROM instances n WHERE n.instance_id = s.instance_id), '')
-                FROM (SELECT u.i, pg_catalog.min(u.at) AS at FROM unnest(v_told, v_times) u(i, at)
-                      GROUP BY u.i HAVING pg_catalog.min(u.at) > 0) m
-                WHERE s.instance_id = m.i AND s.lock_token = v_guard RETURNING s.instance_id)
-            SELECT pg_catalog.array_agg(instance_id) INTO v_waiting FROM waiting;
+            v_waiting := let_wait_1(p_guard => v_guard, p_head_start => v_head_start, p_told => v_told, p_times => v_times);
         END IF;
         v_told := nullif(ARRAY(SELECT unnest(v_told) EXCEPT SELECT unnest(v_waiting)), '{}');
     END IF;
@@ -592,7 +702,8 @@ BEGIN
                     AND (SELECT 1 FROM executions e WHERE e.instance_id = p_instance LIMIT 1) IS NULL
                     AND (SELECT 1 FROM orchestrator_queue q WHERE q.instance_id = p_instance LIMIT 1) IS NULL
                     -- Nothing that waits for its turn is overtaken, unless for a moment.
-                    AND (SELECT 1 FROM worker_queue w WHERE w.due_at <= v_now - p_overtaking_ms ORDER BY w.due_at LIMIT 1)
+                    AND (SELECT 1 FROM worker_queue w WHERE w.due_at <= v_now AND w.created_at <= v_now - p_overtaking_ms
+                     ORDER BY w.due_at LIMIT 1)
                         IS NULL
                     AND coalesce((SELECT w.created_at FROM worker_queue w
                          WHERE w.route = p_claim_routes[1] AND w.due_at IS NULL AND w.session_id IS NULL
@@ -700,7 +811,8 @@ BEGIN
                 AND (SELECT 1 FROM orchestrator_queue q
                      WHERE q.instance_id = p_instance AND q.parked_at IS NOT NULL LIMIT 1) IS NULL
                 -- Nothing that waits for its turn is overtaken, unless for a moment.
-                AND (SELECT 1 FROM worker_queue w WHERE w.due_at <= v_now - p_overtaking_ms ORDER BY w.due_at LIMIT 1) IS NULL
+                AND (SELECT 1 FROM worker_queue w WHERE w.due_at <= v_now AND w.created_at <= v_now - p_overtaking_ms
+                     ORDER BY w.due_at LIMIT 1) IS NULL
                 AND coalesce((SELECT w.created_at FROM worker_queue w
                      WHERE w.route = p_claim_routes[1] AND w.due_at IS NULL AND w.session_id IS NULL ORDER BY w.id LIMIT 1)
                     > v_now - p_overtaking_ms AND pg_catalog.cardinality(p_work_activity) >= p_claim_max, true)),
@@ -800,7 +912,8 @@ BEGIN
                 AND (p_claim_max = 0
                     OR (SELECT 1 FROM worker_queue w
                         WHERE w.route = p_claim_routes[1] AND w.due_at IS NULL AND w.session_id IS NULL LIMIT 1) IS NULL
-                    AND (SELECT 1 FROM worker_queue w WHERE w.due_at <= v_now - p_overtaking_ms ORDER BY w.due_at LIMIT 1)
+                    AND (SELECT 1 FROM worker_queue w WHERE w.due_at <= v_now AND w.created_at <= v_now - p_overtaking_ms
+                     ORDER BY w.due_at LIMIT 1)
                         IS NULL)),
         done AS (
             DELETE FROM worker_queue w USING fits
@@ -1073,11 +1186,9 @@ DECLARE
     v_has_status boolean;
     v_has_free boolean;
     v_has_end boolean;
-    v_begun text[];
     v_ended text[];
     v_over text[];
     v_continued text[];
-    v_entered record;
     v_told text[];
     v_instances bigint := 0;
     v_executions bigint := 0;
@@ -1114,75 +1225,17 @@ BEGIN
         INTO v_has_new, v_has_status, v_has_free, v_has_end, v_are_plain FROM unnest(v_stored) o;
     END IF;
 
-    IF v_has_new THEN
-        WITH new AS (
-            INSERT INTO executions (instance_id, execution_id, status, started_at, completed_at, duroxide_version_major,
-                duroxide_version_minor, duroxide_version_patch, output)
-            SELECT v_instance[o], p_execution[o], coalesce(p_status[o], 'Running'), v_now,
-                CASE WHEN p_terminal[o] THEN v_now END, p_major[o], p_minor[o], p_patch[o],
-                CASE WHEN p_status[o] IS NOT NULL THEN p_output[o] END
-            FROM unnest(v_stored) o WHERE v_befores[o] IS NULL OR v_currents[o] <> p_execution[o]
-            ON CONFLICT DO NOTHING RETURNING instance_id)
-        SELECT array_agg(w.instance_id), count(*) INTO v_begun, v_executions FROM new w;
-    END IF;
-    IF v_has_status THEN
-        UPDATE executions e SET
-            status = coalesce(p_status[o], e.status),
-            output = CASE WHEN p_status[o] IS NOT NULL THEN p_output[o] ELSE e.output END,
-            completed_at = CASE WHEN p_status[o] IS NULL THEN e.completed_at WHEN p_terminal[o] THEN v_now END,
-            duroxide_version_major = CASE WHEN p_pinned[o] IS NOT NULL THEN p_major[o] ELSE e.duroxide_version_major END,
-            duroxide_version_minor = CASE WHEN p_pinned[o] IS NOT NULL THEN p_minor[o] ELSE e.duroxide_version_minor END,
-            duroxide_version_patch = CASE WHEN p_pinned[o] IS NOT NULL THEN p_patch[o] ELSE e.duroxide_version_patch END
-        FROM unnest(v_stored) o
-        WHERE (p_status[o] IS NOT NULL OR p_pinned[o] IS NOT NULL) AND (v_begun IS NULL OR v_instance[o] <> ALL (v_begun))
-            AND e.instance_id = v_instance[o] AND e.execution_id = p_execution[o];
-    END IF;
     IF v_are_plain THEN
         UPDATE instances n SET updated_at = v_now
         WHERE n.incarnation = ANY (ARRAY(SELECT details[o] FROM unnest(v_stored) o));
     ELSE
-        UPDATE instances n SET
-            updated_at = v_now,
-            current_execution_id = greatest(n.current_execution_id, p_execution[o]),
-            pinned_version = CASE
-                WHEN p_pinned[o] IS NOT NULL AND p_execution[o] >= n.current_execution_id THEN p_pinned[o]
-                WHEN p_pinned[o] IS NULL AND p_execution[o] > n.current_execution_id THEN ''
-                ELSE n.pinned_version END,
-            orchestration_name = coalesce(CASE WHEN p_version[o] IS NOT NULL THEN p_name[o] END, n.orchestration_name),
-            orchestration_version = coalesce(CASE WHEN p_name[o] IS NOT NULL THEN p_version[o] END, n.orchestration_version),
-            custom_status = CASE WHEN p_custom_set[o] THEN p_custom[o] ELSE n.custom_status END,
-            custom_status_version = n.custom_status_version + CASE WHEN p_custom_set[o] THEN 1 ELSE 0 END
-        FROM unnest(v_stored) o WHERE v_currents[o] IS NOT NULL AND n.incarnation = details[o];
-    END IF;
-    IF v_has_free THEN
-        INSERT INTO instances (instance_id, orchestration_name, orchestration_version, current_execution_id,
-            created_at, updated_at, parent_instance_id, pinned_version, custom_status_version, custom_status)
-        SELECT v_instance[o], p_name[o], p_version[o], p_execution[o], v_now, v_now, p_parent[o],
-            -- A turn without a name may have recorded and pinned the execution before.
-            coalesce(p_pinned[o], CASE WHEN v_begun IS NULL OR v_instance[o] <> ALL (v_begun) THEN (
-                SELECT e.duroxide_version_major || '.' || e.duroxide_version_minor || '.' || e.duroxide_version_patch
-                FROM executions e WHERE e.instance_id = v_instance[o] AND e.execution_id = p_execution[o]) END, ''),
-            CASE WHEN p_custom_set[o] THEN 1 ELSE 0 END, p_custom[o]
-        FROM unnest(v_stored) o WHERE v_currents[o] IS NULL AND p_name[o] IS NOT NULL AND p_version[o] IS NOT NULL
-        ORDER BY o;
-        GET DIAGNOSTICS v_instances = ROW_COUNT;
-        SELECT array_agg(CASE WHEN t.verdict = 0 THEN n.incarnation ELSE t.detail END ORDER BY t.place) INTO details
-        FROM unnest(p_instance, verdicts, details) WITH ORDINALITY t(i, verdict, detail, place)
-        LEFT JOIN instances n ON n.instance_id = t.i;
-    END IF;
-    IF v_has_new OR v_has_status THEN
-        -- The statuses that the instances had, and those that they have.
-        SELECT sum((s.after = 'Running')::integer) - coalesce(sum((s.before = 'Running')::integer), 0),
-            sum((s.after = 'Completed')::integer) - coalesce(sum((s.before = 'Completed')::integer), 0),
-            sum((s.after = 'Failed')::integer) - coalesce(sum((s.before = 'Failed')::integer), 0)
-        INTO v_running, v_completed, v_failed FROM (
-            SELECT v_befores[o] AS before, CASE
-                WHEN p_status[o] IS NOT NULL AND p_execution[o] >= coalesce(v_currents[o], 0) THEN p_status[o]
-                ELSE (SELECT e.status FROM executions e WHERE e.instance_id = v_instance[o]
-                    AND e.execution_id = greatest(v_currents[o], p_execution[o])) END AS after
-            FROM unnest(v_stored) o
-            WHERE details[o] IS NOT NULL
-                AND (v_currents[o] IS NULL OR p_status[o] IS NOT NULL OR p_execution[o] > v_currents[o])) s;
+        SELECT w.details, w.new_instances, w.new_executions, w.running, w.completed, w.failed
+        INTO details, v_instances, v_executions, v_running, v_completed, v_failed
+        FROM write_states_1(p_at => v_now, p_fits => v_stored, p_details => details, p_befores => v_befores,
+            p_currents => v_currents, p_has_new => v_has_new, p_has_status => v_has_status, p_has_free => v_has_free,
+            p_instance => p_instance, p_execution => p_execution, p_status => p_status, p_terminal => p_terminal,
+            p_output => p_output, p_name => p_name, p_version => p_version, p_parent => p_parent, p_pinned => p_pinned,
+            p_major => p_major, p_minor => p_minor, p_patch => p_patch, p_custom_set => p_custom_set, p_custom => p_custom) w;
     END IF;
 
     INSERT INTO history (instance_id, execution_id, event_id, event_type, created_at, event_data)
@@ -1217,11 +1270,11 @@ BEGIN
         p_claim_max := CASE WHEN leases_nothing THEN 0 ELSE p_claim_max - coalesce(cardinality(old_ids), 0) END;
     END IF;
     IF cardinality(p_work_turn) > 0 THEN
-        v_entered := enter_work_1(p_now, verdicts, p_work_turn, p_work_instance, p_work_execution, p_work_activity,
-            p_work_session, p_work_route, p_work_item, p_claim_max, p_claim_ms, p_claim_routes, p_claim_seed);
-        places := v_entered.places;
-        ids := v_entered.ids;
-        some_ready := v_entered.some_ready;
+        SELECT w.places, w.ids, w.some_ready INTO places, ids, some_ready
+        FROM enter_work_2(p_now => p_now, p_verdicts => verdicts, p_turn => p_work_turn, p_instance => p_work_instance,
+            p_execution => p_work_execution, p_activity => p_work_activity, p_session => p_work_session,
+            p_route => p_work_route, p_item => p_work_item, p_room => p_claim_max, p_lease_ms => p_claim_ms,
+            p_routes => p_claim_routes, p_seed => p_claim_seed) w;
     END IF;
 
     DELETE FROM orchestrator_queue WHERE id = ANY (v_messages);
@@ -2054,57 +2107,6 @@ BEGIN
     END IF;
     v_about.done := v_new;
     RETURN NEXT v_about;
-END $$;
-
--- As before; activities keep the order of their turns, whichever of them are leased at once.
-CREATE OR REPLACE FUNCTION enter_work_1(
-    p_now bigint, p_verdict integer[], p_turn integer[], p_instance text[], p_execution bigint[], p_activity bigint[],
-    p_session text[], p_route text[], p_item text[], p_room integer, p_lease_ms bigint, p_routes text[], p_seed text,
-    OUT places integer[], OUT ids bigint[], OUT some_ready boolean)
-LANGUAGE plpgsql AS $$
-DECLARE
-    v_now bigint := now_ms_1(p_now);
-    v_until bigint := v_now + least(p_lease_ms, 9223372036854775807 - v_now);
-    v_id bigint;
-    v_ready integer[];
-    v_ready_ids bigint[];
-    v_sessions text[];
-    v_routes text[];
-BEGIN
-    FOR v_place IN 1..cardinality(p_turn) LOOP
-        CONTINUE WHEN p_verdict[p_turn[v_place]] <> 0;
-        v_id := nextval('worker_queue_id_seq');
-        IF p_room > 0 AND p_session[v_place] IS NULL AND (p_routes IS NULL OR p_route[v_place] = ANY (p_routes)) THEN
-            places := places || v_place;
-            ids := ids || v_id;
-            p_room := p_room - 1;
-            CONTINUE;
-        END IF;
-        v_ready := v_ready || v_place;
-        v_ready_ids := v_ready_ids || v_id;
-        IF p_session[v_place] IS NOT NULL THEN
-            v_sessions := v_sessions || p_session[v_place];
-            v_routes := v_routes || p_route[v_place];
-        END IF;
-    END LOOP;
-    IF places IS NOT NULL THEN
-        INSERT INTO worker_queue (id, instance_id, execution_id, activity_id, route, due_at, lock_token, locked_until,
-            attempt_count, created_at, work_item)
-        OVERRIDING SYSTEM VALUE
-        SELECT ids[o], p_instance[places[o]], p_execution[places[o]], p_activity[places[o]], p_route[places[o]], v_until,
-            work_token_1(p_seed, ids[o]), v_until, 1, v_now, p_item[places[o]]
-        FROM generate_series(1, cardinality(places)) o;
-    END IF;
-    some_ready := v_ready IS NOT NULL;
-    IF some_ready THEN
-        INSERT INTO worker_queue (id, instance_id, execution_id, activity_id, session_id, route, created_at, work_item)
-        OVERRIDING SYSTEM VALUE
-        SELECT r.id, p_instance[r.o], p_execution[r.o], p_activity[r.o], p_session[r.o], p_route[r.o], v_now, p_item[r.o]
-        FROM unnest(v_ready, v_ready_ids) r(o, id) ORDER BY r.id;
-    END IF;
-    IF v_sessions IS NOT NULL THEN
-        INSERT INTO session_arrivals (sessions, routes) VALUES (v_sessions, v_routes);
-    END IF;
 END $$;
 
 -- As `start_with_messages_1`; a start says whose child it is.

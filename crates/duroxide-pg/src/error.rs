@@ -6,6 +6,20 @@ use duroxide::providers::ProviderError;
 use tokio_postgres::error::SqlState;
 
 /// Why a store could not be opened.
+///
+/// ```no_run
+/// use duroxide_pg::{PgError, PostgresProvider};
+///
+/// # async fn run(url: &str) -> Result<PostgresProvider, String> {
+/// loop {
+///     match PostgresProvider::new(url).await {
+///         Err(error) if error.is_retryable() => tokio::time::sleep(std::time::Duration::from_secs(1)).await,
+///         Err(PgError::LoginRefused { reason }) => return Err(format!("look at the password: {reason}")),
+///         opened => return opened.map_err(|error| error.to_string()),
+///     }
+/// }
+/// # }
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PgError {

@@ -19,7 +19,7 @@ use duroxide::providers::{
 
 use crate::PostgresProvider;
 use crate::dead_holders;
-use crate::encode::{self, NewMessage, leased_by, leased_work};
+use crate::encode::{self, NewMessage, leased_by};
 use crate::histories::OF_CURRENT;
 use crate::jobs::{Job, StartWithMessage, TurnStored};
 use crate::shared::{clamp, positive, whole_ms};
@@ -112,23 +112,22 @@ impl ExtendedProvider for PostgresProvider {
         turn: TurnToStore<'_>,
         claim: Option<&WorkRequest<'_>>,
     ) -> Result<StoredTurn, ProviderError> {
+        // A turn's commit never leases activities of sessions. If it has some for this caller, it leases nothing, so that those
+        // beside them do not overtake them.
+        let is_of_session =
+            |item: &WorkItem| matches!(item, WorkItem::ActivityExecute { session_id: Some(_), .. });
+        let has_sessions = turn.worker_items.iter().any(is_of_session);
         let order = claim.filter(|request| *request.tag_filter != TagFilter::None);
+        let order = order.filter(|request| request.session.is_none() || !has_sessions);
         let order = order.map(|request| self.work_order(request));
         let TurnStored { incarnation, work } = self.commit_turn(turn, order).await?;
         let Some(request) = claim else { return Ok(StoredTurn { incarnation, claims: Vec::new() }) };
-        // The turn is stored whatever becomes of this claim. A turn's commit never leases activities of sessions.
-        let Some(work) = work else {
-            let claims = self.claim_work(request).await.unwrap_or_default();
-            return Ok(StoredTurn { incarnation, claims });
+        // The turn is stored whatever becomes of this claim.
+        let claims = match work {
+            Some(work) => self.take_work("store_turn", work).await,
+            None => self.claim_work(request).await,
         };
-        let mut claims = self.take_work("store_turn", work).await.unwrap_or_default();
-        let is_of_session =
-            |item: &WorkItem| matches!(item, WorkItem::ActivityExecute { session_id: Some(_), .. });
-        if claims.len() < request.max && turn.worker_items.iter().any(is_of_session) {
-            let rest = WorkRequest { max: request.max - claims.len(), ..request.clone() };
-            claims.extend(self.claim_work(&rest).await.unwrap_or_default());
-            claims.sort_by_key(|claim| leased_work(&claim.lock_token));
-        }
+        let claims = claims.unwrap_or_default();
         Ok(StoredTurn { incarnation, claims })
     }
 

@@ -51,6 +51,16 @@ const TABLES: &str = "SELECT s.relname::text AS name, pg_total_relation_size(s.r
 impl PostgresProvider {
     /// Describes the database of the store.
     ///
+    /// ```no_run
+    /// # async fn run(store: duroxide_pg::PostgresProvider) -> Result<(), duroxide::providers::ProviderError> {
+    /// let facts = store.facts().await?;
+    /// println!("PostgreSQL {}, {} MB", facts.server_version, facts.database_bytes / 1_000_000);
+    /// if let Some(largest) = facts.tables.first() {
+    ///     println!("the largest table is {}, with {} rows", largest.name, largest.live_rows);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// If it cannot be read.
     pub async fn facts(&self) -> Result<PostgresFacts, ProviderError> {

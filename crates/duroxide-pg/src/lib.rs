@@ -164,6 +164,18 @@ pub(crate) const SLOTS: i32 = 64;
 /// A store in a schema of a PostgreSQL database.
 ///
 /// Open and use it inside a tokio runtime. A dropped store still finishes the writes it was handed.
+///
+/// ```no_run
+/// use std::sync::Arc;
+/// use duroxide::Client;
+/// use duroxide_pg::PostgresProvider;
+///
+/// # async fn run() -> Result<(), duroxide_pg::PgError> {
+/// let store = PostgresProvider::builder().schema("orders").open("postgres://localhost/app").await?;
+/// let client = Client::new(Arc::new(store));
+/// # drop(client);
+/// # Ok(()) }
+/// ```
 pub struct PostgresProvider {
     shared: Arc<Shared>,
     connector: Arc<Connector>,
@@ -289,6 +301,14 @@ impl PostgresProvider {
 
     /// Applies the migrations that the schema lacks. Opening a store does so already.
     ///
+    /// ```no_run
+    /// # async fn run(store: duroxide_pg::PostgresProvider) -> Result<(), duroxide_pg::PgError> {
+    /// // A test begins again with an empty schema.
+    /// store.cleanup_schema().await?;
+    /// store.initialize_schema().await
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`new`](Self::new).
     pub async fn initialize_schema(&self) -> Result<(), PgError> {
@@ -298,6 +318,14 @@ impl PostgresProvider {
     }
 
     /// Drops the schema with everything in it, for tests. Of `public` it drops only what belongs to the store.
+    ///
+    /// ```no_run
+    /// # async fn run(url: &str) -> Result<(), duroxide_pg::PgError> {
+    /// let store = duroxide_pg::PostgresProvider::builder().schema("test_orders").open(url).await?;
+    /// // ... the test ...
+    /// store.cleanup_schema().await
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// What the server reports.

@@ -92,6 +92,15 @@ const LONGEST_MIGRATION: Duration = Duration::from_secs(6 * 60 * 60);
 const LOCK_TIMEOUT: &str = "55P03";
 
 /// What a process does about migrations when it opens a store.
+///
+/// ```no_run
+/// use duroxide_pg::{Migrations, PostgresProvider};
+///
+/// # async fn run(url: &str) -> Result<PostgresProvider, duroxide_pg::PgError> {
+/// // Only the deployment may change tables; the service refuses to start on a schema that is behind.
+/// PostgresProvider::builder().migrations(Migrations::Verify).open(url).await
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Migrations {
     /// Applies missing migrations, and creates the schema if need be. That takes the rights of the schema's owner.

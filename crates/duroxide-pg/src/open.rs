@@ -59,6 +59,12 @@ pub async fn open(url: &str) -> Result<Arc<dyn Provider>, OpenError> {
 }
 
 /// Takes `schema=name` out of a URL's options: the rest is what [`PostgresProvider::builder`] opens, in that schema.
+///
+/// ```
+/// let (url, schema) = duroxide_pg::take_schema("postgres://localhost/app?sslmode=require&schema=orders");
+/// assert_eq!(url, "postgres://localhost/app?sslmode=require");
+/// assert_eq!(schema.as_deref(), Some("orders"));
+/// ```
 pub fn take_schema(url: &str) -> (String, Option<String>) {
     let Some((address, query)) = url.split_once('?') else { return (url.to_string(), None) };
     let (schemas, others): (Vec<&str>, Vec<&str>) =

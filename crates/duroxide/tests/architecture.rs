@@ -343,10 +343,11 @@ fn every_chapter_is_in_the_book_and_no_link_leaves_it() {
 }
 
 /// What users call, by files and directories of the repository.
-const USERS_CALL: [&str; 19] = [
+const USERS_CALL: [&str; 23] = [
     "crates/duroxide/src/activity",
     "crates/duroxide/src/app",
     "crates/duroxide/src/client",
+    "crates/duroxide/src/observability/logging.rs",
     "crates/duroxide/src/orchestration",
     "crates/duroxide/src/providers/sqlite/backup.rs",
     "crates/duroxide/src/providers/sqlite/facts.rs",
@@ -360,14 +361,72 @@ const USERS_CALL: [&str; 19] = [
     "crates/duroxide/src/testing/history.rs",
     "crates/duroxide/src/testing/mock.rs",
     "crates/duroxide/src/typed",
+    "crates/duroxide-dashboard/src/api/mod.rs",
     "crates/duroxide-dashboard/src/lib.rs",
+    "crates/duroxide-pg/src/facts.rs",
     "crates/duroxide-pg/src/lib.rs",
+    "crates/duroxide-pg/src/open.rs",
     "crates/duroxide-pg/src/options.rs",
+];
+
+/// Types that users hold or match on beside those of [`USERS_CALL`], by file. Each has an example, which also shows its functions
+/// unless they have examples of their own.
+const USERS_HOLD: [(&str, &[&str]); 21] = [
+    ("crates/duroxide/src/model/clock.rs", &["ManualClock"]),
+    ("crates/duroxide/src/model/completion_token.rs", &["CompletionToken"]),
+    ("crates/duroxide/src/model/error_details.rs", &["ErrorDetails"]),
+    ("crates/duroxide/src/model/event.rs", &["EventKind"]),
+    ("crates/duroxide/src/model/event_view.rs", &["EventView"]),
+    ("crates/duroxide/src/model/instance_state.rs", &["InstanceState"]),
+    ("crates/duroxide/src/model/status.rs", &["OrchestrationStatus", "OrchestrationDescriptor"]),
+    ("crates/duroxide/src/model/waits.rs", &["BlockedReason"]),
+    ("crates/duroxide/src/model/worker_info.rs", &["WorkerInfo"]),
+    ("crates/duroxide/src/observability/config.rs", &["ObservabilityConfig"]),
+    ("crates/duroxide/src/observability/handle.rs", &["ObservabilityHandle"]),
+    ("crates/duroxide/src/observability/snapshot.rs", &["MetricsSnapshot"]),
+    ("crates/duroxide/src/providers/error.rs", &["ProviderError"]),
+    ("crates/duroxide/src/providers/filters.rs", &["TagFilter", "SemverRange"]),
+    ("crates/duroxide/src/providers/inspection/rows.rs", &["EventRequest"]),
+    ("crates/duroxide/src/providers/management.rs", &["InstanceFilter", "PruneOptions", "InstanceTree"]),
+    ("crates/duroxide/src/providers/memory/mod.rs", &["MemoryProvider"]),
+    ("crates/duroxide/src/runtime/mod.rs", &["Runtime"]),
+    (
+        "crates/duroxide/src/runtime/options.rs",
+        &[
+            "RuntimeOptions",
+            "TurnCheck",
+            "OnMismatch",
+            "OnUnregistered",
+            "OnForeignWait",
+            "UnregisteredBackoffConfig",
+        ],
+    ),
+    ("crates/duroxide-pg/src/error.rs", &["PgError"]),
+    ("crates/duroxide-pg/src/migrate.rs", &["Migrations"]),
+];
+
+/// Types in the files of [`USERS_CALL`] that need no example: parts of an answer that has one, for authors of handlers of their own, or
+/// kept from the published interface.
+const TYPES_WITHOUT_EXAMPLE: [&str; 14] = [
+    "client/inspect.rs TroubledOrchestration",
+    "orchestration/durable_future.rs ScheduleKind",
+    "orchestration/mod.rs LogLevel",
+    "registry/handlers.rs ActivityHandler",
+    "registry/handlers.rs FnActivity",
+    "registry/handlers.rs FnOrchestration",
+    "registry/handlers.rs OrchestrationHandler",
+    "sqlite/facts.rs IntegrityCheck",
+    "sqlite/facts.rs SqliteFacts",
+    "sqlite/options.rs SqliteOptions",
+    "src/facts.rs PostgresFacts",
+    "src/facts.rs TableFacts",
+    "src/open.rs OpenError",
+    "typed/arguments.rs ArgList",
 ];
 
 /// Functions in these files that need no example: of types that users do not see, for authors of stores and kits, or kept from
 /// the published interface beside one that has an example.
-const WITHOUT_EXAMPLE: [&str; 19] = [
+const WITHOUT_EXAMPLE: [&str; 13] = [
     "activity/attempt.rs changed",
     "activity/state.rs of",
     "activity/state.rs type_name",
@@ -381,32 +440,80 @@ const WITHOUT_EXAMPLE: [&str; 19] = [
     "registry/activities.rs from_registry",
     "registry/builder.rs merge_registry",
     "registry/builder.rs register_all_handlers",
-    "registry/mod.rs resolve_handler",
-    "registry/mod.rs resolve_handler_exact",
-    "registry/mod.rs set_version_policy",
-    "registry/orchestrations.rs set_policy",
-    "src/lib.rs cleanup_schema",
-    "src/lib.rs initialize_schema",
 ];
 
-/// The functions of a source whose documentation has no example. Those without any documentation are not for users, nor are hooks
-/// for tests.
-fn without_example(text: &str) -> Vec<String> {
+/// An item that users see, and the lines of its documentation.
+struct Documented<'a> {
+    /// The type, or for a function the type of its `impl`; empty for a function of the module.
+    of: String,
+    /// The function; `None` for a type.
+    function: Option<String>,
+    doc: Vec<&'a str>,
+}
+
+impl Documented<'_> {
+    fn has_example(&self) -> bool {
+        self.doc.iter().any(|line| line.contains("```"))
+    }
+
+    /// Whether the example calls a function.
+    fn shows(&self, function: &str) -> bool {
+        let calls = [format!(".{function}("), format!("::{function}(")];
+        self.doc.iter().any(|line| calls.iter().any(|call| line.contains(call)))
+    }
+}
+
+/// The word with which a text begins: a name, without what follows it.
+fn first_word(text: &str) -> String {
+    text.split(|c: char| !(c.is_alphanumeric() || c == '_')).next().unwrap_or_default().to_string()
+}
+
+/// A text without the parameters in angle brackets with which it begins.
+fn without_generics(text: &str) -> &str {
+    let mut depth = 0;
+    let end = text.find(|c: char| {
+        depth += i32::from(c == '<') - i32::from(c == '>');
+        depth == 0
+    });
+    if text.starts_with('<') {
+        text.split_at(end.unwrap_or_default()).1.trim_start_matches('>')
+    } else {
+        text
+    }
+}
+
+/// The public types and functions of a source. Those without any documentation are not for users, nor are hooks for tests.
+fn documented_items(text: &str) -> Vec<Documented<'_>> {
     let (mut found, mut doc, mut is_hidden) = (Vec::new(), Vec::new(), false);
-    for line in text.lines().map(str::trim).take_while(|line| !line.starts_with("#[cfg(test)]")) {
+    let mut of = String::new();
+    for line in text.lines().take_while(|line| *line != "mod tests {") {
+        if line.starts_with('}') {
+            of.clear();
+        }
+        let line = line.trim();
         if line.starts_with("///") {
             doc.push(line);
-        } else if line.starts_with("#[") {
+            continue;
+        }
+        if line.starts_with("#[") {
             is_hidden |= line.contains("doc(hidden)") || line.contains("feature = \"test-hooks\"");
-        } else {
-            let signature =
-                line.strip_prefix("pub ").map(|rest| rest.replace("const ", "").replace("async ", ""));
-            if let Some(name) = signature.as_deref().and_then(|rest| rest.strip_prefix("fn "))
-                && !(is_hidden || doc.is_empty() || doc.iter().any(|line| line.contains("```")))
+            continue;
+        }
+        if let Some(rest) = line.strip_prefix("impl") {
+            of = first_word(without_generics(rest).rsplit(" for ").next().unwrap_or_default().trim_start());
+        }
+        let is_seen = !std::mem::take(&mut is_hidden) && !doc.is_empty();
+        let doc = std::mem::take(&mut doc);
+        let signature =
+            line.strip_prefix("pub ").map(|rest| rest.replace("const ", "").replace("async ", ""));
+        if let Some(signature) = signature.filter(|_| is_seen) {
+            let after = |word: &str| signature.strip_prefix(word).map(first_word);
+            if let Some(function) = after("fn ") {
+                found.push(Documented { of: of.clone(), function: Some(function), doc });
+            } else if let Some(name) = after("struct ").or_else(|| after("enum ")).or_else(|| after("trait "))
             {
-                found.push(name.split(['(', '<']).next().unwrap_or_default().to_string());
+                found.push(Documented { of: name, function: None, doc });
             }
-            (doc, is_hidden) = (Vec::new(), false);
         }
     }
     found
@@ -414,7 +521,7 @@ fn without_example(text: &str) -> Vec<String> {
 
 #[test]
 fn whatever_users_call_has_an_example() {
-    let mut lacking = BTreeSet::new();
+    let (mut functions, mut types) = (BTreeSet::new(), BTreeSet::new());
     for place in USERS_CALL {
         let place = root().join(place);
         let files = match place.is_dir() {
@@ -425,12 +532,35 @@ fn whatever_users_call_has_an_example() {
         for file in files.into_iter().filter(|file| file.is_file() && !file.ends_with("typed/macros.rs")) {
             let directory = file.parent().unwrap().file_name().unwrap().to_string_lossy().into_owned();
             let file_name = file.file_name().unwrap().to_string_lossy().into_owned();
-            let named = |name: String| format!("{directory}/{file_name} {name}");
-            lacking.extend(without_example(&fs::read_to_string(&file).unwrap()).into_iter().map(named));
+            let text = fs::read_to_string(&file).unwrap();
+            for item in documented_items(&text).into_iter().filter(|item| !item.has_example()) {
+                match item.function {
+                    Some(function) => functions.insert(format!("{directory}/{file_name} {function}")),
+                    None => types.insert(format!("{directory}/{file_name} {}", item.of)),
+                };
+            }
         }
     }
-    let excepted: BTreeSet<String> = WITHOUT_EXAMPLE.map(str::to_string).into();
-    assert_eq!(lacking, excepted);
+    assert_eq!(functions, BTreeSet::from(WITHOUT_EXAMPLE.map(str::to_string)));
+    assert_eq!(types, BTreeSet::from(TYPES_WITHOUT_EXAMPLE.map(str::to_string)));
+}
+
+#[test]
+fn whatever_users_hold_has_an_example_that_shows_its_functions() {
+    for (file, names) in USERS_HOLD {
+        let text = fs::read_to_string(root().join(file)).unwrap();
+        let items = documented_items(&text);
+        for name in names {
+            let of_name = || items.iter().filter(|item| item.of == *name);
+            let found = of_name().find(|item| item.function.is_none());
+            let found = found.unwrap_or_else(|| panic!("{file} has no {name}"));
+            assert!(found.has_example(), "{file}: {name} has no example");
+            for item in of_name().filter(|item| !item.has_example()) {
+                let Some(function) = &item.function else { continue };
+                assert!(found.shows(function), "{file}: the example of {name} does not show `{function}`");
+            }
+        }
+    }
 }
 
 /// The calls of `get` in a source that name a number above zero.

@@ -48,3 +48,77 @@ fn every_public_item_of_a_published_crate_is_documented() {
         }
     }
 }
+
+/// Where the code has a bound, the line that says so, and the beginning of the row of the guide's page, with the bound in it.
+const LIMITS: [(&str, &str, &str); 16] = [
+    (
+        "duroxide-macros/src/function.rs",
+        "MOST_ARGUMENTS: usize = 8;",
+        "arguments of an activity or orchestration, contexts and `State` aside | 8 ",
+    ),
+    (
+        "duroxide-macros/src/combinators.rs",
+        "MOST_WITHOUT_ARMS: usize = 12;",
+        "futures of a `select!` without arms | 12;",
+    ),
+    (
+        "duroxide/src/model/limits.rs",
+        "MAX_CARRY_FORWARD_EVENTS: usize = 100;",
+        "unread messages that continue-as-new carries | 100, ",
+    ),
+    ("duroxide/src/model/limits.rs", "MAX_CUSTOM_STATUS_BYTES: usize = 262_144;", "custom status | 256 KiB "),
+    ("duroxide/src/model/limits.rs", "MAX_WORKER_TAGS: usize = 5;", "tags that a worker serves | 5 "),
+    ("duroxide/src/model/limits.rs", "MAX_TAG_NAME_BYTES: usize = 256;", "tag name | 256 bytes "),
+    (
+        "duroxide/src/model/limits.rs",
+        "MAX_KV_KEYS: usize = 150;",
+        "values of an instance | 150 keys of 64 KiB each ",
+    ),
+    ("duroxide/src/model/limits.rs", "MAX_KV_VALUE_BYTES: usize = 65_536;", "reply to a request | 64 KiB;"),
+    (
+        "duroxide/src/model/requests.rs",
+        "ANSWERS_KEPT: usize = 1_000;",
+        "reply to a request | 64 KiB; the newest 1,000 ",
+    ),
+    (
+        "duroxide/src/model/requests.rs",
+        "OPEN_KEPT: usize = 256;",
+        "requests without a reply that continue-as-new carries | 256, the newest ",
+    ),
+    ("duroxide/src/model/requests.rs", "MAX_REQUEST_ID_BYTES: usize = 200;", "id of a request | 200 bytes "),
+    (
+        "duroxide/src/runtime/orchestrator/code_misfit.rs",
+        "DELIVERIES: u32 = 4;",
+        "deliveries of an instance to runtimes that lack its orchestration, before it is blocked | 4 ",
+    ),
+    (
+        "duroxide/src/runtime/orchestrator/check.rs",
+        "LONGEST_HISTORY: usize = 1000;",
+        "history of an instance whose turns the turn check takes twice | 1,000 events;",
+    ),
+    (
+        "duroxide/src/replay/replayer/mod.rs",
+        "IDLE_POLLS_MAX: u32 = 100;",
+        "how often in a row code may wake itself up before a step has a result | 100 times;",
+    ),
+    (
+        "duroxide/src/providers/delivery.rs",
+        "KEPT: usize = 1_000;",
+        "queue messages that were dropped because there was no instance, kept to be looked at | 1,000, the newest, for 7 days ",
+    ),
+    (
+        "duroxide/src/providers/inspection/query.rs",
+        "MOST_ROWS: usize = 1_000;",
+        "instances in one page of a listing | 1,000 ",
+    ),
+];
+
+#[test]
+fn the_page_of_limits_has_the_bounds_of_the_code() {
+    let page = fs::read_to_string(crates().join("../docs/guide/src/limits.md")).unwrap();
+    for (file, bound, row) in LIMITS {
+        let code = fs::read_to_string(crates().join(file)).unwrap();
+        assert!(code.contains(&format!("const {bound}")), "{file} has another bound than {bound}");
+        assert!(page.contains(&format!("\n| {row}")), "the page of limits lacks: {row}");
+    }
+}

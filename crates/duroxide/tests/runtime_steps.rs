@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 
 use duroxide::providers::{Provider, WorkItem};
-use duroxide::{ActivityContext, Client, EventKind, OrchestrationContext};
+use duroxide::{ActivityContext, Client, EventKind, OrchestrationContext, OrchestrationStatus};
 use runtime_support::faulty::{Call, Faulty};
 use runtime_support::{World, activities, orchestrations};
 use sqlite_store::{StoreFile, soon};
@@ -147,6 +147,65 @@ async fn whoever_waits_in_the_process_that_ends_the_instance_reads_nothing() {
         doors.add_permits(1);
         assert_eq!(runtime_support::output(soon(waiter).await.unwrap().unwrap()), instance);
         assert_eq!(counted.count(Call::Read), reads, "the end is told, not read");
+    }
+    runtime.shutdown(None).await;
+}
+
+// semantics: CLIENT-12
+#[tokio::test]
+async fn whoever_waits_hears_of_the_custom_status_with_the_end() {
+    let (_file, world) = site().await;
+    let counted = Faulty::whole(world.store.clone());
+    let client = Client::new(counted.clone());
+    let doors = Arc::new(tokio::sync::Semaphore::new(0));
+    let (runs, mut running) = tokio::sync::mpsc::unbounded_channel();
+    let gate = doors.clone();
+    let step = activities().register("Step", move |_: ActivityContext, input: String| {
+        let (gate, runs) = (gate.clone(), runs.clone());
+        async move {
+            if input == "held" {
+                runs.send(()).unwrap();
+                gate.acquire().await.unwrap().forget();
+            }
+            Ok(input)
+        }
+    });
+    // Two executions, each with turns that change the status and turns that do not.
+    let told = orchestrations().register("Told", |ctx: OrchestrationContext, input: String| async move {
+        ctx.set_custom_status("begun");
+        ctx.set_custom_status(format!("{input} begun"));
+        ctx.schedule_activity("Step", "1").await?;
+        if input == "first" {
+            return ctx.continue_as_new("second").await;
+        }
+        let result = ctx.schedule_activity("Step", "held").await?;
+        ctx.set_custom_status("done");
+        Ok(result)
+    });
+    let runtime = world.start(step, told).await;
+    for n in 0..5 {
+        let instance = format!("i{n}");
+        client.start_orchestration(&instance, "Told", "first").await.unwrap();
+        // Nothing about it changes from here until its end.
+        soon(running.recv()).await.unwrap();
+        let before = counted.count(Call::Read);
+        let waiter = {
+            let (client, instance) = (client.clone(), instance.clone());
+            tokio::spawn(async move { client.wait_for_orchestration(&instance, runtime_support::SOON).await })
+        };
+        // Whoever begins to wait looks once.
+        while counted.count(Call::Read) == before {
+            tokio::task::yield_now().await;
+        }
+        let reads = counted.count(Call::Read);
+        doors.add_permits(1);
+        let heard = soon(waiter).await.unwrap().unwrap();
+        assert_eq!(counted.count(Call::Read), reads, "the end is told, not read");
+        assert_eq!(heard, world.client.get_orchestration_status(&instance).await.unwrap());
+        let OrchestrationStatus::Completed { custom_status, custom_status_version, .. } = &heard else {
+            panic!("{heard:?}");
+        };
+        assert_eq!((custom_status.as_deref(), *custom_status_version), (Some("done"), 3));
     }
     runtime.shutdown(None).await;
 }

@@ -48,13 +48,14 @@ fn rust_files(directory: &Path) -> Vec<PathBuf> {
 }
 
 /// Where tests are, and how the document calls each place.
-fn places() -> [(&'static str, PathBuf); 4] {
+fn places() -> [(&'static str, PathBuf); 5] {
     let crates = repository().join("crates");
     [
         ("", crates.join("duroxide/tests")),
         ("kit::", crates.join("duroxide/src/provider_validation")),
         ("pg::", crates.join("duroxide-pg/tests")),
         ("dashboard::", crates.join("duroxide-dashboard/tests")),
+        ("src::", crates.join("duroxide/src")),
     ]
 }
 
@@ -96,6 +97,10 @@ fn sources() -> Sources {
     let mut sources = Sources::default();
     for (prefix, directory) in places() {
         for file in rust_files(&directory) {
+            // The kit stands among the sources, and has a prefix of its own.
+            if prefix == "src::" && file.starts_with(&places()[1].1) {
+                continue;
+            }
             let module = module(prefix, &directory, &file);
             let mut comments = Vec::new();
             let mut is_test = false;

@@ -34,7 +34,7 @@ const MOST_LOG_PAGES_A_STEP: f64 = 8.6;
 /// Machine steps of one sequential step.
 const MOST_VM_STEPS_A_STEP: f64 = 525.0;
 /// Machine steps of one step when two hundred instances take theirs at once, their start and end included.
-const MOST_VM_STEPS_A_STEP_IN_PARALLEL: f64 = 1_230.0;
+const MOST_VM_STEPS_A_STEP_IN_PARALLEL: f64 = 600.0;
 /// Commits that wait for the disk, beside those of its steps: of the start of an instance and of its first turn. The start goes
 /// the long way, for the runtime has not seen yet that turns are quick. Leases are committed, too, but nobody waits for those,
 /// and how many commits they share depends on the load.

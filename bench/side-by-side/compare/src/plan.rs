@@ -153,8 +153,10 @@ pub fn cases(args: &Args) -> Outcome<Vec<Case>> {
     if let Against::Peer(_) = args.against {
         // What a peer's programs can express.
         all.retain(|case| PEER_WORKLOADS.contains(&case.workload) && case.group != SYNCS_GROUP);
+        // A peer is about as fast as we are, so every round counts.
         for case in &mut all {
             case.sides = BOTH;
+            case.is_once = false;
         }
     }
     match args.store {

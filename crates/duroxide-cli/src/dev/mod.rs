@@ -37,7 +37,10 @@ const USUAL_PORT: u16 = 7878;
     after_help = "\
 The store is a temporary SQLite file, unless --db names one (DUROXIDE_DB does not count here). A worker runs sample
 orchestrations, which keep arriving: they succeed, fail, retry, wait for you, fan out, sleep and run long. Kill the
-worker with the crash button or with `duroxide dev crash`, and watch the work go on where it stopped. Ctrl-C ends it all."
+worker with the crash button or with `duroxide dev crash`, and watch the work go on where it stopped. Ctrl-C ends it all.
+
+The worker runs 24 activities and 4 turns at once, fewer than the 64 and 8 of an application:
+so the samples queue, and the dashboard shows it."
 )]
 pub struct Dev {
     #[command(subcommand)]

@@ -68,6 +68,12 @@ fn routes() -> OpenApiRouter<Arc<Shared>> {
 }
 
 /// Returns the OpenAPI document of the REST API, as JSON.
+///
+/// ```
+/// let document = duroxide_dashboard::openapi();
+/// assert!(document["paths"]["/api/v1/instances"]["get"].is_object());
+/// println!("{document:#}");
+/// ```
 pub fn openapi() -> serde_json::Value {
     let (_, document) = routes().split_for_parts();
     complete(document)

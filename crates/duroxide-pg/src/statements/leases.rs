@@ -113,7 +113,8 @@ pub(super) fn note_effects(row: &Row, reading: &mut Reading<'_>) {
     reading.effects.next_due = reading.effects.next_due.into_iter().chain(next_due).min();
 }
 
-/// Reads the activities that were leased along with turns: some of their own, whose texts are here, and older ones.
+/// Reads the activities that were leased along with turns: some of their own, whose texts are here, and older ones, the oldest
+/// first.
 pub(super) fn read_work(row: &Row, own: &[&NewActivity], seed: &str) -> Vec<StoredWork> {
     let numbers = |name: &str| row.get::<_, Option<Vec<i64>>>(name).unwrap_or_default();
     let token = |id: i64| format!("lock_{seed}_{id}");
@@ -125,5 +126,7 @@ pub(super) fn read_work(row: &Row, own: &[&NewActivity], seed: &str) -> Vec<Stor
     let items: Vec<String> = row.get::<_, Option<Vec<String>>>("old_items").unwrap_or_default();
     let old = numbers("old_ids").into_iter().zip(numbers("old_attempts")).zip(items);
     let old = old.map(|((id, attempts), text)| StoredWork { id, token: token(id), attempts, text });
+    let mut old: Vec<StoredWork> = old.collect();
+    old.sort_by_key(|work| work.id);
     new.chain(old).collect()
 }

@@ -10,6 +10,23 @@ use super::ActivityContext;
 use crate::model::CompletionToken;
 
 /// Why a call about the attempt failed.
+///
+/// ```
+/// use duroxide::AttemptError;
+/// use duroxide::prelude::*;
+///
+/// #[activity]
+/// async fn import(ctx: ActivityContext, rows: u32) -> Result<u32, String> {
+///     let done = match ctx.last_heartbeat::<u32>() {
+///         Ok(done) => done.unwrap_or(0),
+///         // An earlier version of this code kept something else: begin again.
+///         Err(AttemptError::Undecodable(_)) => 0,
+///         Err(error) => return Err(error.to_string()),
+///     };
+///     Ok(rows - done)
+/// }
+/// # let _ = Duroxide::open("memory:").activity(import);
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AttemptError {

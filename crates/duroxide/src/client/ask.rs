@@ -10,6 +10,22 @@ use crate::model::requests::{self, RequestAnswer, RequestMessage};
 use crate::providers::InstanceWatch;
 
 /// Why there is no answer.
+///
+/// ```
+/// use duroxide::client::AskError;
+/// # use duroxide::Request;
+/// # #[derive(serde::Serialize, serde::Deserialize)] struct Approve { by: String }
+/// # impl Request for Approve { const NAME: &'static str = "approve"; type Reply = bool; }
+/// # async fn run(client: duroxide::Client) -> String {
+/// match client.ask("order-7", Approve { by: "Ada".to_string() }).await {
+///     Ok(true) => "approved".to_string(),
+///     Ok(false) => "rejected".to_string(),
+///     Err(AskError::NotFound { .. } | AskError::Ended { .. }) => "there is nothing to approve".to_string(),
+///     Err(AskError::Timeout { id, .. }) => format!("no answer yet; ask again as request {id}"),
+///     Err(error) => error.to_string(),
+/// }
+/// # }
+/// ```
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum AskError {

@@ -9,6 +9,12 @@ use crate::model::WorkItem;
 use crate::model::cancellation::grace_is_over;
 
 /// A request to cancel an instance; see [`Client::cancel`]. Await it to send it.
+///
+/// ```
+/// # async fn run(client: duroxide::Client) -> Result<(), duroxide::ClientError> {
+/// client.cancel("order-7").reason("the customer called").grace(duroxide::mins(5)).await?;
+/// # Ok(()) }
+/// ```
 #[must_use = "await it to send it"]
 pub struct Cancel {
     client: Client,

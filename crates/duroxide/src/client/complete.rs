@@ -5,6 +5,21 @@ use crate::model::{AppErrorKind, CompletionToken, ErrorDetails, WorkItem};
 use crate::providers::{ProviderError, ScheduledActivityIdentifier, refusal};
 
 /// Why an activity was not completed.
+///
+/// ```
+/// use duroxide::client::CompleteError;
+///
+/// /// What a bank gets that reports a payment: it calls again unless the status is 200.
+/// fn http_status(completed: Result<(), CompleteError>) -> u16 {
+///     match completed {
+///         Ok(()) | Err(CompleteError::Ended { .. }) => 200,
+///         Err(CompleteError::InstanceGone { .. }) => 404,
+///         Err(CompleteError::Client(error)) if error.is_retryable() => 503,
+///         Err(_) => 500,
+///     }
+/// }
+/// assert_eq!(http_status(Err(CompleteError::Ended { instance: "order-7".to_string() })), 200);
+/// ```
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum CompleteError {

@@ -5,6 +5,22 @@ use std::fmt;
 use crate::providers::{ProviderError, refusal};
 
 /// Why a client call failed.
+///
+/// ```
+/// use duroxide::ClientError;
+///
+/// fn http_status(error: &ClientError) -> u16 {
+///     match error {
+///         ClientError::InstanceNotFound { .. } => 404,
+///         ClientError::InvalidInput { .. } => 400,
+///         ClientError::InstanceStillRunning { .. } => 409,
+///         other if other.is_retryable() => 503,
+///         _ => 500,
+///     }
+/// }
+/// assert_eq!(http_status(&ClientError::InstanceNotFound { instance_id: "order-7".to_string() }), 404);
+/// assert_eq!(http_status(&ClientError::Timeout), 503);
+/// ```
 #[derive(Debug, Clone)]
 pub enum ClientError {
     /// The store failed.

@@ -17,6 +17,18 @@ use crate::providers::{
 const DESCRIBED_EVENTS: usize = 5_000;
 
 /// An instance, described.
+///
+/// ```
+/// # async fn run(client: duroxide::Client) -> Result<(), duroxide::ClientError> {
+/// let order = client.describe("order-7", 1_000).await?;
+/// if let Some(blocked) = &order.blocked {
+///     println!("{} cannot go on: {}", order.row.instance, blocked.reason.sentence());
+/// }
+/// for error in &order.last_errors {
+///     println!("before that: {error}");
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct InstanceDescription {
@@ -48,6 +60,16 @@ pub struct InstanceDescription {
 }
 
 /// A store at a glance.
+///
+/// ```
+/// # async fn run(client: duroxide::Client) -> Result<(), duroxide::ClientError> {
+/// let store = client.overview(60).await?;
+/// println!("{} workers", store.workers.len());
+/// for orchestration in &store.troubled {
+///     println!("{}: {} failed, {} blocked", orchestration.name, orchestration.failed, orchestration.blocked);
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct StoreOverview {

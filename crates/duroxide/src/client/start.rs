@@ -54,6 +54,15 @@ impl StartOptions {
 }
 
 /// An instance that exists after a start, whether that start made it or not.
+///
+/// ```
+/// # use duroxide::StartOptions;
+/// # async fn run(client: duroxide::Client) -> Result<String, Box<dyn std::error::Error>> {
+/// // An order that arrives twice: both requests get the one result.
+/// let order = client.start_orchestration_with("order-7", "Order", "3 apples", StartOptions::new()).await?;
+/// println!("{} is {}", order.instance_id(), if order.is_new() { "new" } else { "known" });
+/// # Ok(String::new()) }
+/// ```
 #[derive(Clone)]
 pub struct StartedInstance {
     client: Client,

@@ -103,6 +103,19 @@ fn system_origin() -> Instant {
 }
 
 /// A clock that stands still until its owner moves it. Clones of an `Arc` to it share the time.
+///
+/// ```
+/// use std::time::Duration;
+/// use duroxide::providers::{Clock, ManualClock};
+///
+/// let clock = ManualClock::new(1_000);
+/// clock.advance(Duration::from_secs(2));
+/// assert_eq!((clock.now_ms(), clock.monotonic()), (3_000, Duration::from_secs(2)));
+///
+/// // Somebody sets the machine's clock back. No time passes.
+/// clock.set_wall_ms(500);
+/// assert_eq!((clock.now_ms(), clock.monotonic()), (500, Duration::from_secs(2)));
+/// ```
 #[derive(Debug)]
 pub struct ManualClock {
     time: watch::Sender<ManualTime>,

@@ -15,8 +15,10 @@ use serde::{Deserialize, Serialize};
 /// use duroxide::CompletionToken;
 ///
 /// let token: CompletionToken = "act-1-2-57-order%2F7".parse().unwrap();
-/// assert_eq!((token.instance(), token.activity_id()), ("order/7", 2));
+/// assert_eq!(token.instance(), "order/7");
+/// assert_eq!((token.execution_id(), token.activity_id(), token.entry()), (1, 2, 57));
 /// assert_eq!(token.to_string(), "act-1-2-57-order%2F7");
+/// assert_eq!(token, CompletionToken::new("order/7", 1, 2, 57));
 /// assert!("order-7".parse::<CompletionToken>().is_err());
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -7,6 +7,22 @@ use super::{QUOTE_LIMIT, error_text, quote};
 /// The cause of a failed activity or orchestration.
 ///
 /// Application failures are results that orchestration code can handle; the other categories end the orchestration.
+///
+/// ```
+/// use duroxide::{AppErrorKind, ErrorDetails};
+///
+/// fn whom_to_call(details: &ErrorDetails) -> &'static str {
+///     match details {
+///         ErrorDetails::Application { kind: AppErrorKind::Cancelled { .. }, .. } => "nobody",
+///         ErrorDetails::Application { .. } => "the team that wrote the orchestration",
+///         ErrorDetails::Configuration { .. } => "whoever has just deployed",
+///         ErrorDetails::Infrastructure { .. } | ErrorDetails::Poison { .. } => "the operators",
+///     }
+/// }
+/// let kind = AppErrorKind::ActivityFailed;
+/// let details = ErrorDetails::Application { kind, message: "no apples".to_string(), retryable: false };
+/// assert_eq!(whom_to_call(&details), "the team that wrote the orchestration");
+/// ```
 #[derive(Debug, Clone, Serialize, Deserialize, PartialEq, Eq)]
 pub enum ErrorDetails {
     /// Storage or another part of the machinery failed.

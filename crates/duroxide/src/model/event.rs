@@ -79,6 +79,20 @@ impl Event {
 }
 
 /// What happened in an event.
+///
+/// ```
+/// use duroxide::EventKind;
+///
+/// # async fn run(client: duroxide::Client) -> Result<(), duroxide::ClientError> {
+/// for event in client.read_execution_history("order-7", 1).await? {
+///     match &event.kind {
+///         EventKind::ActivityScheduled { name, .. } => println!("{}: runs {name}", event.event_id),
+///         EventKind::ActivityFailed { details } => println!("{}: {}", event.event_id, details.display_message()),
+///         _ => {}
+///     }
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(tag = "type")]
 pub enum EventKind {

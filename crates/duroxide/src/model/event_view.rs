@@ -7,6 +7,25 @@ use super::Event;
 
 /// One event of a history, for people to look at: long texts are cut, and an event of a kind that this build does not
 /// know is shown like any other.
+///
+/// ```
+/// use duroxide::model::EventView;
+/// use duroxide::{AppErrorKind, ErrorDetails, Event, EventKind};
+///
+/// let fired = Event::with_event_id(5, "order-7", 1, Some(4), EventKind::TimerFired { fire_at_ms: 1_000 });
+/// let view = EventView::of(&fired, 200);
+/// assert_eq!((view.kind.as_str(), view.source_event_id), ("TimerFired", Some(4)));
+/// assert_eq!((view.number("fire_at_ms"), view.text("name")), (Some(1_000), None));
+///
+/// let kind = AppErrorKind::Cancelled { reason: "the customer called".to_string() };
+/// let details = ErrorDetails::Application { kind, message: String::new(), retryable: false };
+/// let failed = Event::with_event_id(6, "order-7", 1, None, EventKind::OrchestrationFailed { details });
+/// // As a store has it: the text, or the beginning of a long one, and the size of the whole.
+/// let stored = serde_json::to_string(&failed).unwrap();
+/// let view = EventView::of_stored(6, stored.as_bytes(), stored.len() as u64, 200);
+/// assert!(view.is_cancellation());
+/// assert_eq!(view.error_text().as_deref(), Some("canceled: the customer called"));
+/// ```
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct EventView {
@@ -115,6 +134,14 @@ impl EventView {
 }
 
 /// Cuts a text to at most `cut` bytes, never inside a character. Returns whether it was longer.
+///
+/// ```
+/// use duroxide::model::cut_text;
+///
+/// let mut text = "zwölf".to_string();
+/// assert!(cut_text(&mut text, 3));
+/// assert_eq!(text, "zw"); // the third byte is the first half of the ö
+/// ```
 pub fn cut_text(text: &mut String, cut: usize) -> bool {
     if text.len() <= cut {
         return false;

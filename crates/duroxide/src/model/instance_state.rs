@@ -9,6 +9,18 @@ use super::ExecutionStatus;
 
 /// The state of an instance: finer than its published status, so that work that cannot go on is not hidden among work
 /// that does.
+///
+/// ```
+/// use duroxide::InstanceState;
+///
+/// let state: InstanceState = "blocked".parse().unwrap();
+/// assert_eq!(state.as_str(), "blocked");
+/// assert!(!state.is_ended() && InstanceState::Cancelled.is_ended());
+/// // A listing does not tell those apart that have begun and not ended.
+/// assert_eq!(state.listed_status(), Some("Running"));
+/// // What a store makes of the status, and of what it knows beside it: cancelled, blocked, busy.
+/// assert_eq!(InstanceState::of("Running", false, true, false), InstanceState::Blocked);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]

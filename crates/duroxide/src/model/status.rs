@@ -3,6 +3,19 @@
 use super::{ErrorDetails, Event, EventKind};
 
 /// How an instance stands, as of its last committed turn.
+///
+/// ```
+/// use duroxide::{Client, ClientError, OrchestrationStatus};
+///
+/// async fn tell(client: Client, order: &str) -> Result<String, ClientError> {
+///     Ok(match client.get_orchestration_status(order).await? {
+///         OrchestrationStatus::NotFound => "no turn yet".to_string(),
+///         OrchestrationStatus::Running { custom_status, .. } => custom_status.unwrap_or_default(),
+///         OrchestrationStatus::Completed { output, .. } => output,
+///         OrchestrationStatus::Failed { details, .. } => details.display_message(),
+///     })
+/// }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OrchestrationStatus {
     /// No runtime has taken its first turn yet, or the instance does not exist.
@@ -72,6 +85,14 @@ impl ExecutionStatus {
 }
 
 /// Which orchestration an instance runs, and which parent started it.
+///
+/// ```
+/// # async fn run(runtime: &duroxide::Runtime) {
+/// if let Some(found) = runtime.get_orchestration_descriptor("order-7").await {
+///     println!("{} {}, a child of {:?}", found.name, found.version, found.parent_instance);
+/// }
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OrchestrationDescriptor {
     /// The orchestration's name.

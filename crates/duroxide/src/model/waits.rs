@@ -116,6 +116,19 @@ pub struct Blocked {
 }
 
 /// The reason why an instance cannot go on.
+///
+/// ```
+/// use duroxide::model::BlockedReason;
+///
+/// let reason = BlockedReason::UnregisteredActivity { name: "ship".to_string() };
+/// assert_eq!(reason.sentence(), "no runtime has activity 'ship' registered");
+///
+/// # async fn run(client: duroxide::Client) -> Result<(), duroxide::ClientError> {
+/// if let Some(blocked) = client.describe("order-7", 1_000).await?.blocked {
+///     println!("{}", blocked.reason.sentence());
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 #[non_exhaustive]

@@ -3,6 +3,21 @@
 use serde::{Deserialize, Serialize};
 
 /// A runtime that is alive, as its last heartbeat told.
+///
+/// ```
+/// # async fn run(client: duroxide::Client, now_ms: u64) -> Result<(), duroxide::ClientError> {
+/// let workers = client.list_workers().await?;
+/// for worker in workers.iter().filter(|worker| worker.is_alive(now_ms)) {
+///     println!("{} on {}: {} of {} slots", worker.name, worker.host, worker.activity_slots_used, worker.activity_slots);
+/// }
+/// if !workers.iter().any(|worker| worker.serves_activity("print", Some("label-printer"))) {
+///     println!("no machine with a label printer is there");
+/// }
+/// if !workers.iter().any(|worker| worker.serves_orchestration("order", Some("2.0.0"))) {
+///     println!("version 2.0.0 of the orders is not deployed yet");
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]

@@ -15,6 +15,17 @@ pub enum LogFormat {
 }
 
 /// Settings of metrics and logs.
+///
+/// ```
+/// use std::time::Duration;
+/// use duroxide::RuntimeOptions;
+/// use duroxide::runtime::ObservabilityConfig;
+///
+/// // Read the gauges more often than once a minute.
+/// let gauge_poll_interval = Duration::from_secs(15);
+/// let observability = ObservabilityConfig { gauge_poll_interval, ..Default::default() };
+/// let options = RuntimeOptions { observability, ..Default::default() };
+/// ```
 #[derive(Debug, Clone)]
 pub struct ObservabilityConfig {
     /// How [`init_logging`](super::init_logging) writes events.

@@ -5,6 +5,20 @@ use std::sync::Arc;
 use super::{MetricsProvider, MetricsSnapshot, ObservabilityConfig};
 
 /// The metrics of one runtime.
+///
+/// ```
+/// use duroxide::runtime::ObservabilityConfig;
+/// use duroxide::runtime::observability::ObservabilityHandle;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), String> {
+/// // A runtime makes its own: `Runtime::observability_handle`. This one is for code that records by itself.
+/// let handle = ObservabilityHandle::init(&ObservabilityConfig::default())?;
+/// handle.metrics_provider().record_orchestration_start("order", "1.0.0", "client");
+/// assert_eq!(handle.metrics_snapshot().orch_starts, 1);
+/// handle.shutdown().await
+/// # }
+/// ```
 pub struct ObservabilityHandle {
     metrics: Arc<MetricsProvider>,
 }

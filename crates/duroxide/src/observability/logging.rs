@@ -13,6 +13,19 @@ use super::{LogFormat, ObservabilityConfig};
 /// The environment variable `RUST_LOG` selects the events. Without it, the output has the warnings of every crate, and
 /// the traces of orchestrations and activities from `config.log_level` on.
 ///
+/// ```no_run
+/// use duroxide::runtime::observability::init_logging;
+/// use duroxide::runtime::{LogFormat, ObservabilityConfig};
+///
+/// # fn main() -> Result<(), String> {
+/// init_logging(&ObservabilityConfig {
+///     log_format: LogFormat::Json,
+///     log_level: "debug".to_string(),
+///     ..Default::default()
+/// })
+/// # }
+/// ```
+///
 /// # Errors
 /// If a global subscriber is already installed, or `config.log_level` is not a level.
 pub fn init_logging(config: &ObservabilityConfig) -> Result<(), String> {

@@ -1,6 +1,15 @@
 //! The counters of one runtime at one moment.
 
 /// The counts of a runtime since it started.
+///
+/// ```
+/// use duroxide::Runtime;
+///
+/// fn failed_share(runtime: &Runtime) -> Option<f64> {
+///     let counts = runtime.metrics_snapshot()?;
+///     (counts.orch_completions > 0).then(|| counts.orch_failures as f64 / counts.orch_completions as f64)
+/// }
+/// ```
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct MetricsSnapshot {
     /// Executions that began.

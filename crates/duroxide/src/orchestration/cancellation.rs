@@ -13,6 +13,24 @@ use crate::replay::SharedState;
 use super::OrchestrationContext;
 
 /// Why an instance was cancelled. It can be part of a typed error: `Cancelled(#[from] Cancellation)`.
+///
+/// ```
+/// use duroxide::Cancellation;
+///
+/// // The error of an orchestration, which a scope or a step returns if it was cancelled.
+/// #[derive(Debug)]
+/// enum OrderError {
+///     Cancelled(Cancellation),
+///     SoldOut,
+/// }
+///
+/// impl From<Cancellation> for OrderError {
+///     fn from(cancellation: Cancellation) -> Self {
+///         Self::Cancelled(cancellation)
+///     }
+/// }
+/// # let _ = OrderError::SoldOut;
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cancellation {
     /// What the caller gave as the reason.
@@ -34,6 +52,19 @@ impl From<Cancellation> for String {
 }
 
 /// The future of [`OrchestrationContext::cancelled`].
+///
+/// ```
+/// use duroxide::prelude::*;
+///
+/// #[orchestration]
+/// async fn watch(ctx: OrchestrationContext) -> Result<String, String> {
+///     match ctx.select2(ctx.timer(days(30)), ctx.cancelled()).await {
+///         Either2::First(()) => Ok("a month is over".to_string()),
+///         Either2::Second(cancellation) => Ok(format!("stopped: {}", cancellation.reason)),
+///     }
+/// }
+/// # let _ = Duroxide::open("memory:").orchestration(watch);
+/// ```
 pub struct Cancelled {
     shared_state: Arc<SharedState>,
     listener: u64,

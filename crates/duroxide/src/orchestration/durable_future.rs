@@ -40,6 +40,20 @@ pub enum ScheduleKind {
 /// The call that makes the future asks for the step, not the first await. Dropping the future before it has its result
 /// cancels the step: the runtime does not run the activity or tells it to stop, cancels the child, or frees the place
 /// of the wait. A dropped timer still fires, but wakes no code.
+///
+/// ```
+/// # use duroxide::OrchestrationContext;
+/// async fn order(ctx: OrchestrationContext, order: String) -> Result<String, String> {
+///     // Both are asked for here, and run side by side.
+///     let packing = ctx.schedule_activity("Pack", &order);
+///     let label = ctx.schedule_activity("PrintLabel", &order).with_tag("label-printer");
+///     let parcel = packing.await?;
+///     // Nobody waits for this one any more: it is cancelled.
+///     drop(label);
+///     ctx.schedule_activity("Ship", parcel).await
+/// }
+/// # duroxide::OrchestrationRegistry::builder().register("Order", order);
+/// ```
 pub struct DurableFuture<T> {
     step: Step,
     finish: Option<Finish<T>>,

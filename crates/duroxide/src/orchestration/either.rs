@@ -1,6 +1,19 @@
 //! Which branch of a race won.
 
 /// The winner of [`select2`](crate::OrchestrationContext::select2).
+///
+/// ```
+/// use duroxide::prelude::*;
+///
+/// #[orchestration]
+/// async fn approval(ctx: OrchestrationContext) -> Result<String, Failure> {
+///     match ctx.select2(ctx.event::<String>("approved by"), ctx.timer(days(1))).await {
+///         Either2::First(name) => Ok(format!("{} has approved", name?)),
+///         Either2::Second(()) => Ok("a day is over".to_string()),
+///     }
+/// }
+/// # let _ = Duroxide::open("memory:").orchestration(approval);
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Either2<A, B> {
     /// The first argument won.
@@ -89,6 +102,21 @@ impl<T> Either2<T, T> {
 }
 
 /// The winner of [`select3`](crate::OrchestrationContext::select3).
+///
+/// ```
+/// use duroxide::prelude::*;
+///
+/// #[orchestration]
+/// async fn approval(ctx: OrchestrationContext) -> Result<String, Failure> {
+///     let (yes, no) = (ctx.event::<String>("approved by"), ctx.event::<String>("rejected by"));
+///     match ctx.select3(yes, no, ctx.timer(days(1))).await {
+///         Either3::First(name) => Ok(format!("{} has approved", name?)),
+///         Either3::Second(name) => Ok(format!("{} has rejected", name?)),
+///         Either3::Third(()) => Ok("a day is over".to_string()),
+///     }
+/// }
+/// # let _ = Duroxide::open("memory:").orchestration(approval);
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Either3<A, B, C> {
     /// The first argument won.

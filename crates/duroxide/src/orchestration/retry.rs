@@ -226,6 +226,16 @@ impl RetryOptions {
 }
 
 /// The pauses between attempts.
+///
+/// ```
+/// use std::time::Duration;
+/// use duroxide::BackoffStrategy;
+///
+/// let (base, max) = (Duration::from_secs(1), Duration::from_secs(3));
+/// let growing = BackoffStrategy::Linear { base, max };
+/// let pauses: Vec<u64> = (1..=4).map(|attempt| growing.delay_for_attempt(attempt).as_secs()).collect();
+/// assert_eq!(pauses, [1, 2, 3, 3]);
+/// ```
 #[derive(Debug, Clone)]
 pub enum BackoffStrategy {
     /// No pause.

@@ -13,6 +13,25 @@ type Cleanup =
     Box<dyn FnOnce(OrchestrationContext) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send>> + Send>;
 
 /// The list of what has to be undone if the scope does not succeed; see [`OrchestrationContext::saga`].
+///
+/// ```
+/// # use duroxide::OrchestrationContext;
+/// async fn order(ctx: OrchestrationContext, order: String) -> Result<String, String> {
+///     ctx.saga(async |saga| {
+///         ctx.schedule_activity("Reserve", &order).await?;
+///         saga.defer("Release", &order);
+///         let receipt = ctx.schedule_activity("Charge", &order).await?;
+///         saga.defer_with(async move |ctx: OrchestrationContext| {
+///             ctx.schedule_activity("Refund", receipt).await?;
+///             ctx.schedule_activity("MailApology", "").await.map(drop)
+///         });
+///         // If this fails: `Refund` and `MailApology`, then `Release`.
+///         ctx.schedule_activity("Ship", &order).await
+///     })
+///     .await
+/// }
+/// # duroxide::OrchestrationRegistry::builder().register("Order", order);
+/// ```
 #[derive(Clone, Default)]
 pub struct Saga {
     cleanups: Arc<Mutex<Vec<Cleanup>>>,

@@ -7,6 +7,16 @@ use crate::model::ErrorDetails;
 /// A retryable error means that the store changed nothing (or does not know whether it did) and that the same call may
 /// succeed later. A permanent error means that the call never will: a lost lease, a duplicate event, an unknown
 /// instance.
+///
+/// ```
+/// use duroxide::ErrorDetails;
+/// use duroxide::providers::ProviderError;
+///
+/// let busy = ProviderError::retryable("ack_work_item", "the database is locked");
+/// assert!(busy.is_retryable() && !ProviderError::permanent("ack_work_item", "the lease is lost").is_retryable());
+/// assert_eq!(busy.to_string(), "ack_work_item: the database is locked");
+/// assert!(matches!(busy.to_infrastructure_error(), ErrorDetails::Infrastructure { retryable: true, .. }));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProviderError {
     /// The name of the method that failed.

@@ -8,6 +8,19 @@ use crate::model::BUILD_VERSION;
 use crate::model::limits::MAX_WORKER_TAGS;
 
 /// The activities that a worker serves, by their routing tag.
+///
+/// ```
+/// use duroxide::{RuntimeOptions, TagFilter};
+///
+/// // A machine with a label printer, which does the usual work as well.
+/// let worker_tag_filter = TagFilter::default_and(["label-printer"]);
+/// assert!(worker_tag_filter.matches(None) && worker_tag_filter.matches(Some("label-printer")));
+/// let options = RuntimeOptions { worker_tag_filter, ..Default::default() };
+///
+/// assert!(!TagFilter::tags(["label-printer"]).matches(None));
+/// assert!(!TagFilter::default_only().matches(Some("label-printer")));
+/// assert!(TagFilter::any().matches(Some("label-printer")) && !TagFilter::none().matches(None));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum TagFilter {
     /// Those without a tag.
@@ -106,6 +119,17 @@ pub fn current_build_version() -> Version {
 }
 
 /// Versions from `min` to `max`, both included.
+///
+/// ```
+/// use duroxide::{RuntimeOptions, SemverRange, current_build_version};
+/// use semver::Version;
+///
+/// let range = SemverRange::new(Version::new(0, 1, 29), current_build_version());
+/// assert!(!range.contains(&Version::new(0, 1, 28)));
+/// // What a runtime replays unless it says otherwise: everything up to its own version.
+/// assert!(SemverRange::default_for_current_build().contains(&Version::new(0, 1, 28)));
+/// let options = RuntimeOptions { supported_replay_versions: Some(range), ..Default::default() };
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SemverRange {
     /// The lowest version.

@@ -74,6 +74,20 @@ pub struct QueueDepths {
 }
 
 /// Selects instances for a bulk operation; all conditions must hold.
+///
+/// ```
+/// # use duroxide::InstanceFilter;
+/// # async fn run(client: duroxide::Client, a_month_ago_ms: u64) -> Result<(), duroxide::ClientError> {
+/// let completed_before = Some(a_month_ago_ms);
+/// loop {
+///     let filter = InstanceFilter { completed_before, limit: Some(500), ..Default::default() };
+///     let deleted = client.delete_instance_bulk(filter).await?;
+///     if deleted.instances_deleted == 0 {
+///         return Ok(());
+///     }
+/// }
+/// # }
+/// ```
 #[derive(Debug, Clone, Default)]
 pub struct InstanceFilter {
     /// Only these; an empty list selects nothing.
@@ -85,6 +99,15 @@ pub struct InstanceFilter {
 }
 
 /// Which old executions to remove; all conditions must hold.
+///
+/// ```
+/// # use duroxide::PruneOptions;
+/// # async fn run(client: duroxide::Client) -> Result<(), duroxide::ClientError> {
+/// let options = PruneOptions { keep_last: Some(10), ..Default::default() };
+/// let pruned = client.prune_executions("monitor-3", options).await?;
+/// println!("{} executions removed", pruned.executions_deleted);
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, Default)]
 pub struct PruneOptions {
     /// Keep this many of the newest, the current one included.
@@ -118,6 +141,15 @@ pub struct PruneResult {
 }
 
 /// An instance and all its descendants.
+///
+/// ```
+/// # async fn run(client: duroxide::Client) -> Result<(), duroxide::ClientError> {
+/// let tree = client.get_instance_tree("order-7").await?;
+/// if !tree.is_root_only() {
+///     println!("with {} children and children of children", tree.size() - 1);
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone)]
 pub struct InstanceTree {
     /// The requested instance.

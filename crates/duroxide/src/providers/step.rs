@@ -54,6 +54,11 @@ pub struct StepToStore<'a> {
 #[derive(Debug, Clone, Copy)]
 pub enum StepCause<'a> {
     /// The messages of a lease, whose token is in the first turn. As in [`store_turn`](super::ExtendedProvider::store_turn).
+    ///
+    /// For callers that have leased an instance and want to store turns of others along with its turn, such as that of the parent
+    /// of a child that ends. The kit and the comparison of stores do so. The runtime does not: it would have to take the leased
+    /// turn again whenever one of the others does not hold. The SQLite and memory stores take such steps, and the PostgreSQL
+    /// store refuses them ([`not_supported`](super::refusal::not_supported)).
     Lease,
     /// Results of activities for the instance of the first turn, in their order; at least one.
     Results(&'a [FinishedActivity<'a>]),

@@ -10,6 +10,19 @@ use super::{Handlers, Registry, TARGET, VersionPolicy};
 
 /// Collects handlers. The builder notes each bad registration, and [`build_result`](Self::build_result) returns the
 /// errors.
+///
+/// ```
+/// use duroxide::prelude::*;
+///
+/// async fn shout(_ctx: ActivityContext, input: String) -> Result<String, String> {
+///     Ok(input.to_uppercase())
+/// }
+///
+/// let registry = ActivityRegistry::builder().register("Shout", shout).build_result();
+/// assert!(registry.is_ok());
+/// let twice = ActivityRegistry::builder().register("Shout", shout).register("Shout", shout).build_result();
+/// assert!(twice.is_err());
+/// ```
 pub struct RegistryBuilder<H: ?Sized> {
     handlers: Handlers<H>,
     policies: HashMap<String, VersionPolicy>,

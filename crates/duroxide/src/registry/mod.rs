@@ -34,6 +34,19 @@ pub(crate) type Handlers<H> = HashMap<String, BTreeMap<Version, Arc<H>>>;
 const TARGET: &str = "duroxide::runtime::registry";
 
 /// Handlers by name and version, with a policy per name that picks one when the caller names no version.
+///
+/// ```
+/// use duroxide::prelude::*;
+///
+/// async fn first(_ctx: OrchestrationContext, input: String) -> Result<String, String> { Ok(input) }
+/// async fn second(_ctx: OrchestrationContext, input: String) -> Result<String, String> { Ok(input) }
+///
+/// let registry = OrchestrationRegistry::builder()
+///     .register("Order", first)
+///     .register_versioned("Order", "2.0.0", second)
+///     .build();
+/// assert_eq!((registry.count(), registry.list_versions("Order").len()), (1, 2));
+/// ```
 pub struct Registry<H: ?Sized> {
     handlers: Arc<Handlers<H>>,
     policies: Arc<RwLock<HashMap<String, VersionPolicy>>>,
@@ -85,6 +98,15 @@ impl<H: ?Sized> Registry<H> {
     }
 
     /// Returns the handler that the policy of `name` picks, and its version.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # use semver::Version;
+    /// # async fn echo(_ctx: OrchestrationContext, input: String) -> Result<String, String> { Ok(input) }
+    /// let registry = OrchestrationRegistry::builder().register("Echo", echo).build();
+    /// let (version, _code) = registry.resolve_handler("Echo").unwrap();
+    /// assert_eq!(version, Version::new(1, 0, 0));
+    /// ```
     pub fn resolve_handler(&self, name: &str) -> Option<(Version, Arc<H>)> {
         let policy = self.policy(name);
         let found = self.handlers.get(name).and_then(|versions| policy.pick(versions));
@@ -111,6 +133,15 @@ impl<H: ?Sized> Registry<H> {
     }
 
     /// Returns the handler of exactly this version.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # use semver::Version;
+    /// # async fn echo(_ctx: OrchestrationContext, input: String) -> Result<String, String> { Ok(input) }
+    /// let registry = OrchestrationRegistry::builder().register("Echo", echo).build();
+    /// assert!(registry.resolve_handler_exact("Echo", &Version::new(1, 0, 0)).is_some());
+    /// assert!(registry.resolve_handler_exact("Echo", &Version::new(2, 0, 0)).is_none());
+    /// ```
     pub fn resolve_handler_exact(&self, name: &str, v: &Version) -> Option<Arc<H>> {
         let found = self.handlers.get(name).and_then(|versions| versions.get(v)).cloned();
         if found.is_none() {
@@ -122,6 +153,20 @@ impl<H: ?Sized> Registry<H> {
 
     /// Sets how the registry resolves `name` when the caller names no version. All clones of this registry follow at
     /// once.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # use duroxide::VersionPolicy;
+    /// # use semver::Version;
+    /// # async fn echo(_ctx: OrchestrationContext, input: String) -> Result<String, String> { Ok(input) }
+    /// let registry = OrchestrationRegistry::builder()
+    ///     .register("Echo", echo)
+    ///     .register_versioned("Echo", "2.0.0", echo)
+    ///     .build();
+    /// let shared = registry.clone();
+    /// registry.set_version_policy("Echo", VersionPolicy::Exact(Version::new(1, 0, 0)));
+    /// assert_eq!(shared.resolve_version("Echo"), Some(Version::new(1, 0, 0)));
+    /// ```
     pub fn set_version_policy(&self, name: &str, policy: VersionPolicy) {
         let mut policies = self.policies.write().unwrap_or_else(PoisonError::into_inner);
         policies.insert(name.to_string(), policy);

@@ -151,6 +151,19 @@ impl OrchestrationRegistryBuilder {
     }
 
     /// Sets how the registry resolves a name when the caller names no version.
+    ///
+    /// ```
+    /// # use duroxide::prelude::*;
+    /// # use duroxide::VersionPolicy;
+    /// # use semver::Version;
+    /// # async fn echo(_ctx: OrchestrationContext, input: String) -> Result<String, String> { Ok(input) }
+    /// let registry = OrchestrationRegistry::builder()
+    ///     .register("Echo", echo)
+    ///     .register_versioned("Echo", "2.0.0", echo)
+    ///     .set_policy("Echo", VersionPolicy::Exact(Version::new(1, 0, 0)))
+    ///     .build();
+    /// assert_eq!(registry.resolve_version("Echo"), Some(Version::new(1, 0, 0)));
+    /// ```
     pub fn set_policy(mut self, name: impl Into<String>, policy: VersionPolicy) -> Self {
         self.insert_policy(name.into(), policy);
         self

@@ -8,6 +8,25 @@ use semver::Version;
 pub(crate) const FIRST_VERSION: Version = Version::new(1, 0, 0);
 
 /// How the registry resolves a name without a version.
+///
+/// ```
+/// use duroxide::VersionPolicy;
+/// use duroxide::prelude::*;
+/// use semver::Version;
+///
+/// async fn one(_ctx: OrchestrationContext, input: String) -> Result<String, String> { Ok(input) }
+/// async fn two(_ctx: OrchestrationContext, input: String) -> Result<String, String> { Ok(input) }
+///
+/// let registry = OrchestrationRegistry::builder()
+///     .register("Order", one)
+///     .register_versioned("Order", "2.0.0", two)
+///     .build();
+/// assert_eq!(registry.resolve_version("Order"), Some(Version::new(2, 0, 0)));
+///
+/// // New instances take the first version again, until the second is mended.
+/// registry.set_version_policy("Order", VersionPolicy::Exact(Version::new(1, 0, 0)));
+/// assert_eq!(registry.resolve_version("Order"), Some(Version::new(1, 0, 0)));
+/// ```
 #[derive(Clone, Debug)]
 pub enum VersionPolicy {
     /// The highest registered version. The default.

@@ -361,11 +361,6 @@ impl Execution {
         self.replayer.shared_state().custom_status()
     }
 
-    /// Tells whether this execution has set or cleared the custom status.
-    pub(crate) fn has_set_custom_status(&self) -> bool {
-        self.journal.has_set_custom_status()
-    }
-
     /// The key-value store as the code left it, for the execution that continues this one.
     pub(crate) fn kv_snapshot(&self) -> HashMap<String, KvEntry> {
         self.replayer.shared_state().read_kv(|kv| kv.snapshot())

@@ -54,7 +54,6 @@ pub(crate) struct Journal {
     /// Requests for which a cancellation row exists.
     cancelled: HashSet<u64>,
     cancel_reason: Option<String>,
-    has_set_custom_status: bool,
     /// Whether the time for cleanup is over.
     cancel_is_final: bool,
     is_terminal: bool,
@@ -82,7 +81,6 @@ impl Journal {
             cancelled: HashSet::new(),
             cancel_reason: None,
             cancel_is_final: false,
-            has_set_custom_status: false,
             is_terminal: false,
             is_finished: false,
         }
@@ -94,10 +92,6 @@ impl Journal {
 
     pub(crate) fn execution_id(&self) -> u64 {
         self.execution_id
-    }
-
-    pub(crate) fn has_set_custom_status(&self) -> bool {
-        self.has_set_custom_status
     }
 
     /// The number of events seen.
@@ -159,7 +153,6 @@ impl Journal {
     fn note_kind(&mut self, event: &Event) {
         let id = event.event_id;
         match &event.kind {
-            EventKind::CustomStatusUpdated { .. } => self.has_set_custom_status = true,
             EventKind::ActivityScheduled { .. } => {
                 self.unanswered.insert(id, Answerable::Activity);
                 self.open_activities.insert(id);

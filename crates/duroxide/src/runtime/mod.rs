@@ -70,6 +70,37 @@ pub mod execution {}
 /// A running runtime: it takes turns and runs activities until it is shut down.
 ///
 /// Dropping it does not stop it. [`shutdown`](Self::shutdown) does, and waits until nothing is left.
+///
+/// ```
+/// use std::sync::Arc;
+/// use duroxide::prelude::*;
+/// use duroxide::providers::memory::MemoryProvider;
+///
+/// async fn shout(_ctx: ActivityContext, input: String) -> Result<String, String> {
+///     Ok(input.to_uppercase())
+/// }
+///
+/// async fn greet(ctx: OrchestrationContext, name: String) -> Result<String, String> {
+///     ctx.schedule_activity("Shout", format!("hello {name}")).await
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let activities = ActivityRegistry::builder().register("Shout", shout).build();
+/// let orchestrations = OrchestrationRegistry::builder().register("Greet", greet).build();
+/// let store = Arc::new(MemoryProvider::new());
+/// let runtime = Runtime::start_with_store(store.clone(), activities, orchestrations).await;
+///
+/// let client = Client::new(store);
+/// client.start_orchestration("greet-1", "Greet", "Ada").await?;
+/// client.wait_for_orchestration("greet-1", secs(30)).await?;
+/// let found = runtime.get_orchestration_descriptor("greet-1").await;
+/// assert_eq!(found.map(|orchestration| orchestration.name).as_deref(), Some("Greet"));
+/// assert_eq!(runtime.metrics_snapshot().map(|counts| counts.activity_success), Some(1));
+/// assert!(runtime.observability_handle().is_some());
+/// runtime.shutdown(None).await;
+/// # Ok(()) }
+/// ```
 pub struct Runtime {
     pub(crate) core: Arc<Core>,
 }

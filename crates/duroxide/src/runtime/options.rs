@@ -99,6 +99,14 @@ pub struct RuntimeOptions {
 }
 
 /// Which turns the runtime takes twice; see [`RuntimeOptions::turn_check`].
+///
+/// ```
+/// use duroxide::prelude::*;
+/// use duroxide::runtime::TurnCheck;
+///
+/// // In production, a sample.
+/// let app = Duroxide::open("memory:").options(|options| options.turn_check = TurnCheck::OneIn(1_000));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TurnCheck {
     /// None. This costs nothing.
@@ -112,6 +120,19 @@ pub enum TurnCheck {
 }
 
 /// What becomes of an instance whose code does not fit its history; see [`RuntimeOptions::on_mismatch`].
+///
+/// ```
+/// use duroxide::prelude::*;
+/// use duroxide::runtime::{OnForeignWait, OnMismatch, OnUnregistered};
+///
+/// // `Duroxide` blocks by default; a runtime that is started by itself does if asked to.
+/// let options = RuntimeOptions {
+///     on_mismatch: OnMismatch::Block,
+///     on_unregistered: OnUnregistered::Block,
+///     on_foreign_wait: OnForeignWait::Block,
+///     ..Default::default()
+/// };
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnMismatch {
     /// It fails for good.
@@ -123,6 +144,14 @@ pub enum OnMismatch {
 }
 
 /// What becomes of work for which no handler is registered; see [`RuntimeOptions::on_unregistered`].
+///
+/// ```
+/// use duroxide::prelude::*;
+/// use duroxide::runtime::OnUnregistered;
+///
+/// // Whoever starts an order under a wrong name is to hear of a failure.
+/// let app = Duroxide::open("memory:").options(|options| options.on_unregistered = OnUnregistered::Poison);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnUnregistered {
     /// It is delivered again, later each time, and fails for good after
@@ -135,6 +164,14 @@ pub enum OnUnregistered {
 }
 
 /// What becomes of an instance that waits for something that is not durable; see [`RuntimeOptions::on_foreign_wait`].
+///
+/// ```
+/// use duroxide::prelude::*;
+/// use duroxide::runtime::OnForeignWait;
+///
+/// // Old code that sleeps by itself goes on as before, and is found in the log.
+/// let app = Duroxide::open("memory:").options(|options| options.on_foreign_wait = OnForeignWait::Warn);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnForeignWait {
     /// The runtime warns. The instance goes on when a durable step brings a result.
@@ -199,6 +236,16 @@ impl RuntimeOptions {
 }
 
 /// How long work waits when no handler is registered for it; longer each time.
+///
+/// ```
+/// use std::time::Duration;
+/// use duroxide::runtime::UnregisteredBackoffConfig;
+///
+/// let backoff = UnregisteredBackoffConfig::default();
+/// let seconds: Vec<u64> = (1..=4).map(|delivery| backoff.delay(delivery).as_secs()).collect();
+/// assert_eq!(seconds, [1, 2, 4, 8]);
+/// assert_eq!(backoff.delay(100), Duration::from_secs(60));
+/// ```
 #[derive(Debug, Clone)]
 pub struct UnregisteredBackoffConfig {
     /// The wait after the first delivery.

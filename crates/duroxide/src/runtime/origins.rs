@@ -3,11 +3,12 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::lru::Lru;
+use super::orchestrator::Residents;
 use super::store::Store;
 use crate::model::{INITIAL_EXECUTION_ID, OrchestrationDescriptor};
 
-/// How many instances a runtime remembers; others cost a read.
-const REMEMBERED: usize = 4096;
+/// How many instances a runtime remembers beside those in memory; others cost a read for each activity.
+const REMEMBERED: usize = 16_384;
 
 /// Name and version of an orchestration.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,7 +24,11 @@ pub(crate) struct Origins {
 
 impl Origins {
     pub fn new() -> Self {
-        Self { recent: Mutex::new(Lru::new(REMEMBERED)) }
+        Self::of_size(REMEMBERED)
+    }
+
+    fn of_size(remembered: usize) -> Self {
+        Self { recent: Mutex::new(Lru::new(remembered)) }
     }
 
     /// Remembers an execution that is about to schedule activities.
@@ -40,16 +45,35 @@ impl Origins {
     }
 
     /// Finds the orchestration that an execution runs; `unknown` if its record is gone or cannot be read.
-    pub async fn find(&self, store: &Store, instance: &str, execution_id: u64) -> Origin {
-        if let Some((execution, origin)) = self.recent().get(&instance.to_string())
-            && *execution == execution_id
-        {
-            return origin.clone();
+    pub async fn find(
+        &self,
+        residents: &Residents,
+        store: &Store,
+        instance: &str,
+        execution_id: u64,
+    ) -> Origin {
+        let resident = || residents.origin(instance, execution_id);
+        if let Some(origin) = self.find_here(resident, instance, execution_id) {
+            return origin;
         }
         match read(store, instance, execution_id).await {
             Some((name, version)) => Origin { name: name.into(), version: version.into() },
             None => Origin { name: "unknown".into(), version: "unknown".into() },
         }
+    }
+
+    fn find_here(
+        &self,
+        resident: impl FnOnce() -> Option<Origin>,
+        instance: &str,
+        execution_id: u64,
+    ) -> Option<Origin> {
+        if let Some((execution, origin)) = self.recent().get(&instance.to_string())
+            && *execution == execution_id
+        {
+            return Some(origin.clone());
+        }
+        resident()
     }
 
     /// Names the orchestration of an instance, if this runtime remembers it; `unknown` otherwise.
@@ -75,4 +99,27 @@ async fn read(store: &Store, instance: &str, execution_id: u64) -> Option<(Strin
     }
     let history = store.read_with_execution(instance, execution_id).await.ok()?;
     OrchestrationDescriptor::from_history(&history).map(|found| (found.name, found.version))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn origin(name: &str) -> Origin {
+        Origin { name: name.into(), version: "1.0.0".into() }
+    }
+
+    #[test]
+    fn who_is_not_remembered_is_found_in_memory() {
+        let origins = Origins::of_size(1);
+        origins.remember("one", 1, "A", "1.0.0");
+        origins.remember("two", 1, "B", "1.0.0");
+        let find = |instance, execution_id, resident: Option<&str>| {
+            origins.find_here(|| resident.map(origin), instance, execution_id)
+        };
+        assert_eq!(find("two", 1, None), Some(origin("B")));
+        assert_eq!(find("two", 2, None), None, "a later execution may run something else");
+        assert_eq!(find("one", 1, None), None, "there is room for one");
+        assert_eq!(find("one", 1, Some("A")), Some(origin("A")));
+    }
 }

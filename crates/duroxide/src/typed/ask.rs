@@ -15,6 +15,16 @@ use super::{InstanceHandle, Request};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A request to an instance; see [`Client::ask`]. Await it to send it and to wait for the reply.
+///
+/// ```
+/// # use duroxide::prelude::*;
+/// # use duroxide::Request;
+/// # #[derive(serde::Serialize, serde::Deserialize)] struct Approve { by: String }
+/// # impl Request for Approve { const NAME: &'static str = "approve"; type Reply = bool; }
+/// # async fn run(client: Client) -> Result<bool, duroxide::client::AskError> {
+/// client.ask("order-7", Approve { by: "Ada".to_string() }).id("click-9000").timeout(secs(5)).await
+/// # }
+/// ```
 #[must_use = "await it to send it"]
 pub struct Ask<R: Request> {
     client: Client,

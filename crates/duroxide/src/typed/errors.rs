@@ -90,6 +90,20 @@ pub struct Failure {
 }
 
 /// Why a step failed without an error of the application.
+///
+/// ```
+/// use duroxide::{Failure, FailureKind};
+///
+/// fn advice(failure: &Failure) -> &'static str {
+///     match failure.kind() {
+///         FailureKind::TimedOut => "try again later",
+///         FailureKind::Cancelled => "nothing to do",
+///         FailureKind::Panicked | FailureKind::Undecodable => "tell a developer",
+///         _ => "see the message",
+///     }
+/// }
+/// assert_eq!(advice(&Failure::new(FailureKind::TimedOut, "too late")), "try again later");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum FailureKind {

@@ -44,6 +44,39 @@ pub trait Request: Payload {
 ///
 /// It derefs to the request itself. Code that drops it without a reply leaves the client waiting until its time is up or the
 /// instance ends; [`OrchestrationContext::reply_to`] still answers it, by its id.
+///
+/// ```
+/// use duroxide::prelude::*;
+/// use duroxide::{ReceivedRequest, Request};
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(Serialize, Deserialize)]
+/// struct Approve { by: String }
+///
+/// impl Request for Approve {
+///     const NAME: &'static str = "approve";
+///     type Reply = bool;
+/// }
+///
+/// fn decide(request: ReceivedRequest<Approve>) {
+///     match request.by.as_str() {
+///         "" => request.refuse("somebody has to sign it"),
+///         name => {
+///             let may = name != "Mallory";
+///             request.reply(may);
+///         }
+///     }
+/// }
+///
+/// #[orchestration]
+/// async fn order(ctx: OrchestrationContext) -> Result<String, Failure> {
+///     let request = ctx.request::<Approve>().await;
+///     let id = request.id().to_string();
+///     decide(request);
+///     Ok(id)
+/// }
+/// # let _ = Duroxide::open("memory:").orchestration(order);
+/// ```
 #[must_use = "somebody waits for the reply"]
 pub struct ReceivedRequest<R: Request> {
     ctx: OrchestrationContext,
@@ -141,6 +174,26 @@ impl<R: Request + fmt::Debug> fmt::Debug for ReceivedRequest<R> {
 }
 
 /// The future of [`OrchestrationContext::request`].
+///
+/// ```
+/// use duroxide::prelude::*;
+/// # use duroxide::Request;
+/// # #[derive(serde::Serialize, serde::Deserialize)] struct Approve { by: String }
+/// # impl Request for Approve { const NAME: &'static str = "approve"; type Reply = bool; }
+///
+/// #[orchestration]
+/// async fn order(ctx: OrchestrationContext) -> Result<String, Failure> {
+///     match ctx.select2(ctx.request::<Approve>(), ctx.timer(days(1))).await {
+///         Either2::First(request) => {
+///             let by = request.by.clone();
+///             request.reply(true);
+///             Ok(format!("{by} has approved"))
+///         }
+///         Either2::Second(()) => Ok("a day is over".to_string()),
+///     }
+/// }
+/// # let _ = Duroxide::open("memory:").orchestration(order);
+/// ```
 #[must_use = "a request is taken only if this is awaited"]
 pub struct NextRequest<R: Request> {
     ctx: OrchestrationContext,

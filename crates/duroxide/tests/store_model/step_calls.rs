@@ -139,7 +139,12 @@ impl Call<'_> {
             tag_filter: &claimant.tags,
         });
         match extended.store_step(StepToStore { cause, turns: &turns }, request.as_ref()).await {
-            Ok(StepOutcome::Stored(stored)) => {
+            Ok(StepOutcome::Stored(mut stored)) => {
+                // The commit of a step may leave what it would have to look for. Its caller asks for that next.
+                if let Some(request) = request.filter(|request| stored.claims.len() < request.max) {
+                    let rest = WorkRequest { max: request.max - stored.claims.len(), ..request };
+                    stored.claims.extend(extended.claim_work(&rest).await.unwrap_or_default());
+                }
                 let of: Vec<u64> =
                     stored.incarnations.iter().map(|one| incarnations.canonical(*one)).collect();
                 let mut answer = claimed_work(Ok(stored.claims));

@@ -138,6 +138,21 @@ impl InstanceDetail {
 }
 
 /// Asks for a part of a history.
+///
+/// ```
+/// use duroxide::providers::EventRequest;
+///
+/// # async fn run(client: duroxide::Client) -> Result<(), duroxide::ClientError> {
+/// // The last twenty events of the first execution, with texts of up to 200 bytes.
+/// let request = EventRequest::of("monitor-3").execution(1).newest_first().limit(20).cut(200);
+/// for event in client.read_events(&request).await? {
+///     println!("{} {}", event.event_id, event.kind);
+/// }
+/// // Those from 100 to 149, the oldest first.
+/// let part = client.read_events(&EventRequest::of("monitor-3").from_event(100).before_event(150)).await?;
+/// # drop(part);
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
@@ -238,11 +253,25 @@ impl EventRequest {
     }
 
     /// Returns the number of events of an answer.
+    ///
+    /// ```
+    /// use duroxide::providers::EventRequest;
+    ///
+    /// assert_eq!(EventRequest::of("order-7").limit(20).page_size(), 20);
+    /// assert_eq!(EventRequest::of("order-7").limit(usize::MAX).page_size(), EventRequest::MOST_EVENTS);
+    /// ```
     pub fn page_size(&self) -> usize {
         self.limit.min(Self::MOST_EVENTS)
     }
 
     /// Returns how many bytes of a stored event are enough for a view of it.
+    ///
+    /// ```
+    /// use duroxide::providers::EventRequest;
+    ///
+    /// // Texts of up to 200 bytes, whatever their escapes, and ids, times and names.
+    /// assert!(EventRequest::stored_bytes(200) >= 2 * 6 * 200 + EventRequest::HEADER_BYTES);
+    /// ```
     pub fn stored_bytes(cut: usize) -> usize {
         // A byte of a text takes up to six in JSON, and an event has few long texts.
         cut.saturating_mul(6).saturating_mul(2).saturating_add(Self::HEADER_BYTES)

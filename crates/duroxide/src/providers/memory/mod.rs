@@ -52,11 +52,16 @@ pub(crate) use quiescence::Quiescence;
 /// ```
 /// use std::sync::Arc;
 /// use duroxide::providers::memory::MemoryProvider;
-/// use duroxide::providers::{ManualClock, Provider};
+/// use duroxide::providers::{ManualClock, Provider, StoreLimits};
 ///
-/// let clock = Arc::new(ManualClock::default());
-/// let store: Arc<dyn Provider> = Arc::new(MemoryProvider::with_clock(clock));
+/// let store: Arc<dyn Provider> = Arc::new(MemoryProvider::new());
 /// assert_eq!(store.name(), "memory");
+///
+/// // For a test of time and limits.
+/// let clock = Arc::new(ManualClock::default());
+/// let limits = StoreLimits { max_payload_bytes: 1_024, ..Default::default() };
+/// let parking_time = std::time::Duration::from_secs(60);
+/// let store = MemoryProvider::with_clock(clock).with_limits(limits).with_parking_time(parking_time);
 /// ```
 pub struct MemoryProvider {
     state: Mutex<State>,

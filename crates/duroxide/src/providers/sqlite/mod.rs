@@ -107,6 +107,19 @@ use writer::Writer;
 /// process dies, other processes see that the lock is free, and release its leases at once.
 ///
 /// Dropping the store finishes the writes that have begun and closes the file. Its remaining leases run out.
+///
+/// ```
+/// use std::sync::Arc;
+/// use duroxide::Client;
+/// use duroxide::providers::sqlite::SqliteProvider;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let store = Arc::new(SqliteProvider::builder().open("sqlite::memory:").await?);
+/// let client = Client::new(store);
+/// # drop(client);
+/// # Ok(()) }
+/// ```
 pub struct SqliteProvider {
     shared: Arc<Shared>,
     /// `None` in memory, where the writer's connection is the only one.

@@ -15,6 +15,17 @@ use crate::providers::{DEFAULT_PARKING_TIME, StoreLimits};
 pub struct SqliteOptions {}
 
 /// Which failures an acknowledged write survives.
+///
+/// ```
+/// use duroxide::providers::sqlite::{Durability, SqliteProvider};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let builder = SqliteProvider::builder().durability(Durability::Normal);
+/// let store = builder.open("sqlite::memory:").await?;
+/// # drop(store);
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durability {
     /// Every acknowledged write survives a power cut: the store syncs it to the disk before it acknowledges it.
@@ -33,6 +44,16 @@ pub enum Durability {
 }
 
 /// What opening a store does about a file of an older version.
+///
+/// ```no_run
+/// use duroxide::providers::sqlite::{Migrations, SqliteProvider};
+///
+/// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+/// // A tool that looks at the file of an application, and must not change it.
+/// let store = SqliteProvider::builder().migrations(Migrations::Verify).open("sqlite:orders.db").await?;
+/// # drop(store);
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Migrations {
     /// Migrates it, and makes the tables in an empty one.

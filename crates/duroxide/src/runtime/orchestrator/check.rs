@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::claim::{Claim, StoredHistory};
 use super::code_misfit::MisfitRules;
 use super::commit::Commit;
-use super::decide::{Decision, InstanceState, Rules, decide};
+use super::decide::{Decision, Inherited, InstanceState, Rules, decide};
 use super::residents::Resident;
 use crate::model::payload::{self, PAYLOAD_TARGET};
 use crate::model::{ConfigErrorKind, ErrorDetails, Event, KvEntry};
@@ -151,14 +151,14 @@ fn is_long(events: usize) -> bool {
 /// What a turn is taken from a second time.
 enum Source {
     Stored(StoredHistory),
-    Continued(HashMap<String, KvEntry>),
+    Continued(Inherited),
 }
 
 impl Source {
     fn state(&self) -> InstanceState {
         match self {
             Self::Stored(stored) => InstanceState::Stored(stored.clone()),
-            Self::Continued(kv) => InstanceState::Continued(kv.clone()),
+            Self::Continued(inherited) => InstanceState::Continued(inherited.clone()),
         }
     }
 }
@@ -181,7 +181,7 @@ impl Known {
                 Self::Irrelevant
             }
             InstanceState::Stored(stored) => Self::All(Source::Stored(stored.clone())),
-            InstanceState::Continued(kv) => Self::All(Source::Continued(kv.clone())),
+            InstanceState::Continued(inherited) => Self::All(Source::Continued(inherited.clone())),
             InstanceState::Resident(resident) if is_long(resident.execution.event_count()) => {
                 Self::Irrelevant
             }

@@ -1,17 +1,18 @@
 //! Commits a turn. [`refused`] handles a turn that the store does not take.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::claim::Claim;
+use super::custom_status::CustomStatus;
+use super::decide::Inherited;
 use super::parents::{Addressee, Notice};
 use super::refused::{self, NotStored, RefusedTurn, Settled};
 use super::report::Report;
 use super::residents::Resident;
 use super::start_reminders;
 use crate::model::{
-    ActivityOptions, AppErrorKind, ErrorDetails, Event, EventKind, KvEntry, OrchestrationStatus, WorkItem,
+    ActivityOptions, AppErrorKind, ErrorDetails, Event, EventKind, OrchestrationStatus, WorkItem,
 };
 use crate::observability::TurnOutcome;
 use crate::providers::{
@@ -40,10 +41,10 @@ pub(crate) struct Commit {
     pub fallback: Option<Box<Fallback>>,
     /// The instance as it is after this turn, if it goes on.
     pub suspended: Option<Box<Resident>>,
-    /// The values with which the next execution begins, if the turn continues as new.
-    pub continued: Option<HashMap<String, KvEntry>>,
-    /// Set if the instance ends and never had a custom status: then the runtime knows all that a client waits for.
-    pub ends_plainly: bool,
+    /// What the next execution begins with, if the turn continues as new.
+    pub continued: Option<Inherited>,
+    /// The custom status, if the instance ends and this process knows it: then it knows all that a client waits for.
+    pub custom_status: Option<CustomStatus>,
     /// The lines of the code that made the requests, for a turn that is compared.
     pub places: Vec<RequestPlace>,
     pub report: Report,
@@ -69,19 +70,23 @@ pub(crate) struct Fallback {
 impl Commit {
     /// Announces the end of the instance to those in this process who wait for it.
     pub fn announce_end(&self, core: &Core, instance: &str) -> Option<AnnouncedEnd> {
-        let ended = self.report.ended.as_ref().filter(|_| self.ends_plainly)?;
-        let (custom_status, custom_status_version) = (None, 0);
-        core.steps.exchange()?.announce_end(instance, || match &ended.ending {
-            Ending::Completed { output } => OrchestrationStatus::Completed {
-                output: output.clone(),
-                custom_status,
-                custom_status_version,
-            },
-            Ending::Failed { details } => {
-                OrchestrationStatus::Failed { details: details.clone(), custom_status, custom_status_version }
-            }
-            Ending::ContinuedAsNew { .. } => {
-                OrchestrationStatus::Running { custom_status, custom_status_version }
+        let (ended, known) = (self.report.ended.as_ref()?, self.custom_status.as_ref()?);
+        core.steps.exchange()?.announce_end(instance, || {
+            let CustomStatus { value: custom_status, version: custom_status_version } = known.clone();
+            match &ended.ending {
+                Ending::Completed { output } => OrchestrationStatus::Completed {
+                    output: output.clone(),
+                    custom_status,
+                    custom_status_version,
+                },
+                Ending::Failed { details } => OrchestrationStatus::Failed {
+                    details: details.clone(),
+                    custom_status,
+                    custom_status_version,
+                },
+                Ending::ContinuedAsNew { .. } => {
+                    OrchestrationStatus::Running { custom_status, custom_status_version }
+                }
             }
         })
     }
@@ -126,7 +131,7 @@ impl Commit {
             fallback: None,
             suspended: None,
             continued: None,
-            ends_plainly: false,
+            custom_status: None,
             places: Vec::new(),
             report: Report::default(),
         }

@@ -10,6 +10,7 @@ use semver::Version;
 use super::claim::{Claim, StoredHistory};
 use super::code_misfit::MisfitRules;
 use super::commit::{Commit, Fallback};
+use super::custom_status::CustomStatus;
 use super::outcome::{self, TurnContext};
 use super::parents::{Addressee, Notice, ParentLink};
 use super::poison;
@@ -18,9 +19,7 @@ use super::report::{ExecutionEnd, Report, StartedBy};
 use super::residents::Resident;
 use super::turn_messages::{StartMessage, TurnMessages};
 use crate::model::BlockReason;
-use crate::model::{
-    Event, EventKind, ExecutionStatus, INITIAL_EVENT_ID, INITIAL_EXECUTION_ID, KvEntry, WorkItem,
-};
+use crate::model::{Event, EventKind, ExecutionStatus, INITIAL_EVENT_ID, KvEntry, WorkItem};
 use crate::providers::{
     DispatcherCapabilityFilter, ExecutionMetadata, ScheduledActivityIdentifier, current_build_version,
     inspect,
@@ -52,10 +51,18 @@ pub(crate) struct Rules<'a> {
 pub(crate) enum InstanceState {
     Resident(Box<Resident>),
     Stored(StoredHistory),
-    /// The execution before it ends in the same commit, and leaves these values. Its code is here.
-    Continued(HashMap<String, KvEntry>),
+    /// The execution before it ends in the same commit, and leaves this. Its code is here.
+    Continued(Inherited),
     /// The instance completed or failed; its history does not matter.
     Ended,
+}
+
+/// What an execution finds of the instance when it begins.
+#[derive(Debug, Clone)]
+pub(crate) struct Inherited {
+    pub values: HashMap<String, KvEntry>,
+    /// `None` if this process does not know it.
+    pub custom_status: Option<CustomStatus>,
 }
 
 /// What the dispatcher does with a claim.
@@ -77,7 +84,7 @@ pub(crate) fn decide(rules: &Rules<'_>, mut claim: Claim, state: InstanceState) 
         InstanceState::Stored(StoredHistory::Undecodable { reason, queued }) => {
             undecodable(rules, &mut claim, reason, queued)
         }
-        InstanceState::Continued(kv) => continued_turn(rules, &mut claim, kv),
+        InstanceState::Continued(inherited) => continued_turn(rules, &mut claim, inherited),
         InstanceState::Ended => ended(&mut claim),
     };
     (claim, decision)
@@ -187,13 +194,21 @@ fn stored_turn(
                 drain(claim, collisions)
             }
             (Some(start), Some(poison)) => poison.fresh(rules, claim, claim.execution_id, &start, collisions),
-            (Some(start), None) => begin(rules, claim, claim.execution_id, start, messages, collisions, kv),
+            (Some(start), None) => {
+                let custom_status = CustomStatus::recorded(claim.execution_id, events);
+                let inherited = Inherited { values: kv, custom_status };
+                begin(rules, claim, claim.execution_id, start, messages, collisions, inherited)
+            }
         },
         (Phase::Continued, beginning) => {
             let successor_id = claim.execution_id + 1;
+            let custom_status = CustomStatus::recorded(claim.execution_id, events);
+            let inherited = Inherited { values: kv, custom_status };
             match (messages.start.clone(), poison) {
                 (Some(start), Some(poison)) => poison.fresh(rules, claim, successor_id, &start, collisions),
-                (Some(start), None) => begin(rules, claim, successor_id, start, messages, collisions, kv),
+                (Some(start), None) => {
+                    begin(rules, claim, successor_id, start, messages, collisions, inherited)
+                }
                 (None, Some(poison)) => {
                     let start = lost_start(beginning.as_ref());
                     poison.fresh(rules, claim, successor_id, &start, collisions)
@@ -216,10 +231,10 @@ fn stored_turn(
 }
 
 /// Takes the first turn of the execution that continues the claimed one, before the end of that one is stored.
-fn continued_turn(rules: &Rules<'_>, claim: &mut Claim, kv: HashMap<String, KvEntry>) -> Decision {
+fn continued_turn(rules: &Rules<'_>, claim: &mut Claim, inherited: Inherited) -> Decision {
     let messages = TurnMessages::sort(&claim.instance, Phase::Continued, std::mem::take(&mut claim.messages));
     match messages.start.clone() {
-        Some(start) => begin(rules, claim, claim.execution_id + 1, start, messages, Vec::new(), kv),
+        Some(start) => begin(rules, claim, claim.execution_id + 1, start, messages, Vec::new(), inherited),
         None => drain(claim, Vec::new()),
     }
 }
@@ -280,6 +295,7 @@ fn rebuilt_turn(
         has_mail: false,
         beginning,
         first_values,
+        custom_status: CustomStatus::recorded(claim.execution_id, events),
     });
     go_on(rules, claim, resident, messages, collisions, events)
 }
@@ -343,8 +359,9 @@ fn begin(
     start: StartMessage,
     messages: TurnMessages,
     collisions: Vec<Notice>,
-    kv: HashMap<String, KvEntry>,
+    inherited: Inherited,
 ) -> Decision {
+    let Inherited { values: kv, custom_status } = inherited;
     let Some((version, handler)) = rules.handler(&start.name, start.version.as_deref()) else {
         return rules.unregistered(claim, &start.name, start.version.as_deref());
     };
@@ -361,6 +378,7 @@ fn begin(
         has_mail: false,
         beginning,
         first_values,
+        custom_status,
     };
     let mut resident = Box::new(resident);
     let mut turn = resident.execution.turn(vec![opening.clone()], messages.inputs, rules.now_ms);
@@ -411,12 +429,15 @@ fn conclude(
             events: resident.execution.event_count() as u64,
         });
     }
-    let execution = &resident.execution;
-    let ends_plainly = resident.execution_id == INITIAL_EXECUTION_ID
-        && matches!(outcome.ending, Some(Ending::Completed { .. } | Ending::Failed { .. }))
-        && !execution.has_set_custom_status();
-    let continued =
-        matches!(outcome.ending, Some(Ending::ContinuedAsNew { .. })).then(|| execution.kv_snapshot());
+    resident.custom_status = resident.custom_status.take().map(|status| status.after(&outcome.events));
+    let custom_status = match outcome.ending {
+        Some(Ending::Completed { .. } | Ending::Failed { .. }) => resident.custom_status.take(),
+        _ => None,
+    };
+    let continued = matches!(outcome.ending, Some(Ending::ContinuedAsNew { .. })).then(|| Inherited {
+        values: resident.execution.kv_snapshot(),
+        custom_status: resident.custom_status.take(),
+    });
     let mut notices = fallback.notices.clone();
     notices.extend(outcome.notice);
     fallback.child_cancellations = cancellations(&outcome.orchestrator_items);
@@ -432,7 +453,7 @@ fn conclude(
         fallback: Some(Box::new(fallback)),
         suspended: outcome.ending.is_none().then_some(resident),
         continued,
-        ends_plainly,
+        custom_status,
         places,
         report,
     }))

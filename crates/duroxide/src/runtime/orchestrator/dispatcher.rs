@@ -81,7 +81,7 @@ async fn begin_all(core: &Arc<Core>, claims: Vec<InstanceClaim>, mut slot: Optio
     if !claims.is_empty() {
         core.metrics().record_orch_dispatcher_items_fetched(claims.len() as u64);
     }
-    let claims = residents_first(core, claims);
+    let claims = residents_first(claims, |instance| core.residents.has(instance));
     // Turns that workers handed over may have taken the permits meanwhile. A turn that waits for one keeps its lease.
     let leased: Vec<_> = claims.into_iter().map(|claim| LeasedClaim::new(core, claim.into())).collect();
     for claim in leased {
@@ -92,9 +92,9 @@ async fn begin_all(core: &Arc<Core>, claims: Vec<InstanceClaim>, mut slot: Optio
 
 /// Moves the instances in memory to the front of a claim: the turns of the others may push them out of memory. The
 /// runtime takes the turns of the whole claim, so no instance waits longer than for one claim.
-fn residents_first(core: &Core, claims: Vec<InstanceClaim>) -> Vec<InstanceClaim> {
+fn residents_first(claims: Vec<InstanceClaim>, is_resident: impl Fn(&str) -> bool) -> Vec<InstanceClaim> {
     let (mut first, others): (Vec<_>, Vec<_>) =
-        claims.into_iter().partition(|claim| core.residents.has(&claim.instance));
+        claims.into_iter().partition(|claim| is_resident(&claim.instance));
     first.extend(others);
     first
 }
@@ -136,4 +136,55 @@ async fn wait_for_more(core: &Arc<Core>, signal: &mut WorkSignal, timers: &mut T
 /// whose claims may take long hears of the stop by itself.
 async fn claim(core: &Core, wanted: usize) -> Result<Vec<InstanceClaim>, ProviderError> {
     core.store.extension().claim_instances(&turn_capacity::request(core, wanted)).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claim(instance: &str) -> InstanceClaim {
+        InstanceClaim {
+            instance: instance.into(),
+            orchestration_name: "O".into(),
+            version: "1.0.0".into(),
+            execution_id: 1,
+            incarnation: 1,
+            last_event_id: 2,
+            status: None,
+            messages: Vec::new(),
+            lock_token: String::new(),
+            attempt_count: 1,
+        }
+    }
+
+    /// The order in which the turns of a claim begin, if the instances with names in capitals are in memory.
+    fn order(claimed: &[&str]) -> Vec<String> {
+        let claims = claimed.iter().map(|instance| claim(instance)).collect();
+        let is_resident = |instance: &str| instance.chars().all(char::is_uppercase);
+        residents_first(claims, is_resident).into_iter().map(|claim| claim.instance).collect()
+    }
+
+    #[test]
+    fn of_one_claim_those_in_memory_go_first_and_all_go() {
+        assert_eq!(order(&["a", "B", "c", "D", "e"]), ["B", "D", "a", "c", "e"]);
+    }
+
+    #[test]
+    fn among_equals_the_order_of_the_queue_stays() {
+        assert_eq!(order(&["c", "a", "b"]), ["c", "a", "b"]);
+        assert_eq!(order(&["C", "A", "B"]), ["C", "A", "B"]);
+        assert!(order(&[]).is_empty());
+    }
+
+    #[test]
+    fn whoever_is_not_in_memory_waits_for_no_more_than_its_own_claim() {
+        // Each claim takes the oldest, and residents that come all the time are in later ones.
+        let mut queue: Vec<String> = vec!["a".into(), "b".into()];
+        queue.extend((0..20).map(|_| "R".to_string()));
+        let begun: Vec<String> = queue
+            .chunks(4)
+            .flat_map(|claimed| order(&claimed.iter().map(String::as_str).collect::<Vec<_>>()))
+            .collect();
+        assert_eq!(begun[..4], ["R", "R", "a", "b"]);
+    }
 }

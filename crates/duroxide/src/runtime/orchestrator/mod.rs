@@ -7,6 +7,7 @@ pub(super) mod check;
 pub(super) mod claim;
 mod code_misfit;
 pub(super) mod commit;
+mod custom_status;
 pub(super) mod decide;
 mod dispatcher;
 mod limits;

@@ -78,6 +78,11 @@ impl<V> ResidentCache<V> {
     }
 
     /// Looks at an instance.
+    pub(super) fn get(&self, instance: &str) -> Option<&V> {
+        self.entries.get(instance).map(|entry| &entry.value)
+    }
+
+    /// Looks at an instance, to change it.
     pub(super) fn get_mut(&mut self, instance: &str) -> Option<&mut V> {
         self.entries.get_mut(instance).map(|entry| &mut entry.value)
     }

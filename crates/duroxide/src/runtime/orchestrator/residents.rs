@@ -5,12 +5,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::claim::Claim;
+use super::custom_status::CustomStatus;
 use super::record::Beginning;
 use super::resident_cache::{CacheLimits, ResidentCache};
 use crate::model::KvEntry;
 use crate::replay::Execution;
 use crate::runtime::memory;
 use crate::runtime::options::RuntimeOptions;
+use crate::runtime::origins::Origin;
 
 /// A suspended execution, as of its last committed turn.
 pub(crate) struct Resident {
@@ -23,6 +25,8 @@ pub(crate) struct Resident {
     pub(crate) has_mail: bool,
     /// The values that earlier executions left, for the check of a turn without a lease; `None` if no turn is checked.
     pub(crate) first_values: Option<HashMap<String, KvEntry>>,
+    /// As of the last turn; `None` if this process does not know it.
+    pub(super) custom_status: Option<CustomStatus>,
 }
 
 impl Resident {
@@ -43,7 +47,8 @@ impl Resident {
     fn estimated_bytes(&self) -> usize {
         let values = self.first_values.iter().flat_map(|values| values.iter());
         let values: usize = values.map(|(key, entry)| key.len() + entry.value.len()).sum();
-        self.execution.estimated_bytes() + values
+        let custom_status = self.custom_status.as_ref().map_or(0, CustomStatus::estimated_bytes);
+        self.execution.estimated_bytes() + values + custom_status
     }
 
     /// Tells whether this execution has seen exactly the store's record, no more and no less.
@@ -92,6 +97,14 @@ impl Residents {
     /// Tells whether the instance is here.
     pub(super) fn has(&self, instance: &str) -> bool {
         self.lock().has(instance)
+    }
+
+    /// The orchestration that an instance runs, if it is here, in this execution.
+    pub(crate) fn origin(&self, instance: &str, execution_id: u64) -> Option<Origin> {
+        let cache = self.lock();
+        let resident = cache.get(instance).filter(|resident| resident.execution_id == execution_id)?;
+        let Beginning { name, version, .. } = &resident.beginning;
+        Some(Origin { name: name.as_str().into(), version: version.as_str().into() })
     }
 
     /// Notes that a message for the instance is about to be put into its queue.

@@ -48,9 +48,9 @@ async fn successor(core: &Core, rules: &Rules<'_>, turns: &mut [UnstoredTurn]) -
         _ => false,
     };
     let place = last.commit.orchestrator_items.iter().position(continues)?;
-    let kv = last.commit.continued.take()?;
+    let inherited = last.commit.continued.take()?;
     let claim = last.claim_afterwards(vec![last.commit.orchestrator_items[place].clone()]);
-    let state = InstanceState::Continued(kv);
+    let state = InstanceState::Continued(inherited);
     let (claim, Decision::Commit(commit)) = check::take(rules, core, claim, state, Vec::new()).await else {
         return None;
     };

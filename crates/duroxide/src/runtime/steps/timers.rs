@@ -451,6 +451,7 @@ mod tests {
         began.elapsed()
     }
 
+    // semantics: TIM-12
     #[tokio::test(start_paused = true)]
     async fn turns_that_the_store_has_are_waited_for_unless_claims_come_after_them() {
         for (in_order, longest) in [(true, Duration::ZERO), (false, LONGEST_HOLD)] {
@@ -467,6 +468,7 @@ mod tests {
     /// As much as the clock of the executor, which is a stopped one, may be off.
     const SLACK: Duration = Duration::from_millis(2);
 
+    // semantics: TIM-12
     #[tokio::test(start_paused = true)]
     async fn timers_go_first_as_long_as_they_get_on() {
         let timers = Arc::new(Timers::new(Arc::new(ManualClock::new(0)), false));
@@ -481,6 +483,7 @@ mod tests {
         assert!(precedence.is_over());
     }
 
+    // semantics: TIM-12
     #[tokio::test(start_paused = true)]
     async fn timers_that_do_not_get_on_go_first_for_a_moment_and_once() {
         let timers = Arc::new(Timers::new(Arc::new(ManualClock::new(0)), false));
@@ -497,6 +500,7 @@ mod tests {
         assert!(took > Duration::ZERO);
     }
 
+    // semantics: TIM-12
     #[tokio::test(start_paused = true)]
     async fn before_a_dispatcher_that_is_behind_timers_go_for_a_moment_however_well_they_get_on() {
         let timers = Arc::new(Timers::new(Arc::new(ManualClock::new(0)), true));

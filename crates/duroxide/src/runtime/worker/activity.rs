@@ -168,7 +168,7 @@ async fn context(
     stop: &CancellationToken,
 ) -> ActivityContext {
     let work = &claim.work;
-    let origin = core.origins.find(&core.store, &work.instance, work.execution_id).await;
+    let origin = core.origins.find(&core.residents, &core.store, &work.instance, work.execution_id).await;
     let identity = ActivityIdentity {
         instance_id: work.instance.clone(),
         execution_id: work.execution_id,
