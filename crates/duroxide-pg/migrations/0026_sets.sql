@@ -1412,9 +1412,19 @@ BEGIN
     v_until := now_ms_1(p_now);
     v_until := v_until + least(p_lease_ms, 9223372036854775807 - v_until);
     IF NOT p_are_fresh THEN
-        UPDATE instance_schedule s SET ready_seq = NULL, due_at = v_until, parked = false, lock_token = c.token,
-            locked_until = v_until, locked_at = p_at, batch = c.message_ids
-        FROM unnest(claims) c WHERE s.instance_id = c.instance;
+        WITH leased AS (
+            UPDATE instance_schedule s SET ready_seq = NULL, due_at = v_until, parked = false, lock_token = c.token,
+                locked_until = v_until, locked_at = p_at, batch = c.message_ids
+            FROM unnest(claims) c WHERE s.instance_id = c.instance AND s.ready_seq >= c.message_ids[1]
+            RETURNING s.instance_id)
+        SELECT array_agg(l.instance_id), count(*) INTO v_leased, v_count FROM leased l;
+        IF v_count < cardinality(claims) THEN
+            -- The others have lost the messages that gave them their places.
+            SELECT array_agg(c) FILTER (WHERE c.instance = ANY (v_leased)),
+                unusual || array_agg(array_position(p_candidates, c.instance))
+                    FILTER (WHERE (c.instance = ANY (v_leased)) IS NOT TRUE)
+            INTO claims, unusual FROM unnest(claims) c;
+        END IF;
         RETURN;
     END IF;
     WITH leased AS (
@@ -1444,8 +1454,9 @@ END $$;
 
 -- Leases one instance, whatever is unusual about it; the parameters are those of `lease_usual_1`. What becomes of it is the
 -- `outcome`: `leased`; `again` if it has just arrived and has to stand in line; `placed` if its messages are for later; `unparked` if
--- messages that waited for it to exist are for it now, and it stays where it is in the line; `set aside` if it does not exist, with
--- the number of messages that were `dropped`.
+-- messages that waited for it to exist are for it now, and it stays where it is in the line; `moved` if the message that gave it its
+-- place is hidden again, because a clock was set back: its next message gives it another; `set aside` if it does not exist, with the
+-- number of messages that were `dropped`.
 CREATE FUNCTION lease_one_1(
     p_now bigint, p_at bigint, p_instance text, p_is_fresh boolean, p_is_lapsed boolean, p_is_parked boolean,
     p_allowed text[], p_lease_ms bigint, p_parking_ms bigint, p_seed text, p_max_bytes bigint,
@@ -1459,6 +1470,7 @@ DECLARE
     v_has_parked boolean;
     v_is_known boolean;
     v_class text;
+    v_head bigint;
     v_until bigint;
 BEGIN
     IF p_is_lapsed THEN
@@ -1469,6 +1481,7 @@ BEGIN
     SELECT m.ids, m.attempts, m.texts, m.has_start, m.bytes, m.has_more, m.has_parked
     INTO claim.message_ids, claim.attempts, claim.texts, v_has_start, bytes, v_has_more, v_has_parked
     FROM messages_to_lease_1(p_instance, p_at, v_max_messages, p_max_bytes, true) m;
+    v_head := claim.message_ids[1];
     SELECT k.name, k.version, k.execution, k.incarnation, k.class, k.status, k.last_event
     INTO claim.name, claim.version, claim.execution, claim.incarnation, v_class, claim.status, claim.last_event
     FROM instance_to_lease_1(p_instance) k;
@@ -1533,7 +1546,16 @@ BEGIN
     IF NOT p_is_fresh THEN
         UPDATE instance_schedule s SET ready_seq = NULL, due_at = v_until, parked = false, lock_token = claim.token,
             locked_until = v_until, locked_at = p_at, batch = claim.message_ids
-        WHERE s.instance_id = p_instance;
+        WHERE s.instance_id = p_instance AND s.ready_seq >= v_head;
+        IF NOT FOUND THEN
+            outcome := 'moved';
+            UPDATE instance_schedule s SET ready_seq = v_head WHERE s.instance_id = p_instance;
+            IF p_is_lapsed THEN
+                -- Nobody takes over yet.
+                UPDATE orchestrator_queue q SET attempt_count = q.attempt_count - 1 WHERE q.id = ANY (ARRAY(
+                    SELECT b FROM instance_schedule s, unnest(s.batch) b WHERE s.instance_id = p_instance));
+            END IF;
+        END IF;
         RETURN;
     END IF;
     INSERT INTO instance_schedule (instance_id, class, due_at, lock_token, locked_until, locked_at, batch)
@@ -2085,4 +2107,54 @@ BEGIN
     END IF;
     v_about.done := v_new;
     RETURN NEXT v_about;
+END $$;
+
+-- As `start_with_messages_1`; a start says whose child it is.
+CREATE FUNCTION start_with_messages_2(
+    p_now bigint, p_committer text, p_epoch bigint, p_batch bigint, p_instance text[], p_start text[],
+    p_parent text[], p_message text[])
+RETURNS integer[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_noted boolean;
+    v_now bigint;
+    v_free integer[];
+    v_started text[];
+    v_outcome integer[];
+    v_touched text[];
+BEGIN
+    IF p_batch IS NOT NULL THEN
+        v_noted := begin_batch_1(p_committer, p_epoch, p_batch);
+    END IF;
+    v_now := now_ms_1(p_now);
+    SELECT array_agg(f.place ORDER BY f.place) INTO v_free FROM (
+        SELECT min(s.place)::integer AS place FROM unnest(p_instance) WITH ORDINALITY s(i, place)
+        WHERE NOT EXISTS (SELECT 1 FROM instances n WHERE n.instance_id = s.i)
+            AND NOT EXISTS (SELECT 1 FROM orchestrator_queue q
+                            WHERE q.instance_id = s.i AND q.parked_at IS NULL AND q.class = 'start')
+        GROUP BY s.i) f;
+    IF v_free IS NOT NULL THEN
+        v_started := queue_sole_starts_1(v_now, ARRAY(SELECT p_instance[o] FROM unnest(v_free) o),
+            ARRAY(SELECT p_start[o] FROM unnest(v_free) o), ARRAY(SELECT p_parent[o] FROM unnest(v_free) o));
+    END IF;
+    -- Whoever has a start in the queue now has not ended. The first message of an id has brought it.
+    SELECT array_agg(CASE
+            WHEN s.i = ANY (v_started) THEN CASE WHEN s.nth = 1 THEN 0 ELSE 1 END
+            WHEN s.has_ended THEN 2 ELSE 1 END ORDER BY s.place)
+    INTO v_outcome FROM (
+        SELECT a.place, a.i, row_number() OVER (PARTITION BY a.i ORDER BY a.place) AS nth,
+            EXISTS (SELECT 1 FROM instances n JOIN executions e
+                    ON e.instance_id = n.instance_id AND e.execution_id = n.current_execution_id
+                    WHERE n.instance_id = a.i AND e.status IN ('Completed', 'Failed')) AS has_ended
+        FROM unnest(p_instance) WITH ORDINALITY a(i, place)) s;
+    INSERT INTO orchestrator_queue (instance_id, class, created_at, work_item)
+    SELECT s.i, 'queue', v_now, s.message
+    FROM unnest(p_instance, p_message, v_outcome) WITH ORDINALITY s(i, message, outcome, place)
+    WHERE s.outcome < 2 ORDER BY s.place;
+    SELECT array_agg(DISTINCT s.i) INTO v_touched FROM unnest(p_instance, v_outcome) s(i, outcome) WHERE s.outcome < 2;
+    IF v_touched IS NOT NULL THEN
+        INSERT INTO arrivals (instances) VALUES (v_touched);
+    END IF;
+    UPDATE committers SET deliveries = v_outcome WHERE committer = p_committer;
+    RETURN v_outcome;
 END $$;

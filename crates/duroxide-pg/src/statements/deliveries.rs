@@ -1,4 +1,4 @@
-//! Messages with the starts that go with them: `start_with_messages_1`.
+//! Messages with the starts that go with them: `start_with_messages_2`.
 
 use duroxide::providers::DeliveryOutcome;
 use tokio_postgres::Row;
@@ -8,7 +8,7 @@ use crate::error::Failure;
 use crate::jobs::{Job, Pending, StartWithMessage};
 use crate::pipeline::Sent;
 
-const SQL: &str = "SELECT start_with_messages_1($1, $2, $3, $4, $5, $6, $7)";
+const SQL: &str = "SELECT start_with_messages_2($1, $2, $3, $4, $5, $6, $7, $8)";
 
 /// What became of a message, as the function answers it.
 fn outcome(code: Option<&i32>) -> DeliveryOutcome {
@@ -29,6 +29,7 @@ pub(crate) struct Deliveries {
 struct Columns<'a> {
     instance: Vec<&'a str>,
     start: Vec<&'a str>,
+    parent: Vec<Option<&'a str>>,
     message: Vec<&'a str>,
 }
 
@@ -38,13 +39,16 @@ impl<'a> Columns<'a> {
         for Pending { request: StartWithMessage { start, message }, .. } in deliveries {
             columns.instance.push(&start.instance);
             columns.start.push(&start.text);
+            columns.parent.push(start.parent.as_deref());
             columns.message.push(&message.text);
         }
         columns
     }
 
     fn params(&self) -> Vec<Param<'_>> {
-        params![p_instance: self.instance, p_start: self.start, p_message: self.message]
+        params![
+            p_instance: self.instance, p_start: self.start, p_parent: self.parent, p_message: self.message,
+        ]
     }
 }
 
@@ -92,7 +96,7 @@ impl Statement for Deliveries {
 
     fn read(&mut self, rows: Vec<Row>, reading: &mut Reading<'_>) {
         let Some(row) = rows.first() else { return };
-        self.outcomes = row.get::<_, Option<Vec<i32>>>("start_with_messages_1").unwrap_or_default();
+        self.outcomes = row.get::<_, Option<Vec<i32>>>("start_with_messages_2").unwrap_or_default();
         let is_queued = |code: &i32| outcome(Some(code)) != DeliveryOutcome::Ended;
         reading.effects.instances_touched |= self.outcomes.iter().any(is_queued);
     }

@@ -60,6 +60,24 @@ pub async fn order_survives_a_backward_step(factory: &dyn ProviderFactory) {
     assert_eq!((store.work().await.id(), store.work().await.id()), (1, 2));
 }
 
+/// A message that is hidden again until its delay is over gives its instance no place: others with older messages come first.
+pub async fn a_message_that_is_hidden_again_gives_no_place(factory: &dyn ProviderFactory) {
+    let store = Store::new(factory).await;
+    let Some(clock) = factory.clock() else { return };
+    for instance in ["seen", "i", "older"] {
+        store.create(instance).await;
+    }
+    store.send(raised("seen", "n", "")).await;
+    store.send_delayed(raised("i", "n", "delayed"), Duration::from_secs(60)).await;
+    clock.advance(Duration::from_secs(60));
+    store.send(raised("older", "n", "")).await;
+    store.turn_of("seen").await;
+    step_back(&clock);
+    store.send(raised("i", "n", "new")).await;
+    store.turn_of("older").await;
+    assert_eq!(store.turn_of("i").await.item.messages, [raised("i", "n", "new")]);
+}
+
 /// A delay still ends after a forward step, and due messages stay in order.
 pub async fn forward_step_ends_delays(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;

@@ -265,7 +265,8 @@ macro_rules! __validation_of_our_own {
         }
         $crate::__validation_module! { $factory; clock_steps;
             backward_step_hides_nothing, backward_step_hides_nothing_that_was_released,
-            order_survives_a_backward_step, forward_step_ends_delays,
+            order_survives_a_backward_step, a_message_that_is_hidden_again_gives_no_place,
+            forward_step_ends_delays,
         }
         $crate::__validation_module! { $factory; concurrency;
             every_message_is_handled_once, every_activity_is_run_once, losers_of_a_race_find_other_work,
@@ -334,7 +335,8 @@ macro_rules! __validation_of_our_own {
         $crate::__validation_module! { $factory; hand_over;
             a_turn_claims_the_activity_that_it_schedules,
             activities_claimed_with_a_turn_are_claims_like_any_other,
-            an_older_activity_is_claimed_before_the_turns_own, a_turn_claims_at_most_max_activities,
+            an_older_activity_is_claimed_before_the_turns_own, what_a_turn_claims_keeps_its_place,
+            a_turn_claims_at_most_max_activities,
             a_turn_claims_only_what_the_caller_may_run, a_turn_does_not_claim_what_it_cancels,
             a_refused_turn_claims_and_stores_nothing, a_stored_turn_names_the_incarnation,
             turns_stored_together_claim_each_activity_once, a_result_claims_the_instance_that_it_is_for,
@@ -371,7 +373,8 @@ macro_rules! __validation_of_our_own {
         $crate::__validation_module! { $factory; queued_children;
             a_queued_start_goes_with_its_parent, queued_starts_go_with_a_tree_that_has_ended,
             a_child_in_its_first_turn_is_lost_with_its_parent, messages_for_a_queued_child_go_with_its_start,
-            starts_by_others_stay, a_start_for_a_taken_id_goes_with_its_parent,
+            starts_by_others_stay, a_start_that_came_with_a_message_goes_with_its_parent,
+            a_start_for_a_taken_id_goes_with_its_parent,
             the_turn_of_a_deleted_parent_starts_no_child,
         }
         $crate::__validation_module! { $factory; refusals;
@@ -386,7 +389,8 @@ macro_rules! __validation_of_our_own {
         $crate::__validation_module! { $factory; removal;
             a_missing_parent_does_not_fail_its_child,
             an_instance_between_executions_is_not_deleted_without_force,
-            bulk_deletion_skips_instances_between_executions, a_deletion_and_a_turn_exclude_each_other,
+            a_refused_deletion_names_the_first_in_its_way, bulk_deletion_skips_instances_between_executions,
+            a_deletion_and_a_turn_exclude_each_other,
             pruning_beside_a_turn_keeps_the_current_execution, pruning_keeps_executions_that_run,
             pruning_conditions_are_combined, bulk_deletion_selects_roots, concurrent_deletions_agree,
             late_messages_of_a_deleted_instance_are_not_in_the_way, a_session_outlives_its_instance,

@@ -4,7 +4,7 @@ use super::ProviderFactory;
 use super::scenario::*;
 use super::support::*;
 use crate::model::WorkItem;
-use crate::providers::{DeleteInstanceResult, InstanceFilter};
+use crate::providers::{DeleteInstanceResult, DeliveryOutcome, InstanceFilter, refusal};
 
 /// The start of a child, as its parent's turn enqueues it.
 fn start_of_child(child: &str, of: &str) -> WorkItem {
@@ -110,6 +110,22 @@ pub async fn starts_by_others_stay(factory: &dyn ProviderFactory) {
     for instance in ["elsewhere", "shared", "detached"] {
         expect_start_alone(&store, instance).await;
     }
+}
+
+/// A start that came with a message goes with the parent that it names, and the message with it.
+pub async fn a_start_that_came_with_a_message_goes_with_its_parent(factory: &dyn ProviderFactory) {
+    let store = Store::new(factory).await;
+    let Some(extended) = store.extended() else { return };
+    store.create("p").await;
+    let message = queue_message("c", "inbox", "");
+    let sent = extended.enqueue_start_with_message(start_of_child("c", "p"), message).await;
+    if sent.as_ref().is_err_and(refusal::is_not_supported) {
+        return;
+    }
+    assert_eq!(sent.expect("enqueue_start_with_message should work"), DeliveryOutcome::Started);
+    let deleted = delete(&store, "p").await;
+    assert_eq!(deleted.queue_messages_deleted, 2, "start and message should go: {deleted:?}");
+    store.expect_no_turn("the start went with the parent").await;
 }
 
 /// A start for a taken id goes with its parent, even out of a turn that a runtime is taking with it.

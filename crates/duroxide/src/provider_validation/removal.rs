@@ -56,6 +56,17 @@ pub async fn an_instance_between_executions_is_not_deleted_without_force(factory
     store.expect_no_turn("the successor was deleted with its instance").await;
 }
 
+/// Of several instances that are in the way of a deletion, the error names the first one of the caller's list.
+pub async fn a_refused_deletion_names_the_first_in_its_way(factory: &dyn ProviderFactory) {
+    let store = Store::new(factory).await;
+    store.create_with_status("parent", "Completed").await;
+    store.create_finished_child("child", "parent").await;
+    store.create("busy").await;
+    for (set, named) in [(["parent", "busy"], "parent"), (["busy", "parent"], "busy")] {
+        expect_refusal(store.admin().delete_instances_atomic(&ids(&set), false).await, &[named]);
+    }
+}
+
 /// A bulk deletion skips an instance between two executions until it has really ended.
 pub async fn bulk_deletion_skips_instances_between_executions(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;

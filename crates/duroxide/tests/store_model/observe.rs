@@ -134,12 +134,6 @@ async fn cheap_reads(
             // What was due once stays ready if the clock is set back. A store may still show when it was due.
             activity.delayed_until_ms = activity.delayed_until_ms.filter(|_| !is_set_back);
         }
-        // Of those that one commit has enqueued, a store may list the ones first that the commit has claimed as well.
-        if let Ok(activities) = &mut activities {
-            for together in activities.chunk_by_mut(|one, other| one.enqueued_at_ms == other.enqueued_at_ms) {
-                together.sort_by_cached_key(|activity| format!("{activity:?}"));
-            }
-        }
         lines.add("queued activities", instance, activities);
         let mut messages = inspector.list_messages(instance, 100, 1_000).await;
         for message in messages.iter_mut().flatten() {

@@ -69,6 +69,24 @@ pub async fn an_older_activity_is_claimed_before_the_turns_own(factory: &dyn Pro
     assert_eq!(store.work().await.id(), 3, "what was not claimed is there for others");
 }
 
+/// Activities of one turn keep the order in which the turn scheduled them, also if some are claimed along with it and come back.
+pub async fn what_a_turn_claims_keeps_its_place(factory: &dyn ProviderFactory) {
+    let store = Store::new(factory).await;
+    let Some(extended) = store.extended() else { return };
+    let turn = first_turn(&store, "i").await;
+    let commit = scheduling("i", vec![session_activity("i", 2, "s"), activity("i", 3)]);
+    let stored = store_turn(extended, &turn.token, &commit, Some(&work(2))).await;
+    let [claim] = stored.claims.as_slice() else { panic!("the one without a session; got {stored:?}") };
+    let given_back = store.provider.abandon_work_item(&claim.lock_token, None, true).await;
+    given_back.expect("a claim can be given back");
+    let owner = owner("A", WORK_LEASE);
+    let request = WorkRequest { session: Some(&owner), ..work(1) };
+    for id in [2, 3] {
+        let claims = extended.claim_work(&request).await.expect("claim_work should work");
+        assert_eq!(ids(&claims), [id], "first in, first out");
+    }
+}
+
 /// A turn claims as many activities as the caller asks for, and none if it does not ask.
 pub async fn a_turn_claims_at_most_max_activities(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;

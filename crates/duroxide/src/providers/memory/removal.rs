@@ -42,11 +42,10 @@ impl State {
 
     /// Deletes these instances or none. Skips ids without a row.
     pub fn delete_all(&mut self, ids: &[String], force: bool) -> Result<DeleteInstanceResult, ProviderError> {
-        let is_running = |id: &&String| self.instances.get(*id).is_some_and(|row| self.is_running(id, row));
-        if let Some(running) = ids.iter().find(is_running).filter(|_| !force) {
-            return Err(refusal::still_running(running));
-        }
         for id in ids {
+            if !force && self.instances.get(id).is_some_and(|row| self.is_running(id, row)) {
+                return Err(refusal::still_running(id));
+            }
             if let Some(child) = self.list_children(id).into_iter().find(|child| !ids.contains(child)) {
                 return Err(refusal::orphaned_child(id, &child));
             }
