@@ -22,12 +22,8 @@ use crate::dead_holders;
 use crate::encode::{self, NewMessage, leased_by};
 use crate::histories::OF_CURRENT;
 use crate::jobs::{Job, StartWithMessage, TurnStored};
-<<<<<<< HEAD
-use crate::shared::{clamp, positive, whole_ms};
-=======
 use crate::large_payloads::HistoryRead;
-use crate::shared::{clamp, positive};
->>>>>>> t-pg
+use crate::shared::{clamp, positive, whole_ms};
 use crate::shared_connection::Columns;
 use crate::text::original;
 

@@ -11,12 +11,7 @@ use crate::child_process::run_alone;
 use crate::crash_looping::{AbortsAtDecoding, LARGE, large_work, poisoned_after, run_until_it_ends};
 use crate::support;
 
-<<<<<<< HEAD
-use std::os::unix::process::ExitStatusExt;
-use std::process::Stdio;
-=======
 use std::process::{Command, Stdio};
->>>>>>> t-pg
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,7 +27,6 @@ use support::database::connect;
 use support::proxy::Proxy;
 use support::world::{World, signal, take_turn, until};
 
-const SIGABRT: i32 = 6;
 const LEASE: Duration = Duration::from_secs(3_600);
 const FAILURE_BOUND: Duration = Duration::from_secs(60);
 const MAX_ATTEMPTS: u32 = 5;
@@ -101,38 +95,9 @@ async fn crash_loop(culprit: &str) {
         }
         client.start_orchestration(format!("b{n}"), "Bystander", "").await.unwrap();
     }
-<<<<<<< HEAD
-    let mut crashes = 0;
-    loop {
-        let run = run_alone(module_path!(), "child_runs_user_code_that_aborts")
-            .env(CHILD_URL, world.cluster.url())
-            .env(CHILD_SCHEMA, &world.schema)
-            .env(CULPRIT, culprit)
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .output()
-            .unwrap();
-        if run.status.success() {
-            break;
-        }
-        let said = String::from_utf8_lossy(&run.stderr);
-        assert_eq!(run.status.signal(), Some(SIGABRT), "it ended otherwise: {:?}\n{said}", run.status);
-        crashes += 1;
-        assert!(crashes <= MAX_ATTEMPTS, "it goes on crashing");
-    }
-    assert_eq!(crashes, MAX_ATTEMPTS);
-    let status = client.get_orchestration_status(culprit).await.unwrap();
-    let OrchestrationStatus::Failed { details: ErrorDetails::Poison { attempt_count, .. }, .. } = status
-    else {
-        panic!("{status:?}")
-    };
-    assert_eq!(attempt_count, MAX_ATTEMPTS + 1);
-=======
-    let mut child = child(&world, "child_runs_user_code_that_aborts", culprit);
-    child.stderr(Stdio::null());
+    let child = child(&world, "child_runs_user_code_that_aborts", culprit);
     assert_eq!(run_until_it_ends(child, MAX_ATTEMPTS), MAX_ATTEMPTS);
     assert_eq!(poisoned_after(&client, culprit).await, MAX_ATTEMPTS + 1);
->>>>>>> t-pg
     let mut tried_again = 0;
     for n in 0..BYSTANDERS {
         let status = client.get_orchestration_status(&format!("b{n}")).await.unwrap();

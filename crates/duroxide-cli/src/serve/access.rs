@@ -22,18 +22,6 @@ impl fmt::Debug for Access {
     }
 }
 
-<<<<<<< HEAD
-=======
-/// Why a request is refused.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// The request has no token, or a wrong one.
-    NoToken,
-    /// It names a machine that this is not: a page in a browser may have been led here.
-    WrongHost,
-}
-
->>>>>>> t-pg
 impl Access {
     /// Reads the tokens.
     ///

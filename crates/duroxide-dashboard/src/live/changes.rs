@@ -68,7 +68,6 @@ struct Last {
 }
 
 impl Seen {
-<<<<<<< HEAD
     /// Returns from which time on a look has to list what changed, if these newest rows may not have all that did.
     pub(super) fn since(&self, newest: &Listed) -> Option<u64> {
         let since = self.last.as_ref()?.store_ms.saturating_sub(LATEST_MS);
@@ -87,17 +86,6 @@ impl Seen {
         let Some(last) = self.last.take() else {
             self.last = Some(Last::of(found, looked_at));
             return Changes::default();
-=======
-    /// Takes in what a look found, the most recently changed first and at most so many, and returns what is different.
-    /// The first look reports nothing: a page that opens has just read the list.
-    pub(super) fn compare(&mut self, found: Vec<InstanceRow>, most: usize) -> Changes {
-        let is_full = found.len() >= most;
-        let oldest_ms = found.last().map_or(0, |row| row.updated_at_ms);
-        let before = self.rows.take();
-        let rows: Vec<InstanceRow> = match &before {
-            Some(before) => found.iter().filter(|row| before.get(&row.id) != Some(*row)).cloned().collect(),
-            None => Vec::new(),
->>>>>>> t-pg
         };
         let mut now = Last::of(found, looked_at);
         let passed = looked_at.saturating_sub(last.looked_at).as_millis();

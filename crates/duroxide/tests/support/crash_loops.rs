@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test program uses what it needs")]
 
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 
 use duroxide::runtime::registry::ActivityRegistry;
@@ -13,12 +14,18 @@ use tracing::span;
 
 /// Runs the child again and again until it ends well, and returns how often it crashed.
 pub fn run_until_it_ends(mut child: Command, most_crashes: u32) -> u32 {
+    const SIGABRT: i32 = 6;
     let mut crashes = 0;
-    while !child.stdout(Stdio::null()).status().unwrap().success() {
+    loop {
+        let run = child.stdout(Stdio::null()).stderr(Stdio::piped()).output().unwrap();
+        if run.status.success() {
+            return crashes;
+        }
+        let said = String::from_utf8_lossy(&run.stderr);
+        assert_eq!(run.status.signal(), Some(SIGABRT), "it ended otherwise: {:?}\n{said}", run.status);
         crashes += 1;
         assert!(crashes <= most_crashes, "it goes on crashing");
     }
-    crashes
 }
 
 /// The attempts after which an instance was failed as poison.

@@ -204,7 +204,6 @@ fn ready_activities(
             details::activity(row, now)
         })?);
     }
-<<<<<<< HEAD
     Ok(oldest(found, limit))
 }
 
@@ -246,13 +245,6 @@ fn free_activities(
 
 fn oldest(mut found: Vec<QueuedActivity>, limit: usize) -> Vec<QueuedActivity> {
     found.sort_by_key(|activity| activity.id);
-=======
-    let heads = format!(
-        "SELECT {ACTIVITY} FROM (SELECT * FROM worker_queue WHERE ready_for IS NOT NULL LIMIT {MOST}) ORDER BY id LIMIT ?1"
-    );
-    found.extend(read_rows(connection, &heads, [as_i64(limit)], |row| details::activity(row, now))?);
-    found.sort_by_key(|activity: &QueuedActivity| activity.id);
->>>>>>> t-pg
     found.truncate(limit);
     found
 }
