@@ -609,19 +609,17 @@ BEGIN
         FROM may_overtake_1(p_at => v_now, p_overtaking_ms => p_overtaking_ms, p_routes => p_claim_routes) o;
         IF v_some_are_due THEN
             p_claim_max := 0;
-        ELSIF NOT v_may_overtake THEN
-            old_ids := oldest_work_1(p_claim_max, p_claim_routes);
-            p_claim_max := p_claim_max - coalesce(pg_catalog.cardinality(old_ids), 0);
         END IF;
     END IF;
     IF pg_catalog.cardinality(p_work_turn) > 0 THEN
         SELECT w.places, w.ids, w.some_ready INTO places, ids, some_ready
         FROM enter_work_2(p_now => p_now, p_verdicts => verdicts, p_turn => p_work_turn, p_instance => p_work_instance,
             p_execution => p_work_execution, p_activity => p_work_activity, p_session => p_work_session,
-            p_route => p_work_route, p_item => p_work_item, p_room => p_claim_max, p_lease_ms => p_claim_ms,
-            p_routes => p_claim_routes, p_seed => p_claim_seed) w;
+            -- New ones that may not overtake stand in line, and are leased from there.
+            p_route => p_work_route, p_item => p_work_item, p_room => CASE WHEN v_may_overtake THEN p_claim_max ELSE 0 END,
+            p_lease_ms => p_claim_ms, p_routes => p_claim_routes, p_seed => p_claim_seed) w;
     END IF;
-    IF p_claim_max > 0 AND v_may_overtake AND v_head IS NOT NULL
+    IF p_claim_max > 0 AND v_head IS NOT NULL
         AND coalesce(pg_catalog.cardinality(places), 0) < p_claim_max THEN
         old_ids := oldest_work_1(p_claim_max - coalesce(pg_catalog.cardinality(places), 0), p_claim_routes);
     END IF;

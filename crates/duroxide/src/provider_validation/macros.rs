@@ -425,7 +425,8 @@ macro_rules! __validation_of_our_own {
             a_child_begins_in_the_step_of_its_parent, a_step_of_several_turns_is_stored_wholly_or_not_at_all,
             a_later_turn_sees_what_an_earlier_one_did, a_parent_goes_on_in_the_step_of_its_child,
             an_instance_continues_as_new_in_one_step, a_step_hands_its_own_activities_over_first,
-            a_step_does_not_overtake_for_long, a_step_hands_over_only_what_the_caller_may_run,
+            a_step_does_not_overtake_for_long, a_step_that_may_not_overtake_hands_over_its_own_last,
+            a_step_hands_over_only_what_the_caller_may_run,
             a_step_does_not_hand_over_what_it_cancels,
         }
         $crate::__validation_module! { $factory; times;

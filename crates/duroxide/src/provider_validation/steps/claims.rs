@@ -40,6 +40,19 @@ pub async fn a_step_does_not_overtake_for_long(factory: &dyn ProviderFactory) {
     assert_eq!((own.id(), own.attempts), (4, 1));
 }
 
+/// If one waits that may not be overtaken, and there is room for all, a step's own activity comes last.
+pub async fn a_step_that_may_not_overtake_hands_over_its_own_last(factory: &dyn ProviderFactory) {
+    let store = Store::new(factory).await;
+    let Some(extended) = able(&store, |support| support.results) else { return };
+    let (held, first) = running(&store, extended, "i").await;
+    store.send_work(activity("other", 7)).await;
+    store.pass(LONGEST_OVERTAKING).await;
+    let step = stored(store_result(extended, &first, &held, &going_on("i", 2), Some(&work(2))).await);
+    assert_eq!(ids(&step.claims), [7, 4], "first in, first out");
+    assert_eq!(step.claims[1].attempt_count, 1);
+    store.expect_no_work("all are claimed").await;
+}
+
 /// A step hands over only what the caller may run, and no more than it asks for.
 pub async fn a_step_hands_over_only_what_the_caller_may_run(factory: &dyn ProviderFactory) {
     let store = Store::new(factory).await;

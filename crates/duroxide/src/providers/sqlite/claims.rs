@@ -72,8 +72,14 @@ pub(super) fn claim(
     'claiming: while claims.len() < max && set_aside < SET_ASIDE_AT_ONCE {
         let wanted = (max - claims.len()).min(SET_ASIDE_AT_ONCE);
         let candidates = schedule::ready(tx, filter, wanted, now)?;
-        let are_all = candidates.len() < wanted;
+        let mut are_all = candidates.len() < wanted;
         for candidate in candidates {
+            if schedule::is_hidden(tx, candidate.first_message, now)? {
+                // The clock was set back. The next message of the instance gives it another place.
+                schedule::settle(tx, &candidate.instance, now, LeaseChange::Keep)?;
+                are_all = false;
+                continue;
+            }
             let Some(claim) = claim_one(tx, candidate, now, lock_timeout)? else {
                 set_aside += 1;
                 continue;

@@ -216,6 +216,12 @@ fn outlook(tx: &WriteTransaction<'_, '_>, instance: &str, now: i64) -> rusqlite:
     outlook.ok_or(rusqlite::Error::QueryReturnedNoRows)
 }
 
+/// Tells whether a message is there, but not visible yet.
+pub(super) fn is_hidden(tx: &WriteTransaction<'_, '_>, message: i64, now: i64) -> rusqlite::Result<bool> {
+    let hidden = "SELECT 1 FROM orchestrator_queue WHERE id = ?1 AND visible_at > ?2";
+    Ok(tx.row(hidden, [message, now], |_| Ok(()))?.is_some())
+}
+
 /// Puts an instance without a live lease in its place: ready, waiting, or nowhere if it has no messages.
 pub(super) fn settle(
     tx: &mut WriteTransaction<'_, '_>,
