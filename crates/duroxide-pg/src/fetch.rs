@@ -6,6 +6,7 @@ use std::sync::Arc;
 use duroxide::providers::{Clock, SystemClock, WorkQueue};
 use tokio_postgres::Row;
 
+use crate::encode::NewActivity;
 use crate::error::StoreError;
 use crate::functions::{Function, owned_params, params};
 use crate::gather::{Claimed, Gatherer, Order};
@@ -148,6 +149,14 @@ pub(crate) struct WorkOrder {
     pub(crate) owner: Option<String>,
     pub(crate) session_ms: i64,
     pub(crate) routes: Option<Vec<String>>,
+}
+
+impl WorkOrder {
+    /// Tells whether the commit that enters an activity can lease it for this order.
+    pub(crate) fn takes_along(&self, activity: &NewActivity) -> bool {
+        let is_wanted = |routes: &Vec<String>| routes.contains(&activity.route);
+        activity.session_id.is_none() && self.routes.as_ref().is_none_or(is_wanted)
+    }
 }
 
 impl Order for WorkOrder {

@@ -191,8 +191,10 @@ impl Steps {
 
     /// How many activities a round leases: its own, as far as the order goes; the last one leases what is left of it.
     fn share_of_round(&self, order: &WorkOrder, round: usize) -> usize {
+        // Room for an activity that the caller does not take would go to older ones, before the next round has entered its own.
         let own = |round: usize| {
-            self.round(round).iter().map(|(_, held)| held.turn.activities.len()).sum::<usize>()
+            let activities = self.round(round).into_iter().flat_map(|(_, held)| &held.turn.activities);
+            activities.filter(|activity| order.takes_along(activity)).count()
         };
         let left = (0..round).fold(order.max, |left, earlier| left.saturating_sub(own(earlier)));
         if round + 1 == self.rounds() { left } else { left.min(own(round)) }
