@@ -91,6 +91,15 @@ pub struct StoreOverview {
 }
 
 /// Ready activities with a tag, or without one, that no live worker serves.
+///
+/// ```no_run
+/// # async fn run(client: duroxide::Client) -> Result<(), duroxide::ClientError> {
+/// let unserved = client.list_unserved(10).await?;
+/// if let Some(of_gpu) = unserved.iter().find(|unserved| unserved.tag.as_deref() == Some("gpu")) {
+///     println!("{:?} wait for a worker with a GPU", of_gpu.instances);
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct UnservedActivities {
