@@ -427,6 +427,31 @@ BEGIN
     RETURN true;
 END $$;
 
+-- As before, but nothing is left of a place for messages that another transaction has removed meanwhile: the insertion waits for
+-- the end of an instance, and enters what it had read before.
+CREATE OR REPLACE FUNCTION place_1(p_instances text[], p_now bigint, p_parking_ms bigint) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO instance_schedule AS s (instance_id, class, ready_seq, due_at, parked)
+    SELECT t.instance_id, coalesce(n.pinned_version, ''), o.head, least(o.next_visible, o.parked_since + p_parking_ms),
+        o.parked_since IS NOT NULL
+    FROM (SELECT DISTINCT i COLLATE "C" AS instance_id FROM unnest(p_instances) i) t
+    LEFT JOIN instances n ON n.instance_id = t.instance_id
+    CROSS JOIN LATERAL outlook_1(t.instance_id, p_now) o
+    WHERE coalesce(o.head, o.next_visible, o.parked_since) IS NOT NULL
+    ORDER BY t.instance_id
+    ON CONFLICT (instance_id) DO UPDATE SET
+        class = excluded.class,
+        ready_seq = least(s.ready_seq, excluded.ready_seq),
+        due_at = least(s.due_at, excluded.due_at),
+        parked = s.parked OR excluded.parked
+    WHERE s.lock_token IS NULL;
+    -- A place in the line is looked at soon in any case.
+    DELETE FROM instance_schedule s
+    WHERE s.instance_id = ANY (p_instances) AND s.lock_token IS NULL AND s.ready_seq IS NULL AND s.blocked_at IS NULL
+        AND (SELECT 1 FROM orchestrator_queue q WHERE q.instance_id = s.instance_id LIMIT 1) IS NULL;
+END $$;
+
 -- Tells whether a step may hand its own activities over ahead of those that are ready: the oldest of these (`head` has its time,
 -- NULL if there is none) is younger than `p_overtaking_ms`. If `some_are_due`, the time of an older one has come and no claim has
 -- looked at it yet: then a step leases nothing, because only a claim finds the right order.

@@ -88,3 +88,30 @@ async fn a_result_that_is_committed_with_messages_gets_its_own_leases() {
     assert_eq!(names(&left), ["message"]);
     assert!(left.iter().chain(&stored.claims).all(|claim| claim.attempt_count == 1));
 }
+
+/// Otherwise the instance would count as waiting until the time of the message, which may be weeks away.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_instance_that_ends_while_a_claim_gives_it_a_place_keeps_none() {
+    let world = World::new(&[]).await;
+    let store = world.sound_store().await;
+    store.enqueue_for_orchestrator(start("i"), None).await.unwrap();
+    let (_, token, _) = store.fetch_orchestration_item(LEASE, Duration::ZERO, None).await.unwrap().unwrap();
+    let events = vec![started_event("i")];
+    store.ack_orchestration_item(&token, 1, events, vec![], vec![], metadata(), vec![]).await.unwrap();
+    let in_a_week = Duration::from_secs(7 * 24 * 60 * 60);
+    store.enqueue_for_orchestrator(signal("i"), Some(in_a_week)).await.unwrap();
+    // What the step of another process does that ends the instance.
+    let step = world.connect().await;
+    let guarded = "BEGIN;
+        INSERT INTO instance_schedule (instance_id, lock_token) VALUES ('i', 'step_1');
+        DELETE FROM orchestrator_queue WHERE instance_id = 'i'";
+    step.batch_execute(guarded).await.unwrap();
+    let claiming = tokio::spawn({
+        let store = store.clone();
+        async move { store.claim_instances(&REQUEST).await }
+    });
+    world.until("EXISTS (SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock')").await;
+    step.batch_execute("DELETE FROM instance_schedule WHERE instance_id = 'i'; COMMIT").await.unwrap();
+    assert!(claiming.await.unwrap().unwrap().is_empty());
+    assert_eq!(world.number("SELECT count(*) FROM instance_schedule").await, 0);
+}
