@@ -1,5 +1,6 @@
--- Batches as sets, and functions of one idea each. What they do is what the functions of the versions before did; these stay for
--- builds that call them. What the head of 0003 says of sets ("one after the other and not as a set") does not hold any more.
+-- Batches as sets, and functions of one idea each. Where their comments do not say otherwise, they do what the functions of the
+-- versions before did; these stay for builds that call them. What the head of 0003 says of sets ("one after the other and not as a
+-- set") does not hold any more.
 
 -- An instance that was leased, as every function answers that leases instances; `SELECT *` of such a function has a column for
 -- each. The last row of an answer has no instance and describes the rest.
